@@ -1,0 +1,65 @@
+"""Errors that a user can act on: each names the thing, its value and what was expected.
+
+They stand below every room of the house, so that `models` can raise them without knowing
+of tasks or runs. The command line prints them as one line; anything else is a bug of ours
+and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class LatentCodeError(Exception):
+    """Base of all errors that a user can act on."""
+
+
+class ConfigError(LatentCodeError, ValueError):
+    """A field of a configuration has a value that cannot be used."""
+
+
+class UnknownNameError(ConfigError):
+    """A name (kind, task, split, pair, label, preset, ...) that does not exist."""
+
+    def __init__(self, what: str, name: object, valid: Iterable[object]) -> None:
+        self.what, self.name, self.valid = what, name, tuple(valid)
+        choices = ", ".join(str(v) for v in self.valid) or "none"
+        super().__init__(f"unknown {what} {name!r}; expected one of: {choices}")
+
+    def __reduce__(self) -> tuple[type[UnknownNameError], tuple[object, ...]]:
+        # Exceptions are rebuilt from their message alone, and a worker process that raises this
+        # one would break on its way back.
+        return type(self), (self.what, self.name, self.valid)
+
+
+class SplitError(LatentCodeError, ValueError):
+    """A split that a task cannot offer, with what would be possible."""
+
+
+class RunError(LatentCodeError):
+    """A run folder that is missing, incomplete, occupied, locked or of another format."""
+
+
+class ArtifactError(LatentCodeError):
+    """A file or folder whose contents do not match what its format promises."""
+
+
+class TrainingError(LatentCodeError):
+    """Training that cannot go on, such as a loss that is not finite."""
+
+
+class ProbeError(LatentCodeError, ValueError):
+    """A probe that cannot be fitted, such as a label with a single class."""
+
+
+def check(condition: bool, message: str, error: type[LatentCodeError] = ConfigError) -> None:
+    """Raise `error(message)` unless `condition` holds."""
+    if not condition:
+        raise error(message)
+
+
+def check_choice(what: str, value: object, valid: Iterable[object]) -> None:
+    """Raise `UnknownNameError` unless `value` is one of `valid`."""
+    valid = tuple(valid)
+    if value not in valid:
+        raise UnknownNameError(what, value, valid)

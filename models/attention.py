@@ -1,0 +1,148 @@
+"""The attention core as pure functions: scores, code, value network.
+
+1. `attention_scores`      S_hqk = q_qh . k_kh / sqrt(d) + bias_hqk, masked
+2. `normalize`             the latent code a_hqk, over keys or over heads
+3. `apply_value_network`   z_qh, what the code's value network makes of the values
+
+The output of a layer is sum_h W_O^h z_qh + b_O. Every attention kind of the paper is a choice
+in 2 and 3. Fast implementations are tested against these functions in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from latentcode.errors import UnknownNameError
+from latentcode.models.config import NONLINEARITIES, NORMALIZATIONS, VALUE_NETWORKS
+
+RMS_EPSILON = 1e-6
+"""Added to the mean square over heads, as in the official code."""
+
+
+def _identity(x: Tensor) -> Tensor:
+    return x
+
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
+_NONLINEARITIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "identity": _identity,
+    "relu": torch.relu,
+    "gelu": _gelu_tanh,
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
+
+
+def nonlinearity(name: str) -> Callable[[Tensor], Tensor]:
+    """Return phi by name; `gelu` is the tanh approximation. `UnknownNameError` lists the names."""
+    if name not in _NONLINEARITIES:
+        raise UnknownNameError("nonlinearity", name, NONLINEARITIES)
+    return _NONLINEARITIES[name]
+
+
+def attention_scores(
+    q: Float[Tensor, "B Q H d"],
+    k: Float[Tensor, "B K H d"],
+    bias: Float[Tensor, "#B #H Q K"] | None = None,
+    mask: Bool[Tensor, "#B #H Q K"] | None = None,
+    normalization: str = "softmax",
+) -> Float[Tensor, "B H Q K"]:
+    """S_hqk = q_qh . k_kh / sqrt(d) + bias_hqk (paper, Eq. 1), masked where `mask` is False.
+
+    A masked score takes the value that the normalisation reads as "absent": the most negative
+    number for a softmax over keys, 0 otherwise (official semantics; the bias is added first).
+    """
+    scores = torch.einsum("bqhd,bkhd->bhqk", q / math.sqrt(q.shape[-1]), k)
+    if bias is not None:
+        scores = scores + bias
+    if mask is not None:
+        over_keys = normalization in ("softmax", "softmax_rms_head")
+        absent = torch.finfo(scores.dtype).min if over_keys else 0.0
+        scores = torch.where(mask, scores, absent)
+    return scores
+
+
+def rms_head(scores: Float[Tensor, "B H Q K"]) -> Float[Tensor, "B H Q K"]:
+    """RMSHead: a_hqk = S_hqk / sqrt(mean_h S_hqk^2 + 1e-6) (paper, Eq. 7), without a scale."""
+    return scores * torch.rsqrt(scores.square().mean(dim=1, keepdim=True) + RMS_EPSILON)
+
+
+def normalize(scores: Float[Tensor, "B H Q K"], kind: str) -> Float[Tensor, "B H Q K"]:
+    """a = sigma(S), the latent code (paper, Eq. 1 and 7).
+
+    `softmax` over keys, `rms_head` over heads, `none`, or `softmax_rms_head`: softmax over keys,
+    then RMSHead over heads (Table A1's last HYLA row, whose order the paper does not state).
+    `UnknownNameError` lists the kinds.
+    """
+    if kind == "softmax":
+        return scores.softmax(dim=-1)
+    if kind == "rms_head":
+        return rms_head(scores)
+    if kind == "none":
+        return scores
+    if kind == "softmax_rms_head":
+        return rms_head(scores.softmax(dim=-1))
+    raise UnknownNameError("normalization", kind, NORMALIZATIONS)
+
+
+def attention_dropout(
+    code: Float[Tensor, "B H Q K"],
+    probability: float,
+    form: str,
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, "B H Q K"]:
+    """a_hqk m_qk / (1 - p) with m ~ Bernoulli(1 - p), on the normalised code.
+
+    `shared` draws one mask [1, 1, Q, K] for the whole batch and all heads, as the official code
+    does; `independent` draws one per score. A HYLA value network contracts the same dropped code
+    twice, so a kept edge counts (1 / (1 - p))^2 there, as it does officially.
+    """
+    if probability == 0.0:
+        return code
+    shape = (1, 1, *code.shape[2:]) if form == "shared" else code.shape
+    kept = torch.rand(shape, device=code.device, generator=generator) >= probability
+    return code * (kept.to(code.dtype) / (1.0 - probability))
+
+
+def apply_value_network(
+    code: Float[Tensor, "B H Q K"],
+    v: Float[Tensor, "B K H d"],
+    kind: str,
+    phi: Callable[[Tensor], Tensor] = _identity,
+    w_v2: Float[Tensor, "H d d"] | None = None,
+    hook_hidden: Callable[[Tensor], Tensor] = _identity,
+) -> Float[Tensor, "B Q H d"]:
+    """z_qh, from which the layer's output is sum_h W_O^h z_qh + b_O.
+
+    linear       z_qh = sum_k a_hqk phi(v_kh)                                     (Eq. 2)
+    hyla         z_qh = sum_k a_hqk phi(t_qk),  t_qk = sum_h a_hqk v_kh           (Eq. 6)
+    hyla_linear  as hyla with phi = identity                                      (A.1)
+    deep         z_qh = sum_k a_hqk phi(sum_h a_hqk W'_h phi(t_qk))               (Eq. 10)
+
+    `hook_hidden` sees the hidden units of the last hidden layer, [B, Q, K, d], and may replace
+    them; there are none for `linear`. `UnknownNameError` lists the kinds.
+    """
+    if kind == "linear":
+        return torch.einsum("bhqk,bkhd->bqhd", code, phi(v))
+    if kind not in VALUE_NETWORKS:
+        raise UnknownNameError("value network", kind, VALUE_NETWORKS)
+    hidden = torch.einsum("bhqk,bkhd->bqkd", code, v)
+    if kind != "hyla_linear":
+        hidden = phi(hidden)
+    if kind == "deep":
+        assert w_v2 is not None, "the deep value network needs its second value matrix"
+        # One d x d matrix per pair, smaller than H mapped hidden vectors while d < H.
+        generated = torch.einsum("bhqk,hde->bqkde", code, w_v2)
+        hidden = phi(torch.einsum("bqkd,bqkde->bqke", hidden, generated))
+    hidden = hook_hidden(hidden)
+    return torch.einsum("bhqk,bqkd->bqhd", code, hidden)

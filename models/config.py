@@ -1,0 +1,175 @@
+"""What a hooked transformer is made of: one frozen dataclass, and the named attention kinds.
+
+This module imports neither torch nor any task, so that the command line can show its help
+at once. Every variant of the paper's Table A1 is a combination of the same few fields
+(normalisation x value network x nonlinearity x feed-forward), not a class of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from latentcode.errors import ConfigError, UnknownNameError, check, check_choice
+
+Normalization = Literal["softmax", "rms_head", "none", "softmax_rms_head"]
+ValueNetworkKind = Literal["linear", "hyla", "hyla_linear", "deep"]
+Nonlinearity = Literal["identity", "relu", "gelu", "silu", "sigmoid", "tanh"]
+Feedforward = Literal["gelu", "swiglu", "moe"]
+Positions = Literal["t5", "rotary", "none"]
+
+NORMALIZATIONS: tuple[str, ...] = ("softmax", "rms_head", "none", "softmax_rms_head")
+VALUE_NETWORKS: tuple[str, ...] = ("linear", "hyla", "hyla_linear", "deep")
+NONLINEARITIES: tuple[str, ...] = ("identity", "relu", "gelu", "silu", "sigmoid", "tanh")
+FEEDFORWARDS: tuple[str, ...] = ("gelu", "swiglu", "moe")
+POSITIONS: tuple[str, ...] = ("t5", "rotary", "none")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Architecture of a hooked transformer; the defaults are the paper's fuzzy-logic model.
+
+    Raises `ConfigError` that names the field, its value and what was expected.
+    """
+
+    d_input: int = 5
+    """Width of an input vector (embedding `dense`) or size of the vocabulary (`token`)."""
+    d_output: int = 1
+    """Width of the read-out; with readout `tied` it must equal the vocabulary."""
+    n_layers: int = 2
+    """Number of blocks (paper, Table A3)."""
+    d_model: int = 128
+    """Width of the residual stream (`emb_dim` in Table A3)."""
+    n_heads: int = 8
+    """Number of heads H, which is the dimension of a latent code."""
+    d_head: int = 2
+    """Query and key dimension per head (`kqv_dim / num_heads` in Table A3)."""
+    d_head_v: int = 2
+    """Value dimension per head."""
+    d_mlp: int = 256
+    """Hidden width of the feed-forward layer, of each expert for `moe` (Table A3)."""
+    normalization: Normalization = "rms_head"
+    """How scores become a code: over keys (softmax), over heads (rms_head, Eq. 7), or not."""
+    value_network: ValueNetworkKind = "hyla"
+    """What a code generates: Eq. 5 (linear), Eq. 6 (hyla), Eq. 6 without nonlinearity
+    (hyla_linear), Eq. 10 (deep)."""
+    nonlinearity: Nonlinearity = "relu"
+    """Nonlinearity of the value network. For `linear` it acts on each head's value before
+    aggregation (Table A1, "nonlinear value") and `identity` is the ordinary layer."""
+    feedforward: Feedforward = "gelu"
+    """State mixer: one hidden layer with tanh-approximated GELU, SwiGLU, or experts (A.1)."""
+    n_experts: int = 5
+    """Number of experts of `moe` (paper, A.1)."""
+    top_k: int = 2
+    """Number of experts that each token is routed to (paper, A.1)."""
+    positions: Positions = "t5"
+    """T5-style relative bias (own table per layer), rotary queries and keys, or none."""
+    n_buckets: int = 32
+    """Buckets of the T5 bias; the official code sets it to the sequence length."""
+    max_distance: int = 32
+    """Distance in tokens beyond which all keys share the last T5 bucket."""
+    causal: bool = False
+    """Mask keys after the query (language modelling only; paper, C)."""
+    cross_attention: bool = False
+    """Add to every block an attention layer over a second sequence, the `context`."""
+    attention_dropout: float = 0.1
+    """Probability of dropping an attention edge in training. The official code has 0.1
+    silently on; it is stated with every result here."""
+    attention_dropout_form: Literal["shared", "independent"] = "shared"
+    """`shared`: one mask over batch and heads, as official; `independent`: one per score."""
+    embedding: Literal["dense", "token"] = "dense"
+    """Input map: a dense layer on vectors, or a table on token ids."""
+    readout: Literal["dense", "tied"] = "dense"
+    """Output map: a dense layer, or the transposed embedding divided by sqrt(d_model)."""
+
+    def __post_init__(self) -> None:
+        for name, valid in (
+            ("normalization", NORMALIZATIONS),
+            ("value_network", VALUE_NETWORKS),
+            ("nonlinearity", NONLINEARITIES),
+            ("feedforward", FEEDFORWARDS),
+            ("positions", POSITIONS),
+            ("attention_dropout_form", ("shared", "independent")),
+            ("embedding", ("dense", "token")),
+            ("readout", ("dense", "tied")),
+        ):
+            check_choice(f"model.{name}", getattr(self, name), valid)
+        for name in ("d_input", "d_output", "n_layers", "d_model", "n_heads", "d_head", "d_head_v",
+                     "d_mlp", "n_experts", "top_k", "n_buckets", "max_distance"):
+            value = getattr(self, name)
+            check(isinstance(value, int) and value >= 1,
+                  f"model.{name} is {value!r}; expected a whole number of at least 1")
+        check(0.0 <= self.attention_dropout < 1.0,
+              f"model.attention_dropout is {self.attention_dropout!r}; expected 0 <= p < 1")
+        check(self.top_k <= self.n_experts,
+              f"model.top_k is {self.top_k}; expected at most n_experts = {self.n_experts}")
+        check(self.positions != "rotary" or self.d_head % 2 == 0,
+              f"model.d_head is {self.d_head}; expected an even number for rotary positions")
+        check(self.positions != "t5" or 2 <= self.n_buckets <= self.max_distance,
+              f"model.n_buckets is {self.n_buckets}; expected 2 <= n_buckets <= max_distance "
+              f"= {self.max_distance}")
+        check(self.value_network != "hyla_linear" or self.nonlinearity == "identity",
+              f"model.nonlinearity is {self.nonlinearity!r}; expected 'identity' for the "
+              "hyla_linear value network (use value_network 'hyla' for a nonlinear one)")
+        if self.readout == "tied":
+            check(self.embedding == "token",
+                  f"model.embedding is {self.embedding!r}; expected 'token' for a tied read-out")
+            check(self.d_output == self.d_input,
+                  f"model.d_output is {self.d_output}; expected d_input = {self.d_input} for a "
+                  "tied read-out")
+
+
+_MOE: dict[str, Any] = {"feedforward": "moe"}
+_SOFTMAX: dict[str, Any] = {
+    "normalization": "softmax", "value_network": "linear", "nonlinearity": "identity"}
+_LINEAR: dict[str, Any] = {**_SOFTMAX, "normalization": "none"}
+_HYLA: dict[str, Any] = {
+    "normalization": "rms_head", "value_network": "hyla", "nonlinearity": "relu"}
+
+ATTENTION_KINDS: dict[str, dict[str, Any]] = {
+    "softmax": _SOFTMAX,
+    "linear": _LINEAR,
+    "hyla": _HYLA,
+    "linear_rms_head": {**_LINEAR, "normalization": "rms_head"},
+    "linear_rms_head_relu": {**_LINEAR, "normalization": "rms_head", "nonlinearity": "relu"},
+    "hyla_no_rms_head": {**_HYLA, "normalization": "none"},
+    "hyla_linear": {**_HYLA, "value_network": "hyla_linear", "nonlinearity": "identity"},
+    "hyla_linear_no_rms_head": {
+        "normalization": "none", "value_network": "hyla_linear", "nonlinearity": "identity"},
+    "hyla_softmax": {**_HYLA, "normalization": "softmax"},
+    "hyla_deep": {**_HYLA, "value_network": "deep"},
+    "hyla_softmax_rms_head": {**_HYLA, "normalization": "softmax_rms_head"},
+    "softmax_moe": {**_SOFTMAX, **_MOE},
+    "linear_moe": {**_LINEAR, **_MOE},
+    "hyla_moe": {**_HYLA, **_MOE},
+}
+"""Named kinds: the 14 rows of the paper's Table A1, in its order of meaning.
+
+`hyla_softmax` is the row "HYLA - RMSHead + softmax" (softmax in place of RMSHead) and
+`hyla_softmax_rms_head` the row "HYLA + softmax" (softmax over keys, then RMSHead over heads;
+the paper does not state the order). `linear_rms_head_relu` is "nonlinear value", read as
+sum_k a relu(v_k).
+"""
+
+
+def with_kind(config: ModelConfig, kind: str) -> ModelConfig:
+    """Return `config` with the fields of a named attention kind; the rest is untouched."""
+    if kind not in ATTENTION_KINDS:
+        raise UnknownNameError("attention kind", kind, ATTENTION_KINDS)
+    # A kind that does not speak of the feed-forward leaves an `moe` of the config alone.
+    return replace(config, **ATTENTION_KINDS[kind])
+
+
+def kind_of(config: ModelConfig) -> str:
+    """Return the name of the attention kind of `config`, or its fields where none fits."""
+    for name, fields in reversed(ATTENTION_KINDS.items()):
+        if all(getattr(config, field) == value for field, value in fields.items()):
+            return name
+    return f"{config.normalization}/{config.value_network}/{config.nonlinearity}"
+
+
+def heads_from_total(total: int, n_heads: int, name: str) -> int:
+    """Return `total / n_heads`; `ConfigError` when the heads do not divide it."""
+    if total % n_heads:
+        raise ConfigError(f"{name} is {total}; expected a multiple of n_heads = {n_heads}")
+    return total // n_heads

@@ -1,0 +1,58 @@
+"""Where a token stands: T5-style relative bias, rotary queries and keys."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from latentcode.errors import check
+
+
+@lru_cache(maxsize=64)
+def relative_position_buckets(
+    n_query: int, n_key: int, n_buckets: int, max_distance: int
+) -> np.ndarray:
+    """Bucket of n = max(q - k, 0) for every query q and key k: int64 [n_query, n_key].
+
+    n < m: n;  else min(n_buckets - 1, m + int(log(n / m) / log(max_distance / m) *
+    (n_buckets - m))) with m = n_buckets // 2 (Raffel et al., 2020, one-directional). Every key
+    at or after the query shares bucket 0, also where nothing is masked, as in the official code.
+    The logarithm is taken in float32 as the official code does: in float64 some distances would
+    fall into the next bucket.
+    """
+    distance = np.maximum(np.arange(n_query)[:, None] - np.arange(n_key)[None, :], 0)
+    exact = n_buckets // 2
+    ratio = distance.astype(np.float32) / exact + np.finfo(np.float32).eps
+    logarithmic = np.log(ratio) / np.log(max_distance / exact) * (n_buckets - exact)
+    far = np.minimum(exact + logarithmic.astype(np.int32), n_buckets - 1)
+    buckets = np.where(distance < exact, distance, far).astype(np.int64)
+    buckets.setflags(write=False)
+    return buckets
+
+
+def relative_bias(
+    table: Float[Tensor, "H n_buckets"], n_query: int, n_key: int, max_distance: int
+) -> Float[Tensor, "1 H Q K"]:
+    """bias_hqk = table[h, bucket(q - k)], added to the scores before normalisation."""
+    buckets = relative_position_buckets(n_query, n_key, table.shape[1], max_distance)
+    return table[:, torch.tensor(buckets, device=table.device)][None]
+
+
+def rotary(x: Float[Tensor, "B T H d"], base: float = 10_000.0) -> Float[Tensor, "B T H d"]:
+    """x' = x cos(t w) + rotate(x) sin(t w), w_i = base^(-2i / d) (Su et al., 2024).
+
+    The two halves of the head dimension form the rotated pairs. Angles are float32 at least.
+    """
+    d = x.shape[-1]
+    check(d % 2 == 0, f"rotary positions need an even head dimension; got {d}")
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    frequency = base ** (-torch.arange(0, d, 2, device=x.device, dtype=dtype) / d)
+    angle = torch.arange(x.shape[1], device=x.device, dtype=dtype)[:, None] * frequency
+    cos, sin = angle.cos()[None, :, None], angle.sin()[None, :, None]  # [1, T, 1, d/2]
+    first, second = x.to(dtype).chunk(2, dim=-1)
+    turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+    return turned.to(x.dtype)

@@ -1,0 +1,77 @@
+"""Eq. 2 = Eq. 5: a layer's output equals the sum of its generated value networks."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from latentcode.errors import ConfigError
+from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
+from latentcode.models.hypernetwork import value_network
+from latentcode.models.transformer import HookedTransformer
+
+CONFIG = ModelConfig(d_input=5, d_output=3, d_model=16, n_heads=4, d_head=2, d_head_v=3, d_mlp=24,
+                     n_buckets=6, max_distance=6, attention_dropout=0.0)
+
+
+def _model(config: ModelConfig) -> HookedTransformer:
+    model = HookedTransformer(config, seed=1).double().eval()
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.data += 0.2 * torch.randn(
+            parameter.shape, generator=generator, dtype=torch.float64)
+    return model
+
+
+@pytest.mark.parametrize("phi", ["relu", "tanh"])
+@pytest.mark.parametrize("kind", ATTENTION_KINDS)
+def test_the_layer_is_the_sum_of_its_value_networks(kind: str, phi: str) -> None:
+    config = with_kind(CONFIG, kind)
+    if config.nonlinearity != "identity":
+        config = replace(config, nonlinearity=phi)
+    model = _model(config)
+    inputs = torch.randn(2, 6, 5, dtype=torch.float64)
+    with torch.no_grad():
+        _, cache = model.run_with_cache(inputs)
+        for layer, block in enumerate(model.blocks):
+            x = block.ln1(cache["resid_pre", layer])  # [B, K, D]
+            code = cache["pattern", layer].permute(0, 2, 3, 1)  # [B, Q, K, H]
+            network = value_network(model, layer, code)
+            y = network(x[:, None].expand(-1, 6, -1, -1)).sum(dim=2) + block.attn.b_O
+            assert float((y - cache["attn_out", layer]).abs().max()) <= 1e-10
+            if network.is_linear:
+                as_matrix = torch.einsum("bkd,bqkde->bqe", x, network.matrix)
+                as_matrix = as_matrix + network.offset.sum(dim=2) + block.attn.b_O
+                assert float((as_matrix - cache["attn_out", layer]).abs().max()) <= 1e-10
+
+
+def test_the_hidden_units_are_those_of_the_forward_pass() -> None:
+    model = _model(CONFIG)
+    with torch.no_grad():
+        _, cache = model.run_with_cache(torch.randn(2, 6, 5, dtype=torch.float64))
+        x = model.blocks[1].ln1(cache["resid_pre", 1])
+        network = value_network(model, 1, cache["pattern", 1].permute(0, 2, 3, 1))
+        hidden = network.activations(x[:, None].expand(-1, 6, -1, -1))[0]
+    torch.testing.assert_close(hidden, cache["blocks.1.attn.hook_value_hidden"])
+
+
+def test_generated_weights_are_linear_in_the_code() -> None:
+    model = _model(with_kind(CONFIG, "linear"))
+    a, b = torch.randn(2, 4, dtype=torch.float64)
+    with torch.no_grad():
+        total = value_network(model, 0, 2 * a - b).matrix
+        parts = 2 * value_network(model, 0, a).matrix - value_network(model, 0, b).matrix
+        head = value_network(model, 0, torch.eye(4, dtype=torch.float64)[2]).matrix
+    torch.testing.assert_close(total, parts)
+    attention = model.blocks[0].attn
+    torch.testing.assert_close(head, (attention.W_V[2] @ attention.W_O[2]).detach())
+
+
+def test_errors_name_layer_code_and_nonlinearity() -> None:
+    model = _model(CONFIG)
+    with pytest.raises(ConfigError, match="layer is 2; expected 0 to 1"):
+        value_network(model, 2, torch.zeros(4, dtype=torch.float64))
+    with pytest.raises(ConfigError, match=r"code has shape \(5,\); expected \[..., 4\]"):
+        value_network(model, 0, torch.zeros(5, dtype=torch.float64))
+    with pytest.raises(ConfigError, match="nonlinearity 'relu'"):
+        _ = value_network(model, 0, torch.ones(4, dtype=torch.float64)).matrix

@@ -1,0 +1,58 @@
+"""Bucket formula against the official numbers; rotary positions by their defining property."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from latentcode.errors import ConfigError
+from latentcode.models.positions import relative_bias, relative_position_buckets, rotary
+
+FACTS = Path(__file__).parents[1] / "golden" / "buckets.npz"
+
+
+def _bucket_files() -> list[str]:
+    with np.load(FACTS) as facts:
+        return sorted(facts.files)
+
+
+@pytest.mark.parametrize("name", _bucket_files())
+def test_buckets_are_the_official_ones(name: str) -> None:
+    n_buckets, max_distance, length = (
+        int("".join(filter(str.isdigit, part))) for part in name.split("_")[1:])
+    with np.load(FACTS) as facts:
+        official = facts[name]
+    ours = relative_position_buckets(length, length, n_buckets, max_distance)
+    np.testing.assert_array_equal(ours, official)
+
+
+def test_keys_at_or_after_the_query_share_bucket_zero() -> None:
+    buckets = relative_position_buckets(32, 32, 32, 32)
+    assert (np.triu(buckets) == 0).all()
+    assert buckets[31, :12].tolist() == [31, 30, 29, 28, 28, 27, 26, 25, 24, 23, 22, 21]
+
+
+def test_relative_bias_reads_the_table() -> None:
+    table = torch.arange(2 * 4, dtype=torch.float64).reshape(2, 4)
+    bias = relative_bias(table, 3, 3, 4)
+    assert bias.shape == (1, 2, 3, 3)
+    assert bias[0, 1].tolist() == [[4, 4, 4], [5, 4, 4], [6, 5, 4]]
+
+
+def test_rotary_scores_depend_on_distance_only() -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(8, generator=generator, dtype=torch.float64) for _ in range(2))
+    rows = rotary(torch.stack([q] * 12)[None, :, None])[0, :, 0]
+    columns = rotary(torch.stack([k] * 12)[None, :, None])[0, :, 0]
+    scores = rows @ columns.T
+    for offset in range(-11, 12):
+        diagonal = scores.diagonal(offset)
+        assert torch.allclose(diagonal, diagonal[:1].expand_as(diagonal), atol=1e-12)
+    assert torch.allclose(rows.norm(dim=1), q.norm().expand(12))
+    assert not torch.allclose(scores[0, 0], scores[5, 0])
+
+
+def test_rotary_needs_an_even_head_dimension() -> None:
+    with pytest.raises(ConfigError, match="even head dimension; got 3"):
+        rotary(torch.zeros(1, 2, 1, 3))
