@@ -2,7 +2,7 @@
 
 The exchange format is a flat mapping from Flax paths joined by `/` to arrays, beside the model's
 configuration as a dictionary of the official field names. The official `state.pkl` is a pickle,
-which runs whatever code it contains; it is never loaded here (how to convert it stands in the README).
+which runs whatever code it contains; it is never loaded here. The README says how to convert it.
 """
 
 from __future__ import annotations

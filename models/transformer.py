@@ -252,7 +252,7 @@ class HookedTransformer(HookedRootModule):
             return self.unembed(x)
         return F.linear(x, self.embed.W_E) / math.sqrt(config.d_model)
 
-    def run_with_cache(  # type: ignore[override]
+    def run_with_cache(
         self, *args: Any, return_cache_object: bool = True, **kwargs: Any
     ) -> tuple[Tensor, ActivationCache | dict[str, Tensor]]:
         """Return (logits, cache); `cache["pattern", 0]` is the code of layer 0, [B, H, Q, K]."""
@@ -261,6 +261,12 @@ class HookedTransformer(HookedRootModule):
             removed = kwargs.get("remove_batch_dim", False)
             return logits, ActivationCache(cache, self, has_batch_dim=not removed)
         return logits, cache
+
+    def layer(self, index: int) -> Block:
+        """Return a block."""
+        block = self.blocks[index]
+        assert isinstance(block, Block)
+        return block
 
     @property
     def n_parameters(self) -> int:

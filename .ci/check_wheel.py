@@ -1,0 +1,69 @@
+"""Does the wheel hold everything, and work where the checkout is out of sight?
+
+    python .ci/check_wheel.py dist/latentcode-*.whl
+
+Run by .venv's interpreter: the wheel is installed into an empty environment outside the tree,
+which sees the dependencies of .venv but not its editable install.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGED = (".py", ".typed", ".html", ".json", ".yaml", ".safetensors", ".parquet")
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+from pathlib import Path
+import latentcode
+home, checkout = Path(latentcode.__file__).resolve(), Path(sys.argv[1])
+assert not home.is_relative_to(checkout), f"imported from the checkout: {home}"
+names = [m.name for m in pkgutil.walk_packages(latentcode.__path__, "latentcode.")
+         if not m.name.endswith("__main__")]
+for name in names:
+    importlib.import_module(name)
+foreign = [n for n, m in sys.modules.items() if (file := getattr(m, "__file__", None))
+           and Path(file).resolve().is_relative_to(checkout / n.split(".")[0])]
+assert not foreign, f"imported from the checkout: {foreign}"
+from importlib.metadata import version
+print(f"latentcode {version('latentcode')}: {len(names)} modules imported from {home.parent}")
+"""
+
+
+def files_below(folder: Path) -> set[str]:
+    """Return the names of the package's files, following the links to the rooms."""
+    return {os.path.relpath(os.path.join(parent, name), folder)
+            for parent, _, names in os.walk(folder, followlinks=True) for name in names
+            if name.endswith(PACKAGED)}
+
+
+def main(wheel: str) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        outside = Path(temporary).resolve()
+        venv.create(outside, with_pip=False, symlinks=True)
+        python = outside / "bin" / "python"
+        site_packages = next(outside.glob("lib/python3*/site-packages"))
+        subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", "--quiet",
+                        "--no-deps", "--no-index", Path(wheel).resolve()], check=True)
+        missing = files_below(ROOT / "latentcode") - files_below(site_packages / "latentcode")
+        if missing:
+            sys.exit(f"{wheel} lacks {', '.join(sorted(missing))}")
+        # A path that a .pth file adds has its own .pth files ignored, and with them the
+        # editable install.
+        dependencies = [path for path in sys.path if path.endswith("-packages")]
+        (site_packages / "dependencies.pth").write_text("\n".join(dependencies) + "\n")
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        for command, output in (((python, "-c", IMPORT_ALL, ROOT), None),
+                                ((outside / "bin" / "latentcode", "--help"), subprocess.DEVNULL)):
+            if subprocess.run(command, cwd=outside, env=environment, stdout=output).returncode:
+                sys.exit(f"{wheel} does not work outside the tree")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

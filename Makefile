@@ -1,0 +1,47 @@
+# `make help` lists the targets. Needs Python 3.11 or newer, pip and make; everything else is
+# installed into .venv.
+
+BIN := .venv/bin
+
+# The interpreter that .venv is built on. Give PYTHON=/path/to/python to use another; if it has
+# torch, that torch is used and never replaced. Once there is a .venv, it is used as it is.
+PYTHON ?= $(firstword $(wildcard $(BIN)/python) python3)
+
+# Processes that run tests, each with one torch thread.
+WORKERS ?= 2
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test test-all lint wheel clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+env:  ## set up .venv: torch, the package (editable) and every extra
+	@$(PYTHON) .ci/environment.py
+
+demo: env  ## train, extract and probe; writes report.html
+	@$(BIN)/latentcode demo
+
+test: env  ## the fast tests
+	@$(PYTEST) -m "not slow"
+
+test-all: env  ## all tests
+	@$(PYTEST)
+
+# The tools are run as modules: where they came with the environment of PYTHON, .venv/bin has
+# no command for them.
+lint: env  ## ruff, mypy, and the order of the rooms
+	$(BIN)/python -m ruff check . .ci
+	$(BIN)/python -m mypy
+	$(BIN)/python -c "from importlinter.cli import lint_imports_command as run; run()" --no-logo
+
+wheel: env  ## dist/: an sdist and the wheel built from it, imported outside the tree
+	@rm -rf build dist *.egg-info
+	@$(BIN)/python -m build --outdir dist .
+	@$(BIN)/python .ci/check_wheel.py dist/*.whl
+
+clean:  ## remove .venv, archives and caches, never results
+	rm -rf .venv build dist *.egg-info .coverage .hypothesis .import_linter_cache
+	rm -rf .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""What does the paper claim, and does it hold? Figures, tables, benchmarks, the demo."""

@@ -1,0 +1,64 @@
+"""latentcode: the latent codes of attention, trained, read out, decoded and written back.
+
+    import latentcode as lc
+
+    run = lc.train(lc.preset("small", task="logic", kind="hyla"), "runs/hyla")
+    codes = lc.extract(run, "ood", n=2_000)
+    result = lc.probe(run)
+
+Names are loaded on first use, so that importing the package imports no torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from latentcode.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from latentcode.codes import LatentCodes as LatentCodes
+    from latentcode.codes import Pair as Pair
+    from latentcode.config import LogicConfig as LogicConfig
+    from latentcode.config import RunConfig as RunConfig
+    from latentcode.config import SravenConfig as SravenConfig
+    from latentcode.config import TrainingConfig as TrainingConfig
+    from latentcode.config import load_config as load_config
+    from latentcode.errors import LatentCodeError as LatentCodeError
+    from latentcode.extraction import extract as extract
+    from latentcode.extraction import extract_codes as extract_codes
+    from latentcode.models.config import ATTENTION_KINDS as ATTENTION_KINDS
+    from latentcode.models.config import ModelConfig as ModelConfig
+    from latentcode.models.config import with_kind as with_kind
+    from latentcode.models.hypernetwork import ValueNetwork as ValueNetwork
+    from latentcode.models.hypernetwork import value_network as value_network
+    from latentcode.models.transformer import HookedTransformer as HookedTransformer
+    from latentcode.presets import preset as preset
+    from latentcode.probes.decoding import decode as decode
+    from latentcode.probes.probing import probe as probe
+    from latentcode.probes.projection import tsne as tsne
+    from latentcode.probes.results import DecodingResult as DecodingResult
+    from latentcode.runs import Run as Run
+    from latentcode.seeds import make_generator as make_generator
+    from latentcode.tasks import Batch as Batch
+    from latentcode.tasks import Task as Task
+    from latentcode.tasks import make_task as make_task
+    from latentcode.training import evaluate as evaluate
+    from latentcode.training import train as train
+
+__getattr__, __dir__, __all__ = lazy_module(__name__, {
+    "latentcode.codes": ["LatentCodes", "Pair"],
+    "latentcode.config": ["LogicConfig", "RunConfig", "SravenConfig", "TrainingConfig",
+                          "load_config"],
+    "latentcode.errors": ["LatentCodeError"],
+    "latentcode.extraction": ["extract", "extract_codes"],
+    "latentcode.models.config": ["ATTENTION_KINDS", "ModelConfig", "with_kind"],
+    "latentcode.models.hypernetwork": ["ValueNetwork", "value_network"],
+    "latentcode.models.transformer": ["HookedTransformer"],
+    "latentcode.presets": ["preset"],
+    "latentcode.probes.decoding": ["decode"],
+    "latentcode.probes.probing": ["probe"],
+    "latentcode.probes.projection": ["tsne"],
+    "latentcode.probes.results": ["DecodingResult"],
+    "latentcode.runs": ["Run"],
+    "latentcode.seeds": ["make_generator"],
+    "latentcode.tasks": ["Batch", "Task", "make_task"],
+    "latentcode.training": ["evaluate", "train"],
+})

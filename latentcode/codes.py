@@ -1,0 +1,217 @@
+"""`LatentCodes`: the attention scores over the heads, with what is known of each instance.
+
+Needs numpy, pandas and safetensors only, so that the app opens codes without importing torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latentcode.errors import ArtifactError, UnknownNameError, check
+from latentcode.storage import read_json, read_tensors, replace_folder, write_json, write_tensors
+
+FORMAT_VERSION = 1
+"""Version of the codes folder."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A named (query position, key position) whose codes are worth reading.
+
+    `token` is the index of the response token that the query belongs to, so that the label
+    "rule" of this pair means the column "rule_{token}"; None where a task has one response.
+    """
+
+    name: str
+    """For example `query->query` or `response.3->row3.panel2.same`."""
+    description: str
+    """One sentence for people."""
+    token: int | None = None
+
+
+@dataclass(frozen=True)
+class LatentCodes:
+    """Codes a[:, q, k] of N instances at named pairs.
+
+    scores     float32 [instance, layer, pair, head]: the code, after normalisation
+    labels     one row per instance (constituents, target, combination, split, ...)
+    pairs      the named pairs, in the order of the third axis
+    layers     the layers of the model, in the order of the second axis
+    meta       run id, config hash, split, seed, library version, task and model configuration
+    residuals  float32 [instance, layer, query, d_model] or None: the residual stream entering
+               the layer (`hook_resid_pre`) at the distinct query positions of the pairs
+    query_of_pair  for each pair, its index on the third axis of `residuals`
+
+    Raises `ConfigError` when the shapes disagree.
+    """
+
+    scores: np.ndarray
+    labels: pd.DataFrame
+    pairs: tuple[Pair, ...]
+    layers: tuple[int, ...]
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    residuals: np.ndarray | None = None
+    query_of_pair: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        n, n_layers, n_pairs = len(self.labels), len(self.layers), len(self.pairs)
+        check(self.scores.ndim == 4 and self.scores.shape[:3] == (n, n_layers, n_pairs),
+              f"scores have shape {self.scores.shape}; expected ({n}, {n_layers}, {n_pairs}, "
+              "heads) for these labels, layers and pairs")
+        if self.residuals is not None:
+            check(self.residuals.ndim == 4 and self.residuals.shape[:2] == (n, n_layers)
+                  and len(self.query_of_pair) == n_pairs
+                  and all(0 <= q < self.residuals.shape[2] for q in self.query_of_pair),
+                  f"residuals have shape {self.residuals.shape} and query_of_pair "
+                  f"{self.query_of_pair}; expected ({n}, {n_layers}, queries, d_model) and a "
+                  f"query for each of {n_pairs} pairs")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n_heads(self) -> int:
+        """Dimension of a code."""
+        return int(self.scores.shape[3])
+
+    def pair(self, name: str) -> Pair:
+        """Return a pair by name."""
+        return self.pairs[self._pair_index(name)]
+
+    def select(self, *, layer: int, pair: str) -> np.ndarray:
+        """Return the codes [instance, head] of one layer and pair."""
+        return self.scores[:, self._layer_index(layer), self._pair_index(pair)]
+
+    def select_residual(self, *, layer: int, pair: str) -> np.ndarray:
+        """Return the residual stream [instance, d_model] entering `layer` at the pair's query."""
+        check(self.residuals is not None, "these codes hold no residual streams; extract them "
+              "with residuals=True")
+        assert self.residuals is not None
+        query = self.query_of_pair[self._pair_index(pair)]
+        return self.residuals[:, self._layer_index(layer), query]
+
+    def label(self, name: str, pair: str | None = None) -> pd.Series:
+        """Return a label column; with a pair, "rule" means the rule of that pair's response.
+
+        `UnknownNameError` lists the labels there are.
+        """
+        if name in self.labels:
+            return self.labels[name]
+        token = self.pair(pair).token if pair is not None else None
+        if token is not None and f"{name}_{token}" in self.labels:
+            return self.labels[f"{name}_{token}"]
+        raise UnknownNameError("label", name, self.labels.columns)
+
+    def mean_by(self, label: str, *, layer: int, pair: str) -> pd.DataFrame:
+        """Return the mean code of each value of a label: index label, one column per head."""
+        codes = pd.DataFrame(self.select(layer=layer, pair=pair),
+                             columns=[f"head_{h}" for h in range(self.n_heads)])
+        return codes.groupby(self.label(label, pair).to_numpy()).mean().rename_axis(label)
+
+    def subset(self, mask: np.ndarray) -> LatentCodes:
+        """Return the instances that a boolean mask or an index array picks."""
+        return LatentCodes(
+            self.scores[mask], self.labels[mask].reset_index(drop=True)
+            if np.asarray(mask).dtype == bool else self.labels.iloc[mask].reset_index(drop=True),
+            self.pairs, self.layers, self.meta,
+            None if self.residuals is None else self.residuals[mask], self.query_of_pair)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a long table: one row per instance, layer and pair; labels and `head_h`."""
+        blocks = []
+        for layer in self.layers:
+            for pair in self.pairs:
+                block = self.labels.copy()
+                block.insert(0, "instance", np.arange(len(self)))
+                block.insert(1, "layer", layer)
+                block.insert(2, "pair", pair.name)
+                codes = self.select(layer=layer, pair=pair.name)
+                for h in range(self.n_heads):
+                    block[f"head_{h}"] = codes[:, h]
+                blocks.append(block)
+        return pd.concat(blocks, ignore_index=True)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write `codes.safetensors`, `labels.parquet` and `meta.json`, all or nothing."""
+        folder = Path(folder)
+        with replace_folder(folder, overwrite=overwrite, marker="meta.json") as temporary:
+            tensors = {"scores": np.ascontiguousarray(self.scores, dtype=np.float32)}
+            if self.residuals is not None:
+                tensors["residuals"] = np.ascontiguousarray(self.residuals, dtype=np.float32)
+            write_tensors(temporary / "codes.safetensors", tensors)
+            self.labels.to_parquet(temporary / "labels.parquet")
+            write_json(temporary / "meta.json", {
+                "format": "latentcode.codes", "format_version": FORMAT_VERSION,
+                "pairs": [asdict(p) for p in self.pairs], "layers": list(self.layers),
+                "query_of_pair": list(self.query_of_pair), "meta": dict(self.meta)})
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> LatentCodes:
+        """Read a codes folder; `ArtifactError` names what is missing, unknown or of another
+        version."""
+        folder = Path(folder)
+        check(folder.is_dir(), f"codes folder {folder} does not exist", ArtifactError)
+        meta = read_json(folder / "meta.json")
+        wanted = {"format", "format_version", "pairs", "layers", "query_of_pair", "meta"}
+        found = sorted(meta) if isinstance(meta, dict) else meta
+        check(found == sorted(wanted),
+              f"{folder / 'meta.json'} has keys {found!r}; expected {sorted(wanted)}",
+              ArtifactError)
+        check(meta["format"] == "latentcode.codes" and meta["format_version"] == FORMAT_VERSION,
+              f"{folder} is {meta['format']!r} version {meta['format_version']!r}; expected "
+              f"'latentcode.codes' version {FORMAT_VERSION}", ArtifactError)
+        tensors = read_tensors(folder / "codes.safetensors")
+        check("scores" in tensors and set(tensors) <= {"scores", "residuals"},
+              f"{folder / 'codes.safetensors'} holds {sorted(tensors)}; expected scores and "
+              "possibly residuals", ArtifactError)
+        for name, tensor in tensors.items():
+            check(tensor.dtype == np.float32, f"{folder / 'codes.safetensors'} holds {name} as "
+                  f"{tensor.dtype}; expected float32", ArtifactError)
+        check(isinstance(meta["meta"], dict),
+              f"{folder / 'meta.json'} has meta {meta['meta']!r}; expected a mapping",
+              ArtifactError)
+        try:
+            labels = pd.read_parquet(folder / "labels.parquet")
+            pairs = tuple(Pair(**p) for p in meta["pairs"])
+            return cls(tensors["scores"], labels, pairs, tuple(meta["layers"]), meta["meta"],
+                       tensors.get("residuals"), tuple(meta["query_of_pair"]))
+        except (OSError, ValueError, TypeError, LookupError, NotImplementedError) as error:
+            raise ArtifactError(f"codes folder {folder} is damaged: {error}") from None
+
+    def _layer_index(self, layer: int) -> int:
+        if layer not in self.layers:
+            raise UnknownNameError("layer", layer, self.layers)
+        return self.layers.index(layer)
+
+    def _pair_index(self, pair: str) -> int:
+        names = [p.name for p in self.pairs]
+        if pair not in names:
+            raise UnknownNameError("pair", pair, names)
+        return names.index(pair)
+
+    def __repr__(self) -> str:
+        return (f"LatentCodes({len(self)} instances, layers {list(self.layers)}, "
+                f"{len(self.pairs)} pairs, {self.n_heads} heads"
+                f"{', with residual streams' if self.residuals is not None else ''}; "
+                f"run {self.meta.get('run', '?')}, split {self.meta.get('split', '?')})")
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "instances": f"{len(self):,}", "layers": list(self.layers), "heads": self.n_heads,
+            "pairs": ", ".join(p.name for p in self.pairs[:8])
+            + (f" and {len(self.pairs) - 8} more" if len(self.pairs) > 8 else ""),
+            "labels": ", ".join(map(str, self.labels.columns)),
+            **{k: self.meta[k] for k in ("run", "kind", "split", "seed") if k in self.meta}}
+        table = pd.DataFrame({"": rows}).to_html(header=False)
+        preview = self.labels.head(3).to_html()
+        return f"<b>LatentCodes</b> scores [instance, layer, pair, head]{table}{preview}"
+
+
+__all__ = ["FORMAT_VERSION", "LatentCodes", "Pair"]

@@ -1,0 +1,55 @@
+"""Where does the computing happen?"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from latentcode.errors import ConfigError, check
+
+if TYPE_CHECKING:
+    import torch
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device `cpu`, `cuda` or `cuda:N`; `ConfigError` if this machine lacks it."""
+    import torch
+
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device is {name!r}; expected cpu, cuda or cuda:N") from None
+    check(device.type in ("cpu", "cuda"),
+          f"device is {name!r}; expected cpu, cuda or cuda:N")
+    if device.type == "cuda":
+        check(torch.cuda.is_available(),
+              f"device is {name!r}, but torch {torch.__version__} finds no CUDA device here; "
+              "expected cpu, or a machine with a GPU and a CUDA build of torch")
+        count = torch.cuda.device_count()
+        check((device.index or 0) < count,
+              f"device is {name!r}; expected an index below {count}, the number of CUDA devices")
+    return device
+
+
+def device_name(name: str) -> str:
+    """Return the model of a GPU or of the processor."""
+    if name.startswith("cuda"):
+        import torch
+
+        return torch.cuda.get_device_name(name)
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def available_cores() -> int:
+    """Return how many processor cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

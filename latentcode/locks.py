@@ -1,0 +1,55 @@
+"""One process at a time may write into a run."""
+
+from __future__ import annotations
+
+import os
+import socket
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from latentcode.errors import RunError
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold an advisory lock on the file `path`; `RunError` names the process that has it.
+
+    The operating system releases the lock when the process ends, however it ends. Where there
+    are no such locks (Windows, some network file systems) a warning says so.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise RunError(f"{path.parent} cannot be written: {error}") from None
+    try:
+        if _lock(descriptor, path):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> bool:
+    try:
+        import fcntl
+    except ImportError:
+        _warn_without_lock(path, "this platform has no file locks")
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(descriptor, 200, 0).decode(errors="replace") or "another process"
+        raise RunError(f"{path.parent} is being written by {owner}; expected no other process "
+                       "to use it") from None
+    except OSError as error:
+        _warn_without_lock(path, str(error))
+        return False
+    return True
+
+
+def _warn_without_lock(path: Path, reason: str) -> None:
+    warnings.warn(f"{path.parent} is not locked ({reason}): do not train in it from two processes "
+                  "at once", RuntimeWarning, stacklevel=4)

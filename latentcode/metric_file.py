@@ -1,0 +1,96 @@
+"""`metrics.jsonl`: one line per step, split and metric, appended as they come.
+
+A line that a killed process left half-written, always the last, is not an error; a damaged
+line anywhere else is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from latentcode.errors import ArtifactError, check
+from latentcode.metrics import Metric
+from latentcode.storage import write_text
+
+COLUMNS = ("step", "split", "metric", "mean", "se", "n")
+
+
+def append_lines(path: Path, lines: Sequence[str]) -> None:
+    """Append lines; they are on disk when this returns."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise ArtifactError(f"cannot write {path}: {error}") from error
+
+
+def append_metrics(path: Path, step: int, split: str, metrics: Mapping[str, Metric]) -> None:
+    """Append the metrics of one split at one step; a number that is not finite becomes null."""
+    append_lines(path, [
+        json.dumps({"step": step, "split": split, "metric": name, "mean": _finite(metric.mean),
+                    "se": _finite(metric.se), "n": metric.n})
+        for name, metric in metrics.items()])
+
+
+def read_metrics(path: Path) -> pd.DataFrame:
+    """Return the columns step, split, metric, mean, se, n; null becomes NaN.
+
+    `ArtifactError` names the file and the line that is damaged.
+    """
+    table = pd.DataFrame([record for record, _ in _records(path)], columns=list(COLUMNS))
+    return table.astype({"step": "int64", "mean": "float64", "se": "float64", "n": "int64"})
+
+
+def cut_metrics(path: Path, step: int) -> None:
+    """Keep the lines up to and including `step`, all or nothing."""
+    kept = "".join(f"{line}\n" for record, line in _records(path) if record["step"] <= step)
+    if kept != _text(path):
+        write_text(path, kept)
+
+
+def cut_torn_line(path: Path) -> None:
+    """Remove what follows the last newline of a file, if there is a file."""
+    if path.exists():
+        text = _text(path)
+        whole = text[:text.rfind("\n") + 1]
+        if whole != text:
+            write_text(path, whole)
+
+
+def _records(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    *lines, _ = _text(path).split("\n")  # what follows the last newline is empty or torn
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        check(_is_record(record), f"{path}, line {number}, is damaged: {line[:80]!r}; expected "
+              f"an object with {', '.join(COLUMNS)}", ArtifactError)
+        yield record, line
+
+
+def _is_record(record: object) -> bool:
+    return (isinstance(record, dict) and tuple(record) == COLUMNS
+            and isinstance(record["step"], int) and isinstance(record["n"], int)
+            and isinstance(record["split"], str) and isinstance(record["metric"], str)
+            and all(isinstance(record[k], (int, float, type(None))) for k in ("mean", "se")))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode(errors="replace")
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error}") from None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,45 @@
+"""A number with its standard error, and how it is got from per-instance values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A mean over n instances and its standard error (NaN for n < 2)."""
+
+    mean: float
+    se: float
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f} +- {self.se:.4f}"
+
+
+def mean_metric(values: np.ndarray) -> Metric:
+    """Return mean(x) and sd(x) / sqrt(n) of x [n], accumulated in float64."""
+    x = np.asarray(values, dtype=np.float64)
+    n = len(x)
+    se = float(x.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
+    return Metric(float(x.mean()) if n else float("nan"), se, n)
+
+
+def ratio_metric(numerator: np.ndarray, denominator: np.ndarray) -> Metric:
+    """Return 1 - sum(a) / sum(b) with its standard error by the delta method.
+
+    With r = sum(a) / sum(b) the residuals e_i = a_i - r b_i have mean zero, and
+    se = sqrt(n / (n - 1) * sum e_i^2) / |sum(b)|. NaN where sum(b) is 0.
+    """
+    a = np.asarray(numerator, dtype=np.float64)
+    b = np.asarray(denominator, dtype=np.float64)
+    n = len(a)
+    if b.sum() == 0:
+        return Metric(float("nan"), float("nan"), n)
+    ratio = a.sum() / b.sum()
+    residual = a - ratio * b
+    se = (np.sqrt(n / (n - 1) * np.square(residual).sum()) / abs(b.sum())
+          if n > 1 else float("nan"))
+    return Metric(float(1.0 - ratio), float(se), n)

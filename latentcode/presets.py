@@ -1,0 +1,81 @@
+"""Named configurations: `paper`, `small`, `smoke`, for every task and attention kind.
+
+paper   the published setting (Table A3; attention dropout 0.1, which is on in the official code)
+small   minutes on two CPU cores: exercises everything at reduced size and draws no verdict on
+        which attention is better
+smoke   seconds, for tests
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from latentcode.config import (
+    TASKS,
+    LogicConfig,
+    RunConfig,
+    SravenConfig,
+    TaskConfig,
+    TrainingConfig,
+)
+from latentcode.errors import UnknownNameError, check_choice
+from latentcode.models.config import ModelConfig, with_kind
+
+PRESETS: tuple[str, ...] = ("paper", "small", "smoke")
+
+
+def model_for(task: TaskConfig, **fields: Any) -> ModelConfig:
+    """Return a model whose input, output and T5 bias fit the task; `fields` set the rest."""
+    return ModelConfig(d_input=task.d_input, d_output=task.d_output, n_buckets=task.n_tokens,
+                       max_distance=task.n_tokens, **fields)
+
+
+_SRAVEN_MODEL: dict[str, int] = {"n_layers": 4, "n_heads": 16, "d_head": 4, "d_head_v": 4}
+_TINY_MODEL: dict[str, Any] = {"d_model": 16, "n_heads": 4, "d_head": 2, "d_head_v": 2, "d_mlp": 32}
+_TINY_TRAINING = TrainingConfig(
+    steps=30, batch_size=32, warmup_steps=5, eval_every=15, eval_instances=256, log_every=5,
+    checkpoint_every=15)
+
+
+def _run(task: TaskConfig, training: TrainingConfig, **model: Any) -> RunConfig:
+    return RunConfig(task, model_for(task, **model), training)
+
+
+_CONFIGS: dict[tuple[str, str], RunConfig] = {
+    ("logic", "paper"): _run(LogicConfig(), TrainingConfig()),
+    ("logic", "small"): _run(
+        LogicConfig(n_examples=32, ood_fraction=0.5),
+        TrainingConfig(steps=2_000, learning_rate=3e-3, eval_every=500, eval_instances=4_000,
+                       log_every=25, checkpoint_every=500),
+        d_model=64, d_head=4, d_head_v=4, d_mlp=128, attention_dropout=0.0),
+    ("logic", "smoke"): _run(
+        LogicConfig(n_variables=3, n_examples=8, ood_fraction=0.5), _TINY_TRAINING, **_TINY_MODEL),
+    ("sraven", "paper"): _run(
+        SravenConfig(),
+        TrainingConfig(steps=156_250, warmup_steps=1_000, eval_instances=51_200),
+        **_SRAVEN_MODEL),
+    ("sraven", "small"): _run(
+        SravenConfig(n_features=3, permuted=False),
+        TrainingConfig(steps=3_000, warmup_steps=300, eval_every=500, eval_instances=4_000,
+                       log_every=25, checkpoint_every=500),
+        attention_dropout=0.0, **_SRAVEN_MODEL),
+    ("sraven", "smoke"): _run(
+        SravenConfig(n_features=2, n_values=5, permuted=False), _TINY_TRAINING, **_TINY_MODEL),
+}
+
+
+def preset(name: str = "small", task: str = "logic", kind: str = "hyla") -> RunConfig:
+    """Return the configuration of a preset, task and attention kind.
+
+    name  `paper`, `small` or `smoke`
+    task  `logic` or `sraven`
+    kind  a key of `ATTENTION_KINDS`, such as `softmax`, `linear`, `hyla`
+
+    `UnknownNameError` lists the valid names.
+    """
+    check_choice("preset", name, PRESETS)
+    if task not in TASKS:
+        raise UnknownNameError("task", task, TASKS)
+    config = _CONFIGS[task, name]
+    return replace(config, model=with_kind(config.model, kind))

@@ -1,0 +1,67 @@
+"""Where does a run come from? Versions, commit, device, threads, time."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+import uuid
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from latentcode.devices import device_name
+
+
+def package_version(name: str) -> str | None:
+    """Return the version of an installed package, or None."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def git_commit() -> str | None:
+    """Return the commit of the checkout that the package runs from, with "-dirty" if edited.
+
+    None for an installed package, and where git is missing or fails.
+    """
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40",
+               "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Return what, beside configuration and code, can change the last bits of a result."""
+    import torch
+
+    return {
+        "latentcode": package_version("latentcode"),
+        "git_commit": git_commit(),
+        "torch": torch.__version__,
+        "transformer_lens": package_version("transformer-lens"),
+        "numpy": package_version("numpy"),
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "device": device,
+        "device_name": device_name(device),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def now() -> str:
+    """Return the present moment, UTC, ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def new_id() -> str:
+    """Return 12 random hex digits."""
+    return uuid.uuid4().hex[:12]

@@ -1,0 +1,315 @@
+"""A run: the folder that holds everything about one trained model.
+
+    config.yaml        the configuration that determines the run
+    provenance.json    versions, commit, device, threads, configuration hash, format version
+    metrics.jsonl      one line per step, split and metric; no wall-clock time
+    timing.jsonl       how long it took; the one file that differs between equal runs
+    checkpoints/step_0001000/   see `latentcode.checkpoints`
+
+Whatever is here is whole: files and folders are written under a temporary name, flushed and
+renamed. Listing and reading runs needs no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from glob import escape as escape_glob
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from latentcode.checkpoints import STATE, Checkpoint, write_checkpoint
+from latentcode.config import FORMAT_VERSION, RunConfig, config_hash, load_config, to_dict, to_yaml
+from latentcode.errors import ArtifactError, ConfigError, RunError, check
+from latentcode.locks import exclusive
+from latentcode.metric_file import (
+    append_lines,
+    append_metrics,
+    cut_metrics,
+    cut_torn_line,
+    read_metrics,
+)
+from latentcode.models.config import kind_of
+from latentcode.storage import TEMPORARY, read_json, replace_folder, write_json, write_text
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from latentcode.metrics import Metric
+    from latentcode.models.transformer import HookedTransformer
+
+FORMAT = "latentcode.run"
+CONFIG, PROVENANCE, METRICS, TIMING, CHECKPOINTS, LOCK = (
+    "config.yaml", "provenance.json", "metrics.jsonl", "timing.jsonl", "checkpoints", ".lock")
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """A handle on a run folder; make one with `Run.create` or `Run.open`.
+
+    path        the folder
+    config      what was trained
+    provenance  where it was trained, and where it was resumed
+    """
+
+    path: Path
+    config: RunConfig
+    provenance: Mapping[str, Any]
+
+    @classmethod
+    def create(cls, path: str | Path, config: RunConfig, *, overwrite: bool = False) -> Run:
+        """Make a run folder without checkpoints.
+
+        `RunError` when the folder already holds something: a run is replaced with `overwrite`
+        only, and not while it is being trained; anything else is never touched.
+        """
+        from latentcode.provenance import environment, new_id, now
+
+        path = _named(path)
+        occupied = path.exists() and not (path.is_dir() and not any(path.iterdir()))
+        if occupied:
+            check(_is_run(path), f"{path} exists and is not a run of ours; expected a new or an "
+                  "empty folder", RunError)
+            check(overwrite, f"{path} already holds a run; resume it, choose another folder, or "
+                  "overwrite it", RunError)
+        provenance = {
+            "format": FORMAT, "format_version": FORMAT_VERSION, "id": new_id(), "created": now(),
+            "config_hash": config_hash(config), **environment(config.training.device),
+            "resumed": []}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot make the folder {path.parent}: {error}") from None
+        with exclusive(path / LOCK) if occupied else nullcontext():
+            for ending in ("", "-old"):
+                _remove_stale(path.parent, f"????????-{escape_glob(path.name)}{ending}")
+            with replace_folder(path, overwrite=overwrite, marker=PROVENANCE) as folder:
+                (folder / CHECKPOINTS).mkdir()
+                (folder / METRICS).touch()
+                write_text(folder / CONFIG, to_yaml(config))
+                write_json(folder / PROVENANCE, provenance)
+        return cls(path, config, provenance)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """Open a run folder.
+
+        `RunError` when it is missing, half-written or of another format version,
+        `ArtifactError` when a file in it is damaged.
+        """
+        path = _named(path)
+        check(path.is_dir(), f"run folder {path} does not exist", RunError)
+        for name in (CONFIG, PROVENANCE, METRICS):
+            check((path / name).is_file(),
+                  f"{path} is not a complete run folder: {name} is missing", RunError)
+        provenance = read_json(path / PROVENANCE)
+        found = ((provenance.get("format"), provenance.get("format_version"))
+                 if isinstance(provenance, dict) else None)
+        check(found == (FORMAT, FORMAT_VERSION), f"{path} is of format and version {found}; "
+              f"expected {(FORMAT, FORMAT_VERSION)}", RunError)
+        try:
+            config = load_config(path / CONFIG)
+        except ConfigError as error:
+            raise ArtifactError(f"{path / CONFIG} cannot be used: {error}") from None
+        mine, wanted = config_hash(config), provenance.get("config_hash")
+        check(mine == wanted, f"{path / CONFIG} was changed after the run was created: its hash "
+              f"is {mine}; expected {wanted}", ArtifactError)
+        return cls(path, config, provenance)
+
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return self.path.name
+
+    @property
+    def id(self) -> str:
+        """Random identifier given at creation; it survives renaming and copying the folder."""
+        return str(self.provenance["id"])
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether training reached its last step."""
+        return self.config.training.steps in self.checkpoints()
+
+    def check_config(self, config: RunConfig) -> None:
+        """Raise `RunError` naming the fields in which `config` differs from that of the run."""
+        mine, other = _flat(to_dict(self.config)), _flat(to_dict(config))
+        different = [f"{key}: {mine.get(key)!r} in the run, {other.get(key)!r} asked for"
+                     for key in {**mine, **other} if mine.get(key) != other.get(key)]
+        check(not different, f"{self.path} was created with another configuration "
+              f"({'; '.join(different)}); resume it with its own", RunError)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the run's lock and clear away what a killed process left half-written.
+
+        `RunError` when another process holds it.
+        """
+        with exclusive(self.path / LOCK):
+            _remove_stale(self.path, "*")
+            _remove_stale(self.path / CHECKPOINTS, "*")
+            self._delete_old_checkpoints()
+            yield
+
+    def checkpoints(self) -> list[int]:
+        """Return the steps of the complete checkpoints, rising."""
+        folder = self.path / CHECKPOINTS
+        named = [(re.fullmatch(r"step_(\d{7,})", entry.name), entry)
+                 for entry in (folder.iterdir() if folder.is_dir() else ())]
+        return sorted(int(match[1]) for match, entry in named
+                      if match and (entry / STATE).is_file())
+
+    def checkpoint_path(self, step: int) -> Path:
+        """Return the folder of a step's checkpoint."""
+        return self.path / CHECKPOINTS / f"step_{step:07d}"
+
+    def save_checkpoint(
+        self,
+        step: int,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        generators: Mapping[str, torch.Generator],
+        extra: Mapping[str, Any],
+    ) -> None:
+        """Write a checkpoint, all or nothing; then delete all but the newest ones.
+
+        How many stay is `config.training.keep_checkpoints`.
+        """
+        (self.path / CHECKPOINTS).mkdir(exist_ok=True)
+        with replace_folder(self.checkpoint_path(step), overwrite=True, marker=STATE) as folder:
+            write_checkpoint(folder, step=step, config_hash=config_hash(self.config),
+                             model=model, optimizer=optimizer, generators=generators, extra=extra)
+        self._delete_old_checkpoints()
+
+    def _delete_old_checkpoints(self) -> None:
+        keep = self.config.training.keep_checkpoints
+        for old in self.checkpoints()[:-keep] if keep is not None else []:
+            # Renamed first: a kill half-way must not leave something that looks like a checkpoint.
+            path = self.checkpoint_path(old)
+            doomed = path.with_name(f"{TEMPORARY}{path.name}")
+            os.rename(path, doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+
+    def load_checkpoint(self, step: int | None = None) -> Checkpoint:
+        """Return the checkpoint of a step, by default the newest.
+
+        `RunError` says which steps there are; `ArtifactError` what is wrong with the files.
+        """
+        steps = self.checkpoints()
+        check(bool(steps), f"{self.path} holds no complete checkpoint yet", RunError)
+        step = steps[-1] if step is None else step
+        check(step in steps, f"{self.path} has no checkpoint of step {step}; expected one of: "
+              f"{', '.join(map(str, steps))}", RunError)
+        checkpoint = Checkpoint.open(self.checkpoint_path(step))
+        mine = config_hash(self.config)
+        check(checkpoint.config_hash == mine, f"{checkpoint.path} belongs to a run with "
+              f"configuration hash {checkpoint.config_hash}; expected {mine}", ArtifactError)
+        return checkpoint
+
+    def load_model(
+        self, step: int | None = None, device: str | torch.device = "cpu"
+    ) -> HookedTransformer:
+        """Return the trained model in evaluation mode, by default of the newest checkpoint."""
+        from latentcode.devices import resolve_device
+        from latentcode.models.transformer import HookedTransformer
+
+        target = resolve_device(str(device))
+        checkpoint = self.load_checkpoint(step)
+        model = HookedTransformer(self.config.model)
+        checkpoint.restore_model(model)
+        return model.to(target).eval()
+
+    def metrics(self) -> pd.DataFrame:
+        """Return all metrics: columns step, split, metric, mean, se, n.
+
+        `training_loss` is the mean over the batches since the previous record, under changing
+        weights and with dropout; everything else is an evaluation of the weights of that step.
+        """
+        return read_metrics(self.path / METRICS)
+
+    def append_metrics(self, step: int, split: str, metrics: Mapping[str, Metric]) -> None:
+        """Add the metrics of one split at one step; they are on disk when this returns."""
+        append_metrics(self.path / METRICS, step, split, metrics)
+
+    def append_timing(self, record: Mapping[str, Any]) -> None:
+        """Add one line to `timing.jsonl`."""
+        append_lines(self.path / TIMING, [json.dumps(dict(record))])
+
+    def prepare_resumption(self, step: int | None) -> None:
+        """Forget the metrics after `step` (all of them for None) and note who resumes."""
+        from latentcode.provenance import environment, now
+
+        cut_metrics(self.path / METRICS, -1 if step is None else step)
+        cut_torn_line(self.path / TIMING)
+        note = {"step": step or 0, "time": now(), **environment(self.config.training.device)}
+        known = read_json(self.path / PROVENANCE)
+        write_json(self.path / PROVENANCE, {**known, "resumed": [*known["resumed"], note]})
+
+    def latest(self) -> pd.DataFrame:
+        """Return the newest mean of each metric: one row per metric, one column per split."""
+        table = self.metrics().drop_duplicates(["split", "metric"], keep="last")
+        pivot = table.pivot(index="metric", columns="split", values="mean")
+        return pivot[list(dict.fromkeys(table["split"]))]
+
+    def _facts(self) -> dict[str, str]:
+        steps = self.checkpoints()
+        return {
+            "folder": str(self.path), "task": self.config.task.name,
+            "attention": kind_of(self.config.model),
+            "steps": f"{steps[-1] if steps else 0:,} of {self.config.training.steps:,}",
+            "checkpoints": ", ".join(map(str, steps)) or "none",
+            "created": str(self.provenance["created"]),
+            "configuration": str(self.provenance["config_hash"])}
+
+    def __repr__(self) -> str:
+        facts = self._facts()
+        return (f"Run({facts['folder']!r}: {facts['attention']} on {facts['task']}, step "
+                f"{facts['steps']})")
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>"
+                       for k, v in self._facts().items())
+        return f"<b>Run</b><table>{rows}</table>{self.latest().to_html(na_rep='')}"
+
+
+def _named(path: str | Path) -> Path:
+    """Return a path that ends in the folder's name, also for "." and ".."."""
+    path = Path(path)
+    return path if path.name not in ("", "..") else path.resolve()
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a folder was made by `Run.create`, of whatever version."""
+    if not (path / PROVENANCE).is_file():
+        return False
+    provenance = read_json(path / PROVENANCE)
+    return isinstance(provenance, dict) and provenance.get("format") == FORMAT
+
+
+def _remove_stale(folder: Path, pattern: str) -> None:
+    """Delete what a process that was killed left under a temporary name."""
+    for path in folder.glob(f"{TEMPORARY}{pattern}"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {
+            prefix + key: value}
+    return flat
+
+
+__all__ = ["Run"]

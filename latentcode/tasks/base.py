@@ -1,0 +1,151 @@
+"""What every task offers: batches with known constituents, a loss, metrics, pairs, labels.
+
+A task never loops over instances in Python and never leaves the device of the generator that
+it is given.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from latentcode.codes import Pair
+from latentcode.config import TaskConfig
+from latentcode.errors import SplitError, UnknownNameError, check, check_choice
+from latentcode.metrics import Metric, mean_metric
+
+SPLITS: tuple[str, ...] = ("train", "test", "ood", "unknown")
+"""`train`; `test`: fresh instances of training combinations; `ood`: held-out combinations of
+known constituents; `unknown`: combinations of constituents that are never trained on."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B instances of a task on one device.
+
+    inputs       [B, T, d_input]  token vectors, float32
+    targets      [B, n_targets]   float32 (fuzzy logic) or int64 (SRAVEN)
+    combination  [B]              row of `task.combinations(split)` that each instance uses
+    info         name -> [B, ...] whatever else the task needs for labels, metrics, rendering
+    split        the split that the batch was drawn from
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    combination: Tensor
+    info: Mapping[str, Tensor] = field(default_factory=dict)
+    split: str = "train"
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: slice | Tensor) -> Batch:
+        """Return the sub-batch of a slice, an index tensor or a boolean mask."""
+        return self._map(lambda t: t[index])
+
+    def to(self, device: torch.device | str) -> Batch:
+        return self._map(lambda t: t.to(device))
+
+    def _map(self, function: Any) -> Batch:
+        return Batch(function(self.inputs), function(self.targets), function(self.combination),
+                     {k: function(v) for k, v in self.info.items()}, self.split)
+
+    @staticmethod
+    def cat(batches: Sequence[Batch]) -> Batch:
+        """Concatenate batches of one split along the instances."""
+        first = batches[0]
+        splits = sorted({b.split for b in batches})
+        check(len(splits) == 1, f"batches are of splits {', '.join(splits)}; expected a single "
+              "one, whose combinations their rows count", SplitError)
+        return Batch(torch.cat([b.inputs for b in batches]),
+                     torch.cat([b.targets for b in batches]),
+                     torch.cat([b.combination for b in batches]),
+                     {k: torch.cat([b.info[k] for b in batches]) for k in first.info},
+                     first.split)
+
+
+class Task(ABC):
+    """One family of problems whose constituents (terms, rules) are known."""
+
+    name: ClassVar[str]
+    constituent: ClassVar[str]
+    """What a combination is made of: "term" or "rule"."""
+    headline: ClassVar[str]
+    """The metric that is quoted first: "r2" or "accuracy"."""
+    config: TaskConfig
+
+    @property
+    def probe_config(self) -> TaskConfig:
+        """The task to draw from when codes are probed: this one, unless the task says other."""
+        return self.config
+
+    @property
+    @abstractmethod
+    def probe_labels(self) -> tuple[str, ...]:
+        """The labels that probes decode where nothing else is asked for."""
+
+    @property
+    @abstractmethod
+    def pairs(self) -> Mapping[str, Pair]:
+        """The named pairs worth reading, the paper's first."""
+
+    @abstractmethod
+    def positions(self, names: Sequence[str], batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return query and key token positions of the named pairs, each int64 [B, P]."""
+
+    @property
+    @abstractmethod
+    def splits(self) -> tuple[str, ...]:
+        """The splits that this configuration offers, out of `SPLITS`."""
+
+    @abstractmethod
+    def combinations(self, split: str) -> Tensor:
+        """Return the combinations of a split, int64 [N, n_constituents], each row sorted."""
+
+    @abstractmethod
+    def sample(self, split: str, n: int, generator: torch.Generator) -> Batch:
+        """Draw n instances on the device of `generator`; `SplitError` if there is no split."""
+
+    @abstractmethod
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Return the training loss, a scalar, of logits [B, T, d_output]."""
+
+    @abstractmethod
+    def scores(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return per-instance scores, each float [B], that `summarize` turns into metrics."""
+
+    def summarize(self, scores: Mapping[str, np.ndarray]) -> dict[str, Metric]:
+        """Return exact means with standard errors over all instances."""
+        return {name: mean_metric(values) for name, values in scores.items()}
+
+    @abstractmethod
+    def labels(self, batch: Batch) -> pd.DataFrame:
+        """Return one row per instance: constituents, target, split, combination, ..."""
+
+    @abstractmethod
+    def render(self, batch: Batch, index: int, format: Literal["text", "html"] = "text") -> str:
+        """Return instance `index` of `batch` as a person would want to see it."""
+
+    def check_split(self, split: str) -> None:
+        """Raise `UnknownNameError` or `SplitError` unless this task offers `split`."""
+        check_choice("split", split, SPLITS)
+        if split not in self.splits:
+            raise SplitError(f"task {self.name!r} has no split {split!r} "
+                             f"({self.why_no_split(split)}); it offers: {', '.join(self.splits)}")
+
+    def why_no_split(self, split: str) -> str:
+        """Return why this configuration lacks one of `SPLITS`, and what would be possible."""
+        return "not defined for this task"
+
+    def check_pairs(self, names: Sequence[str]) -> None:
+        """Raise `UnknownNameError` unless every name is one of `pairs`."""
+        for name in names:
+            if name not in self.pairs:
+                raise UnknownNameError("pair", name, self.pairs)

@@ -1,0 +1,349 @@
+"""Fuzzy logic: functions in disjunctive normal form, learned in context (paper, section 3)."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from latentcode.codes import Pair
+from latentcode.config import LogicConfig
+from latentcode.errors import ConfigError, check, check_choice
+from latentcode.metrics import Metric, mean_metric, ratio_metric
+from latentcode.tasks.base import SPLITS, Batch, Task
+from latentcode.tasks.splits import (
+    Combination,
+    explicit_split,
+    fraction_of,
+    split_combinations,
+)
+
+NOT, AND, OR = "\N{NOT SIGN}", " \N{LOGICAL AND} ", " \N{LOGICAL OR} "
+
+QUERY = "query"
+"""Name of the last token in the names of pairs."""
+
+SMALLEST_BASE_MSE = torch.finfo(torch.float32).eps ** 2
+"""A variance of the targets below this is zero as far as float32 can tell."""
+
+
+def literals(signs: Tensor, variables: Tensor) -> Tensor:
+    """x_l where the sign is 1 and 1 - x_l where it is 0 (Zadeh's negation; paper, Eq. 8).
+
+    signs [..., L] bool and variables [..., L] in [0, 1] are broadcast against each other.
+    """
+    return torch.where(signs, variables, 1.0 - variables)
+
+
+def evaluate(signs: Tensor, variables: Tensor) -> Tensor:
+    """f(x) = max_k min_l literal_kl(x): fuzzy logic with Zadeh's operators (paper, Eqs. 8, 9).
+
+    signs [B, K, L] bool are the terms of B functions, variables [B, T, L] their inputs; the
+    result [B, T] has the dtype of the variables. For inputs of 0 and 1 it is Boolean logic.
+    """
+    terms = literals(signs[:, :, None], variables[:, None]).amin(dim=-1)  # [B, K, T]
+    return terms.amax(dim=1)
+
+
+class FuzzyLogic(Task):
+    """f(x) = OR of K terms, each an AND of all L variables, some negated (paper, Eq. 9).
+
+    There are 2^L terms, numbered as the binary numbers that their signs spell (1: the variable
+    as it is, 0: negated). A combination is a set of K different terms. The last
+    `int(unknown_fraction * 2^L)` terms are never trained on: `train`, `test` and `ood` combine
+    the known terms, `unknown` only the others, and mixtures of both are not used.
+
+    A token is (x_1, ..., x_L, f(x)); the last one, the query, has 0 in place of f(x), which is
+    to be predicted there. Raises `SplitError` when the fraction held out leaves too few
+    combinations for every known term to occur in training.
+    """
+
+    name = "logic"
+    constituent = "term"
+    headline = "r2"
+    config: LogicConfig
+
+    def __init__(self, config: LogicConfig) -> None:
+        self.config = config
+        n_all, n_known = 2**config.n_variables, config.n_known_terms
+        known = list(itertools.combinations(range(n_known), config.n_terms))
+        if config.held_out is None:
+            train, ood = split_combinations(
+                known, n_known, config.ood_fraction, config.split_seed, distinct=True)
+        else:
+            train, ood = explicit_split(known, config.held_out)
+        unknown = itertools.combinations(range(n_known, n_all), config.n_terms)
+        tables = {name: _as_tensor(rows, config.n_terms)
+                  for name, rows in (("train", train), ("ood", ood), ("unknown", unknown))}
+        tables["test"] = tables["train"]
+        self._splits = tuple(s for s in SPLITS if len(tables[s]))
+        # The second number keeps this stream apart from that of the split, which has the same
+        # seed. The query is drawn first, so that it does not depend on the number of examples.
+        fixed = torch.from_numpy(np.random.default_rng([config.split_seed, 1]).random(
+            (config.n_examples, config.n_variables), dtype=np.float32))
+        tables["fixed_query"], tables["fixed_context"] = fixed[:1], fixed[1:]
+        tables["signs"] = torch.tensor(
+            list(itertools.product([False, True], repeat=config.n_variables)))
+        self._tables_on = {torch.device("cpu"): tables}
+
+    @property
+    def probe_config(self) -> LogicConfig:
+        """One context that all instances share, while the query varies (paper, 3.2)."""
+        return replace(self.config, inputs="fixed_context")
+
+    @property
+    def probe_labels(self) -> tuple[str, ...]:
+        """Each term, and which terms occur."""
+        return (*(f"term_{k}" for k in range(1, self.config.n_terms + 1)), "terms")
+
+    @cached_property
+    def pairs(self) -> Mapping[str, Pair]:
+        """`query->query`, the paper's, and `query->example.{i}` for every example."""
+        own = Pair(f"{QUERY}->{QUERY}", "The query attending to itself (paper, 3.2).")
+        examples = (Pair(f"{QUERY}->example.{i}",
+                         f"The query attending to example {i} of its context.")
+                    for i in range(self.config.n_examples - 1))
+        return {pair.name: pair for pair in (own, *examples)}
+
+    def positions(self, names: Sequence[str], batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return query and key token positions of the named pairs, each int64 [B, P]."""
+        self.check_pairs(names)
+        last = self.config.n_examples - 1
+        keys = [last if key == QUERY else int(key.removeprefix("example."))
+                for key in (name.split("->")[1] for name in names)]
+        key = torch.tensor(keys, dtype=torch.int64, device=batch.inputs.device)
+        key = key.expand(len(batch), -1)
+        return torch.full_like(key, last), key
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that this configuration offers, out of `SPLITS`."""
+        return self._splits
+
+    def combinations(self, split: str) -> Tensor:
+        """Return the sets of terms of a split, int64 [N, K], each row sorted."""
+        self.check_split(split)
+        return self._tables(torch.device("cpu"))[split]
+
+    @property
+    def signs(self) -> Tensor:
+        """The terms, bool [2^L, L]: True for a variable as it is, False for a negated one."""
+        return self._tables(torch.device("cpu"))["signs"]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many terms and combinations there are; `test` has the combinations of `train`."""
+        tables = self._tables(torch.device("cpu"))
+        n_terms, n_known = len(self.signs), self.config.n_known_terms
+        return {"terms": n_terms, "known_terms": n_known, "unknown_terms": n_terms - n_known,
+                **{split: len(tables[split]) for split in SPLITS}}
+
+    def sample(self, split: str, n: int, generator: torch.Generator) -> Batch:
+        """Draw n instances, uniform over the combinations of the split, inputs from U[0, 1).
+
+        With the same generator state the three kinds of `inputs` give the same combinations
+        and differ only in what they hold fixed. Raises `SplitError` if there is no such split.
+        """
+        self.check_split(split)
+        device, config = generator.device, self.config
+        tables = self._tables(device)
+        combination = torch.randint(
+            len(tables[split]), (n,), generator=generator, device=device)
+        variables = torch.rand(
+            n, config.n_examples, config.n_variables, generator=generator, device=device)
+        if config.inputs == "fixed_context":
+            variables[:, :-1] = tables["fixed_context"]
+        elif config.inputs == "fixed_query":
+            variables[:, -1:] = tables["fixed_query"]
+        return self.build(split, combination, variables)
+
+    def build(self, split: str, combination: Tensor, variables: Tensor) -> Batch:
+        """Return the instances that given functions and inputs make.
+
+        combination [B] are rows of `combinations(split)`, variables [B, T, L] the inputs in
+        [0, 1], the query last. Info: `terms` [B, K], the sorted indices of the terms, and
+        `base_mse` [B], the biased variance of all T targets, the query's included (official).
+        """
+        self.check_split(split)
+        wanted = (len(combination), self.config.n_examples, self.config.n_variables)
+        check(variables.shape == wanted,
+              f"variables have shape {tuple(variables.shape)}; expected {wanted}")
+        tables = self._tables(variables.device)
+        terms = tables[split][combination]  # [B, K]
+        values = evaluate(tables["signs"][terms], variables)  # [B, T]
+        deviation = values - values.mean(dim=1, keepdim=True)
+        shown = torch.nn.functional.pad(values[:, :-1], (0, 1))  # the query's target is masked
+        inputs = torch.cat([variables, shown[..., None]], dim=-1)  # [B, T, L + 1]
+        return Batch(inputs, values[:, -1:], combination,
+                     {"terms": terms, "base_mse": deviation.square().mean(dim=1)}, split)
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """mean_b (logits_b,T - y_b)^2: the squared error at the query."""
+        return self._squared_error(logits, batch).mean()
+
+    def scores(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """r2 = 1 - loss / base_mse per instance, with both of its parts; each [B].
+
+        Where the targets of an instance hardly differ, base_mse is tiny and r2 very negative:
+        the distribution has a heavy tail (below four tokens even its mean may be infinite), and
+        `r2_pooled` of `summarize` is the steadier number. A base_mse that is zero in float32
+        counts as `SMALLEST_BASE_MSE`.
+        """
+        loss, base = self._squared_error(logits, batch), batch.info["base_mse"]
+        return {"loss": loss, "r2": 1.0 - loss / base.clamp_min(SMALLEST_BASE_MSE),
+                "base_mse": base}
+
+    def summarize(self, scores: Mapping[str, np.ndarray]) -> dict[str, Metric]:
+        """Return `r2`, the mean over instances (official, primary), `r2_pooled`, which is
+        1 - sum(loss) / sum(base_mse), and `loss`, with standard errors."""
+        return {"loss": mean_metric(scores["loss"]), "r2": mean_metric(scores["r2"]),
+                "r2_pooled": ratio_metric(scores["loss"], scores["base_mse"])}
+
+    def labels(self, batch: Batch) -> pd.DataFrame:
+        """Return what is known of each instance, one row each.
+
+        term_1 .. term_K   the terms in symbols, in rising order of their indices
+        combination        the indices of the terms; function: the whole function in symbols
+        target             f at the query, which is at query_x1 .. query_xL
+        active_term        1 .. K: the term whose value f takes at the query (the largest)
+        active_variable    1 .. L: the variable whose literal that term takes (the smallest);
+                           the target is a function of this input alone
+        split              the split that the batch was drawn from
+        """
+        batch = batch.to("cpu")
+        terms, query = batch.info["terms"], batch.inputs[:, -1, :-1]
+        values = literals(self.signs[terms], query[:, None]).numpy()  # [B, K, L]
+        active_term = values.min(axis=2).argmax(axis=1)
+        active_variable = values[np.arange(len(batch)), active_term].argmin(axis=1)
+        # Text is made once per combination, not per instance.
+        used, row = torch.unique(terms, dim=0, return_inverse=True)
+        combinations: list[list[int]] = used.tolist()
+
+        def per_instance(texts: Iterable[str]) -> np.ndarray:
+            return np.array(list(texts), dtype=object)[row.numpy()]
+
+        return pd.DataFrame({
+            **{f"term_{k + 1}": per_instance(self.term_symbols(c[k]) for c in combinations)
+               for k in range(self.config.n_terms)},
+            "combination": per_instance(OR.join(map(str, c)) for c in combinations),
+            "function": per_instance(self.function_symbols(c) for c in combinations),
+            "target": batch.targets[:, 0].numpy(),
+            **{f"query_x{v + 1}": query[:, v].numpy() for v in range(self.config.n_variables)},
+            "active_term": active_term + 1,
+            "active_variable": active_variable + 1,
+            "split": np.full(len(batch), batch.split, dtype=object),
+        })
+
+    def term_symbols(self, term: int) -> str:
+        """Return a term as people write it, such as `x1 ∧ ¬x2`."""
+        return self._symbols[term]
+
+    def function_symbols(self, terms: Iterable[int]) -> str:
+        """Return a function as people write it: its terms in brackets, joined by OR."""
+        return OR.join(f"({self.term_symbols(t)})" for t in terms)
+
+    def render(self, batch: Batch, index: int, format: Literal["text", "html"] = "text") -> str:
+        """Return the function in symbols, its examples as a table, the query and its answer."""
+        check_choice("format", format, ("text", "html"))
+        check(0 <= index < len(batch), f"index is {index!r}; expected 0 <= index < {len(batch)}, "
+              "the number of instances", ConfigError)
+        one = batch[index:index + 1].to("cpu")
+        label = self.labels(one).iloc[0]
+        names = [f"x{v + 1}" for v in range(self.config.n_variables)]
+        term, variable = int(label.active_term) - 1, int(label.active_variable) - 1
+        sign = bool(self.signs[one.info["terms"][0, term], variable])
+        title = f"f({', '.join(names)}) = {label.function}"
+        source = f"split {label.split}, terms {label.combination}"
+        answer = (f"answer: f(query) = {label.target:.4f} = "
+                  f"{self._literal(variable, sign)}, from term {term + 1}: "
+                  f"{label[f'term_{term + 1}']}")
+        header = ["", *names, "f"]
+        rows = [[f"example {i}", *(f"{x:.4f}" for x in token)]
+                for i, token in enumerate(one.inputs[0, :-1].tolist())]
+        rows.append([QUERY, *(f"{x:.4f}" for x in one.inputs[0, -1, :-1].tolist()), "?"])
+        layout = _html_table if format == "html" else _text_table
+        return layout(title, source, header, rows, answer)
+
+    def why_no_split(self, split: str) -> str:
+        """Return why this configuration lacks one of `SPLITS`, and what would be possible."""
+        config = self.config
+        if split == "ood":
+            n_combinations = math.comb(config.n_known_terms, config.n_terms)
+            n_needed = math.ceil(config.n_known_terms / config.n_terms)
+            if n_combinations == n_needed:
+                return (f"training needs every combination of the {config.n_known_terms} known "
+                        "terms")
+            if config.held_out is not None:
+                return "held_out names no combination"
+            return (f"ood_fraction {config.ood_fraction} of {n_combinations} combinations holds "
+                    f"out none; the smallest fraction that holds out one is "
+                    f"{fraction_of(1, n_combinations)}")
+        n_all = 2**config.n_variables
+        reason = (f"it combines {config.n_terms} unknown terms, and unknown_fraction "
+                  f"{config.unknown_fraction} makes {n_all - config.n_known_terms} of "
+                  f"{n_all} unknown")
+        if n_all < 2 * config.n_terms:
+            return f"{reason}; {n_all} terms are too few for known and unknown combinations"
+        return f"{reason}; from {config.n_terms / n_all} on there are enough"
+
+    def _tables(self, device: torch.device) -> dict[str, Tensor]:
+        """Return the constants on a device; they are copied there once, so that sampling never
+        waits for the host."""
+        if device not in self._tables_on:
+            source = self._tables_on[torch.device("cpu")]
+            self._tables_on[device] = {name: t.to(device) for name, t in source.items()}
+        return self._tables_on[device]
+
+    @cached_property
+    def _symbols(self) -> list[str]:
+        return [AND.join(self._literal(v, sign) for v, sign in enumerate(signs))
+                for signs in self.signs.tolist()]
+
+    def _squared_error(self, logits: Tensor, batch: Batch) -> Tensor:
+        return (logits[:, -1, 0] - batch.targets[:, 0]).square()
+
+    @staticmethod
+    def _literal(variable: int, sign: bool) -> str:
+        return f"{'' if sign else NOT}x{variable + 1}"
+
+
+def _as_tensor(combinations: Iterable[Combination], size: int) -> Tensor:
+    flat = itertools.chain.from_iterable(combinations)
+    return torch.from_numpy(np.fromiter(flat, dtype=np.int64).reshape(-1, size))
+
+
+def _text_table(title: str, source: str, header: list[str], rows: list[list[str]],
+                answer: str) -> str:
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+             for row in (header, *rows)]
+    return "\n".join([title, source, "", *lines, "", answer])
+
+
+def _html_table(title: str, source: str, header: list[str], rows: list[list[str]],
+                answer: str) -> str:
+    # Half-transparent grey and amber on an inherited text colour read well on any background.
+    border = "border-bottom:1px solid rgba(128,128,128,0.35);padding:2px 10px;text-align:right"
+    marked = "background:rgba(255,170,0,0.22);font-weight:600"
+
+    def row(cells: list[str], tag: str, style: str = "") -> str:
+        inner = "".join(f'<{tag} style="{border}">{html.escape(c)}</{tag}>' for c in cells)
+        return f'<tr style="{style}">{inner}</tr>'
+
+    body = "".join(row(cells, "td", marked if cells is rows[-1] else "") for cells in rows)
+    return (
+        '<div style="color:inherit;font-variant-numeric:tabular-nums">'
+        f'<div style="font-weight:600">{html.escape(title)}</div>'
+        f'<div style="opacity:0.75;margin-bottom:6px">{html.escape(source)}</div>'
+        '<table style="border-collapse:collapse;color:inherit;background:transparent">'
+        f"<thead>{row(header, 'th')}</thead><tbody>{body}</tbody></table>"
+        f'<div style="margin-top:6px">{html.escape(answer)}</div></div>')

@@ -1,0 +1,105 @@
+"""A SRAVEN instance as a person would want to see it: the grid, its rules, its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One instance in plain lists, for G x G panels of M tokens.
+
+    grid      [row][column][token]  symbol as shown, the answer in the last panel
+    features  [column][token]       which feature a token shows
+    rules     [token]               name of the rule of each token of the last column
+    aligned   [token][row][column]  symbols of the feature that the last column shows there
+    """
+
+    grid: list[list[list[int]]]
+    features: list[list[int]]
+    rules: list[str]
+    aligned: list[list[list[int]]]
+
+    def tokens(self, response: int) -> list[int]:
+        """Return, per column, the token that shows the feature of a response token."""
+        feature = self.features[-1][response]
+        return [column.index(feature) for column in self.features]
+
+    @property
+    def width(self) -> int:
+        """Number of characters of the widest symbol."""
+        return max(len(str(s)) for row in self.grid for panel in row for s in panel)
+
+
+def draw_text(drawing: Drawing) -> str:
+    """Return the grid and, per response token, its rule, its tokens and its rows as text."""
+    width, last = drawing.width, len(drawing.grid) - 1
+
+    def panel(row: int, column: int) -> str:
+        symbols = " ".join(f"{s:>{width}}" for s in drawing.grid[row][column])
+        return f"[{symbols}]" if row == column == last else f" {symbols} "
+
+    lines = [" |".join(panel(row, column) for column in range(last + 1))
+             + ("   <- answer in brackets" if row == last else "") for row in range(last + 1)]
+    lines += ["", "response token: rule (token read in each column) symbols row by row"]
+    longest = max(map(len, drawing.rules))
+    for token, rule in enumerate(drawing.rules):
+        rows = [" ".join(f"{s:>{width}}" for s in row) for row in drawing.aligned[token]]
+        *context, answer = (f"{s:>{width}}" for s in drawing.aligned[token][-1])
+        rows[-1] = f"{' '.join(context)} [{answer}]"
+        read = " ".join(map(str, drawing.tokens(token)))
+        lines.append(f"{token}: {rule:<{longest}}  ({read})  {' / '.join(rows)}")
+    return "\n".join(lines)
+
+
+def draw_html(drawing: Drawing) -> str:
+    """Return the same as self-contained HTML; tokens of one feature have one colour.
+
+    Colours are translucent and text inherits its colour, so that it reads on light and dark.
+    """
+    last = len(drawing.grid) - 1
+    rows = []
+    for row in range(last + 1):
+        cells = []
+        for column in range(last + 1):
+            answer = row == column == last
+            chips = "".join(
+                _chip(symbol, feature, answer) for symbol, feature
+                in zip(drawing.grid[row][column], drawing.features[column], strict=True))
+            border = "2px dashed" if answer else "1px solid"
+            title = ' title="answer"' if answer else ""
+            cells.append(f'<td{title} style="border:{border} rgba(128,128,128,.7);padding:6px 8px;'
+                         f'white-space:nowrap">{chips}</td>')
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    legend = []
+    for token, rule in enumerate(drawing.rules):
+        feature = drawing.features[-1][token]
+        symbols = [
+            " ".join(_chip(s, feature, r == c == last) for c, s in enumerate(row))
+            for r, row in enumerate(drawing.aligned[token])]
+        read = ", ".join(map(str, drawing.tokens(token)))
+        cell = '<td style="padding:3px 12px 3px 0;white-space:nowrap;text-align:left">'
+        legend.append(f"<tr>{cell}{token}</td>{cell}{escape(rule)}</td>{cell}{read}</td>"
+                      + "".join(f"{cell}{row}</td>" for row in symbols) + "</tr>")
+    head = '<th style="padding:3px 12px 3px 0;text-align:left;font-weight:600">'
+    titles = ["response token", "rule", "token read per column",
+              *(f"row {r + 1}" for r in range(last + 1))]
+    return (
+        '<div style="font-family:system-ui,sans-serif;font-size:14px;color:inherit;'
+        'overflow-x:auto">'
+        '<table style="border-collapse:collapse;margin:0 0 4px 0;background:none">'
+        f"{''.join(rows)}</table>"
+        '<div style="opacity:.75;margin:0 0 10px 0">dashed: the panel to be answered; '
+        "one colour: one feature</div>"
+        '<table style="border-collapse:collapse;background:none"><tr>'
+        f"{''.join(f'{head}{escape(t)}</th>' for t in titles)}</tr>{''.join(legend)}</table></div>")
+
+
+def _chip(symbol: int, feature: int, answer: bool) -> str:
+    """Return one symbol on the colour of its feature; hues a golden angle apart."""
+    hue = round(feature * 137.5) % 360
+    weight = "font-weight:700;outline:1px dashed currentColor;" if answer else ""
+    return (f'<span style="display:inline-block;min-width:1.5em;margin:0 2px;padding:1px 0;'
+            f'text-align:center;border-radius:4px;{weight}'
+            f'background:hsla({hue},75%,50%,.32)">{symbol}</span>')

@@ -1,0 +1,284 @@
+"""SRAVEN: find the rule of every feature, and which tokens are the same feature (paper, 4).
+
+Each of the M features of a panel runs over the G x G grid by one of eight rules. In every
+column the features are permuted, by a permutation of that column and instance, and the model
+has to name the M symbols of the last panel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations_with_replacement
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from latentcode.codes import Pair
+from latentcode.config import SravenConfig
+from latentcode.errors import check_choice
+from latentcode.tasks.base import Batch, Task
+from latentcode.tasks.splits import explicit_split, fraction_of, split_combinations
+from latentcode.tasks.sraven.render import Drawing, draw_html, draw_text
+from latentcode.tasks.sraven.rules import RULES, random_permutations, sample_features
+
+
+class _Place(NamedTuple):
+    """Where a pair reads: response token, context panel (None: the response), same feature."""
+
+    token: int
+    panel: int | None
+    same_feature: bool
+
+
+class Sraven(Task):
+    """out[..., j] = in[..., permutation[column, j]]: symbolic Raven matrices.
+
+    Tokens: the panels in reading order, M one-hot tokens each; the M tokens of the last panel
+    are zero vectors, and their symbols are the targets, int64 [B, M].
+
+    `Batch.info` holds, all int64:
+        rules         [B, M]        the rule of each feature
+        permutations  [B, G, M]     per column, the feature that each token shows
+        grid          [B, G, G, M]  the symbols as shown (row, column, token), answer included
+
+    Raises `SplitError` when the held-out combinations leave a rule out of training.
+    """
+
+    name = "sraven"
+    constituent = "rule"
+    headline = "accuracy"
+    config: SravenConfig
+
+    def __init__(self, config: SravenConfig) -> None:
+        self.config = config
+        every = list(combinations_with_replacement(range(len(RULES)), config.n_features))
+        if config.held_out is None:
+            train, ood = split_combinations(every, len(RULES), config.ood_fraction,
+                                            config.split_seed, distinct=False)
+        else:
+            train, ood = explicit_split(every, config.held_out)
+        self.all_combinations = torch.tensor(every)
+        """All multisets of M rules in lexicographic order, int64 [C(M + 7, M), M]."""
+        known = torch.tensor(train)
+        self._combinations = {"train": known, "test": known}
+        if ood:
+            self._combinations["ood"] = torch.tensor(ood)
+        self._on_device: dict[tuple[str, torch.device], Tensor] = {}
+        self._pairs, self._places = _named_pairs(config.n_features, config.grid_size)
+
+    @property
+    def probe_labels(self) -> tuple[str, ...]:
+        """The rule of the pair's response token."""
+        return ("rule",)
+
+    @property
+    def pairs(self) -> Mapping[str, Pair]:
+        """The named pairs: the paper's (last response token), then those of every token.
+
+        `response.{j}->row{G}.panel{p}.{j}` is the token at the same place of context panel p of
+        the last row, `.same` the token that shows the same feature. Panels count from 1, tokens
+        from 0.
+        """
+        return MappingProxyType(self._pairs)
+
+    def positions(self, names: Sequence[str], batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return query and key token positions of the named pairs, each int64 [B, P].
+
+        `same` pairs follow the permutations of each instance. Raises `UnknownNameError`.
+        """
+        self.check_pairs(names)
+        n_features, grid_size = self.config.n_features, self.config.grid_size
+        permutations = batch.info["permutations"]
+        last_row, response = (grid_size - 1) * grid_size, grid_size**2 - 1
+        queries, keys = [], []
+        for name in names:
+            token, panel, same_feature = self._places[name]
+            query = torch.full_like(batch.combination, response * n_features + token)
+            key = query
+            if panel is not None:
+                key = torch.full_like(query, (last_row + panel - 1) * n_features)
+                key = key + (self._same_feature(permutations, token)[:, panel - 1]
+                             if same_feature else token)
+            queries.append(query)
+            keys.append(key)
+        if not names:
+            empty = batch.combination.new_empty(len(batch), 0)
+            return empty, empty
+        return torch.stack(queries, 1), torch.stack(keys, 1)
+
+    @staticmethod
+    def _same_feature(permutations: Tensor, token: int) -> Tensor:
+        """Return, per column, the token that shows the feature of a response token: [B, G]."""
+        feature = permutations[:, -1, token]
+        return (permutations == feature[:, None, None]).long().argmax(-1)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """`train` and `test`, and `ood` where combinations are held out."""
+        return tuple(self._combinations)
+
+    def combinations(self, split: str) -> Tensor:
+        """Return the rule multisets of a split, int64 [N, M], rows sorted and in order."""
+        self.check_split(split)
+        return self._combinations[split]
+
+    def why_no_split(self, split: str) -> str:
+        """Return why a split is missing."""
+        if split == "unknown":
+            return f"not defined on SRAVEN, where all {len(RULES)} rules are trained on"
+        n = len(self.all_combinations)
+        most = n - -(-len(RULES) // self.config.n_features)  # every rule must occur in training
+        if self.config.held_out is not None:
+            return f"held_out is empty; up to {most} of {n} combinations can be held out"
+        possible = (f"from {fraction_of(1, n)} to {fraction_of(most, n)} is possible" if most
+                    else "no other is possible")
+        return (f"ood_fraction {self.config.ood_fraction} holds out none of {n} combinations; "
+                f"{possible}")
+
+    def sample(self, split: str, n: int, generator: torch.Generator) -> Batch:
+        """Draw n instances of uniformly drawn combinations on the device of `generator`.
+
+        `train` and `test` share their combinations; what tells their streams apart is the
+        generator. Raises `SplitError` or `UnknownNameError`.
+        """
+        config, device = self.config, generator.device
+        n_features, grid_size = config.n_features, config.grid_size
+        combinations = self._combinations_on(split, device)
+        combination = torch.randint(len(combinations), (n,), generator=generator, device=device)
+        rules = combinations[combination]
+        if config.rule_order == "random":
+            rules = rules.gather(1, random_permutations((n,), n_features, generator))
+        features = sample_features(rules, config.n_values, grid_size, generator)
+        if config.permuted:
+            permutations = random_permutations((n, grid_size), n_features, generator)
+        else:
+            permutations = torch.arange(n_features, device=device).repeat(n, grid_size, 1)
+        grid = permute_features(features.movedim(1, -1), permutations)
+        info = {"rules": rules, "permutations": permutations, "grid": grid}
+        return Batch(tokenize(grid, config.n_values), grid[:, -1, -1], combination, info, split)
+
+    def _combinations_on(self, split: str, device: torch.device) -> Tensor:
+        """Return the combinations of a split, copied to a device once and for all."""
+        key = (split, device)
+        if key not in self._on_device:
+            self._on_device[key] = self.combinations(split).to(device)
+        return self._on_device[key]
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Return -mean_bj log softmax(logits)[target_bj] over the M response tokens, a scalar."""
+        return self._token_losses(logits, batch).mean()
+
+    def _token_losses(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Return the cross-entropy [B, M] of logits [B, T, K], at least in float32."""
+        response = logits[:, -self.config.n_features:]
+        response = response.to(torch.promote_types(response.dtype, torch.float32))
+        return F.cross_entropy(response.flatten(0, 1), batch.targets.flatten(),
+                               reduction="none").view_as(batch.targets)
+
+    def scores(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return per instance, each [B]: `loss`, `accuracy` (1 where all M symbols are right,
+        else 0), `feature_accuracy` (share of the M symbols that are right)."""
+        right = logits[:, -self.config.n_features:].argmax(-1) == batch.targets
+        return {"loss": self._token_losses(logits, batch).mean(1),
+                "accuracy": right.all(1).float(), "feature_accuracy": right.float().mean(1)}
+
+    def labels(self, batch: Batch) -> pd.DataFrame:
+        """Return one row per instance, with these columns.
+
+        rule_{j}         name of the rule that governs response token j
+        target_{j}       the symbol that answers it
+        context_{p}_{j}  symbol of that same feature in context panel p of the last row
+        combination      the rules in rising order, such as "constant, +1, sum, sum"
+        split            the split of the batch
+        """
+        names = np.array(RULES)
+        permutations = batch.info["permutations"]
+        rules = batch.info["rules"].gather(1, permutations[:, -1]).cpu().numpy()
+        last_row = aligned(batch.info["grid"], permutations)[:, -1].cpu().numpy()
+        columns: dict[str, np.ndarray] = {}
+        for token in range(self.config.n_features):
+            columns[f"rule_{token}"] = names[rules[:, token]]
+            columns[f"target_{token}"] = last_row[:, -1, token]
+            for panel in range(1, self.config.grid_size):
+                columns[f"context_{panel}_{token}"] = last_row[:, panel - 1, token]
+        written = np.array([", ".join(names[c]) for c in self.combinations(batch.split).numpy()])
+        columns["combination"] = written[batch.combination.cpu().numpy()]
+        return pd.DataFrame(columns).assign(split=batch.split)
+
+    def render(self, batch: Batch, index: int, format: str = "text") -> str:
+        """Return the grid of instance `index`, its rules and its answer, as text or HTML.
+
+        Raises `UnknownNameError` for another format, `IndexError` for an index out of range.
+        """
+        check_choice("format", format, ("text", "html"))
+        if not -len(batch) <= index < len(batch):
+            raise IndexError(f"instance {index} of a batch of {len(batch)}")
+        info = {name: values[index].cpu() for name, values in batch.info.items()}
+        permutations = info["permutations"]
+        shown = aligned(info["grid"][None], permutations[None])[0]
+        drawing = Drawing(
+            grid=info["grid"].tolist(), features=permutations.tolist(),
+            rules=[RULES[r] for r in info["rules"][permutations[-1]].tolist()],
+            aligned=shown.movedim(-1, 0).tolist())
+        return draw_text(drawing) if format == "text" else draw_html(drawing)
+
+
+def permute_features(grid: Tensor, permutations: Tensor) -> Tensor:
+    """Return out[b, row, col, j] = grid[b, row, col, permutations[b, col, j]].
+
+    grid [B, G, G, M], permutations [B, G, M] -> [B, G, G, M].
+    """
+    return grid.gather(-1, permutations[:, None].expand_as(grid))
+
+
+def aligned(grid: Tensor, permutations: Tensor) -> Tensor:
+    """Undo the permutations up to the order of the response: what lies at j is one feature.
+
+    out[b, row, col, j] is the symbol of the feature that response token j shows.
+    grid [B, G, G, M] as shown, permutations [B, G, M] -> [B, G, G, M].
+    """
+    tokens = permutations.argsort(-1).gather(-1, permutations[:, -1:].expand_as(permutations))
+    return permute_features(grid, tokens)
+
+
+def tokenize(grid: Tensor, n_values: int) -> Tensor:
+    """Return the one-hot tokens of grids [B, G, G, M], the last panel blank: [B, G*G*M, K]."""
+    symbols = torch.arange(n_values, device=grid.device)
+    tokens = (grid.flatten(1)[..., None] == symbols).float()
+    tokens[:, -grid.shape[-1]:] = 0.0
+    return tokens
+
+
+def _named_pairs(n_features: int, grid_size: int) -> tuple[dict[str, Pair], dict[str, _Place]]:
+    """Return the pairs and where each reads, the paper's first."""
+    pairs: dict[str, Pair] = {}
+    places: dict[str, _Place] = {}
+
+    def add(name: str, place: _Place, description: str) -> None:
+        pairs[name] = Pair(name, description, place.token)
+        places[name] = place
+
+    panels = range(1, grid_size)
+    last = n_features - 1
+    add("response->response", _Place(last, None, False),
+        "the last response token to itself (the paper's pair)")
+    for panel in panels:
+        add(f"response->row{grid_size}.panel{panel}", _Place(last, panel, False),
+            f"the last response token to the last token of panel {panel} of the last row")
+    for token in range(n_features):
+        query = f"response.{token}"
+        add(f"{query}->{query}", _Place(token, None, False),
+            f"response token {token} to itself")
+        for panel in panels:
+            add(f"{query}->row{grid_size}.panel{panel}.{token}", _Place(token, panel, False),
+                f"response token {token} to token {token} of panel {panel} of the last row")
+        for panel in panels:
+            add(f"{query}->row{grid_size}.panel{panel}.same", _Place(token, panel, True),
+                f"response token {token} to the token of panel {panel} of the last row that "
+                "shows the same feature")
+    return pairs, places

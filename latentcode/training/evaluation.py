@@ -1,0 +1,85 @@
+"""How good is a model on a split? Exact means over instances, with standard errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from latentcode.errors import check
+from latentcode.metrics import Metric
+from latentcode.seeds import make_generator
+from latentcode.tasks.base import Batch, Task
+
+DRAW = 4096
+"""Instances drawn at once. It is fixed, so that the batch size of the forward pass does not
+change which instances are drawn."""
+
+
+def forward(
+    model: nn.Module, inputs: Tensor, precision: str, generator: torch.Generator | None = None
+) -> Tensor:
+    """Return logits [B, T, d_output] in the type of the weights, float32.
+
+    With precision `bf16` the model runs under bfloat16 autocast; losses are float32 all the
+    same. `generator` draws the dropout masks of a model in training mode.
+    """
+    low = precision == "bf16"
+    with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=low):
+        logits: Tensor = model(inputs, generator=generator)
+    return logits.float() if low else logits
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model in evaluation mode, without gradients; restore its mode afterwards."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)
+
+
+def evaluate(
+    model: nn.Module,
+    task: Task,
+    split: str,
+    n: int,
+    *,
+    seed: int,
+    batch_size: int = 128,
+    device: torch.device | str = "cpu",
+    precision: str = "float32",
+) -> dict[str, Metric]:
+    """Return the task's metrics, each a mean over the same n instances for every model.
+
+    Which instances those are depends on (seed, split, n) and the kind of device alone. Unlike
+    in the official code, no mean of batch means is taken. `SplitError` says why a task lacks a
+    split.
+    """
+    task.check_split(split)
+    check(n >= 1, f"n is {n}; expected at least 1 instance")
+    check(batch_size >= 1, f"batch_size is {batch_size}; expected at least 1")
+    scores: dict[str, list[Tensor]] = {}
+    with evaluating(model):
+        for batch in _batches(task, split, n, seed, batch_size, device):
+            logits = forward(model, batch.inputs, precision)
+            for name, values in task.scores(logits, batch).items():
+                scores.setdefault(name, []).append(values)
+    return task.summarize({name: torch.cat(values).cpu().numpy().astype(np.float64)
+                           for name, values in scores.items()})
+
+
+def _batches(
+    task: Task, split: str, n: int, seed: int, batch_size: int, device: torch.device | str
+) -> Iterator[Batch]:
+    generator = make_generator(seed, f"evaluate {split}", device)
+    for start in range(0, n, DRAW):
+        drawn = task.sample(split, min(DRAW, n - start), generator)
+        for first in range(0, len(drawn), batch_size):
+            yield drawn[first:first + batch_size]

@@ -1,0 +1,281 @@
+"""Which labels can be read out of the codes, on combinations that were never trained on?
+
+A logistic probe per layer, pair and label is fitted on codes of training combinations and
+scored on held-out ones (paper, Fig. 2B and 5F), beside the same probe on its controls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.utils.parallel import Parallel, delayed
+
+from latentcode.codes import LatentCodes
+from latentcode.errors import ProbeError, UnknownNameError, check
+from latentcode.probes.bootstrap import (
+    ClassCounts,
+    accuracy,
+    class_f1,
+    count_by_cluster,
+    macro_f1,
+    percentile_interval,
+    resample,
+)
+from latentcode.probes.controls import (
+    SOURCES,
+    check_controls,
+    check_pair_of_codes,
+    shuffle_labels,
+)
+from latentcode.probes.labels import Target, combination_clusters, make_target
+from latentcode.probes.logistic import (
+    N_FOLDS,
+    PENALTIES,
+    SELECTION_INSTANCES,
+    fit_probe,
+)
+from latentcode.probes.results import DecodingResult
+
+Progress = Callable[[int, int], None]
+"""Called with (probes done, probes in all)."""
+
+LEVEL = 0.95
+"""Level of the intervals."""
+
+METRICS: dict[bool, dict[str, Callable[[ClassCounts], np.ndarray]]] = {
+    False: {"accuracy": accuracy, "macro_f1": macro_f1},
+    True: {"f1": macro_f1},
+}
+"""Metrics of single-label and of multi-label problems."""
+
+
+def decode(
+    train: LatentCodes,
+    heldout: LatentCodes,
+    labels: Sequence[str],
+    *,
+    layers: Sequence[int] | None = None,
+    pairs: Sequence[str] | None = None,
+    untrained: tuple[LatentCodes, LatentCodes] | None = None,
+    controls: bool = True,
+    n_shuffles: int = 3,
+    n_bootstrap: int = 1000,
+    seed: int = 0,
+    n_jobs: int = 1,
+    progress: Progress | None = None,
+) -> DecodingResult:
+    """What does argmax_c (W z + b)_c, z the standardised code, say about each label?
+
+    train, heldout  codes of training and of held-out combinations, same layers and pairs
+    labels    columns such as `term_1`, names that a pair resolves such as `rule`, or groups
+              such as `terms` (which terms occur: one-vs-rest, macro F1); see `probes.labels`
+    layers, pairs  which to probe; all by default
+    untrained  (training, held-out) codes of the model with its initial weights
+    controls  False leaves out the untrained model and the residual stream and marks the result;
+              shuffled labels are always there
+    n_shuffles  shuffles of the training labels; their mean score is reported, and their
+              interval spans the shuffles as well as the held-out combinations
+    n_bootstrap  replicates of the 95 % interval, which resamples the held-out combinations
+    n_jobs    processes that fit probes side by side
+
+    Every probe chooses its own regularisation inside its training codes (`fit_probe`). Classes
+    that occur in the held-out codes alone count as errors and are reported in `n_unseen`.
+    `chance` is the best score that any constant answer reaches on the held-out codes.
+    In a group, such as `terms`, the yes and no of each class weigh the same in the fit; the
+    best constant answer there is to give every class.
+
+    Raises `UnknownNameError` for a label, layer or pair that does not exist, `ProbeError` for
+    missing controls, a label with one class in training, or fewer than two combinations.
+    """
+    check(len(labels) > 0, "labels is empty; expected at least one label to decode", ProbeError)
+    for name, value, least in (("n_bootstrap", n_bootstrap, 100), ("n_shuffles", n_shuffles, 1)):
+        check(isinstance(value, int) and value >= least,
+              f"{name} is {value!r}; expected a whole number of at least {least}", ProbeError)
+    check_pair_of_codes(train, heldout, "codes")
+    check_controls(train, heldout, untrained, controls)
+    layers = _chosen("layer", layers, train.layers)
+    pairs = _chosen("pair", pairs, [p.name for p in train.pairs])
+    sources = _sources(train, heldout, untrained, controls)
+    # Everything is looked up before anything is fitted: a bad label is told at once.
+    problems: dict[Hashable, _Problem] = {}
+    places: dict[tuple[Any, ...], Hashable] = {}
+    for label, pair, source in product(labels, pairs, sources):
+        target = make_target(*source.codes, label, pair)
+        for layer in layers:
+            key: Hashable = source.name, target.columns, layer, source.position(pair)
+            places[label, pair, layer, source.name] = key
+            problems[key] = _Problem(
+                f"{source.name} of layer {layer}, pair {pair!r}, label {label!r}",
+                *source.features(layer, pair), target, *source.clusters,
+                n_shuffles if source.name == "shuffled" else 0)
+
+    results = Parallel(n_jobs, return_as="generator")(
+        delayed(_probe)(problem, n_bootstrap, seed) for problem in problems.values())
+    outcomes: dict[Hashable, _Outcome] = {}
+    for key, outcome in zip(problems, results, strict=True):
+        outcomes[key] = outcome
+        if progress is not None:
+            progress(len(outcomes), len(problems))
+    rows: list[dict[str, Any]] = []
+    class_rows: list[dict[str, Any]] = []
+    for label, pair, layer, source in product(labels, pairs, layers, sources):
+        place = {"layer": layer, "pair": pair, "label": label, "source": source.name}
+        outcome = outcomes[places[label, pair, layer, source.name]]
+        rows += [place | row for row in outcome.rows]
+        class_rows += [place | row for row in outcome.class_rows]
+    settings = {
+        "controls": [s.name for s in sources[1:]], "n_shuffles": n_shuffles,
+        "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed, "penalties": list(PENALTIES),
+        "n_folds": N_FOLDS, "selection_instances": SELECTION_INSTANCES,
+        "train": _origin(train), "heldout": _origin(heldout),
+        "scikit_learn": version("scikit-learn")}
+    return DecodingResult(pd.DataFrame(rows), pd.DataFrame(class_rows), settings)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What one kind of probe is fitted on and scored on: (training, held-out) of each."""
+
+    name: str
+    codes: tuple[LatentCodes, LatentCodes]
+    clusters: tuple[np.ndarray, np.ndarray]
+
+    def features(self, layer: int, pair: str) -> tuple[np.ndarray, np.ndarray]:
+        read = (LatentCodes.select_residual if self.name == "residual" else LatentCodes.select)
+        train, heldout = (read(codes, layer=layer, pair=pair) for codes in self.codes)
+        return train, heldout
+
+    def position(self, pair: str) -> Hashable:
+        """What features depend on: pairs that share a query share their residual stream."""
+        codes = self.codes[0]
+        if self.name != "residual":
+            return pair
+        return codes.query_of_pair[[p.name for p in codes.pairs].index(pair)]
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """One probe to fit and to score, on true labels or (n_shuffles > 0) on shuffled ones.
+
+    `where` names it in errors.
+    """
+
+    where: str
+    x: np.ndarray
+    x_heldout: np.ndarray
+    target: Target
+    groups: np.ndarray
+    heldout_groups: np.ndarray
+    n_shuffles: int
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What one probe gave: a row per metric and a row per class, without their place."""
+
+    rows: list[dict[str, Any]]
+    class_rows: list[dict[str, Any]]
+
+
+def _probe(problem: _Problem, n_bootstrap: int, seed: int) -> _Outcome:
+    """Fit the probe of a problem, or one per shuffle, and score it."""
+    target = problem.target
+    for what, x in (("training", problem.x), ("held-out", problem.x_heldout)):
+        check(bool(np.isfinite(x).all()), f"{problem.where}: the {what} values are not all finite",
+              ProbeError)
+    # Streams of their own, so that the number of shuffles does not move the intervals.
+    for_shuffles, for_bootstrap = np.random.SeedSequence(seed).spawn(2)
+    fit = partial(fit_probe, problem.x, groups=problem.groups, multilabel=target.multilabel,
+                  seed=seed)
+    try:
+        probes = [fit(y=target.train)]
+        if problem.n_shuffles:
+            # The same probe on other labels, so with the regularisation that the real ones chose.
+            probes = [
+                fit(y=shuffle_labels(target.train, problem.groups, np.random.default_rng(child)),
+                    penalties=[probes[0].penalty])
+                for child in for_shuffles.spawn(problem.n_shuffles)]
+    except ProbeError as error:
+        raise ProbeError(f"{problem.where}: {error}") from None
+    counts = [count_by_cluster(target.heldout, probe.predict(problem.x_heldout),
+                               problem.heldout_groups) for probe in probes]
+
+    n_clusters = len(counts[0].support)
+    rng = np.random.default_rng(for_bootstrap)
+    weights = resample(n_clusters, n_bootstrap, rng)
+    which = rng.integers(len(counts), size=n_bootstrap)
+
+    def interval(metric: Callable[[ClassCounts], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        replicates = np.stack([metric(c.weighted(weights)) for c in counts])
+        return percentile_interval(replicates[which, np.arange(n_bootstrap)], n_clusters, LEVEL)
+
+    shared = {
+        "n_train": len(problem.x), "n_heldout": len(problem.x_heldout),
+        "n_train_combinations": len(np.unique(problem.groups)),
+        "n_heldout_combinations": n_clusters,
+        "n_classes": int(target.train.any(axis=0).sum()), "n_unseen": target.n_unseen,
+        "C": float(np.median([p.C for p in probes])),
+        "converged": all(p.converged for p in probes)}
+    rows = []
+    for name, metric in METRICS[target.multilabel].items():
+        low, high = interval(metric)
+        rows.append({"metric": name,
+                     "value": float(np.mean([metric(c.total()) for c in counts])),
+                     "low": float(low), "high": float(high),
+                     "chance": chance(target.heldout, name), **shared})
+    totals = [c.total() for c in counts]
+    f1 = np.mean([class_f1(c) for c in totals], axis=0)
+    low, high = interval(class_f1)
+    class_rows = [
+        {"class": str(name), "f1": f1[i], "low": low[i], "high": high[i],
+         "n_heldout": int(totals[0].support[i]), "n_train": int(target.train[:, i].sum())}
+        for i, name in enumerate(target.classes) if totals[0].support[i] > 0]
+    return _Outcome(rows, class_rows)
+
+
+def chance(heldout: np.ndarray, metric: str) -> float:
+    """Return the best score that any constant answer reaches on held-out labels [N, class].
+
+    With p_c the share of class c: accuracy max_c p_c; macro F1 max_c 2 p_c / (1 + p_c) divided
+    by the number of classes that occur; multi-label F1 the mean over occurring classes of
+    2 p_c / (1 + p_c), reached by always giving every class.
+    """
+    share = heldout.mean(axis=0)
+    share = share[share > 0]
+    f1 = 2.0 * share / (1.0 + share)
+    return float({"accuracy": share.max(), "macro_f1": f1.max() / len(share),
+                  "f1": f1.mean()}[metric])
+
+
+def _sources(
+    train: LatentCodes, heldout: LatentCodes,
+    untrained: tuple[LatentCodes, LatentCodes] | None, controls: bool,
+) -> list[_Source]:
+    sources = []
+    for name in SOURCES if controls else ("code", "shuffled"):
+        codes = untrained if name == "untrained" and untrained is not None else (train, heldout)
+        clusters = combination_clusters(codes[0]), combination_clusters(codes[1])
+        sources.append(_Source(name, codes, clusters))
+    return sources
+
+
+def _chosen(what: str, wanted: Sequence[Any] | None, available: Sequence[Any]) -> tuple[Any, ...]:
+    if wanted is None:
+        return tuple(available)
+    check(len(wanted) > 0, f"{what}s is empty; expected some of {list(available)}", ProbeError)
+    for name in wanted:
+        if name not in available:
+            raise UnknownNameError(what, name, available)
+    return tuple(wanted)
+
+
+def _origin(codes: LatentCodes) -> dict[str, Any]:
+    """Return where codes come from, as far as they say."""
+    return {key: codes.meta[key] for key in ("run", "split", "seed") if key in codes.meta}

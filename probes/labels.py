@@ -1,0 +1,136 @@
+"""What is there to decode? Labels of codes as indicator matrices, and combinations as clusters.
+
+A label is a column (`term_1`), a name that a pair resolves (`rule`: the rule of that pair's
+response), or a group: `terms` means which values occur in any of the columns `term_1`,
+`term_2`, ..., whatever their order. A group is a multi-label problem.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from latentcode.codes import LatentCodes
+from latentcode.errors import ProbeError, UnknownNameError, check
+
+MAX_CLASSES = 256
+"""A label with more different values than this is taken for a measurement, not a class."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A label of two sets of codes in a common order of classes.
+
+    columns     the label columns that the name stands for
+    multilabel  whether several classes can hold at once
+    classes     the values that occur in either set, in rising order
+    train, heldout  bool [N, class]
+    """
+
+    columns: tuple[str, ...]
+    multilabel: bool
+    classes: tuple[object, ...]
+    train: np.ndarray
+    heldout: np.ndarray
+
+    @property
+    def n_unseen(self) -> int:
+        """Held-out instances with a class that never occurs in training."""
+        unseen = ~self.train.any(axis=0)
+        return int(self.heldout[:, unseen].any(axis=1).sum())
+
+
+def make_target(train: LatentCodes, heldout: LatentCodes, name: str, pair: str) -> Target:
+    """Return the label `name` of a pair as indicator matrices.
+
+    `UnknownNameError` lists the labels there are; `ProbeError` for a label with missing values,
+    with values that are no classes, or with a single class in training.
+    """
+    columns, multilabel = label_columns(train, name, pair)
+    frames = [codes.labels[list(columns)] if set(columns) <= set(codes.labels) else None
+              for codes in (train, heldout)]
+    for codes, frame in zip((train, heldout), frames, strict=True):
+        if frame is None:
+            raise UnknownNameError("label", name, codes.labels.columns)
+        for column in columns:
+            _check_classes(name, column, frame[column])
+    values = [np.stack([f[c].to_numpy(dtype=object) for c in columns], axis=1)
+              for f in frames if f is not None]
+    classes = _sorted_classes(name, np.concatenate([v.ravel() for v in values]))
+    index = {value: i for i, value in enumerate(classes)}
+    indicators = []
+    for block in values:
+        indicator = np.zeros((len(block), len(classes)), dtype=bool)
+        rows = np.arange(len(block))
+        for column in block.T:
+            indicator[rows, [index[v] for v in column]] = True
+        indicators.append(indicator)
+    seen = indicators[0]
+    if not (seen.any(axis=0) & ~seen.all(axis=0)).any():
+        only = [classes[i] for i in np.flatnonzero(seen.any(axis=0))]
+        held = "classes" if len(only) > 1 else "class"
+        raise ProbeError(f"label {name!r} of pair {pair!r} has a single outcome in training, the "
+                         f"{held} {', '.join(map(repr, only))}; expected at least two")
+    return Target(columns, multilabel, classes, indicators[0], indicators[1])
+
+
+def label_columns(codes: LatentCodes, name: str, pair: str) -> tuple[tuple[str, ...], bool]:
+    """Return the columns that a label of a pair stands for, and whether it is a group."""
+    try:
+        return (str(codes.label(name, pair).name),), False
+    except UnknownNameError:
+        codes.pair(pair)
+        groups = label_groups(codes.labels.columns)
+        if name not in groups:
+            raise UnknownNameError("label", name, [*codes.labels.columns, *groups]) from None
+        return groups[name], True
+
+
+def label_groups(columns: Iterable[object]) -> dict[str, tuple[str, ...]]:
+    """Return the groups of numbered columns: {"terms": ("term_1", "term_2")}."""
+    groups: dict[str, tuple[str, ...]] = {}
+    for column in columns:
+        match = re.fullmatch(r"(.+)_\d+", str(column))
+        if match:
+            plural = f"{match[1]}s"
+            groups[plural] = (*groups.get(plural, ()), str(column))
+    return groups
+
+
+def combination_clusters(codes: LatentCodes) -> np.ndarray:
+    """Return the combination of each instance as int [N] from 0 to n_combinations - 1.
+
+    Read from the label column `combination`; `ProbeError` without one.
+    """
+    check("combination" in codes.labels, "the labels have no column 'combination', by which "
+          f"instances are clustered; they have: {', '.join(map(str, codes.labels.columns))}",
+          ProbeError)
+    column = codes.labels["combination"]
+    check(not column.isna().any(), "the label 'combination' has missing values", ProbeError)
+    return np.asarray(pd.factorize(column.astype(str))[0], dtype=np.int64)
+
+
+def _check_classes(name: str, column: str, values: pd.Series) -> None:
+    check(not values.isna().any(), f"label {name!r} (column {column!r}) has "
+          f"{int(values.isna().sum())} missing values; expected none", ProbeError)
+    if pd.api.types.is_float_dtype(values):
+        raise ProbeError(f"label {name!r} (column {column!r}) is a measurement ({values.dtype}); "
+                         "logistic regression decodes classes: bin it first, or decode a label "
+                         "with whole numbers or names")
+    n = values.nunique()
+    check(n <= MAX_CLASSES, f"label {name!r} (column {column!r}) has {n} different values; "
+          f"expected at most {MAX_CLASSES} classes", ProbeError)
+
+
+def _sorted_classes(name: str, values: np.ndarray) -> tuple[object, ...]:
+    distinct = set(values.tolist())
+    try:
+        return tuple(sorted(distinct))
+    except TypeError:
+        kinds = sorted({type(v).__name__ for v in distinct})
+        raise ProbeError(f"label {name!r} mixes values of types {', '.join(kinds)}; expected one "
+                         "type") from None

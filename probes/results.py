@@ -1,0 +1,126 @@
+"""The outcome of decoding: tidy tables, a figure, a folder. It holds no fitted probe."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from latentcode.errors import ArtifactError, check
+from latentcode.probes.controls import SOURCES
+from latentcode.probes.figures import decoding_figure
+from latentcode.probes.style import style
+from latentcode.storage import read_json, replace_folder, write_json
+
+FORMAT_VERSION = 1
+"""Version of the decoding folder."""
+HEADLINE: tuple[str, ...] = ("accuracy", "f1")
+"""The metric that is quoted first: accuracy of single-label, F1 of multi-label problems."""
+
+
+@dataclass(frozen=True)
+class DecodingResult:
+    """Scores of probes beside their controls.
+
+    table      one row per layer, pair, label, source and metric: `value`, its 95 % interval
+               `low`, `high` clustered by held-out combination (NaN for a single one), `chance`,
+               the numbers of instances, combinations and classes, held-out instances of classes
+               that training lacks (`n_unseen`), `C`, and whether the optimiser `converged`
+    per_class  one row per layer, pair, label, source and class: `f1`, `low`, `high`, instances
+    settings   everything else that determines the numbers
+    """
+
+    table: pd.DataFrame
+    per_class: pd.DataFrame
+    settings: Mapping[str, Any]
+
+    @property
+    def missing_controls(self) -> tuple[str, ...]:
+        """The controls that were left out on request."""
+        return tuple(s for s in SOURCES[1:] if s not in self.settings["controls"])
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a reader of these numbers must know, one sentence each."""
+        notes = []
+        if self.missing_controls:
+            notes.append(f"Without controls: {', '.join(self.missing_controls)}.")
+        unseen = self.table.groupby("label", sort=False)["n_unseen"].max()
+        notes += [f"Label {label}: {n} held-out instances have a class that training lacks; "
+                  "they count as errors." for label, n in unseen.items() if n > 0]
+        failed = self.table.loc[~self.table["converged"], ["layer", "pair", "label", "source"]]
+        notes += [f"The optimiser did not converge: {source}, label {label}, layer {layer}, "
+                  f"{pair}." for layer, pair, label, source
+                  in failed.drop_duplicates().itertuples(index=False)]
+        if (self.table["n_heldout_combinations"] < 2).any():
+            notes.append("A single held-out combination gives no interval.")
+        return tuple(notes)
+
+    def summary(self, metrics: Sequence[str] = HEADLINE) -> pd.DataFrame:
+        """Return one row per layer, pair, label and metric, and `value [low, high]` by source."""
+        table = self.table[self.table["metric"].isin(list(metrics))]
+        place = ["label", "metric", "pair", "layer"]
+        rows = []
+        for key, block in table.groupby(place, sort=False):
+            assert isinstance(key, tuple)
+            row: dict[str, Any] = dict(zip(place, key, strict=True))
+            for r in block.itertuples():
+                row[str(r.source)] = f"{r.value:.3f} [{r.low:.3f}, {r.high:.3f}]"
+            row["chance"] = f"{block['chance'].iloc[0]:.3f}"
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def figure(self, metrics: Sequence[str] = HEADLINE) -> Figure:
+        """Return the score per layer: a row per label and metric, a column per pair."""
+        return decoding_figure(self.table[self.table["metric"].isin(list(metrics))],
+                               missing=self.missing_controls)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write `table.csv`, `per_class.csv` and `decoding.json`, all or nothing."""
+        folder = Path(folder)
+        with replace_folder(folder, overwrite=overwrite, marker="decoding.json") as temporary:
+            self.table.to_csv(temporary / "table.csv", index=False)
+            self.per_class.to_csv(temporary / "per_class.csv", index=False)
+            write_json(temporary / "decoding.json", {
+                "format": "latentcode.decoding", "format_version": FORMAT_VERSION,
+                "settings": dict(self.settings)})
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> DecodingResult:
+        """Read a decoding folder; `ArtifactError` names what is missing or of another version."""
+        folder = Path(folder)
+        meta = read_json(folder / "decoding.json")
+        check(isinstance(meta, dict) and meta.get("format") == "latentcode.decoding"
+              and meta.get("format_version") == FORMAT_VERSION and "settings" in meta,
+              f"{folder / 'decoding.json'} does not describe a decoding of format version "
+              f"{FORMAT_VERSION}", ArtifactError)
+        try:
+            table, per_class = (
+                pd.read_csv(folder / f"{name}.csv", dtype={"class": str, "label": str},
+                            keep_default_na=False, na_values=[""])
+                for name in ("table", "per_class"))
+        except (OSError, ValueError) as error:
+            raise ArtifactError(f"decoding folder {folder} is damaged: {error}") from None
+        return cls(table, per_class, meta["settings"])
+
+    def __repr__(self) -> str:
+        notes = "".join(f"\n{note}" for note in self.caveats)
+        return f"DecodingResult\n{self.summary().to_string(index=False)}{notes}"
+
+    def _repr_html_(self) -> str:
+        image = io.BytesIO()
+        with style():
+            self.figure().savefig(image, format="png")
+        encoded = base64.b64encode(image.getvalue()).decode()
+        notes = "".join(f"<p><b>{escape(note)}</b></p>" for note in self.caveats)
+        return (f"<b>DecodingResult</b> score on held-out combinations, 95 % interval{notes}"
+                f"{self.summary().to_html(index=False)}"
+                f'<img alt="score per layer" src="data:image/png;base64,{encoded}">')

@@ -1,0 +1,72 @@
+"""One look for all figures: colours that colour-blind readers can tell apart, and quiet axes.
+
+Figures are built with `matplotlib.figure.Figure`, never through pyplot, and settings hold inside
+`style()` only: drawing changes no global state, in a notebook or in the app.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.style
+
+from latentcode.errors import ProbeError, check
+
+PALETTE: tuple[str, ...] = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7",
+                            "#000000", "#E0D020")
+"""The colours of Okabe and Ito (2008), the yellow a little darker to show on white."""
+MARKERS: tuple[str, ...] = ("o", "^", "s", "X", "D", "v")
+"""Shapes that tell categories apart beyond the eight colours, and sources in print."""
+SEQUENTIAL = "cividis"
+"""Colour map of continuous labels."""
+GREY = "#7A7A7A"
+"""Chance lines and the shuffled control."""
+
+SOURCE_STYLES: dict[str, tuple[str, str, str]] = {
+    "code": ("#0072B2", "o", "latent code"),
+    "residual": ("#E69F00", "s", "residual stream"),
+    "untrained": ("#009E73", "^", "untrained model"),
+    "shuffled": (GREY, "X", "shuffled labels"),
+}
+"""Colour, marker and name in words of what is decoded from."""
+
+_SETTINGS: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.3,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "figure.dpi": 110.0,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "latentcode",
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw with the settings of this module, and leave matplotlib as it was."""
+    with matplotlib.style.context("default"), mpl.rc_context(_SETTINGS):
+        yield
+
+
+def category_styles(categories: Sequence[object]) -> dict[object, tuple[str, str]]:
+    """Return a (colour, marker) for each category: all colours first, then the next marker."""
+    most = len(PALETTE) * len(MARKERS)
+    check(len(categories) <= most, f"{len(categories)} categories cannot be told apart; expected "
+          f"at most {most} (colour by a coarser label, or by a continuous one)", ProbeError)
+    return {c: (PALETTE[i % len(PALETTE)], MARKERS[i // len(PALETTE)])
+            for i, c in enumerate(categories)}

@@ -1,0 +1,43 @@
+"""What holds for every test: one thread, no network, no display, shapes checked."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+# Before torch or numpy is imported; processes that tests start inherit it. Two threads per
+# worker on a busy machine are slower than one, and results must not depend on their number.
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+                 "NUMBA_NUM_THREADS"):
+    os.environ[variable] = "1"
+os.environ["MPLBACKEND"] = "Agg"
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["WANDB_MODE"] = "offline"
+
+from hypothesis import settings
+from jaxtyping import install_import_hook
+
+
+def modules_with_shapes() -> list[str]:
+    """Return the modules of the package that annotate the shapes of arrays."""
+    package = find_spec("latentcode")
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    root = Path(package.submodule_search_locations[0])
+    files = [Path(folder, name) for folder, _, names in os.walk(root, followlinks=True)
+             for name in names if name.endswith(".py")]
+    return [".".join(("latentcode", *file.relative_to(root).with_suffix("").parts))
+            for file in files if "jaxtyping" in file.read_text(encoding="utf-8")]
+
+
+# Signatures are enforced where they state shapes. Elsewhere, above all in the configuration
+# classes, a value of the wrong type has to reach the error of ours that tests ask for.
+install_import_hook(modules_with_shapes(), "beartype.beartype")
+
+import torch
+
+torch.set_num_threads(1)
+
+settings.register_profile("latentcode", derandomize=True, deadline=None)
+settings.load_profile("latentcode")

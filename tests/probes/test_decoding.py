@@ -1,0 +1,256 @@
+"""Does a probe find what is planted and nothing else, and is it never alone?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from latentcode.codes import LatentCodes
+from latentcode.errors import ArtifactError, ProbeError, UnknownNameError
+from latentcode.probes.decoding import chance, decode
+from latentcode.probes.results import DecodingResult
+
+LABELS = ["term_1", "terms"]
+FAST = {"n_shuffles": 1, "n_bootstrap": 200}
+
+
+@pytest.fixture(scope="module")
+def result(planted: Callable[..., LatentCodes]) -> DecodingResult:
+    return decode(planted("train"), planted("ood"), LABELS, n_shuffles=1, n_bootstrap=200,
+                  untrained=(planted("train", strength=0.0), planted("ood", strength=0.0)))
+
+
+def row(result: DecodingResult, **where: object) -> pd.Series:
+    table = result.table
+    for column, value in where.items():
+        table = table[table[column] == value]
+    assert len(table) == 1
+    return table.iloc[0]
+
+
+CODE = {"layer": 1, "pair": "query->query"}
+
+
+@pytest.mark.parametrize(("label", "metric"), [("term_1", "accuracy"), ("term_1", "macro_f1"),
+                                               ("terms", "f1")])
+def test_planted_terms_are_decoded_on_unseen_functions(
+    result: DecodingResult, label: str, metric: str
+) -> None:
+    place = CODE | {"label": label, "metric": metric}
+    code = row(result, **place, source="code")
+    assert code["value"] > 0.95
+    assert code["low"] > 0.85
+    assert code["high"] <= 1.0
+    assert row(result, **place, source="residual")["value"] > 0.8
+    assert row(result, **place, source="untrained")["value"] < 0.5
+    assert row(result, **place, source="shuffled")["value"] < 0.5
+
+
+@pytest.mark.parametrize("place", [{"layer": 0, "pair": "query->query"},
+                                   {"layer": 1, "pair": "query->example"}])
+def test_noise_is_at_chance(result: DecodingResult, place: dict[str, object]) -> None:
+    noise = row(result, **place, label="term_1", metric="accuracy", source="code")
+    assert noise["low"] <= noise["chance"] <= noise["high"]
+    f1 = row(result, **place, label="terms", metric="f1", source="code")
+    assert f1["value"] < f1["chance"]
+
+
+def test_table_is_tidy_and_complete(result: DecodingResult) -> None:
+    table = result.table
+    # 2 layers, 2 pairs, 4 sources; two metrics for term_1 and one for terms.
+    assert len(table) == 2 * 2 * 4 * 3
+    key = ["layer", "pair", "label", "source", "metric"]
+    assert not table.duplicated(key).any()
+    assert table[["value", "low", "high", "chance", "C"]].notna().all(axis=None)
+    assert table["value"].between(0, 1).all()
+    assert (table["low"] <= table["high"]).all()
+    one = table.iloc[0]
+    assert (one["n_train"], one["n_heldout"]) == (180, 120)
+    assert (one["n_train_combinations"], one["n_heldout_combinations"]) == (9, 6)
+    assert table["converged"].all()
+    assert result.caveats == ()
+
+
+def test_probes_on_the_same_residual_stream_agree(result: DecodingResult) -> None:
+    residual = result.table[result.table["source"] == "residual"]
+    by_pair = residual.pivot(index=["layer", "label", "metric"], columns="pair", values="value")
+    np.testing.assert_array_equal(by_pair["query->query"], by_pair["query->example"])
+
+
+def test_scores_per_class(result: DecodingResult, planted: Callable[..., LatentCodes]) -> None:
+    classes = result.per_class
+    mine = classes[(classes["layer"] == 1) & (classes["pair"] == "query->query")
+                   & (classes["label"] == "terms") & (classes["source"] == "code")]
+    assert list(mine["class"]) == ["t0", "t1", "t2", "t3", "t4", "t5"]
+    assert (mine["n_heldout"] == 40).all()
+    headline = row(result, **CODE, label="terms", metric="f1", source="code")
+    assert mine["f1"].mean() == pytest.approx(headline["value"])
+
+
+def test_only_the_seed_changes_the_numbers(planted: Callable[..., LatentCodes]) -> None:
+    def run(seed: int, n_jobs: int = 1) -> pd.DataFrame:
+        return decode(planted("train"), planted("ood"), ["term_1"], layers=[1],
+                      pairs=["query->query"], controls=False, seed=seed, n_jobs=n_jobs,
+                      **FAST).table
+
+    first = run(0)
+    pd.testing.assert_frame_equal(first, run(0), check_exact=True)
+    pd.testing.assert_frame_equal(first, run(0, n_jobs=2), check_exact=True)
+    other = run(1)
+    shuffled = first["source"] == "shuffled"
+    assert (first.loc[~shuffled, "value"] == other.loc[~shuffled, "value"]).all()
+    assert (first.loc[shuffled, "value"] != other.loc[shuffled, "value"]).any()
+
+
+def test_heldout_labels_play_no_part_in_the_fit(planted: Callable[..., LatentCodes]) -> None:
+    train, heldout = planted("train"), planted("ood")
+    rolled = replace(heldout, labels=heldout.labels.assign(
+        term_1=np.roll(heldout.labels["term_1"].to_numpy(), 20)))
+    place = {"layers": [1], "pairs": ["query->query"], "controls": False}
+    right = decode(train, heldout, ["term_1"], **place, **FAST).table
+    wrong = decode(train, rolled, ["term_1"], **place, **FAST).table
+    assert (right["C"] == wrong["C"]).all()
+    assert wrong["value"].iloc[0] < 0.5 < right["value"].iloc[0]
+
+
+def test_unseen_classes_are_errors_and_are_told(planted: Callable[..., LatentCodes]) -> None:
+    train, heldout = planted("train"), planted("ood")
+    less = train.subset((train.labels["term_1"] != "t3").to_numpy())
+    unseen = decode(less, heldout, ["term_1"], layers=[1], pairs=["query->query"],
+                    controls=False, **FAST)
+    code = row(unseen, source="code", metric="accuracy")
+    assert code["n_unseen"] == 20
+    assert code["n_classes"] == 4
+    assert code["value"] == pytest.approx(100 / 120, abs=0.03)
+    t3 = unseen.per_class[unseen.per_class["class"] == "t3"]
+    assert (t3["f1"] == 0.0).all()
+    assert (t3["n_train"] == 0).all()
+    assert "20 held-out instances" in unseen.caveats[1]
+
+
+def test_without_controls_the_result_says_so(planted: Callable[..., LatentCodes]) -> None:
+    bare = decode(planted("train", residuals=False), planted("ood", residuals=False), ["term_1"],
+                  layers=[1], controls=False, **FAST)
+    assert bare.missing_controls == ("residual", "untrained")
+    assert set(bare.table["source"]) == {"code", "shuffled"}
+    assert "Without controls: residual, untrained." in repr(bare)
+    assert "Without controls" in bare._repr_html_()
+    title = bare.figure()._suptitle  # type: ignore[attr-defined]
+    assert "without controls" in title.get_text()
+
+
+def test_controls_are_demanded(planted: Callable[..., LatentCodes]) -> None:
+    with pytest.raises(ProbeError, match="not reported without its controls"):
+        decode(planted("train"), planted("ood"), ["term_1"])
+
+
+def test_a_pair_resolves_its_label(planted: Callable[..., LatentCodes]) -> None:
+    codes = planted("train"), planted("ood")
+    resolved = decode(*codes, ["term"], layers=[1], controls=False, **FAST).table
+    named = decode(*codes, ["term_1"], layers=[1], pairs=["query->query"], controls=False,
+                   **FAST).table
+    mine = resolved[resolved["pair"] == "query->query"]
+    assert list(mine["value"]) == list(named["value"])
+
+
+def test_a_single_heldout_combination_has_no_interval(
+    planted: Callable[..., LatentCodes],
+) -> None:
+    heldout = planted("ood")
+    one = heldout.subset((heldout.labels["combination"] == "0+3").to_numpy())
+    table = decode(planted("train"), one, ["term_1"], layers=[1], pairs=["query->query"],
+                   controls=False, **FAST)
+    assert table.table[["low", "high"]].isna().all(axis=None)
+    assert table.caveats[-1] == "A single held-out combination gives no interval."
+    assert isinstance(table.figure(), Figure)
+
+
+def test_bad_input_is_named(planted: Callable[..., LatentCodes]) -> None:
+    train, heldout = planted("train"), planted("ood")
+    for keywords, error, match in (
+        ({"labels": []}, ProbeError, "labels is empty"),
+        ({"labels": ["rule"]}, UnknownNameError, "unknown label 'rule'"),
+        ({"layers": [2]}, UnknownNameError, "unknown layer 2; expected one of: 0, 1"),
+        ({"layers": []}, ProbeError, "layers is empty"),
+        ({"pairs": ["a->b"]}, UnknownNameError, "unknown pair 'a->b'"),
+        ({"n_bootstrap": 10}, ProbeError, "n_bootstrap is 10; expected .* at least 100"),
+        ({"n_shuffles": 0}, ProbeError, "n_shuffles is 0"),
+    ):
+        arguments = {"labels": ["term_1"], "controls": False} | keywords
+        with pytest.raises(error, match=match):
+            decode(train, heldout, **arguments)
+    broken = replace(train, scores=np.where(np.arange(12) == 3, np.nan, train.scores))
+    with pytest.raises(ProbeError, match=r"code of layer 0.*'term_1'.*training .* not all finite"):
+        decode(broken, heldout, ["term_1"], controls=False)
+    one = train.subset((train.labels["term_1"] == "t1").to_numpy())
+    with pytest.raises(ProbeError, match=r"'term_1' of pair .* the class 't1'"):
+        decode(one, heldout, ["term_1"], controls=False)
+    lumped = replace(train, labels=train.labels.assign(combination="all"))
+    with pytest.raises(ProbeError, match=r"code of layer 0.*1 combination; expected at least 2"):
+        decode(lumped, heldout, ["term_1"], controls=False)
+
+
+def test_progress_ends_at_the_total(planted: Callable[..., LatentCodes]) -> None:
+    seen: list[tuple[int, int]] = []
+    decode(planted("train"), planted("ood"), ["term_1"], layers=[1], controls=False,
+           progress=lambda done, total: seen.append((done, total)), **FAST)
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_chance_is_the_best_constant_answer() -> None:
+    heldout = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0]], dtype=bool)
+    assert chance(heldout, "accuracy") == pytest.approx(2 / 3)
+    # Always the first: precision 2/3, recall 1, F1 0.8; the second class gets 0.
+    assert chance(heldout, "macro_f1") == pytest.approx(0.8 / 2)
+    assert chance(heldout, "f1") == pytest.approx((0.8 + 0.5) / 2)
+
+
+def test_summary_shows_every_source(result: DecodingResult) -> None:
+    summary = result.summary()
+    assert list(summary.columns) == ["label", "metric", "pair", "layer", "code", "residual",
+                                     "untrained", "shuffled", "chance"]
+    assert len(summary) == 8
+    assert summary["code"].str.match(r"^\d\.\d{3} \[").all()
+
+
+def test_saved_results_load_again(result: DecodingResult, tmp_path: Path) -> None:
+    folder = result.save(tmp_path / "probe")
+    loaded = DecodingResult.load(folder)
+    pd.testing.assert_frame_equal(loaded.table, result.table, check_dtype=False)
+    pd.testing.assert_frame_equal(loaded.per_class, result.per_class, check_dtype=False)
+    assert loaded.settings == result.settings
+    (folder / "decoding.json").write_text('{"format": "latentcode.decoding"}')
+    with pytest.raises(ArtifactError, match="format version 1"):
+        DecodingResult.load(folder)
+
+
+def test_figure_shows_each_source_in_each_panel(result: DecodingResult) -> None:
+    figure = result.figure(("accuracy", "macro_f1", "f1"))
+    assert len(figure.axes) == 3 * 2
+    assert [axes.get_title() for axes in figure.axes[:3]] == [
+        "term_1\naccuracy", "term_1\nmacro F1", "terms\nF1"]
+    assert [axes.get_ylabel() for axes in figure.axes[::3]] == ["query->query", "query->example"]
+    few = result.figure(("f1",))
+    assert [axes.get_title() for axes in few.axes] == ["query->query", "query->example"]
+    for axes in figure.axes:
+        assert len(axes.containers) == 4
+    values = figure.axes[0].containers[0][0].get_ydata()
+    table = result.table[(result.table["source"] == "code") & (result.table["label"] == "term_1")
+                         & (result.table["metric"] == "accuracy")
+                         & (result.table["pair"] == "query->query")]
+    np.testing.assert_array_equal(values, table.sort_values("layer")["value"])
+    with pytest.raises(ProbeError, match="no rows of the chosen metrics"):
+        result.figure(("nothing",))
+
+
+def test_html_stands_for_itself(result: DecodingResult) -> None:
+    html = result._repr_html_()
+    assert "data:image/png;base64," in html
+    assert "http" not in html
+    assert "untrained" in html

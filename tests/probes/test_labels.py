@@ -1,0 +1,103 @@
+"""Do names resolve to the right columns, and do labels that cannot be decoded say so?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from latentcode.codes import LatentCodes
+from latentcode.errors import ProbeError, UnknownNameError
+from latentcode.probes.labels import combination_clusters, label_groups, make_target
+
+
+def with_column(codes: LatentCodes, **columns: object) -> LatentCodes:
+    return replace(codes, labels=codes.labels.assign(**columns))
+
+
+def test_a_column_is_a_single_label(planted: Callable[..., LatentCodes]) -> None:
+    train, heldout = planted("train"), planted("ood")
+    target = make_target(train, heldout, "term_2", "query->query")
+    assert target.columns == ("term_2",)
+    assert not target.multilabel
+    assert target.classes == ("t1", "t2", "t3", "t4", "t5")
+    assert (target.train.sum(axis=1) == 1).all()
+    names = np.array(target.classes)[target.heldout.argmax(axis=1)]
+    assert (names == heldout.labels["term_2"]).all()
+
+
+def test_a_pair_resolves_its_own_label(planted: Callable[..., LatentCodes]) -> None:
+    train, heldout = planted("train"), planted("ood")
+    assert make_target(train, heldout, "term", "query->query").columns == ("term_1",)
+    assert make_target(train, heldout, "term", "query->example").columns == ("term_2",)
+
+
+def test_a_group_says_which_values_occur(planted: Callable[..., LatentCodes]) -> None:
+    train, heldout = planted("train"), planted("ood")
+    target = make_target(train, heldout, "terms", "query->query")
+    assert target.multilabel
+    assert target.columns == ("term_1", "term_2")
+    assert (target.heldout.sum(axis=1) == 2).all()
+    for row, label in zip(target.heldout, heldout.labels.itertuples(), strict=True):
+        assert {c for c, has in zip(target.classes, row, strict=True) if has} == {
+            label.term_1, label.term_2}
+
+
+def test_groups_are_numbered_columns() -> None:
+    assert label_groups(["rule_0", "target", "rule_1", "x_y", "combination"]) == {
+        "rules": ("rule_0", "rule_1")}
+
+
+def test_an_unknown_label_lists_columns_and_groups(planted: Callable[..., LatentCodes]) -> None:
+    train, heldout = planted("train"), planted("ood")
+    with pytest.raises(UnknownNameError, match=r"unknown label 'rule'; .*term_1, .*terms"):
+        make_target(train, heldout, "rule", "query->query")
+    with pytest.raises(UnknownNameError, match=r"unknown pair 'nowhere'"):
+        make_target(train, heldout, "term", "nowhere")
+    with pytest.raises(UnknownNameError, match="unknown label 'extra'"):
+        make_target(with_column(train, extra=1), heldout, "extra", "query->query")
+
+
+def test_one_class_in_training_is_named(planted: Callable[..., LatentCodes]) -> None:
+    train, heldout = planted("train"), planted("ood")
+    with pytest.raises(ProbeError, match=r"'same' of pair 'query->query' .* the class 'a'"):
+        make_target(with_column(train, same="a"), with_column(heldout, same="b"), "same",
+                    "query->query")
+
+
+def test_labels_that_are_no_classes_are_named(planted: Callable[..., LatentCodes]) -> None:
+    train, heldout = planted("train"), planted("ood")
+    with pytest.raises(ProbeError, match=r"'target'.*measurement"):
+        make_target(train, heldout, "target", "query->query")
+    gaps = train.labels["term_1"].where(train.labels.index != 3)
+    with pytest.raises(ProbeError, match="1 missing"):
+        make_target(with_column(train, term_1=gaps), heldout, "term_1", "query->query")
+    many = np.arange(len(train)) * 2
+    big = pd.concat([train.labels] * 2, ignore_index=True)
+    assert len(many) < 256  # so the limit is reached only by the doubled table
+    doubled = LatentCodes(np.repeat(train.scores, 2, axis=0),
+                          big.assign(serial=np.arange(len(big))), train.pairs, train.layers)
+    with pytest.raises(ProbeError, match="360 different values"):
+        make_target(doubled, with_column(heldout, serial=0), "serial", "query->query")
+    with pytest.raises(ProbeError, match="mixes values of types int, str"):
+        make_target(with_column(train, term_1=1), heldout, "term_1", "query->query")
+
+
+def test_classes_that_training_lacks_are_counted(planted: Callable[..., LatentCodes]) -> None:
+    train, heldout = planted("train"), planted("ood")
+    without = train.subset((train.labels["term_1"] != "t3").to_numpy())
+    target = make_target(without, heldout, "term_1", "query->query")
+    assert target.n_unseen == (heldout.labels["term_1"] == "t3").sum() == 20
+
+
+def test_instances_are_clustered_by_combination(planted: Callable[..., LatentCodes]) -> None:
+    train = planted("train")
+    clusters = combination_clusters(train)
+    assert sorted(set(clusters)) == list(range(9))
+    assert (train.labels.groupby(clusters)["combination"].nunique() == 1).all()
+    bare = replace(train, labels=train.labels.drop(columns="combination"))
+    with pytest.raises(ProbeError, match="no column 'combination'"):
+        combination_clusters(bare)

@@ -1,0 +1,156 @@
+"""Is the fit scikit-learn's, and is its regularisation chosen across combinations?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from latentcode.errors import ProbeError
+from latentcode.probes import logistic
+from latentcode.probes.logistic import PENALTIES, fit_probe
+
+
+def clusters_of_classes(
+    seed: int = 0, n: int = 400, n_classes: int = 4, d: int = 5
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return x [n, d], labels [n] and 8 combinations, the class of each being its number mod 4."""
+    rng = np.random.default_rng(seed)
+    groups = rng.integers(8, size=n)
+    y = groups % n_classes
+    centres = rng.normal(size=(n_classes, d))
+    return centres[y] + rng.normal(size=(n, d)) * [1, 2, 0.1, 5, 1] + 3.0, y, groups
+
+
+def one_hot(y: np.ndarray, n_classes: int) -> np.ndarray:
+    return np.eye(n_classes, dtype=bool)[y]
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_fit_equals_scikit_learn_with_standardisation(n_classes: int) -> None:
+    x, y, groups = clusters_of_classes(n_classes=n_classes)
+    probe = fit_probe(x, one_hot(y, n_classes), groups, multilabel=False, penalties=[0.01])
+    reference = make_pipeline(StandardScaler(),
+                              LogisticRegression(C=probe.C, tol=1e-8, max_iter=1000))
+    reference.fit(x, y)
+    np.testing.assert_allclose(probe.C, 1 / (0.01 * len(x)))
+    assert probe.converged
+    np.testing.assert_array_equal(probe.predict(x).argmax(1), reference.predict(x))
+    z = (x - probe.mean) / probe.scale
+    scores = z @ probe.weights.T + probe.bias
+    expected = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    np.testing.assert_allclose(expected, reference.predict_proba(x), atol=1e-4)
+
+
+def test_multi_label_fit_is_one_regression_per_label() -> None:
+    x, y, groups = clusters_of_classes()
+    labels = one_hot(y, 4) | one_hot((y + 1) % 4, 4)
+    probe = fit_probe(x, labels, groups, multilabel=True, penalties=[0.001])
+    for c in range(4):
+        single = make_pipeline(StandardScaler(), LogisticRegression(
+                C=probe.C, max_iter=1000, class_weight="balanced"))
+        np.testing.assert_array_equal(probe.predict(x)[:, c], single.fit(x, labels[:, c])
+                                      .predict(x))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_penalty_is_chosen_for_unseen_combinations(seed: int) -> None:
+    """Each combination has marks of its own: they tell the class in training, not elsewhere."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(20), 25)
+    y = groups % 2
+    signal = 0.5 * (2 * y - 1)[:, None] + 1.5 * rng.normal(size=(500, 6))
+    marks = 1.5 * rng.normal(size=(20, 30))[groups] + rng.normal(size=(500, 30))
+    x = np.concatenate([signal, marks], axis=1)
+    across = fit_probe(x, one_hot(y, 2), groups, multilabel=False)
+    within = fit_probe(x, one_hot(y, 2), np.arange(500), multilabel=False)
+    assert within.selection[0.01] > within.selection[1.0]
+    assert across.selection[0.01] < across.selection[1.0]
+    assert across.C < within.C / 5
+
+
+def test_selection_is_scored_on_combinations_outside_the_fold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, y, groups = clusters_of_classes()
+    folds: list[tuple[np.ndarray, np.ndarray]] = []
+
+    class Recorded(GroupKFold):  # type: ignore[misc]
+        def split(self, *args: object, **kwargs: object) -> object:
+            for fold in super().split(*args, **kwargs):
+                folds.append(fold)
+                yield fold
+
+    monkeypatch.setattr(logistic, "GroupKFold", Recorded)
+    fit_probe(x, one_hot(y, 4), groups, multilabel=False)
+    assert len(folds) == 5
+    for fit, score in folds:
+        assert not set(groups[fit]) & set(groups[score])
+    assert sorted(np.concatenate([score for _, score in folds])) == list(range(len(x)))
+
+
+def test_selection_looks_at_a_bounded_number_of_instances() -> None:
+    x, y, groups = clusters_of_classes(n=2000)
+    few = fit_probe(x, one_hot(y, 4), groups, multilabel=False, selection_instances=300)
+    everything = fit_probe(x, one_hot(y, 4), groups, multilabel=False, selection_instances=None)
+    again = fit_probe(x, one_hot(y, 4), groups, multilabel=False, selection_instances=300)
+    assert few.selection != everything.selection
+    assert few.selection == again.selection
+    np.testing.assert_array_equal(few.weights, again.weights)
+    best = max(sorted(PENALTIES, reverse=True), key=lambda penalty: few.selection[penalty])
+    np.testing.assert_allclose(few.C, 1 / (best * len(x)))
+
+
+def test_fewer_combinations_than_folds_use_fewer_folds() -> None:
+    x, y, groups = clusters_of_classes()
+    probe = fit_probe(x, one_hot(y, 4), groups % 2, multilabel=False)
+    assert probe.converged
+
+
+def test_one_combination_is_an_error() -> None:
+    x, y, _ = clusters_of_classes()
+    with pytest.raises(ProbeError, match="1 combination; expected at least 2"):
+        fit_probe(x, one_hot(y, 4), np.zeros(len(x), dtype=int), multilabel=False)
+
+
+def test_one_class_is_an_error() -> None:
+    x, y, groups = clusters_of_classes()
+    with pytest.raises(ProbeError, match="single class"):
+        fit_probe(x, one_hot(np.zeros_like(y), 4), groups, multilabel=False)
+
+
+def test_values_that_are_not_finite_are_an_error() -> None:
+    x, y, groups = clusters_of_classes()
+    x[3, 1] = np.nan
+    with pytest.raises(ProbeError, match="not finite"):
+        fit_probe(x, one_hot(y, 4), groups, multilabel=False)
+
+
+def test_a_class_that_was_never_seen_is_never_given() -> None:
+    x, y, groups = clusters_of_classes()
+    probe = fit_probe(x, one_hot(y, 6), groups, multilabel=False)
+    assert not probe.predict(100.0 * x)[:, 4:].any()
+    labels = one_hot(y, 6)
+    labels[:, 5] = True
+    answers = fit_probe(x, labels, groups, multilabel=True).predict(100.0 * x)
+    assert not answers[:, 4].any()
+    assert answers[:, 5].all()
+
+
+def test_a_head_that_never_changes_is_ignored() -> None:
+    x, y, groups = clusters_of_classes()
+    constant = np.concatenate([x, np.full((len(x), 1), np.float32(0.1))], axis=1)
+    with_it = fit_probe(constant, one_hot(y, 4), groups, multilabel=False)
+    without = fit_probe(x, one_hot(y, 4), groups, multilabel=False)
+    np.testing.assert_allclose(with_it.weights[:, -1], 0.0, atol=1e-12)
+    constant[:, -1] = 1e6
+    np.testing.assert_array_equal(with_it.predict(constant), without.predict(x))
+
+
+def test_a_fit_that_does_not_converge_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, groups = clusters_of_classes()
+    monkeypatch.setattr(logistic, "MAX_ITERATIONS", 1)
+    assert not fit_probe(x, one_hot(y, 4), groups, multilabel=False).converged

@@ -1,0 +1,90 @@
+"""Is t-SNE reproducible, judged, and honest about what it cannot do?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.manifold import trustworthiness
+
+from latentcode.errors import ProbeError, UnknownNameError
+from latentcode.probes import projection
+from latentcode.probes.projection import project, quality, tsne
+
+
+@pytest.fixture(scope="module")
+def points() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    centres = 5.0 * rng.normal(size=(3, 8))
+    return np.asarray(centres[np.arange(120) % 3] + rng.normal(size=(120, 8)))
+
+
+def test_the_same_seed_gives_the_same_bits(points: np.ndarray) -> None:
+    first, again = (tsne(points, perplexity=10.0, n_iter=100, seed=3) for _ in range(2))
+    assert first.coordinates.tobytes() == again.coordinates.tobytes()
+    assert first.coordinates.shape == (120, 2)
+    assert np.isfinite(first.coordinates).all()
+    assert first.settings["perplexity"] == 10
+    assert first.settings["seed"] == 3
+
+
+def test_clusters_stay_together(points: np.ndarray) -> None:
+    found = tsne(points, perplexity=10.0, n_iter=250)
+    y = found.coordinates
+    cluster = np.arange(120) % 3
+    centre = np.stack([y[cluster == c].mean(axis=0) for c in range(3)])
+    nearest = np.linalg.norm(y[:, None] - centre, axis=-1).argmin(axis=1)
+    assert (nearest == cluster).all()
+    assert found.quality["trustworthiness"] > 0.85
+
+
+def test_quality_is_the_trustworthiness(
+    points: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert quality(points, points[:, :2]) == {
+        "trustworthiness": pytest.approx(trustworthiness(points, points[:, :2], n_neighbors=15)),
+        "points": 120, "neighbors": 15}
+    scrambled = np.random.default_rng(0).permutation(points)[:, :2]
+    assert quality(points, scrambled)["trustworthiness"] < 0.6
+    monkeypatch.setattr(projection, "QUALITY_POINTS", 50)
+    few = quality(points, points[:, :2])
+    assert few["points"] == 50
+    assert few == quality(points, points[:, :2])
+
+
+def test_few_points_are_an_error_that_says_what_is_possible() -> None:
+    with pytest.raises(ProbeError, match=r"perplexity is 30 for 20 points; expected at least 91 "
+                                         r"points, or a perplexity of at most 6.33"):
+        tsne(np.random.default_rng(0).normal(size=(20, 4)))
+
+
+@pytest.mark.parametrize(("x", "message"), [
+    (np.zeros((200, 4)), "all points are the same"),
+    (np.full((200, 4), np.nan), "not finite"),
+    (np.zeros(200), r"shape \(200,\)"),
+])
+def test_unusable_points_are_named(x: np.ndarray, message: str) -> None:
+    with pytest.raises(ProbeError, match=message):
+        tsne(x)
+
+
+def test_unusable_settings_are_named(points: np.ndarray) -> None:
+    with pytest.raises(ProbeError, match=r"perplexity is 0.5"):
+        tsne(points, perplexity=0.5)
+    with pytest.raises(ProbeError, match="n_iter is 0"):
+        tsne(points, n_iter=0)
+    with pytest.raises(UnknownNameError, match=r"unknown metric 'hamming'; .* euclidean, cosine"):
+        project(points, metric="hamming")
+    with pytest.raises(UnknownNameError, match=r"unknown projection 'magic'"):
+        project(points, "magic")
+
+
+def test_projections_share_one_interface(points: np.ndarray) -> None:
+    seen: list[tuple[int, int]] = []
+    by_name = project(points, "tsne", seed=1, perplexity=8.0, n_iter=30,
+                      progress=lambda done, total: seen.append((done, total)))
+    direct = tsne(points, seed=1, perplexity=8.0, n_iter=30)
+    assert by_name.coordinates.tobytes() == direct.coordinates.tobytes()
+    assert seen[-1] == (280, 280)
+    assert len(seen) == 280
+    assert len(by_name) == 120
+    assert by_name.method == "tsne"

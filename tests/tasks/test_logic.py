@@ -1,0 +1,310 @@
+"""Does the fuzzy-logic task compute, split, mask, label and show what the paper says?"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from latentcode.config import LogicConfig
+from latentcode.errors import SplitError, UnknownNameError
+from latentcode.tasks import SPLITS, make_task
+from latentcode.tasks.logic import FuzzyLogic, evaluate
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+TRAIN_OF_SEED_0 = [
+    [0, 3], [0, 9], [0, 11], [1, 4], [1, 5], [1, 6], [1, 8], [2, 9], [2, 10], [3, 8],
+    [3, 9], [4, 7], [4, 9], [4, 11], [5, 11], [6, 7], [6, 9], [6, 10], [7, 9], [9, 10]]
+QUERY_OF_SEED_0 = [0.522157, 0.889739, 0.992948, 0.557138]
+
+property_test = settings(derandomize=True, deadline=None, max_examples=60)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def slow_function(signs: np.ndarray, x: np.ndarray) -> np.float32:
+    """f(x) in plain Python on float32 numbers: signs [K, L], x [L]."""
+    one = np.float32(1)
+    return max(min(v if s else one - v for s, v in zip(term, x, strict=True)) for term in signs)
+
+
+@st.composite
+def fields(draw: st.DrawFn) -> dict[str, Any]:
+    """The fields of every small configuration that can be split."""
+    n_variables = draw(st.integers(1, 5))
+    unknown_fraction = draw(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.8]))
+    n_known = 2**n_variables - int(2**n_variables * unknown_fraction)
+    n_terms = draw(st.integers(1, min(3, n_known)))
+    n_combinations = comb(n_known, n_terms)
+    most = n_combinations - -(-n_known // n_terms)
+    n_ood = draw(st.integers(0, most))
+    return {
+        "n_variables": n_variables, "n_terms": n_terms, "unknown_fraction": unknown_fraction,
+        "n_examples": draw(st.integers(2, 7)), "split_seed": draw(st.integers(0, 5)),
+        "ood_fraction": (n_ood + 0.5) / n_combinations if n_ood else 0.0,
+        "inputs": draw(st.sampled_from(["uniform", "fixed_context", "fixed_query"]))}
+
+
+# --- The numbers of the released code ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def facts() -> dict[str, np.ndarray]:
+    with np.load(GOLDEN / "logic_facts.npz") as file:
+        return dict(file)
+
+
+def test_terms_are_numbered_as_in_the_released_code(facts: dict[str, np.ndarray]) -> None:
+    signs = FuzzyLogic(LogicConfig()).signs
+    assert signs.dtype == torch.bool
+    np.testing.assert_array_equal(signs.numpy(), facts["logic_4_conjunctions"])
+
+
+@pytest.mark.parametrize("size", ["4_2", "5_3"])
+def test_values_equal_the_released_code_exactly(facts: dict[str, np.ndarray], size: str) -> None:
+    signs = torch.from_numpy(facts[f"fuzzy_{size}_latent"]).bool()
+    x = torch.from_numpy(facts[f"fuzzy_{size}_input"])
+    values = evaluate(signs, x[:, None])
+    assert values.dtype == torch.float32
+    np.testing.assert_array_equal(values[:, 0].numpy(), facts[f"fuzzy_{size}_target"])
+
+
+def test_counts_equal_the_released_code(facts: dict[str, np.ndarray]) -> None:
+    official = json.loads(str(facts["counts_json"]))
+    assert len(official) == 5
+    for name, wanted in official.items():
+        match = re.fullmatch(r"(\d)var_(\d)term_frac(.*)", name)
+        assert match is not None
+        counts = FuzzyLogic(LogicConfig(
+            n_variables=int(match[1]), n_terms=int(match[2]), ood_fraction=float(match[3]))).counts
+        # What the released code calls test is our ood, and its ood our unknown.
+        assert counts == {
+            "terms": wanted["num_conj"], "unknown_terms": wanted["num_ood_conj"],
+            "known_terms": wanted["num_conj"] - wanted["num_ood_conj"], "train": wanted["train"],
+            "test": wanted["train"], "ood": wanted["test"], "unknown": wanted["ood"]}
+
+
+def official_splits() -> list[tuple[str, list[Any], list[Any], list[Any]]]:
+    splits = json.loads((GOLDEN / "logic_split_seed0.json").read_text())["splits"]
+    found = [(f"seed 0, {f}", splits[f"train_{f}"], splits[f"heldout_{f}"],
+              splits["unknown_terms"]) for f in ("0.3", "0.5", "0.7")]
+    with np.load(GOLDEN / "logic_facts.npz") as facts:
+        found += [(f"seed 1, {f}", facts[f"logic_4_2_train_terms_frac{f}"].tolist(),
+                   facts[f"logic_4_2_test_terms_frac{f}"].tolist(),
+                   facts["logic_4_2_ood_terms"].tolist()) for f in ("0.3", "0.5", "0.7")]
+    return found
+
+
+@pytest.mark.parametrize(("train", "held_out", "unknown"), [
+    pytest.param(*split[1:], id=split[0]) for split in official_splits()])
+def test_official_splits_load(train: list[Any], held_out: list[Any], unknown: list[Any]) -> None:
+    """All six happen to cover the twelve known terms, which the released code does not check."""
+    task = FuzzyLogic(LogicConfig(held_out=tuple(map(tuple, held_out))))
+    assert task.splits == SPLITS
+    assert task.combinations("train").tolist() == sorted(train)
+    assert task.combinations("ood").tolist() == sorted(held_out)
+    assert task.combinations("unknown").tolist() == sorted(unknown)
+    assert_valid_split(task)
+
+
+def test_metrics_equal_the_released_code(facts: dict[str, np.ndarray]) -> None:
+    signs = facts["batch_latents"].astype(bool)
+    x = torch.from_numpy(facts["batch_x"])
+    task = FuzzyLogic(LogicConfig(n_examples=x.shape[1], unknown_fraction=0.0, ood_fraction=0.0))
+    index = [[int("".join(str(int(bit)) for bit in term), 2) for term in terms] for terms in signs]
+    rows = torch.tensor([task.combinations("train").tolist().index(terms) for terms in index])
+    batch = task.build("train", rows, x[:, :, :4])
+    torch.testing.assert_close(batch.inputs, x, rtol=0, atol=0)
+    torch.testing.assert_close(batch.targets, torch.from_numpy(facts["batch_y"]), rtol=0, atol=0)
+    torch.testing.assert_close(
+        batch.info["base_mse"], torch.from_numpy(facts["batch_base_mse"])[:, 0])
+
+    logits = torch.from_numpy(facts["batch_logits"])
+    metrics = task.summarize({k: v.numpy() for k, v in task.scores(logits, batch).items()})
+    assert task.loss(logits, batch).item() == pytest.approx(float(facts["batch_loss"]), rel=1e-5)
+    assert metrics["loss"].mean == pytest.approx(float(facts["batch_loss"]), rel=1e-5)
+    assert metrics["r2"].mean == pytest.approx(float(facts["batch_r2"]), rel=1e-5)
+
+
+# --- Values ---------------------------------------------------------------------------------------
+
+
+@property_test
+@given(fields(), st.integers(0, 1000))
+def test_values_agree_with_a_slow_reference(given_fields: dict[str, Any], seed: int) -> None:
+    config = LogicConfig(**given_fields)
+    task = FuzzyLogic(config)
+    for split in task.splits:
+        batch = task.sample(split, 4, generator(seed))
+        signs = task.signs[batch.info["terms"]].numpy()
+        for b in range(4):
+            values = [slow_function(signs[b], x) for x in batch.inputs[b, :, :-1].numpy()]
+            assert batch.inputs[b, :-1, -1].tolist() == values[:-1]
+            assert batch.inputs[b, -1, -1] == 0.0
+            assert batch.targets[b].tolist() == values[-1:]
+            assert batch.info["base_mse"][b].item() == pytest.approx(
+                np.var(np.array(values, dtype=np.float64)), rel=1e-4, abs=1e-9)
+
+
+@property_test
+@given(fields(), st.integers(0, 50))
+def test_a_batch_has_the_promised_shapes_and_types(given_fields: dict[str, Any], n: int) -> None:
+    config = LogicConfig(**given_fields)
+    task = make_task(config)
+    assert isinstance(task, FuzzyLogic)
+    for split in task.splits:
+        batch = task.sample(split, n, generator())
+        assert len(batch) == n
+        assert batch.split == split
+        assert batch.inputs.shape == (n, config.n_tokens, config.d_input)
+        assert batch.targets.shape == (n, config.d_output)
+        assert batch.combination.shape == batch.info["base_mse"].shape == (n,)
+        assert batch.inputs.dtype == batch.targets.dtype == torch.float32
+        assert batch.info["base_mse"].dtype == torch.float32
+        assert batch.combination.dtype == batch.info["terms"].dtype == torch.int64
+        torch.testing.assert_close(
+            batch.info["terms"], task.combinations(split)[batch.combination])
+        assert bool(((batch.inputs >= 0) & (batch.inputs <= 1)).all())
+
+
+@pytest.mark.parametrize(("n_variables", "n_terms"), [(1, 1), (2, 3), (3, 2), (4, 2)])
+def test_on_boolean_inputs_a_function_is_true_exactly_at_its_terms(
+    n_variables: int, n_terms: int
+) -> None:
+    config = LogicConfig(n_variables=n_variables, n_terms=n_terms, n_examples=2**n_variables,
+                         unknown_fraction=0.0, ood_fraction=0.0)
+    task = FuzzyLogic(config)
+    functions = task.combinations("train")
+    # Row t of the signs, read as an input, is the one point where term t is true.
+    points = task.signs.float().expand(len(functions), -1, -1)
+    values = evaluate(task.signs[functions], points)
+    wanted = torch.zeros_like(values).scatter_(1, functions, 1.0)
+    torch.testing.assert_close(values, wanted, rtol=0, atol=0)
+
+
+def test_one_term_by_hand() -> None:
+    signs = torch.tensor([[[True, False, True], [False, False, True]]])
+    x = torch.tensor([[[0.9, 0.3, 0.6], [0.1, 0.5, 0.25]]])
+    torch.testing.assert_close(evaluate(signs, x), torch.tensor([[0.6, 0.25]]))
+
+
+# --- Splits ---------------------------------------------------------------------------------------
+
+
+def assert_valid_split(task: FuzzyLogic) -> None:
+    config = task.config
+    n_all, n_known = 2**config.n_variables, config.n_known_terms
+    sets = {split: {tuple(row) for row in task.combinations(split).tolist()}
+            for split in task.splits}
+    train, ood = sets["train"], sets.get("ood", set())
+    assert sets["test"] == train
+    assert not train & ood
+    assert train | ood == set(itertools.combinations(range(n_known), config.n_terms))
+    assert {term for row in train for term in row} == set(range(n_known))
+    unknown = set(itertools.combinations(range(n_known, n_all), config.n_terms))
+    assert sets.get("unknown", set()) == unknown
+    assert task.splits == tuple(
+        s for s in SPLITS if s in ("train", "test") or (ood if s == "ood" else unknown))
+
+
+@property_test
+@given(fields())
+def test_splits_are_disjoint_and_cover_every_known_term(given_fields: dict[str, Any]) -> None:
+    config = LogicConfig(**given_fields)
+    task = FuzzyLogic(config)
+    assert_valid_split(task)
+    n_combinations = comb(config.n_known_terms, config.n_terms)
+    assert task.counts["ood"] == int(n_combinations * config.ood_fraction)
+    for split in task.splits:
+        rows = task.combinations(split)
+        assert rows.dtype == torch.int64
+        assert rows.tolist() == sorted(sorted(row) for row in rows.tolist())
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.7, 0.91])
+@pytest.mark.parametrize("seed", range(5))
+def test_any_possible_fraction_covers(fraction: float, seed: int) -> None:
+    assert_valid_split(FuzzyLogic(LogicConfig(ood_fraction=fraction, split_seed=seed)))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_largest_fraction_covers_where_terms_do_not_divide_evenly(seed: int) -> None:
+    """Seven terms need four pairs, one of which has a term that another pair has too."""
+    task = FuzzyLogic(LogicConfig(
+        n_variables=3, unknown_fraction=0.125, ood_fraction=17 / 21, split_seed=seed))
+    assert (task.counts["train"], task.counts["ood"]) == (4, 17)
+    assert_valid_split(task)
+
+
+def test_an_impossible_fraction_names_the_largest() -> None:
+    with pytest.raises(SplitError, match=r"ood_fraction 0\.95 .* largest possible") as raised:
+        FuzzyLogic(LogicConfig(ood_fraction=0.95))
+    match = re.search(r"largest possible fraction here is ([0-9.]+),", str(raised.value))
+    assert match is not None
+    task = FuzzyLogic(LogicConfig(ood_fraction=float(match[1])))
+    assert (task.counts["train"], task.counts["ood"]) == (6, 60)
+    with pytest.raises(SplitError):
+        FuzzyLogic(LogicConfig(ood_fraction=61.5 / 66))
+
+
+def test_the_split_of_a_seed_never_changes() -> None:
+    """A trained run would be scored on combinations that it was trained on."""
+    task = FuzzyLogic(LogicConfig())
+    assert task.combinations("train").tolist() == TRAIN_OF_SEED_0
+    torch.testing.assert_close(
+        FuzzyLogic(LogicConfig(inputs="fixed_query")).sample("ood", 1, generator())
+        .inputs[0, -1, :4], torch.tensor(QUERY_OF_SEED_0))
+
+
+def test_the_seed_changes_the_split() -> None:
+    ood = {str(FuzzyLogic(LogicConfig(split_seed=s)).combinations("ood").tolist())
+           for s in range(5)}
+    assert len(ood) == 5
+
+
+@pytest.mark.parametrize(("fields", "split", "why"), [
+    ({"ood_fraction": 0.0}, "ood", "the smallest fraction that holds out one is 0.02"),
+    ({"ood_fraction": 0.01}, "ood", "ood_fraction 0.01 of 66 combinations holds out none"),
+    ({"held_out": ()}, "ood", "held_out names no combination"),
+    ({"n_variables": 1, "unknown_fraction": 0.0, "ood_fraction": 0.0}, "ood",
+     "training needs every combination of the 2 known terms"),
+    ({"n_terms": 3, "unknown_fraction": 0.125}, "unknown",
+     "unknown_fraction 0.125 makes 2 of 16 unknown; from 0.1875 on there are enough"),
+    ({"n_variables": 2, "n_terms": 3, "unknown_fraction": 0.0, "ood_fraction": 0.0}, "unknown",
+     "4 terms are too few"),
+])
+def test_an_absent_split_is_explained(fields: dict[str, Any], split: str, why: str) -> None:
+    task = FuzzyLogic(LogicConfig(**fields))
+    assert split not in task.splits
+    for ask in (task.combinations, lambda s: task.sample(s, 2, generator())):
+        with pytest.raises(SplitError) as raised:
+            ask(split)
+        assert why in str(raised.value)
+        assert ", ".join(task.splits) in str(raised.value)
+
+
+def test_the_explanations_are_true() -> None:
+    assert FuzzyLogic(LogicConfig(ood_fraction=0.02)).counts["ood"] == 1
+    assert FuzzyLogic(LogicConfig(n_terms=3, unknown_fraction=0.1875)).counts["unknown"] == 1
+
+
+def test_an_unknown_split_name_lists_the_valid_ones() -> None:
+    with pytest.raises(UnknownNameError, match=r"'valid'.*train, test, ood, unknown"):
+        FuzzyLogic(LogicConfig()).sample("valid", 2, generator())
+
+
+@pytest.mark.parametrize("held_out", [((0, 12),), ((0, 0),), ((3,),), ((99, 100),)])
+def test_held_out_combinations_must_exist(held_out: tuple[tuple[int, ...], ...]) -> None:
+    with pytest.raises(SplitError, match=re.escape(str(held_out[0]))):
+        FuzzyLogic(LogicConfig(held_out=held_out))

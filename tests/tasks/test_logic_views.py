@@ -1,0 +1,176 @@
+"""Do pairs, labels and renderings of fuzzy-logic instances say what the instances are?"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from latentcode.config import LogicConfig
+from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.tasks.logic import FuzzyLogic
+
+property_test = settings(derandomize=True, deadline=None, max_examples=60)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def slow_function(signs: np.ndarray, x: np.ndarray) -> np.float32:
+    """f(x) in plain Python on float32 numbers: signs [K, L], x [L]."""
+    one = np.float32(1)
+    return max(min(v if s else one - v for s, v in zip(term, x, strict=True)) for term in signs)
+
+
+def read_symbols(function: str) -> np.ndarray:
+    """Read "(x1 ∧ ¬x2) ∨ ..." back into signs [K, L]."""
+    terms = [term.strip("() ").split(" ∧ ") for term in function.split(" ∨ ")]
+    for term in terms:
+        assert [literal.lstrip("¬") for literal in term] == [
+            f"x{v + 1}" for v in range(len(term))]
+    return np.array([[not literal.startswith("¬") for literal in term] for term in terms])
+
+
+# --- Pairs ----------------------------------------------------------------------------------------
+
+
+def test_pairs_and_their_positions() -> None:
+    task = FuzzyLogic(LogicConfig(n_examples=5))
+    assert list(task.pairs) == ["query->query", *(f"query->example.{i}" for i in range(4))]
+    assert all(pair.name == name and pair.token is None for name, pair in task.pairs.items())
+    batch = task.sample("train", 3, generator())
+    query, key = task.positions(["query->example.2", "query->query", "query->example.0"], batch)
+    assert query.dtype == key.dtype == torch.int64
+    assert query.tolist() == [[4, 4, 4]] * 3
+    assert key.tolist() == [[2, 4, 0]] * 3
+    with pytest.raises(UnknownNameError, match=r"pair 'query->example\.4'.*query->query"):
+        task.positions(["query->example.4"], batch)
+
+
+# --- Labels ---------------------------------------------------------------------------------------
+
+
+@property_test
+@given(st.integers(2, 5), st.integers(1, 3), st.integers(0, 1000))
+def test_labels_say_what_the_instance_is(n_variables: int, n_terms: int, seed: int) -> None:
+    config = LogicConfig(n_variables=n_variables, n_terms=n_terms,
+                         ood_fraction=0.3 if n_terms > 1 else 0.0)
+    task = FuzzyLogic(config)
+    for split in task.splits:
+        batch = task.sample(split, 5, generator(seed))
+        labels = task.labels(batch)
+        assert len(labels) == 5
+        assert set(labels["split"]) == {split}
+        for b, row in enumerate(labels.to_dict("records")):
+            terms = batch.info["terms"][b].tolist()
+            signs = read_symbols(row["function"])
+            np.testing.assert_array_equal(signs, task.signs[terms].numpy())
+            names = [row[f"term_{k + 1}"] for k in range(config.n_terms)]
+            assert names == [task.term_symbols(t) for t in terms]
+            assert row["function"] == " ∨ ".join(f"({name})" for name in names)
+            assert row["combination"] == " ∨ ".join(map(str, terms))
+            query = np.array([row[f"query_x{v + 1}"] for v in range(config.n_variables)])
+            np.testing.assert_array_equal(query, batch.inputs[b, -1, :-1].numpy())
+            target = slow_function(signs, query.astype(np.float32))
+            assert row["target"] == target == batch.targets[b, 0]
+
+            active = signs[row["active_term"] - 1]
+            assert slow_function(active[None], query.astype(np.float32)) == target
+            v = row["active_variable"] - 1
+            needed = np.float32(query[v]) if active[v] else np.float32(1) - np.float32(query[v])
+            assert needed == target
+
+
+def test_terms_that_occur_can_be_read_from_the_columns() -> None:
+    task = FuzzyLogic(LogicConfig(n_terms=3, n_variables=3, unknown_fraction=0.0))
+    batch = task.sample("train", 50, generator())
+    labels = task.labels(batch)
+    for t in range(8):
+        occurs = (labels[["term_1", "term_2", "term_3"]] == task.term_symbols(t)).any(axis=1)
+        assert occurs.tolist() == (batch.info["terms"] == t).any(dim=1).tolist()
+
+
+def test_a_combination_has_one_label_in_every_split() -> None:
+    held_out = FuzzyLogic(LogicConfig(held_out=((0, 1), (2, 3))))
+    trained = FuzzyLogic(LogicConfig(ood_fraction=0.0))
+    ood = set(held_out.labels(held_out.sample("ood", 50, generator())).combination)
+    assert ood == {"0 ∨ 1", "2 ∨ 3"}
+    every = trained.labels(trained.sample("test", 2000, generator()))
+    assert ood < set(every.combination)
+    assert (every.groupby("combination")["function"].nunique() == 1).all()
+    assert every.combination.nunique() == every.function.nunique() == 66
+
+
+def test_probes_read_one_shared_context() -> None:
+    task = FuzzyLogic(LogicConfig(n_terms=3, split_seed=4))
+    assert task.probe_config == replace(task.config, inputs="fixed_context")
+    assert task.probe_labels == ("term_1", "term_2", "term_3", "terms")
+    labels = task.labels(task.sample("train", 2, generator()))
+    assert set(task.probe_labels) - {"terms"} <= set(labels.columns)
+
+
+# --- Rendering ------------------------------------------------------------------------------------
+
+
+def test_text_shows_function_examples_query_and_answer() -> None:
+    task = FuzzyLogic(LogicConfig(n_variables=3, n_examples=4))
+    batch = task.sample("ood", 3, generator())
+    for i in range(3):
+        label = task.labels(batch).iloc[i]
+        title, source, _, header, *rows, _, answer = task.render(batch, i).splitlines()
+        assert title == f"f(x1, x2, x3) = {label.function}"
+        assert source == f"split ood, terms {label.combination}"
+        assert header.split() == ["x1", "x2", "x3", "f"]
+        assert len({len(line) for line in (header, *rows)}) == 1
+        for j, row in enumerate(rows[:-1]):
+            assert row.split() == ["example", str(j), *(f"{v:.4f}" for v in batch.inputs[i, j])]
+        assert rows[-1].split() == ["query", *(f"{v:.4f}" for v in batch.inputs[i, -1, :3]), "?"]
+        match = re.fullmatch(
+            r"answer: f\(query\) = (0\.\d{4}) = (¬?)x(\d), from term (\d): (.*)", answer)
+        assert match is not None
+        assert match[1] == f"{batch.targets[i, 0]:.4f}"
+        assert (int(match[3]), int(match[4])) == (label.active_variable, label.active_term)
+        assert match[5] == label[f"term_{label.active_term}"]
+        assert f"{match[2]}x{match[3]}" in match[5].split(" ∧ ")
+
+
+def test_html_is_self_contained_escaped_and_marks_the_query() -> None:
+    task = FuzzyLogic(LogicConfig(n_variables=3, n_examples=4))
+    batch = task.sample("ood", 3, generator())
+    page = ElementTree.fromstring(task.render(batch, 1, "html"))
+    text = "".join(page.itertext())
+    assert task.labels(batch).function[1] in text
+    assert f"answer: f(query) = {batch.targets[1, 0]:.4f}" in text
+    rows = page.findall(".//tbody/tr")
+    assert [row[0].text for row in rows] == ["example 0", "example 1", "example 2", "query"]
+    assert ["background" in row.attrib["style"] for row in rows] == [False, False, False, True]
+    assert [cell.text for cell in rows[-1]][1:] == [
+        *(f"{v:.4f}" for v in batch.inputs[1, -1, :3]), "?"]
+    for element in page.iter():
+        assert set(element.attrib) <= {"style"}
+        style = element.attrib.get("style", "")
+        # Opaque colours would be unreadable on either a light or a dark page.
+        assert not re.search(r"#[0-9a-f]{3}|rgb\(|url\(", style)
+    foreign = task.render(replace(batch, split="<b>&"), 1, "html")
+    assert "split &lt;b&gt;&amp;" in foreign
+
+
+def test_render_refuses_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = FuzzyLogic(LogicConfig())
+    batch = task.sample("ood", 3, generator())
+    for index in (3, -1):
+        with pytest.raises(ConfigError, match=f"index is {index}"):
+            task.render(batch, index)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for any caller
+    with pytest.raises(UnknownNameError, match=r"format 'latex'.*text, html"):
+        task.render(batch, 0, "latex")  # type: ignore[arg-type]
+
+

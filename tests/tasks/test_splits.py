@@ -1,0 +1,175 @@
+"""Are splits disjoint, complete and covering, for every fraction that is possible at all?"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from latentcode.errors import SplitError
+from latentcode.tasks.splits import (
+    Combination,
+    explicit_split,
+    fraction_of,
+    random_cover,
+    split_combinations,
+)
+
+property_test = settings(derandomize=True, deadline=None, max_examples=150)
+
+
+def all_combinations(n: int, size: int, distinct: bool) -> list[Combination]:
+    choose: Callable[[range, int], Iterable[Combination]] = (
+        itertools.combinations if distinct else itertools.combinations_with_replacement)
+    return list(choose(range(n), size))
+
+
+@st.composite
+def families(draw: st.DrawFn) -> tuple[int, int, bool]:
+    """Number of constituents, size of a combination, whether its constituents differ."""
+    n, distinct = draw(st.integers(1, 9)), draw(st.booleans())
+    return n, draw(st.integers(1, min(n, 4) if distinct else 4)), distinct
+
+
+def assert_partition(
+    train: list[Combination], ood: list[Combination], combinations: list[Combination], n: int
+) -> None:
+    assert not set(train) & set(ood)
+    assert sorted(train + ood) == combinations
+    assert train == sorted(train)
+    assert ood == sorted(ood)
+    assert {c for t in train for c in t} == set(range(n))
+
+
+@property_test
+@given(families(), st.integers(0, 100))
+def test_a_cover_is_as_small_as_any(family: tuple[int, int, bool], seed: int) -> None:
+    n, size, distinct = family
+    cover = random_cover(n, size, distinct, np.random.default_rng(seed))
+    assert set(cover) <= set(all_combinations(n, size, distinct))
+    assert {c for combination in cover for c in combination} == set(range(n))
+    assert len(set(cover)) == len(cover) == -(-n // size)
+
+
+def test_a_cover_is_random() -> None:
+    covers = {tuple(sorted(random_cover(8, 4, False, np.random.default_rng(s))))
+              for s in range(300)}
+    assert len(covers) == 35  # ways to part eight constituents into two groups of four
+
+
+@property_test
+@given(families(), st.integers(0, 100), st.data())
+def test_every_possible_number_can_be_held_out(
+    family: tuple[int, int, bool], seed: int, data: st.DataObject
+) -> None:
+    n, size, distinct = family
+    combinations = all_combinations(n, size, distinct)
+    n_ood = data.draw(st.integers(0, len(combinations) - -(-n // size)))
+    train, ood = split_combinations(
+        combinations, n, fraction_of(n_ood, len(combinations)), seed, distinct)
+    assert len(ood) == n_ood
+    assert_partition(train, ood, combinations, n)
+
+
+@property_test
+@given(families(), st.integers(0, 100), st.data())
+def test_one_more_is_refused_and_the_named_fraction_works(
+    family: tuple[int, int, bool], seed: int, data: st.DataObject
+) -> None:
+    n, size, distinct = family
+    combinations = all_combinations(n, size, distinct)
+    total, most = len(combinations), len(combinations) - -(-n // size)
+    if most == total - 1:  # one combination covers: int(total * fraction) never reaches total
+        return
+    fraction = fraction_of(data.draw(st.integers(most + 1, total - 1)), total)
+    with pytest.raises(SplitError) as raised:
+        split_combinations(combinations, n, fraction, seed, distinct)
+    message = str(raised.value)
+    assert f"ood_fraction {fraction} holds out {int(total * fraction)} of {total}" in message
+    match = re.search(r"largest possible fraction here is ([0-9.e-]+), which holds out (\d+)",
+                      message)
+    assert match is not None
+    train, ood = split_combinations(combinations, n, float(match[1]), seed, distinct)
+    assert len(ood) == most == int(match[2])
+    assert_partition(train, ood, combinations, n)
+
+
+@property_test
+@given(st.integers(1, 5_000_000), st.data())
+def test_fraction_of_inverts_the_count(total: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, total - 1))
+    fraction = fraction_of(count, total)
+    assert 0.0 <= fraction < 1.0
+    assert int(total * fraction) == count
+    assert len(str(total)) >= len(f"{fraction:.15f}".rstrip("0").partition(".")[2])
+
+
+def test_the_quotient_alone_would_not_invert_the_count() -> None:
+    assert int(100 * (29 / 100)) == 28
+    assert fraction_of(29, 100) == 0.291
+
+
+def test_the_number_held_out_is_that_of_the_released_code() -> None:
+    combinations = all_combinations(8, 4, distinct=False)
+    assert len(combinations) == 330
+    train, ood = split_combinations(combinations, 8, 0.25, 0, distinct=False)
+    assert (len(train), len(ood)) == (248, 82)
+
+
+def test_seeds_determine_the_split() -> None:
+    combinations = all_combinations(12, 2, distinct=True)
+    splits = [split_combinations(combinations, 12, 0.7, seed, distinct=True)
+              for seed in (0, 0, 1, 2, 3)]
+    assert splits[0] == splits[1]
+    assert len({str(s) for s in splits}) == 4
+
+
+def test_every_combination_is_held_out_by_some_seed() -> None:
+    combinations = all_combinations(6, 2, distinct=True)
+    held_out = {c for seed in range(40)
+                for c in split_combinations(combinations, 6, 0.4, seed, distinct=True)[1]}
+    assert held_out == set(combinations)
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])
+def test_a_fraction_outside_its_range_is_refused(fraction: float) -> None:
+    with pytest.raises(SplitError, match=f"ood_fraction is {fraction!r}; expected 0 <= fraction"):
+        split_combinations([(0,), (1,)], 2, fraction, 0, distinct=True)
+
+
+@property_test
+@given(families(), st.data())
+def test_an_explicit_split_holds_out_what_it_is_told(
+    family: tuple[int, int, bool], data: st.DataObject
+) -> None:
+    n, size, distinct = family
+    combinations = all_combinations(n, size, distinct)
+    held_out = data.draw(st.lists(st.sampled_from(combinations), unique=True))
+    rest = set(combinations) - set(held_out)
+    given_as = [data.draw(st.permutations(c)) for c in held_out]
+    lost = {c for h in held_out for c in h} - {c for r in rest for c in r}
+    if lost:
+        with pytest.raises(SplitError, match=re.escape(str(sorted(lost)))):
+            explicit_split(combinations, given_as)
+    else:
+        train, ood = explicit_split(combinations, given_as)
+        assert ood == sorted(held_out)
+        assert_partition(train, ood, combinations, n)
+
+
+@pytest.mark.parametrize("held_out", [(0, 4), (1, 1), (2,), (0, 1, 2), (-1, 2)])
+def test_an_explicit_combination_must_exist(held_out: tuple[int, ...]) -> None:
+    with pytest.raises(SplitError, match=re.escape(f"{held_out} does not exist")):
+        explicit_split(all_combinations(4, 2, distinct=True), [(0, 1), held_out])
+
+
+def test_an_explicit_split_must_leave_every_constituent_in_training() -> None:
+    combinations = all_combinations(3, 2, distinct=True)
+    with pytest.raises(SplitError, match=r"constituents \[2\] .* no training combination"):
+        explicit_split(combinations, [(0, 2), (1, 2)])
+    assert explicit_split(combinations, [(1, 2)]) == ([(0, 1), (0, 2)], [(1, 2)])

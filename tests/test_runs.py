@@ -1,0 +1,347 @@
+"""Run folders: whole or not there, and clear about what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from latentcode.config import LogicConfig, RunConfig, TrainingConfig, config_hash
+from latentcode.errors import ArtifactError, ConfigError, RunError
+from latentcode.locks import exclusive
+from latentcode.metric_file import append_metrics, cut_metrics, read_metrics
+from latentcode.metrics import Metric
+from latentcode.models.config import ModelConfig
+from latentcode.models.transformer import HookedTransformer
+from latentcode.runs import Run
+from latentcode.storage import read_tensors, write_tensors
+from latentcode.training import make_optimizer
+
+ROOT = Path(__file__).parents[1]
+CONFIG = RunConfig(
+    LogicConfig(n_variables=3, n_examples=4, ood_fraction=0.3),
+    ModelConfig(d_input=4, n_layers=1, d_model=4, n_heads=2, d_mlp=4, n_buckets=4, max_distance=4),
+    TrainingConfig(steps=20, warmup_steps=1, keep_checkpoints=2))
+
+
+def save(run: Run, *steps: int) -> HookedTransformer:
+    """Save checkpoints of a model that has been updated once."""
+    model = HookedTransformer(CONFIG.model, seed=5)
+    optimizer = make_optimizer(model, replace(CONFIG.training, warmup_steps=0))
+    model(torch.ones(2, 4, 4)).sum().backward()
+    optimizer.step()
+    for step in steps:
+        run.save_checkpoint(step, model, optimizer, {"data": torch.Generator().manual_seed(step)},
+                            {"losses": [0.5]})
+    return model
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    run = Run.create(tmp_path / "run", CONFIG)
+    run.append_metrics(0, "train", {"loss": Metric(0.5, 0.1, 10), "r2": Metric(0.25, 0.1, 10)})
+    run.append_metrics(9, "ood", {"loss": Metric(0.125, float("nan"), 1)})
+    save(run, 0, 9)
+    return Run.open(run.path)
+
+
+# What a run offers
+
+def test_opened_run_is_the_one_created(tmp_path: Path) -> None:
+    made = Run.create(tmp_path / "deep" / "run", CONFIG)
+    opened = Run.open(str(made.path))
+    assert opened.config == CONFIG
+    assert opened.provenance == made.provenance
+    assert opened.checkpoints() == []
+    assert opened.metrics().empty
+    assert not opened.is_complete
+
+
+def test_the_working_directory_can_be_opened(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run.path / "checkpoints")
+    assert Run.open("..").path == run.path
+    assert Run.open("..").name == "run"
+
+
+def test_provenance_says_where_the_run_comes_from(run: Run) -> None:
+    facts = run.provenance
+    assert facts["torch"] == torch.__version__
+    assert facts["numpy"] == np.__version__
+    assert facts["python"] == sys.version.split()[0]
+    assert facts["transformer_lens"]
+    assert facts["device"] == "cpu"
+    assert facts["device_name"]
+    assert facts["threads"] == torch.get_num_threads()
+    assert facts["config_hash"] == config_hash(CONFIG)
+    assert facts["format_version"] == 1
+    assert run.id == facts["id"]
+
+
+def test_metrics_are_a_tidy_table(run: Run) -> None:
+    table = run.metrics()
+    assert list(table) == ["step", "split", "metric", "mean", "se", "n"]
+    assert table.iloc[0].to_dict() == {
+        "step": 0, "split": "train", "metric": "loss", "mean": 0.5, "se": 0.1, "n": 10}
+    assert np.isnan(table["se"].iloc[2])
+    assert table["step"].dtype == table["n"].dtype == "int64"
+    assert run.latest().loc["loss"].to_dict() == {"train": 0.5, "ood": 0.125}
+    json.loads((run.path / "metrics.jsonl").read_text().splitlines()[2],
+               parse_constant=lambda c: pytest.fail(f"{c} is not JSON"))
+
+
+def test_loaded_model_is_the_saved_one(run: Run) -> None:
+    model = save(run, 12)
+    loaded = run.load_model()
+    assert not loaded.training
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor)
+
+
+def test_only_the_newest_checkpoints_stay(run: Run) -> None:
+    save(run, 3, 12, 17)
+    assert run.checkpoints() == [12, 17]
+    assert sorted(p.name for p in (run.path / "checkpoints").iterdir()) == [
+        "step_0000012", "step_0000017"]
+
+
+def test_all_checkpoints_stay_on_request(tmp_path: Path) -> None:
+    config = replace(CONFIG, training=replace(CONFIG.training, keep_checkpoints=None))
+    run = Run.create(tmp_path / "run", config)
+    save(run, *range(5))
+    assert run.checkpoints() == [0, 1, 2, 3, 4]
+    assert run.load_checkpoint(2).step == 2
+
+
+def test_optimizer_state_is_restored_by_name(run: Run) -> None:
+    save(run, 12)
+    checkpoint = run.load_checkpoint()
+    model = HookedTransformer(CONFIG.model)
+    optimizer = make_optimizer(model, CONFIG.training)
+    # Another order of parameters, as another version of the model might have.
+    for group in optimizer.param_groups:
+        group["params"].reverse()
+    checkpoint.restore_optimizer(optimizer, model)
+    saved = read_tensors(checkpoint.path / "optimizer.safetensors")
+    names = dict(model.named_parameters())
+    assert {f"{n}.{m}" for n in names for m in ("exp_avg", "exp_avg_sq", "step")} == set(saved)
+    for name, parameter in names.items():
+        for moment, value in optimizer.state[parameter].items():
+            assert np.array_equal(value.numpy(), saved[f"{name}.{moment}"])
+    assert any(saved[f"{n}.exp_avg"].any() for n in names)
+
+
+def test_html_and_text_name_the_essentials(run: Run) -> None:
+    html = run._repr_html_()
+    for part in ("hyla", "logic", "9 of 20", "0, 9", config_hash(CONFIG), "0.125"):
+        assert part in html
+    assert repr(run) == f"Run({str(run.path)!r}: hyla on logic, step 9 of 20)"
+
+
+def test_reading_a_run_needs_no_torch(run: Run) -> None:
+    code = ("import sys; from latentcode.runs import Run; run = Run.open(sys.argv[1]); "
+            "run.checkpoints(); run.metrics(); run.load_checkpoint(); run._repr_html_(); "
+            "sys.exit('torch' in sys.modules)")
+    done = subprocess.run([sys.executable, "-c", code, str(run.path)], cwd=ROOT,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+    assert done.returncode == 0
+
+
+# What is refused
+
+def test_a_folder_in_use_is_refused(run: Run) -> None:
+    with pytest.raises(RunError, match=r"already holds a run; resume it, choose another"):
+        Run.create(run.path, CONFIG)
+    with exclusive(run.path / ".lock"), pytest.raises(RunError, match="is being written by"):
+        Run.create(run.path, CONFIG, overwrite=True)
+    assert Run.open(run.path).checkpoints() == [0, 9]
+    replaced = Run.create(run.path, CONFIG, overwrite=True)
+    assert replaced.checkpoints() == []
+    assert replaced.id != run.id
+    assert [p.name for p in run.path.parent.iterdir()] == ["run"]
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot make the folder"):
+        Run.create(tmp_path / "file" / "sub" / "run", CONFIG)
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "config.yaml", "provenance.json"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_foreign_folders_are_never_touched(tmp_path: Path, name: str, overwrite: bool) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(RunError, match="is not a run of ours"):
+        Run.create(tmp_path, CONFIG, overwrite=overwrite)
+    assert (tmp_path / name).read_text() == "{}"
+
+
+def test_a_second_process_is_refused(run: Run) -> None:
+    code = ("import sys; from pathlib import Path; from latentcode.locks import exclusive\n"
+            "with exclusive(Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()")
+    with subprocess.Popen(
+            [sys.executable, "-c", code, str(run.path / ".lock")], cwd=ROOT, text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        with (pytest.raises(RunError, match=f"is being written by process {other.pid} on"),
+              run.writing()):
+            pass
+        other.kill()
+    with run.writing():  # the lock ends with the process
+        pass
+
+
+def test_without_file_locks_a_warning_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with pytest.warns(RuntimeWarning, match="is not locked .this platform has no file locks"):
+        run.writing().__enter__()
+
+
+def test_stale_temporaries_are_removed_when_writing(run: Run) -> None:
+    for place in (run.path, run.path / "checkpoints"):
+        (place / ".tmp-12345678-step_0000003").mkdir()
+        (place / ".tmp-12345678-step_0000003" / "state.json").write_text("{}")
+        (place / ".tmp-12345678-metrics.jsonl").write_text("")
+    assert run.checkpoints() == [0, 9]
+    with run.writing():
+        pass
+    assert list(run.path.rglob(".tmp-*")) == []
+
+
+def test_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"run folder .*/none does not exist"):
+        Run.open(tmp_path / "none")
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "provenance.json", "metrics.jsonl"])
+def test_half_written_folder(run: Run, name: str) -> None:
+    (run.path / name).unlink()
+    with pytest.raises(RunError, match=f"not a complete run folder: {name} is missing"):
+        Run.open(run.path)
+
+
+def test_other_format_version(run: Run) -> None:
+    change_json(run.path / "provenance.json", lambda d: d.update(format_version=99))
+    with pytest.raises(RunError, match=r"version \('latentcode.run', 99\); expected .*, 1\)"):
+        Run.open(run.path)
+
+
+def test_edited_configuration(run: Run) -> None:
+    file = run.path / "config.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("steps: 20", "steps: 30"))
+    with pytest.raises(ArtifactError, match="was changed after the run was created"):
+        Run.open(run.path)
+    file.write_text(text + "colour: blue\n")
+    with pytest.raises(ArtifactError, match=r"config.yaml cannot be used: .*colour"):
+        Run.open(run.path)
+
+
+def test_no_checkpoint_and_wrong_step(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="has no checkpoint of step 7; expected one of: 0, 9"):
+        run.load_model(7)
+    with pytest.raises(RunError, match="holds no complete checkpoint yet"):
+        Run.create(tmp_path / "new", CONFIG).load_model()
+
+
+def test_an_incomplete_checkpoint_does_not_count(run: Run) -> None:
+    (run.checkpoint_path(9) / "state.json").unlink()
+    assert run.checkpoints() == [0]
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda t: t.pop("embed.W_E"), "it lacks embed.W_E"),
+    (lambda t: t.update(extra=np.zeros(2)), "it also holds extra"),
+    (lambda t: t.update({"embed.W_E": np.zeros((4, 5), np.float32)}),
+     r"embed.W_E is float32 \[4, 5\]; expected float32 \[4, 4\]"),
+    (lambda t: t.update({"embed.W_E": np.zeros((4, 4), np.float64)}),
+     r"embed.W_E is float64 \[4, 4\]; expected float32 \[4, 4\]"),
+])
+def test_tensors_that_do_not_match_the_configuration(
+    run: Run, change: Callable[[dict[str, np.ndarray]], object], message: str
+) -> None:
+    file = run.checkpoint_path(9) / "model.safetensors"
+    tensors = read_tensors(file)
+    change(tensors)
+    write_tensors(file, tensors)
+    with pytest.raises(ArtifactError, match=f"does not match the configuration: {message}"):
+        run.load_model()
+
+
+def test_optimizer_and_generators_that_do_not_match(run: Run) -> None:
+    model = HookedTransformer(CONFIG.model)
+    optimizer = make_optimizer(model, CONFIG.training)
+    checkpoint = run.load_checkpoint()
+    file = checkpoint.path / "optimizer.safetensors"
+    tensors = read_tensors(file)
+    del tensors["embed.b_E.exp_avg_sq"]
+    write_tensors(file, tensors)
+    with pytest.raises(ArtifactError, match=r"it lacks embed.b_E.exp_avg_sq"):
+        checkpoint.restore_optimizer(optimizer, model)
+    with pytest.raises(ArtifactError, match=r"rng.safetensors .*: it lacks dropout"):
+        checkpoint.restore_generators({"data": torch.Generator(), "dropout": torch.Generator()})
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "state.json"])
+def test_damaged_files(run: Run, name: str) -> None:
+    file = run.checkpoint_path(9) / name
+    file.write_bytes(file.read_bytes()[:20])
+    with pytest.raises(ArtifactError, match=f"{name} is not .*readable"):
+        run.load_model()
+
+
+def test_checkpoint_of_another_run(run: Run) -> None:
+    change_json(run.checkpoint_path(9) / "state.json", lambda d: d.update(config_hash="abc"))
+    with pytest.raises(ArtifactError, match="belongs to a run with configuration hash abc"):
+        run.load_checkpoint()
+
+
+def test_checkpoint_of_another_version(run: Run) -> None:
+    change_json(run.checkpoint_path(9) / "state.json", lambda d: d.update(format_version=2))
+    with pytest.raises(ArtifactError, match=r"\('latentcode.checkpoint', 2\); expected"):
+        run.load_checkpoint()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_loading_to_a_missing_gpu(run: Run) -> None:
+    with pytest.raises(ConfigError, match="no CUDA device"):
+        run.load_model(device="cuda")
+
+
+def change_json(path: Path, change: Callable[[dict[str, object]], object]) -> None:
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+# The metrics file
+
+def test_a_torn_last_line_is_ignored_and_cut(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    for step in (0, 5, 10):
+        append_metrics(file, step, "ood", {"loss": Metric(1.0, 0.5, 4)})
+    whole = file.read_bytes()
+    file.write_bytes(whole + b'{"step": 12, "sp')
+    assert read_metrics(file)["step"].tolist() == [0, 5, 10]
+    cut_metrics(file, 5)
+    assert file.read_bytes() == b"".join(whole.splitlines(keepends=True)[:2])
+
+
+@pytest.mark.parametrize("line", [
+    "{", "[]", '{"step": 1}', '{"step": "1", "split": "a", "metric": "b", "mean": 0, "se": 0, '
+    '"n": 1}', "\0\0\0"])
+def test_a_damaged_line_in_the_middle_is_named(run: Run, line: str) -> None:
+    file = run.path / "metrics.jsonl"
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([lines[0], line, *lines[1:]]) + "\n")
+    with pytest.raises(ArtifactError, match=r"metrics.jsonl, line 2, is damaged"):
+        run.metrics()

@@ -1,0 +1,87 @@
+"""TensorBoard and W&B get the same numbers as `metrics.jsonl`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from latentcode.config import RunConfig
+from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.training import loggers, train
+
+Make = Callable[..., RunConfig]
+Meddle = Callable[[int, Callable[[Tensor], Tensor]], AbstractContextManager[None]]
+
+
+def crash(loss: Tensor) -> Tensor:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("name", loggers.LOGGERS)
+@pytest.mark.parametrize("spec", [None, ModuleSpec("folder", None)])
+def test_missing_library_says_what_to_install(
+    tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, spec: ModuleSpec | None
+) -> None:
+    monkeypatch.setattr(loggers, "find_spec", lambda wanted: spec)
+    with pytest.raises(ConfigError, match=rf"needs the package {name}.*'latentcode\[track\]'"):
+        train(tiny(), tmp_path / "run", loggers=(name,))
+    assert not (tmp_path / "run").exists()
+
+
+def test_unknown_logger_lists_the_known_ones() -> None:
+    with pytest.raises(UnknownNameError, match="'mlflow'; expected one of: tensorboard, wandb"):
+        loggers.check_loggers(["mlflow"])
+
+
+
+def test_libraries_are_imported_only_on_request(
+    tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("tensorboard", "torch.utils.tensorboard", "wandb"):
+        monkeypatch.setitem(sys.modules, name, None)  # importing it raises
+    train(tiny(), tmp_path / "run", progress=False)
+
+
+@pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_tensorboard_holds_the_metrics_also_after_a_crash(
+    tiny: Make, tmp_path: Path, meddle: Meddle
+) -> None:
+    # The loss of step 8 is logged, lost with the crash, and logged again.
+    with meddle(9, crash), pytest.raises(ZeroDivisionError):
+        train(tiny(), tmp_path / "run", progress=False, loggers=("tensorboard",))
+    run = train(tiny(), tmp_path / "run", resume=True, progress=False, loggers=("tensorboard",))
+    reader = import_module("tensorboard.backend.event_processing.event_accumulator")
+    events = reader.EventAccumulator(str(run.path / "tensorboard"))
+    events.Reload()
+    table = run.metrics()
+    assert len(table) > 0
+    for (split, metric), rows in table.groupby(["split", "metric"]):
+        scalars = events.Scalars(f"{split}/{metric}")
+        assert [e.step for e in scalars] == rows["step"].tolist()
+        assert [e.value for e in scalars] == pytest.approx(rows["mean"].tolist(), rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("wandb") is None, reason="needs wandb")
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_offline_writes_below_the_run(
+    tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.chdir(tmp_path)
+    run = train(tiny(), tmp_path / "run", progress=False, loggers=("wandb",))
+    written = list((run.path / "wandb").rglob("*.wandb"))
+    assert len(written) == 1
+    content = written[0].read_bytes()
+    for part in (b"ood/r2", b"train/training_loss", b"checkpoint_every", run.id.encode()):
+        assert part in content
+    assert {p.name for p in tmp_path.iterdir()} == {"run"}

@@ -1,0 +1,207 @@
+"""What a training run does, and what stops it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from latentcode.config import RunConfig
+from latentcode.errors import ConfigError, TrainingError
+from latentcode.models.transformer import HookedTransformer
+from latentcode.runs import Run
+from latentcode.seeds import make_generator
+from latentcode.tasks import make_task
+from latentcode.training import loop, train
+
+Make = Callable[..., RunConfig]
+Meddle = Callable[[int, Callable[[Tensor], Tensor]], AbstractContextManager[None]]
+
+
+def test_records_what_was_asked_for(tiny: Make, tmp_path: Path) -> None:
+    run = train(tiny(), tmp_path / "run", progress=False)
+    metrics = run.metrics()
+    steps_of = metrics.groupby("metric")["step"].agg(lambda s: sorted(set(s)))
+    assert steps_of["training_loss"] == [4, 8, 12]
+    assert steps_of["loss"] == steps_of["r2"] == [0, 5, 10, 12]
+    evaluated = metrics[metrics.metric == "r2"]
+    assert set(evaluated.split) == set(make_task(run.config.task).splits)
+    assert "ood" in set(evaluated.split)
+    assert (evaluated.n == 20).all()
+    assert (metrics[metrics.metric == "training_loss"].n == 4).all()
+    assert metrics[["mean", "se"]].notna().all().all()
+    assert run.checkpoints() == [10, 12]
+    assert run.is_complete
+    events = [json.loads(line) for line in (run.path / "timing.jsonl").read_text().splitlines()]
+    assert [e["step"] for e in events if e["event"] == "checkpoint"] == [0, 5, 10, 12]
+    assert "seconds" not in (run.path / "metrics.jsonl").read_text()
+
+
+def test_step_0_is_the_untrained_model_and_the_first_update_changes_nothing(
+    tiny: Make, tmp_path: Path
+) -> None:
+    config = tiny(steps=5, warmup_steps=1, checkpoint_every=1, keep_checkpoints=None, seed=7)
+    run = train(config, tmp_path / "run", progress=False)
+    assert run.checkpoints() == [0, 1, 2, 3, 4, 5]
+    start = HookedTransformer(config.model, seed=7).state_dict()
+    states = [run.load_model(step).state_dict() for step in (0, 1, 2)]
+    for name, tensor in start.items():
+        assert torch.equal(states[0][name], tensor)
+        assert torch.equal(states[1][name], tensor)  # learning rate 0
+    assert not torch.equal(states[2]["embed.W_E"], start["embed.W_E"])
+
+
+def test_equal_runs_are_equal_bit_for_bit_and_seeds_differ(tiny: Make, tmp_path: Path) -> None:
+    def weights(name: str, seed: int) -> bytes:
+        run = train(tiny(seed=seed), tmp_path / name, progress=False)
+        return (run.checkpoint_path(12) / "model.safetensors").read_bytes()
+
+    first, again, other = weights("a", 1), weights("b", 1), weights("c", 2)
+    assert first == again
+    assert first != other
+
+
+def test_training_lowers_the_loss(tiny: Make, tmp_path: Path) -> None:
+    config = tiny(steps=80, batch_size=64, log_every=10, eval_every=80, eval_instances=400,
+                  checkpoint_every=80)
+    table = train(config, tmp_path / "run", progress=False).metrics()
+    for split in ("train", "test", "ood"):
+        loss = table[(table.metric == "loss") & (table.split == split)]["mean"].to_numpy()
+        assert loss[-1] < 0.5 * loss[0]
+
+
+def test_training_and_test_streams_differ(tiny: Make) -> None:
+    """Unlike in the official code, whose SRAVEN test batches are its training batches."""
+    task = make_task(tiny().task)
+    streams = [task.sample(split, 64, make_generator(0, purpose, "cpu")).inputs
+               for split, purpose in (("train", "train data"), ("train", "evaluate train"),
+                                      ("test", "evaluate test"), ("ood", "evaluate ood"))]
+    rows = torch.cat(streams).flatten(1)
+    assert len(torch.unique(rows, dim=0)) == len(rows) == 4 * 64
+
+
+def test_bf16_trains_much_like_float32(tiny: Make, tmp_path: Path) -> None:
+    first = {}
+    for precision in ("float32", "bf16"):
+        run = train(tiny(precision=precision), tmp_path / precision, progress=False)
+        table = run.metrics()
+        first[precision] = table[table.metric == "training_loss"]["mean"].iloc[0]
+        assert all(p.dtype == torch.float32 for p in run.load_model().parameters())
+    assert first["bf16"] != first["float32"]
+    assert np.isclose(first["bf16"], first["float32"], rtol=0.1)
+
+
+def test_gradient_clipping_bounds_the_gradient(tiny: Make, tmp_path: Path) -> None:
+    config = tiny()
+    norms = []
+    for clip in (None, 1e-3):
+        state, task = loop.TrainingState.start(config), make_task(config.task)
+        batch = task.sample("train", 32, state.generators["data"])
+        loop.training_step(state.model, task, batch, state.optimizer, grad_clip=clip,
+                           generator=state.generators["dropout"])
+        norms.append(torch.nn.utils.get_total_norm(
+            [p.grad for p in state.model.parameters() if p.grad is not None]).item())
+    assert norms[0] > 1e-2
+    assert norms[1] == pytest.approx(1e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize("step", [1, 4, 5, 7, 12])
+def test_a_loss_that_is_not_finite_stops_training(
+    tiny: Make, tmp_path: Path, meddle: Meddle, step: int
+) -> None:
+    with (meddle(step, lambda loss: loss * float("nan")),
+          pytest.raises(TrainingError, match=f"the loss is nan at step {step};") as error):
+        train(tiny(), tmp_path / "run", progress=False)
+    run = Run.open(tmp_path / "run")
+    last = 5 * ((step - 1) // 5)
+    assert run.checkpoints()[-1] == last
+    assert f"the last good checkpoint, of step {last}, is {run.checkpoint_path(last)}" in str(
+        error.value)
+    assert all(torch.isfinite(p).all() for p in run.load_model().parameters())
+    assert run.metrics()["mean"].notna().all()
+
+
+@pytest.mark.parametrize("step", [3, 5, 12])
+def test_weights_that_are_not_finite_are_never_kept(
+    tiny: Make, tmp_path: Path, meddle: Meddle, step: int
+) -> None:
+    def break_gradient(loss: Tensor) -> Tensor:
+        return loss + (loss - loss.detach()).sqrt()  # adds 0 with an infinite slope
+
+    with (meddle(step, break_gradient),
+          pytest.raises(TrainingError, match=r"not finite after step|loss is nan at step")):
+        train(tiny(), tmp_path / "run", progress=False)
+    run = Run.open(tmp_path / "run")
+    assert run.checkpoints()[-1] == 5 * ((step - 1) // 5)
+    assert all(torch.isfinite(p).all() for p in run.load_model().parameters())
+
+
+@pytest.mark.parametrize(("number", "error"), [
+    (signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_a_signal_leaves_a_checkpoint_of_the_present_step(
+    tiny: Make, tmp_path: Path, meddle: Meddle, capsys: pytest.CaptureFixture[str],
+    number: int, error: type[BaseException],
+) -> None:
+    before = signal.getsignal(number)
+
+    def interrupt(loss: Tensor) -> Tensor:
+        os.kill(os.getpid(), number)
+        return loss
+
+    with meddle(7, interrupt), pytest.raises(error) as raised:
+        train(tiny(), tmp_path / "run")
+    assert Run.open(tmp_path / "run").checkpoints() == [5, 7]
+    assert "stopped after step 7 of 12" in capsys.readouterr().err
+    assert getattr(raised.value, "code", None) in (None, 128 + number)
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_signal_stops_at_once(
+    tiny: Make, tmp_path: Path, meddle: Meddle
+) -> None:
+    def interrupt_twice(loss: Tensor) -> Tensor:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        return loss
+
+    with meddle(7, interrupt_twice), pytest.raises(KeyboardInterrupt):
+        train(tiny(), tmp_path / "run", progress=False)
+    assert Run.open(tmp_path / "run").checkpoints() == [0, 5]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_cuda_without_a_gpu_is_refused_before_anything_is_written(
+    tiny: Make, tmp_path: Path, device: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"device is '{device}', but torch .* no CUDA device"):
+        train(tiny(device=device), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("bad", [
+    {"loggers": ("mlflow",)}, {"resume": True, "overwrite": True}])
+def test_bad_requests_leave_an_existing_run_alone(
+    tiny: Make, tmp_path: Path, bad: dict[str, Any]
+) -> None:
+    run = train(tiny(), tmp_path / "run", progress=False)
+    with pytest.raises(ConfigError):
+        train(tiny(), run.path, **{"overwrite": True, **bad})
+    assert Run.open(run.path).id == run.id
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_trains_and_resumes_on_a_gpu(tiny: Make, tmp_path: Path) -> None:
+    config = tiny(device="cuda", precision="bf16")
+    run = train(config, tmp_path / "run", progress=False)
+    train(config, run.path, resume=True, progress=False)
+    assert np.isfinite(run.latest()["ood"].to_numpy()).any()
