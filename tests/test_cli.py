@@ -40,7 +40,8 @@ def test_train_extract_probe_show(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"wrote result {tmp_path / 'probe'}" in out
     result = lc.DecodingResult.load(tmp_path / "probe")
     assert set(result.table["source"]) == {"code", "residual", "untrained", "shuffled"}
-    for arguments, word in (([str(folder)], "linear on logic"), ([str(tmp_path / "codes")], "codes"),
+    for arguments, word in (([str(folder)], "linear on logic"),
+                            ([str(tmp_path / "codes")], "codes"),
                             ([str(folder), "--split", "ood"], "query")):
         main(["show", *arguments])
         assert word in capsys.readouterr().out.lower()
