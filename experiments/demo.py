@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from latentcode.probes.results import DecodingResult
 from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
+from latentcode.storage import write_json
 from latentcode.tasks import make_task
 from latentcode.training import train, train_side_by_side
 
@@ -68,6 +69,7 @@ def demo(out: str | Path, *, preset_name: str = "small", device: str = "cpu") ->
         _idea(), _what_is_learned(runs, own.probe_config), _decoding(results),
         _projections(heldout), _sraven(sraven)]
     minutes = (time.monotonic() - began) / 60
+    _keep(out, sections, runs, results)
     path = write_report(
         out / "report.html", "What do latent codes say?", sections,
         lead="Two small transformers learn fuzzy-logic functions from examples in context. Their "
@@ -80,6 +82,22 @@ def demo(out: str | Path, *, preset_name: str = "small", device: str = "cpu") ->
                for run in (*runs.values(), sraven)}})
     print(f"{minutes:.1f} minutes; wrote the report to")
     return path
+
+
+def _keep(
+    out: Path, sections: Sequence[Section], runs: Mapping[str, Run],
+    results: Mapping[str, DecodingResult],
+) -> None:
+    """Write the report's figures as PNG, and what they show as `results.json`, beside it."""
+    figures = [block.figure for section in sections for block in section.blocks
+               if isinstance(block, Figure)]
+    names = ("curves", *(f"decoding-{kind}" for kind in results), "tsne-target", "tsne-term_1")
+    for name, figure in zip(names, figures, strict=True):
+        figure.savefig(out / f"{name}.png", dpi=150)
+    write_json(out / "results.json", {
+        "metrics": {kind: run.metrics().to_dict("records") for kind, run in runs.items()},
+        "decoding": {kind: result.table.to_dict("records") for kind, result in results.items()},
+        "provenance": {kind: dict(run.provenance) for kind, run in runs.items()}})
 
 
 def _trained(configs: Mapping[Path, RunConfig], device: str) -> dict[Path, Run]:
