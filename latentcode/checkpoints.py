@@ -2,7 +2,7 @@
 
 One checkpoint is a folder: `model.safetensors`, `optimizer.safetensors` (AdamW's moments under
 the parameters' names), `rng.safetensors` (the states of the random generators) and `state.json`.
-Reading what there is needs no torch.
+`state.json` holds the SHA-256 of the other three. Reading what there is needs no torch.
 """
 
 from __future__ import annotations
@@ -15,16 +15,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from latentcode.errors import ArtifactError, check
-from latentcode.storage import read_json, read_tensors, write_json, write_tensors
+from latentcode.migrations import header, upgrade
+from latentcode.provenance import software
+from latentcode.storage import (
+    check_checksum,
+    checksums,
+    read_json,
+    read_tensors,
+    write_json,
+    write_tensors,
+)
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
 FORMAT = "latentcode.checkpoint"
-FORMAT_VERSION = 1
-"""Version of the checkpoint folder."""
 STATE = "state.json"
+MODEL, OPTIMIZER, RNG = "model.safetensors", "optimizer.safetensors", "rng.safetensors"
+STATE_KEYS = {"format", "format_version", "provenance", "step", "config_hash", "without_moments",
+              "extra", "sha256"}
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 """What AdamW remembers of each parameter."""
 
@@ -44,21 +54,23 @@ def write_checkpoint(
                for name, parameter in model.named_parameters() if parameter in optimizer.state
                for moment in MOMENTS}
     untouched = [n for n, p in model.named_parameters() if p not in optimizer.state]
-    write_tensors(folder / "model.safetensors",
+    write_tensors(folder / MODEL,
                   {name: _to_numpy(tensor) for name, tensor in model.state_dict().items()})
-    write_tensors(folder / "optimizer.safetensors", moments)
-    write_tensors(folder / "rng.safetensors",
+    write_tensors(folder / OPTIMIZER, moments)
+    write_tensors(folder / RNG,
                   {name: _to_numpy(g.get_state()) for name, g in generators.items()})
     write_json(folder / STATE, {
-        "format": FORMAT, "format_version": FORMAT_VERSION, "step": step,
-        "config_hash": config_hash, "without_moments": untouched, "extra": dict(extra)})
+        **header(FORMAT), "provenance": software(), "step": step, "config_hash": config_hash,
+        "without_moments": untouched, "extra": dict(extra),
+        "sha256": checksums(folder, (MODEL, OPTIMIZER, RNG))})
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """The state of a run after `step` updates; tensors are read when they are restored.
 
-    extra  whatever the training loop kept beside the tensors (plain JSON)
+    extra   whatever the training loop kept beside the tensors (plain JSON)
+    sha256  checksum of each file with tensors; None where an older format recorded none
     """
 
     path: Path
@@ -66,22 +78,31 @@ class Checkpoint:
     config_hash: str
     without_moments: tuple[str, ...]
     extra: Mapping[str, Any]
+    sha256: Mapping[str, str | None]
 
     @classmethod
     def open(cls, path: Path) -> Checkpoint:
         """Read `state.json`; `ArtifactError` names what is missing or of another version."""
-        state = read_json(path / STATE)
-        wanted = {"format", "format_version", "step", "config_hash", "without_moments", "extra"}
-        _check_format(path, state)
-        check(set(state) == wanted, f"{path / STATE} has keys {sorted(state)}; expected "
-              f"{sorted(wanted)}", ArtifactError)
-        return cls(path, state["step"], state["config_hash"], tuple(state["without_moments"]),
-                   state["extra"])
+        file = path / STATE
+        state = upgrade(read_json(file), FORMAT, file)
+        check(set(state) == STATE_KEYS, f"{file} has keys {sorted(state)}; expected "
+              f"{sorted(STATE_KEYS)}", ArtifactError)
+        step, untouched, sha256 = state["step"], state["without_moments"], state["sha256"]
+        for key, valid, expected in (
+            ("step", type(step) is int and step >= 0, "a whole number of at least 0"),
+            ("config_hash", isinstance(state["config_hash"], str), "text"),
+            ("without_moments", isinstance(untouched, list)
+             and all(isinstance(name, str) for name in untouched), "a list of names"),
+            ("extra", isinstance(state["extra"], dict), "an object"),
+            ("sha256", isinstance(sha256, dict) and set(sha256) == {MODEL, OPTIMIZER, RNG},
+             f"the checksums of {MODEL}, {OPTIMIZER} and {RNG}"),
+        ):
+            check(valid, f"{file} has {key} {state[key]!r}; expected {expected}", ArtifactError)
+        return cls(path, step, state["config_hash"], tuple(untouched), state["extra"], sha256)
 
     def restore_model(self, model: nn.Module) -> None:
         """Copy the weights into `model`; their names, shapes and types must be the model's."""
-        file = self.path / "model.safetensors"
-        arrays = read_tensors(file)
+        file, arrays = self._read(MODEL)
         check_tensors(file, arrays, model.state_dict())
         model.load_state_dict(_to_torch(arrays))
 
@@ -89,8 +110,7 @@ class Checkpoint:
         """Restore AdamW's moments of the parameters of `model`."""
         import torch
 
-        file = self.path / "optimizer.safetensors"
-        arrays = read_tensors(file)
+        file, arrays = self._read(OPTIMIZER)
         named = {name: parameter for name, parameter in model.named_parameters()
                  if name not in self.without_moments}
         count = torch.zeros((), dtype=torch.float32)
@@ -108,11 +128,20 @@ class Checkpoint:
 
     def restore_generators(self, generators: Mapping[str, torch.Generator]) -> None:
         """Put every generator where it was; they must be on the same kind of device."""
-        file = self.path / "rng.safetensors"
-        arrays = read_tensors(file)
+        file, arrays = self._read(RNG)
         check_tensors(file, arrays, {n: g.get_state() for n, g in generators.items()})
         for name, tensor in _to_torch(arrays).items():
-            generators[name].set_state(tensor)
+            try:
+                generators[name].set_state(tensor)
+            except RuntimeError as error:
+                raise ArtifactError(f"{file} holds no state of a random generator as {name}: "
+                                    f"{error}") from None
+
+    def _read(self, name: str) -> tuple[Path, dict[str, np.ndarray]]:
+        """Return a file with tensors, and the tensors, if they are those that were written."""
+        file = self.path / name
+        check_checksum(file, self.sha256[name])
+        return file, read_tensors(file)
 
 
 def check_tensors(
@@ -129,12 +158,6 @@ def check_tensors(
         mine = f"{found.dtype} {list(found.shape)}"
         check(mine == expected, f"{path} does not match the configuration: {name} is {mine}; "
               f"expected {expected}", ArtifactError)
-
-
-def _check_format(path: Path, state: object) -> None:
-    found = (state.get("format"), state.get("format_version")) if isinstance(state, dict) else None
-    check(found == (FORMAT, FORMAT_VERSION), f"{path / STATE} is of format and version {found}; "
-          f"expected {(FORMAT, FORMAT_VERSION)}", ArtifactError)
 
 
 def _described(tensor: Tensor) -> str:

@@ -14,10 +14,22 @@ import numpy as np
 import pandas as pd
 
 from latentcode.errors import ArtifactError, UnknownNameError, check
-from latentcode.storage import read_json, read_tensors, replace_folder, write_json, write_tensors
+from latentcode.migrations import header, upgrade
+from latentcode.provenance import git_commit, software
+from latentcode.storage import (
+    check_checksum,
+    checksums,
+    read_json,
+    read_tensors,
+    replace_folder,
+    write_json,
+    write_tensors,
+)
 
-FORMAT_VERSION = 1
-"""Version of the codes folder."""
+FORMAT = "latentcode.codes"
+META, TENSORS, LABELS = "meta.json", "codes.safetensors", "labels.parquet"
+META_KEYS = {"format", "format_version", "provenance", "sha256", "pairs", "layers",
+             "query_of_pair", "meta"}
 
 
 @dataclass(frozen=True)
@@ -140,46 +152,51 @@ class LatentCodes:
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write `codes.safetensors`, `labels.parquet` and `meta.json`, all or nothing."""
         folder = Path(folder)
-        with replace_folder(folder, overwrite=overwrite, marker="meta.json") as temporary:
+        with replace_folder(folder, overwrite=overwrite, marker=META) as temporary:
             tensors = {"scores": np.ascontiguousarray(self.scores, dtype=np.float32)}
             if self.residuals is not None:
                 tensors["residuals"] = np.ascontiguousarray(self.residuals, dtype=np.float32)
-            write_tensors(temporary / "codes.safetensors", tensors)
-            self.labels.to_parquet(temporary / "labels.parquet")
-            write_json(temporary / "meta.json", {
-                "format": "latentcode.codes", "format_version": FORMAT_VERSION,
+            write_tensors(temporary / TENSORS, tensors)
+            self.labels.to_parquet(temporary / LABELS)
+            write_json(temporary / META, {
+                **header(FORMAT), "provenance": {**software(), "git_commit": git_commit()},
+                "sha256": checksums(temporary, (TENSORS, LABELS)),
                 "pairs": [asdict(p) for p in self.pairs], "layers": list(self.layers),
                 "query_of_pair": list(self.query_of_pair), "meta": dict(self.meta)})
         return folder
 
     @classmethod
     def load(cls, folder: str | Path) -> LatentCodes:
-        """Read a codes folder; `ArtifactError` names what is missing, unknown or of another
-        version."""
+        """Read a codes folder; `ArtifactError` names what is missing, unknown, damaged or of
+        another version."""
         folder = Path(folder)
         check(folder.is_dir(), f"codes folder {folder} does not exist", ArtifactError)
-        meta = read_json(folder / "meta.json")
-        wanted = {"format", "format_version", "pairs", "layers", "query_of_pair", "meta"}
-        found = sorted(meta) if isinstance(meta, dict) else meta
-        check(found == sorted(wanted),
-              f"{folder / 'meta.json'} has keys {found!r}; expected {sorted(wanted)}",
-              ArtifactError)
-        check(meta["format"] == "latentcode.codes" and meta["format_version"] == FORMAT_VERSION,
-              f"{folder} is {meta['format']!r} version {meta['format_version']!r}; expected "
-              f"'latentcode.codes' version {FORMAT_VERSION}", ArtifactError)
-        tensors = read_tensors(folder / "codes.safetensors")
-        check("scores" in tensors and set(tensors) <= {"scores", "residuals"},
-              f"{folder / 'codes.safetensors'} holds {sorted(tensors)}; expected scores and "
-              "possibly residuals", ArtifactError)
-        for name, tensor in tensors.items():
-            check(tensor.dtype == np.float32, f"{folder / 'codes.safetensors'} holds {name} as "
-                  f"{tensor.dtype}; expected float32", ArtifactError)
+        meta = upgrade(read_json(folder / META), FORMAT, folder / META)
+        check(set(meta) == META_KEYS, f"{folder / META} has keys {sorted(meta)}; expected "
+              f"{sorted(META_KEYS)}", ArtifactError)
         check(isinstance(meta["meta"], dict),
-              f"{folder / 'meta.json'} has meta {meta['meta']!r}; expected a mapping",
+              f"{folder / META} has meta {meta['meta']!r}; expected a mapping", ArtifactError)
+        check(isinstance(meta["sha256"], dict) and set(meta["sha256"]) == {TENSORS, LABELS},
+              f"{folder / META} has sha256 {meta['sha256']!r}; expected those of {TENSORS} and "
+              f"{LABELS}", ArtifactError)
+        for name, recorded in meta["sha256"].items():
+            check_checksum(folder / name, recorded)
+        tensors = read_tensors(folder / TENSORS)
+        check("scores" in tensors and set(tensors) <= {"scores", "residuals"},
+              f"{folder / TENSORS} holds {sorted(tensors)}; expected scores and possibly residuals",
               ArtifactError)
+        for name, tensor in tensors.items():
+            check(tensor.dtype == np.float32, f"{folder / TENSORS} holds {name} as "
+                  f"{tensor.dtype}; expected float32", ArtifactError)
         try:
-            labels = pd.read_parquet(folder / "labels.parquet")
+            labels = pd.read_parquet(folder / LABELS)
             pairs = tuple(Pair(**p) for p in meta["pairs"])
+            numbers = [*meta["layers"], *meta["query_of_pair"],
+                       *(p.token for p in pairs if p.token is not None)]
+            texts = [text for p in pairs for text in (p.name, p.description)]
+            check(all(type(n) is int for n in numbers) and all(type(t) is str for t in texts),
+                  f"layers {meta['layers']!r}, query_of_pair {meta['query_of_pair']!r}, pairs "
+                  f"{meta['pairs']!r}; expected whole numbers, and text for names")
             return cls(tensors["scores"], labels, pairs, tuple(meta["layers"]), meta["meta"],
                        tensors.get("residuals"), tuple(meta["query_of_pair"]))
         except (OSError, ValueError, TypeError, LookupError, NotImplementedError) as error:
@@ -214,4 +231,4 @@ class LatentCodes:
         return f"<b>LatentCodes</b> scores [instance, layer, pair, head]{table}{preview}"
 
 
-__all__ = ["FORMAT_VERSION", "LatentCodes", "Pair"]
+__all__ = ["LatentCodes", "Pair"]

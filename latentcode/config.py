@@ -22,9 +22,6 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin,
 from latentcode.errors import ConfigError, check, check_choice
 from latentcode.models.config import ModelConfig
 
-FORMAT_VERSION = 1
-"""Version of the configuration file and of the run folder."""
-
 T = TypeVar("T")
 
 
@@ -191,9 +188,40 @@ class SravenConfig:
         return self.grid_size**2 * self.n_features
 
 
-TaskConfig = LogicConfig | SravenConfig
+@dataclass(frozen=True)
+class LanguageConfig:
+    """Token ids in, logits of the vocabulary out: what an imported language model was trained on.
+
+    No text comes with the library, so that no instance can be drawn: such a run can be opened
+    and its model be given tokens, but it can be neither trained nor sampled from.
+    """
+
+    name: Literal["language"] = "language"
+    """Which task this is; fixed."""
+    n_vocabulary: int = 2_048
+    """Number of token ids (official wikitext-2: 2,048)."""
+    n_tokens: int = 128
+    """Length of the sequences trained on (official: 128)."""
+
+    def __post_init__(self) -> None:
+        check_choice("task.name", self.name, ("language",))
+        _check_at_least("task", self, 1, "n_vocabulary", "n_tokens")
+
+    @property
+    def d_input(self) -> int:
+        """Size of the embedding table."""
+        return self.n_vocabulary
+
+    @property
+    def d_output(self) -> int:
+        """Width of the read-out: one logit per token id."""
+        return self.n_vocabulary
+
+
+TaskConfig = LogicConfig | SravenConfig | LanguageConfig
 TASKS: dict[str, type[LogicConfig] | type[SravenConfig]] = {
     "logic": LogicConfig, "sraven": SravenConfig}
+"""The tasks that instances can be drawn from."""
 
 
 @dataclass(frozen=True)
@@ -268,9 +296,10 @@ class RunConfig:
             mine, wanted = getattr(self.model, name), getattr(self.task, name)
             check(mine == wanted, f"model.{name} is {mine}; expected {wanted}, the {name} of "
                   f"task {self.task.name!r}")
-        check(self.model.embedding == "dense",
-              f"model.embedding is {self.model.embedding!r}; expected 'dense' for task "
-              f"{self.task.name!r}, whose tokens are vectors")
+        embedding = "token" if isinstance(self.task, LanguageConfig) else "dense"
+        check(self.model.embedding == embedding,
+              f"model.embedding is {self.model.embedding!r}; expected {embedding!r} for task "
+              f"{self.task.name!r}")
         check(not self.model.cross_attention, "model.cross_attention is True; expected False: "
               f"task {self.task.name!r} has one sequence")
 
@@ -362,21 +391,31 @@ def from_yaml(cls: type[T], text: str, where: str = "configuration") -> T:
                 raise yaml.YAMLError(f"key(s) given twice: {', '.join(twice)}")
             return mapping
 
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            # A few aliases of aliases stand for more values than any message could show.
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("aliases (*name) are not supported")
+            return super().compose_node(parent, index)
+
     Loader.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
         list("-+0123456789"))
     try:
         data = yaml.load(text, Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError,
+            TypeError) as error:  # PyYAML lets the last three out for tags such as `!!int ''`
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from None
     return from_dict(cls, data)
 
 
 def load_config(path: str | Path) -> RunConfig:
-    """Read a `RunConfig` from a YAML file."""
+    """Read a `RunConfig` from a YAML file; `ConfigError` names the file."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read configuration {path}: {error}") from None
-    return from_yaml(RunConfig, text, str(path))
+    try:
+        return from_yaml(RunConfig, text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None

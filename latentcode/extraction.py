@@ -14,6 +14,7 @@ from torch import Tensor
 
 from latentcode.codes import LatentCodes
 from latentcode.config import TaskConfig, config_hash, to_dict
+from latentcode.devices import resolve_device
 from latentcode.errors import ConfigError, UnknownNameError, check
 from latentcode.models.config import kind_of
 from latentcode.provenance import package_version
@@ -67,19 +68,20 @@ def extract(
     """
     from latentcode.models.transformer import HookedTransformer
 
+    place = resolve_device(device)
     config = run.config
     source = config.task if task is None else task
     check(source.d_input == config.model.d_input and source.d_output == config.model.d_output,
           f"task has d_input {source.d_input} and d_output {source.d_output}; expected "
           f"{config.model.d_input} and {config.model.d_output}, those of the model", ConfigError)
     if untrained:
-        model = HookedTransformer(config.model, seed=config.training.seed).to(device).eval()
+        model = HookedTransformer(config.model, seed=config.training.seed).to(place).eval()
     else:
         model = run.load_model(step, device=device)
     drawn = make_task(source)
     meta = {
-        "run": run.name, "kind": kind_of(config.model), "config_hash": config_hash(config),
-        "split": split, "seed": seed, "untrained": untrained,
+        "run": run.name, "run_id": run.id, "kind": kind_of(config.model),
+        "config_hash": config_hash(config), "split": split, "seed": seed, "untrained": untrained,
         "step": 0 if untrained else (run.checkpoints()[-1] if step is None else step),
         "task": to_dict(source), "model": to_dict(config.model),
         "latentcode_version": package_version("latentcode")}
@@ -114,8 +116,9 @@ def extract_codes(
     for layer in kept:
         if layer not in range(model.cfg.n_layers):
             raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
-    check(n >= 1 and bool(names) and bool(kept),
-          f"n is {n}, pairs {names}, layers {kept}; expected at least one of each")
+    check(n >= 1 and batch_size >= 1 and bool(names) and bool(kept),
+          f"n is {n}, batch_size {batch_size}, pairs {names}, layers {kept}; expected at least "
+          "one of each")
     device = next(model.parameters()).device
     generator = make_generator(seed, f"extract {split}", device)
     scores = np.empty((n, len(kept), len(names), model.cfg.n_heads), np.float32)

@@ -10,6 +10,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,24 @@ import pandas as pd
 
 from latentcode.errors import ArtifactError, check
 from latentcode.metrics import Metric
-from latentcode.storage import write_text
+from latentcode.storage import parse_json, write_text
 
 COLUMNS = ("step", "split", "metric", "mean", "se", "n")
 
 
 def append_lines(path: Path, lines: Sequence[str]) -> None:
-    """Append lines; they are on disk when this returns."""
+    """Append lines, all or none; they are on disk when this returns."""
+    size = path.stat().st_size if path.exists() else None
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write("".join(f"{line}\n" for line in lines))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
+        # Half a line would spoil whatever somebody who goes on after this error appends.
+        if size is not None:
+            with suppress(OSError):
+                os.truncate(path, size)
         raise ArtifactError(f"cannot write {path}: {error}") from error
 
 
@@ -70,7 +76,7 @@ def _records(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     *lines, _ = _text(path).split("\n")  # what follows the last newline is empty or torn
     for number, line in enumerate(lines, start=1):
         try:
-            record = json.loads(line)
+            record = parse_json(line)
         except ValueError:
             record = None
         check(_is_record(record), f"{path}, line {number}, is damaged: {line[:80]!r}; expected "
@@ -80,9 +86,14 @@ def _records(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
 
 def _is_record(record: object) -> bool:
     return (isinstance(record, dict) and tuple(record) == COLUMNS
-            and isinstance(record["step"], int) and isinstance(record["n"], int)
-            and isinstance(record["split"], str) and isinstance(record["metric"], str)
-            and all(isinstance(record[k], (int, float, type(None))) for k in ("mean", "se")))
+            and all(_is_integer(record[key]) for key in ("step", "n"))
+            and all(isinstance(record[key], str) for key in ("split", "metric"))
+            and all(record[key] is None or isinstance(record[key], float)
+                    or _is_integer(record[key]) for key in ("mean", "se")))
+
+
+def _is_integer(value: object) -> bool:
+    return type(value) is int and abs(value) < 2**63  # what a column of the table holds
 
 
 def _text(path: Path) -> str:

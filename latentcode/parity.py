@@ -1,15 +1,17 @@
 """Do our models give the official implementation's numbers? From its weights, step by step.
 
 A file is an `.npz` of the official code's inputs, parameters and outputs: `param/...`, `x`,
-`logits`, `attn_weights_{l}`, `attn_bias_{l}` and `config_json`; or, for optimisation,
-`param0/...`, `grad0/...`, `paramN/...`, `x`, `y`, `losses`, `lr_schedule_...` and `config_json`.
+`logits`, `attn_weights_{l}`, `attn_bias_{l}`, `config_json` and perhaps `y` with `loss`; or, for
+N optimiser steps, `param0/...`, `grad0/...`, `paramN/...`, `x`, `y`, `losses`, `grad_norms`,
+`lr_schedule...` and `config_json`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentcode.config import TrainingConfig
+from latentcode.config import LogicConfig, SravenConfig, TrainingConfig
 from latentcode.errors import ArtifactError, LatentCodeError, check
-from latentcode.models.flax import model_from_flax, params_to_flax
+from latentcode.models.flax import (
+    OPTIMIZER,
+    TRAINING_FIELDS,
+    check_params,
+    model_from_flax,
+    params_to_flax,
+)
 from latentcode.models.positions import relative_bias
 from latentcode.models.transformer import HookedTransformer
+from latentcode.official import OfficialFile, read_official
+from latentcode.tasks import Batch, Task, make_task
+from latentcode.training.loop import training_step
 from latentcode.training.optimizer import learning_rate, make_optimizer, set_learning_rate
 
 PRECISIONS: dict[str, torch.dtype] = {"float64": torch.float64, "float32": torch.float32}
@@ -45,21 +56,26 @@ FORWARD: dict[str, Tolerance] = {
     "float64": Tolerance(5e-5), "float32": Tolerance(1e-4, 1e-4)}
 """Of logits, attention weights and bias. The official numbers are float32 themselves."""
 
+SCORED: tuple[str, ...] = ("logits", "attention", "bias", "loss", "r2", "accuracy")
+"""What is compared in a file of outputs, where the file holds it."""
+
 TRAINING: dict[str, dict[str, Tolerance]] = {
     "losses": {"float64": Tolerance(0.0, 5e-5), "float32": Tolerance(0.0, 1e-4)},
     "gradients": {"float64": Tolerance(1e-5, 1e-4), "float32": Tolerance(1e-5, 1e-3)},
+    "norms": {"float64": Tolerance(0.0, 1e-3), "float32": Tolerance(0.0, 1e-3)},
     "schedule": {"float64": Tolerance(1e-9, 1e-6), "float32": Tolerance(1e-9, 1e-6)},
     "parameters": {"float64": Tolerance(1e-5), "float32": Tolerance(1e-4)},
 }
 """Of the optimiser steps. Adam divides by the size of a gradient, so that rounding noise in small
-gradients is amplified: float32 is allowed ten times what float64 is."""
+gradients is amplified: float32 is allowed ten times what float64 is. Gradients are compared where
+the file holds them, at the first step; their norms at every step, where the weights have drifted
+apart by rounding already (measured: up to 4e-4 of the norm, in float64 too)."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The largest error of one quantity in one file and precision."""
+    """The largest error of one quantity in one precision."""
 
-    file: str
     quantity: str
     precision: str
     largest_error: float
@@ -71,169 +87,278 @@ class Comparison:
         return self.excess <= 1.0
 
 
-def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    """Read an `.npz` of plain arrays; pickled content is refused.
+@dataclass(frozen=True)
+class Report:
+    """What one file gave.
 
-    Raises `ArtifactError` that names the file.
+    comparisons  one per quantity and precision; none for a file that cannot be run
+    unread       names of arrays that nothing was compared with
+    damage       why the file cannot be run, or None
     """
-    path = Path(path)
-    check(path.is_file(), f"{path} does not exist", ArtifactError)
-    check(path.suffix != ".pkl", f"{path} is a pickle, which runs whatever code it contains and "
-          "is never loaded here. In the environment that wrote it, flatten the parameters with "
-          "flax.traverse_util.flatten_dict(params, sep='/') and save them, together with "
-          "config_json=json.dumps(dict(config.model)), by numpy.savez", ArtifactError)
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            return {name: data[name] for name in data.files}
-    except Exception as error:  # numpy, zipfile and zlib each have their own
-        raise ArtifactError(f"{path} is not a readable .npz of plain arrays: {error}") from None
+
+    file: str
+    comparisons: tuple[Comparison, ...] = ()
+    unread: tuple[str, ...] = ()
+    damage: str | None = None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the file could be run and every number is within its tolerance."""
+        return self.damage is None and all(c.agrees for c in self.comparisons)
+
+    @property
+    def problems(self) -> list[str]:
+        """One line per thing that is wrong, each naming the file."""
+        if self.damage is not None:
+            return [self.damage]
+        return [f"{self.file}: {c.quantity} differ by {c.largest_error:.2g} in {c.precision}, "
+                f"{c.excess:.3g} times the tolerance" for c in self.comparisons if not c.agrees]
 
 
-def read_config(data: Mapping[str, np.ndarray], path: str | Path) -> dict[str, Any]:
-    """Return the official configuration stored as `config_json`."""
-    check("config_json" in data, f"{path} lacks config_json, the official model configuration",
-          ArtifactError)
-    try:
-        config = json.loads(str(data["config_json"]))
-    except ValueError as error:
-        raise ArtifactError(f"{path}: config_json is not JSON: {error}") from None
-    check(isinstance(config, dict), f"{path}: config_json is {config!r}; expected a mapping",
-          ArtifactError)
-    assert isinstance(config, dict)
-    return config
-
-
-def with_prefix(data: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """Return the entries below a prefix, without it."""
-    return {k.removeprefix(prefix): v for k, v in data.items() if k.startswith(prefix)}
-
-
-def compare(path: str | Path) -> list[Comparison]:
+def compare(path: str | Path) -> Report:
     """Import the file's weights, run our model, and compare everything that it holds.
 
-    Raises `LatentCodeError` saying what is wrong with a file that cannot be run.
+    Raises `ArtifactError` saying what is wrong with a file that cannot be run.
     """
-    data = read_npz(path)
-    config = read_config(data, path)
-    name = Path(path).name
+    file = read_official(path)
+    run = _compare_steps if "losses" in file.arrays else _compare_forward
     try:
-        run = _compare_training if "losses" in data else _compare_forward
-        return [comparison for precision in PRECISIONS
-                for comparison in run(name, data, config, precision)]
+        comparisons = [c for precision in PRECISIONS for c in run(file, precision)]
     except LatentCodeError as error:
-        raise type(error)(f"{path}: {error}") from None
-    except KeyError as error:
-        raise ArtifactError(f"{path} lacks {error.args[0]}") from None
+        raise ArtifactError(f"{path}: {error}") from None
+    return Report(str(path), tuple(comparisons), tuple(file.unread))
 
 
-def _compare_forward(
-    name: str, data: Mapping[str, np.ndarray], config: Mapping[str, Any], precision: str
-) -> list[Comparison]:
-    model = model_from_flax(config, with_prefix(data, "param/")).eval().to(PRECISIONS[precision])
-    x = _inputs(data["x"], PRECISIONS[precision])
+def compare_all(paths: Sequence[str | Path]) -> list[Report]:
+    """`compare` every file; one that cannot be run does not keep the others from being run."""
+    reports = []
+    for path in paths:
+        try:
+            reports.append(compare(path))
+        except ArtifactError as error:
+            reports.append(Report(str(path), damage=str(error)))
+    return reports
+
+
+def _compare_forward(file: OfficialFile, precision: str) -> list[Comparison]:
+    dtype, tolerance = PRECISIONS[precision], FORWARD[precision]
+    model = model_from_flax(file.config, file.params()).eval().to(dtype)
+    x = _inputs(file, model, dtype)
+    n, length, heads = x.shape[0], x.shape[1], model.cfg.n_heads
+    official_logits = file.array("logits", (n, length, model.cfg.d_output))
     with torch.no_grad():
         logits, cache = model.run_with_cache(x)
-    ours: dict[str, list[Tensor]] = {"logits": [logits], "attention": [], "bias": []}
-    official: dict[str, list[np.ndarray]] = {
-        "logits": [data["logits"]], "attention": [], "bias": []}
+    patterns, biases = [], []
     for layer in range(model.cfg.n_layers):
+        wanted = file.array(f"attn_weights_{layer}", (None, heads, length, length))
         # Large attention matrices are stored for the first instances only.
-        wanted = data[f"attn_weights_{layer}"]
-        ours["attention"].append(cache[f"blocks.{layer}.attn.hook_pattern"][:len(wanted)])
-        official["attention"].append(wanted)
+        check(len(wanted) <= n, f"attn_weights_{layer} has {len(wanted)} instances; expected at "
+              f"most {n}, as many as x", ArtifactError)
+        patterns.append((cache[f"blocks.{layer}.attn.hook_pattern"][:len(wanted)], wanted))
         table = model.layer(layer).attn.rel_pos_bias
         if table is not None:
-            length = x.shape[1]
-            ours["bias"].append(relative_bias(
-                table, length, length, model.cfg.max_distance).detach())
-            official["bias"].append(data[f"attn_bias_{layer}"])
-    return [_comparison(name, quantity, precision, FORWARD[precision],
-                        [t.numpy() for t in ours[quantity]], official[quantity])
-            for quantity in ours if ours[quantity]]
+            biases.append((
+                relative_bias(table, length, length, model.cfg.max_distance).detach(),
+                file.array(f"attn_bias_{layer}", (1, heads, length, length))))
+    comparisons = [_comparison("logits", precision, tolerance, [(logits, official_logits)]),
+                   _comparison("attention", precision, tolerance, patterns)]
+    if biases:
+        comparisons.append(_comparison("bias", precision, tolerance, biases))
+    if "loss" in file.arrays and "y" in file.arrays and model.cfg.embedding == "dense":
+        slack = tolerance.absolute + tolerance.relative * float(np.abs(official_logits).max())
+        comparisons += _compare_scores(file, logits, precision, slack)
+    return comparisons
 
 
-def _inputs(x: np.ndarray, dtype: torch.dtype) -> Tensor:
-    tensor = torch.from_numpy(np.ascontiguousarray(x))
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor.long()
+def _compare_scores(
+    file: OfficialFile, logits: Tensor, precision: str, slack: float
+) -> list[Comparison]:
+    """Compare the loss and the other scores of the task; `slack` is what a logit may be off by."""
+    task, y = _task(file, len(logits), logits.shape[-1], logits.dtype)
+    # (d + slack)^2 - d^2 <= slack (1 + d^2) up to slack^2, and a cross-entropy changes by no
+    # more than twice what its logits do. An answer that flips is no matter of rounding.
+    if task.name == "sraven":
+        info = {}
+        wanted = {"loss": (Tolerance(2 * slack), {"loss": "loss"}),
+                  "accuracy": (Tolerance(1e-6), {"accuracy": "acc",
+                                                 "feature_accuracy": "acc_per_feature"})}
+    else:
+        base = np.ones((len(y), 1))
+        if "r2" in file.arrays:
+            base = file.array("base_mse", (len(y), 1))
+            check(bool((base > 0).all()), "base_mse is not above 0 everywhere", ArtifactError)
+        info = {"base_mse": torch.from_numpy(base[:, 0]).to(logits.dtype)}
+        wanted = {"loss": (Tolerance(slack, slack), {"loss": "loss"}),
+                  "r2": (Tolerance(slack * (1 + float((1 / base).mean())), slack), {"r2": "r2"})}
+    batch = Batch(logits, y, torch.zeros(len(y), dtype=torch.long), info)
+    scores = {name: values.double().mean() for name, values in task.scores(logits, batch).items()}
+    comparisons = []
+    for quantity, (tolerance, names) in wanted.items():
+        found = [(scores[ours], file.array(theirs, ()))
+                 for ours, theirs in names.items() if theirs in file.arrays]
+        if found:
+            comparisons.append(_comparison(quantity, precision, tolerance, found))
+    return comparisons
+
+
+def _task(
+    file: OfficialFile, n: int, d_output: int, dtype: torch.dtype
+) -> tuple[Task, Tensor]:
+    """Return the task whose loss the targets `y` [n, ...] are for, and the targets.
+
+    Only the loss and the scores of the task are used, which do not depend on its dimensions.
+    """
+    y = file.array("y", kinds="fiu")
+    if y.dtype.kind == "f":
+        check(d_output == 1, f"y is real-valued, but the model has {d_output} outputs; expected "
+              "1, as for fuzzy logic", ArtifactError)
+        file.array("y", (*y.shape[:-2], n, 1))
+        return make_task(LogicConfig()), torch.from_numpy(np.array(y, np.float64)).to(dtype)
+    file.array("y", (*y.shape[:-2], n, None), "iu")
+    check(bool((y >= 0).all() and (y < d_output).all()),
+          f"y holds {y.min()} to {y.max()}; expected symbols from 0 to {d_output - 1}",
+          ArtifactError)
+    return make_task(SravenConfig(n_features=y.shape[-1])), torch.from_numpy(y.astype(np.int64))
+
+
+def _inputs(file: OfficialFile, model: HookedTransformer, dtype: torch.dtype, steps: int = 0
+            ) -> Tensor:
+    """Return `x`, [steps, B, T, d_input] or [B, T], in the type that the model takes."""
+    leading: tuple[int | None, ...] = (steps, None) if steps else (None,)
+    if model.cfg.embedding == "dense":
+        x = file.array("x", (*leading, None, model.cfg.d_input))
+        return torch.from_numpy(np.array(x, np.float64)).to(dtype)
+    x = file.array("x", (*leading, None), "iu")
+    check(bool((x >= 0).all() and (x < model.cfg.d_input).all()),
+          f"x holds {x.min()} to {x.max()}; expected token ids from 0 to {model.cfg.d_input - 1}",
+          ArtifactError)
+    return torch.from_numpy(x.astype(np.int64))
 
 
 def _comparison(
-    file: str, quantity: str, precision: str, tolerance: Tolerance,
-    ours: list[np.ndarray], official: list[np.ndarray],
+    quantity: str, precision: str, tolerance: Tolerance,
+    pairs: Sequence[tuple[Tensor | np.ndarray, np.ndarray]],
 ) -> Comparison:
-    for mine, theirs in zip(ours, official, strict=True):
-        check(mine.shape == theirs.shape, f"{quantity} has shape {theirs.shape}; expected "
-              f"{mine.shape}, the shape that the parameters give", ArtifactError)
-    errors = [float(np.nan_to_num(np.abs(m - t), nan=np.inf).max(initial=0.0))
-              for m, t in zip(ours, official, strict=True)]
-    excess = [tolerance.excess(m, t) for m, t in zip(ours, official, strict=True)]
-    return Comparison(file, quantity, precision, max(errors), max(excess))
+    """Compare pairs (ours, official) of arrays of equal shape."""
+    arrays = [(np.asarray(ours, np.float64), np.asarray(official, np.float64))
+              for ours, official in pairs]
+    errors = [float(np.nan_to_num(np.abs(a - b), nan=np.inf).max()) for a, b in arrays]
+    return Comparison(quantity, precision, max(errors),
+                      max(tolerance.excess(a, b) for a, b in arrays))
 
 
-def _compare_training(
-    name: str, data: Mapping[str, np.ndarray], config: Mapping[str, Any], precision: str
-) -> list[Comparison]:
+def _compare_steps(file: OfficialFile, precision: str) -> list[Comparison]:
     """Run the recorded optimiser steps from the recorded weights on the recorded batches."""
-    dtype = PRECISIONS[precision]
-    settings = TrainingConfig(
-        steps=int(config["train_steps"]), batch_size=int(config["batch"]),
-        learning_rate=float(config["lr"]), weight_decay=float(config["weight_decay"]),
-        warmup_steps=int(config["warmup_steps"]))
-    check(tuple(config[k] for k in ("b1", "b2", "eps")) == (0.9, 0.999, 1e-8),
-          "the optimiser is not AdamW with b1 0.9, b2 0.999 and eps 1e-8")
-    model = model_from_flax(config, with_prefix(data, "param0/")).to(dtype).train()
+    dtype, settings = PRECISIONS[precision], _settings(file.config)
+    model = model_from_flax(file.config, file.below("param0/")).to(dtype).train()
     check(model.cfg.attention_dropout == 0.0, "attention_dropout_rate is "
           f"{model.cfg.attention_dropout}; expected 0, so that the steps are deterministic")
+    losses = file.array("losses", (None,))
+    steps = len(losses)
+    norms = file.array("grad_norms", (steps,))
+    x = _inputs(file, model, dtype, steps)
+    task, y = _task(file, x.shape[1], model.cfg.d_output, dtype)
+    check(len(y) == steps and y.ndim == 3, f"y has shape {tuple(y.shape)}; expected "
+          f"({steps}, {x.shape[1]}, ...)", ArtifactError)
     optimizer = make_optimizer(model, settings)
-    n_steps = len(data["losses"])
-    losses, norms, gradients = [], [], {}
-    for step in range(n_steps):
+    pairs: dict[str, list[tuple[Any, np.ndarray]]] = {name: [] for name in TRAINING}
+    for step in range(steps):
         set_learning_rate(optimizer, learning_rate(step, settings))
-        x, y = _inputs(data["x"][step], dtype), _inputs(data["y"][step], dtype)
-        optimizer.zero_grad()
-        loss = (model(x)[:, -1] - y).square().mean()
-        loss.backward()
+        batch = Batch(x[step], y[step], torch.zeros(x.shape[1], dtype=torch.long))
+        loss = training_step(model, task, batch, optimizer)
+        pairs["losses"].append((loss, losses[step]))
+        # The update leaves the gradients as they were.
         grads = [p.grad for p in model.parameters() if p.grad is not None]
-        norms.append(float(torch.nn.utils.get_total_norm(grads)))
-        if step == 0:
-            gradients = _gradients_to_flax(model)
-        losses.append(loss.item())
-        optimizer.step()
-    final = params_to_flax(model)
-    wanted_final = with_prefix(data, f"param{n_steps}/")
-    wanted_gradients = with_prefix(data, "grad0/")
-    schedule = next(k for k in data if k.startswith("lr_schedule"))
-    rates = [learning_rate(step, settings) for step in range(len(data[schedule]))]
-    return [
-        _comparison(name, quantity, precision, TRAINING[quantity][precision], ours, official)
-        for quantity, ours, official in (
-            ("losses", [np.array(losses)], [data["losses"]]),
-            ("gradients", [np.array(norms), *_values(gradients, wanted_gradients, model)],
-             [data["grad_norms"], *_values(wanted_gradients, gradients, model)]),
-            ("schedule", [np.array(rates)], [data[schedule]]),
-            ("parameters", _values(final, wanted_final, model),
-             _values(wanted_final, final, model)))]
+        pairs["norms"].append((torch.nn.utils.get_total_norm(grads), norms[step]))
+        pairs["gradients"] += _parameters(file, f"grad{step}/", _gradients(model), model,
+                                          required=step == 0)
+        pairs["parameters"] += _parameters(file, f"param{step + 1}/", model, model,
+                                           required=step + 1 == steps)
+    schedules = [key for key in file.arrays if key.startswith("lr_schedule")]
+    check(bool(schedules), "lr_schedule is missing", ArtifactError)
+    for key in schedules:
+        rates = file.array(key, (None,))
+        named = re.search(r"steps(\d+)_", key)
+        first = int(named[1]) if named else 0
+        ours = [learning_rate(first + index, settings) for index in range(len(rates))]
+        pairs["schedule"].append((np.array(ours), rates))
+    return [_comparison(name, precision, TRAINING[name][precision], found)
+            for name, found in pairs.items()]
 
 
-def _gradients_to_flax(model: HookedTransformer) -> dict[str, np.ndarray]:
-    """Return the gradients under the official names."""
+def _settings(official: Mapping[str, Any]) -> TrainingConfig:
+    """Return the recorded training settings."""
+    missing = [name for name in (*TRAINING_FIELDS, *OPTIMIZER) if name not in official]
+    check(not missing, f"official configuration lacks {', '.join(missing)}")
+    for name, value in OPTIMIZER.items():
+        check(official[name] == value, f"official {name} is {official[name]!r}; expected {value}")
+    return TrainingConfig(**{ours: official[name] for name, ours in TRAINING_FIELDS.items()})
+
+
+def _gradients(model: HookedTransformer) -> HookedTransformer:
+    """Return a model that holds the gradients in place of the weights."""
     holder = HookedTransformer(model.cfg).to(next(model.parameters()).dtype)
     for target, parameter in zip(holder.parameters(), model.parameters(), strict=True):
         assert parameter.grad is not None
         target.data.copy_(parameter.grad)
-    return params_to_flax(holder)
+    return holder
 
 
-def _values(
-    params: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], model: HookedTransformer
-) -> list[np.ndarray]:
-    """Return the arrays in the order of their names, which both mappings must share.
+def _parameters(
+    file: OfficialFile, prefix: str, ours: HookedTransformer, model: HookedTransformer, *,
+    required: bool,
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return (ours, official) for all parameters below a prefix, if the file has it.
 
     Under softmax the key bias shifts all scores of a query alike: its true gradient is zero,
     Adam amplifies what rounding leaves of it, and it is not compared.
     """
-    lost = sorted(set(other) ^ set(params))
-    check(not lost, f"these parameters are not on both sides: {', '.join(lost)}", ArtifactError)
+    official = file.below(prefix)
+    if not official and not required:
+        return []
+    check_params(model.cfg, official, f"arrays {prefix.rstrip('/')}")
     softmax = model.cfg.normalization == "softmax"
-    return [params[k] for k in sorted(params)
-            if not (softmax and k.endswith("sequence_mixer/key/bias"))]
+    return [(value, official[path]) for path, value in params_to_flax(ours).items()
+            if not (softmax and path.endswith("sequence_mixer/key/bias"))]
+
+
+def table(reports: Sequence[Report]) -> str:
+    """Return text tables of the largest absolute errors, a line per file and precision.
+
+    Files with the same quantities stand in one table.
+    """
+    groups: dict[tuple[str, ...], list[Report]] = {}
+    for report in reports:
+        steps = any(c.quantity in TRAINING for c in report.comparisons)
+        quantities = (() if report.damage else tuple(TRAINING) if steps else tuple(
+            q for q in SCORED if any(c.quantity == q for r in reports for c in r.comparisons)))
+        groups.setdefault(quantities, []).append(report)
+    return "\n\n".join(_table(quantities, group) for quantities, group in groups.items())
+
+
+def _table(quantities: Sequence[str], reports: Sequence[Report]) -> str:
+    rows = [["file", "precision", *quantities, "verdict"]]
+    for report in reports:
+        name = Path(report.file).name
+        if report.damage is not None:
+            rows.append([name, "-", "damaged"])
+            continue
+        for precision in PRECISIONS:
+            found = {c.quantity: c for c in report.comparisons if c.precision == precision}
+            wrong = [q for q, c in found.items() if not c.agrees]
+            rows.append([name, precision, *(_cell(found.get(q)) for q in quantities),
+                         f"differs in {', '.join(wrong)}" if wrong else "agrees"])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+                     .rstrip() for row in rows)
+
+
+def _cell(comparison: Comparison | None) -> str:
+    if comparison is None:
+        return "-"
+    error = comparison.largest_error
+    return f"{error:.1e}" if isfinite(error) else str(error)
+
+
+__all__ = ["FORWARD", "SCORED", "TRAINING", "Comparison", "Report", "Tolerance", "compare",
+           "compare_all", "table"]

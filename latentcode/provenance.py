@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from latentcode.devices import device_name
 
 
+@cache
 def package_version(name: str) -> str | None:
     """Return the version of an installed package, or None."""
     try:
@@ -22,6 +24,7 @@ def package_version(name: str) -> str | None:
         return None
 
 
+@cache
 def git_commit() -> str | None:
     """Return the commit of the checkout that the package runs from, with "-dirty" if edited.
 
@@ -39,6 +42,20 @@ def git_commit() -> str | None:
     return done.stdout.strip() or None
 
 
+def software() -> dict[str, str | None]:
+    """Return the versions of what writes a file.
+
+    Nothing here differs between two runs of one installation, so that equal work gives equal
+    bytes. Needs no torch.
+    """
+    return {
+        "latentcode": package_version("latentcode"),
+        "torch": package_version("torch"),
+        "numpy": package_version("numpy"),
+        "python": sys.version.split()[0],
+    }
+
+
 def environment(device: str) -> dict[str, Any]:
     """Return what, beside configuration and code, can change the last bits of a result."""
     import torch
@@ -50,7 +67,7 @@ def environment(device: str) -> dict[str, Any]:
         "transformer_lens": package_version("transformer-lens"),
         "numpy": package_version("numpy"),
         "python": sys.version.split()[0],
-        "platform": platform.platform(),
+        "platform": f"{platform.system()} {platform.machine()}",
         "device": device,
         "device_name": device_name(device),
         "threads": torch.get_num_threads(),

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from latentcode.checkpoints import STATE, Checkpoint, write_checkpoint
-from latentcode.config import FORMAT_VERSION, RunConfig, config_hash, load_config, to_dict, to_yaml
+from latentcode.config import RunConfig, config_hash, load_config, to_dict, to_yaml
 from latentcode.errors import ArtifactError, ConfigError, RunError, check
 from latentcode.locks import exclusive
 from latentcode.metric_file import (
@@ -37,6 +37,7 @@ from latentcode.metric_file import (
     cut_torn_line,
     read_metrics,
 )
+from latentcode.migrations import header, upgrade
 from latentcode.models.config import kind_of
 from latentcode.storage import TEMPORARY, read_json, replace_folder, write_json, write_text
 
@@ -50,6 +51,12 @@ if TYPE_CHECKING:
 FORMAT = "latentcode.run"
 CONFIG, PROVENANCE, METRICS, TIMING, CHECKPOINTS, LOCK = (
     "config.yaml", "provenance.json", "metrics.jsonl", "timing.jsonl", "checkpoints", ".lock")
+
+PROVENANCE_KEYS = frozenset({
+    "format", "format_version", "id", "created", "config_hash", "latentcode", "git_commit",
+    "torch", "transformer_lens", "numpy", "python", "platform", "device", "device_name",
+    "threads", "resumed"})
+"""What every `provenance.json` holds; `imported` comes with imported weights."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,8 +73,13 @@ class Run:
     provenance: Mapping[str, Any]
 
     @classmethod
-    def create(cls, path: str | Path, config: RunConfig, *, overwrite: bool = False) -> Run:
+    def create(
+        cls, path: str | Path, config: RunConfig, *, overwrite: bool = False,
+        imported: Mapping[str, Any] | None = None,
+    ) -> Run:
         """Make a run folder without checkpoints.
+
+        imported  where the weights come from, if they were not trained here; see `imported`
 
         `RunError` when the folder already holds something: a run is replaced with `overwrite`
         only, and not while it is being trained; anything else is never touched.
@@ -79,12 +91,15 @@ class Run:
         if occupied:
             check(_is_run(path), f"{path} exists and is not a run of ours; expected a new or an "
                   "empty folder", RunError)
-            check(overwrite, f"{path} already holds a run; resume it, choose another folder, or "
-                  "overwrite it", RunError)
+            check(overwrite, f"{path} already holds a run; resume it (--resume, "
+                  "resume=True), choose another folder, or overwrite it (--overwrite, "
+                  "overwrite=True)", RunError)
         provenance = {
-            "format": FORMAT, "format_version": FORMAT_VERSION, "id": new_id(), "created": now(),
+            **header(FORMAT), "id": new_id(), "created": now(),
             "config_hash": config_hash(config), **environment(config.training.device),
             "resumed": []}
+        if imported is not None:
+            provenance["imported"] = dict(imported)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -111,15 +126,12 @@ class Run:
         for name in (CONFIG, PROVENANCE, METRICS):
             check((path / name).is_file(),
                   f"{path} is not a complete run folder: {name} is missing", RunError)
-        provenance = read_json(path / PROVENANCE)
-        found = ((provenance.get("format"), provenance.get("format_version"))
-                 if isinstance(provenance, dict) else None)
-        check(found == (FORMAT, FORMAT_VERSION), f"{path} is of format and version {found}; "
-              f"expected {(FORMAT, FORMAT_VERSION)}", RunError)
+        provenance = upgrade(read_json(path / PROVENANCE), FORMAT, path, RunError)
+        _check_provenance(path / PROVENANCE, provenance)
         try:
             config = load_config(path / CONFIG)
         except ConfigError as error:
-            raise ArtifactError(f"{path / CONFIG} cannot be used: {error}") from None
+            raise ArtifactError(str(error)) from None
         mine, wanted = config_hash(config), provenance.get("config_hash")
         check(mine == wanted, f"{path / CONFIG} was changed after the run was created: its hash "
               f"is {mine}; expected {wanted}", ArtifactError)
@@ -136,12 +148,26 @@ class Run:
         return str(self.provenance["id"])
 
     @property
+    def imported(self) -> Mapping[str, Any] | None:
+        """Where the weights come from if they were imported, or None.
+
+        file, sha256     the file's name and digest; None for arrays in memory
+        step             updates done; None where the file did not say
+        training_known   whether `config.training` is the file's, or the paper's for want of it
+        held_out_known   whether the task's held-out combinations were given
+        """
+        return self.provenance.get("imported")
+
+    @property
     def is_complete(self) -> bool:
-        """Whether training reached its last step."""
-        return self.config.training.steps in self.checkpoints()
+        """Whether training reached its last step; imported weights are as complete as they get."""
+        steps = self.checkpoints()
+        return bool(steps) if self.imported else self.config.training.steps in steps
 
     def check_config(self, config: RunConfig) -> None:
-        """Raise `RunError` naming the fields in which `config` differs from that of the run."""
+        """Raise `RunError` unless training can go on with `config`, which must be the run's own."""
+        check(self.imported is None, f"{self.path} was imported, without the state of the "
+              "optimiser and the stream of data: training cannot go on from it", RunError)
         mine, other = _flat(to_dict(self.config)), _flat(to_dict(config))
         different = [f"{key}: {mine.get(key)!r} in the run, {other.get(key)!r} asked for"
                      for key in {**mine, **other} if mine.get(key) != other.get(key)]
@@ -213,6 +239,8 @@ class Run:
         mine = config_hash(self.config)
         check(checkpoint.config_hash == mine, f"{checkpoint.path} belongs to a run with "
               f"configuration hash {checkpoint.config_hash}; expected {mine}", ArtifactError)
+        check(checkpoint.step == step, f"{checkpoint.path} says that it is of step "
+              f"{checkpoint.step}; expected {step}", ArtifactError)
         return checkpoint
 
     def load_model(
@@ -262,10 +290,15 @@ class Run:
 
     def _facts(self) -> dict[str, str]:
         steps = self.checkpoints()
+        done = f"{steps[-1] if steps else 0:,} of {self.config.training.steps:,}"
+        if self.imported is not None:
+            step = self.imported["step"]
+            done = f"{'unknown' if step is None else format(step, ',')}, imported from " + (
+                self.imported["file"] or "arrays")
         return {
             "folder": str(self.path), "task": self.config.task.name,
             "attention": kind_of(self.config.model),
-            "steps": f"{steps[-1] if steps else 0:,} of {self.config.training.steps:,}",
+            "steps": done,
             "checkpoints": ", ".join(map(str, steps)) or "none",
             "created": str(self.provenance["created"]),
             "configuration": str(self.provenance["config_hash"])}
@@ -293,6 +326,19 @@ def _is_run(path: Path) -> bool:
         return False
     provenance = read_json(path / PROVENANCE)
     return isinstance(provenance, dict) and provenance.get("format") == FORMAT
+
+
+def _check_provenance(path: Path, provenance: Mapping[str, Any]) -> None:
+    missing, unknown = (sorted(keys) for keys in (
+        PROVENANCE_KEYS - set(provenance), set(provenance) - PROVENANCE_KEYS - {"imported"}))
+    check(not missing, f"{path} lacks key(s) {', '.join(missing)}", ArtifactError)
+    check(not unknown, f"{path} has unknown key(s) {', '.join(unknown)}; expected "
+          f"{', '.join(sorted(PROVENANCE_KEYS))}", ArtifactError)
+    resumed, imported = provenance["resumed"], provenance.get("imported", {})
+    check(isinstance(resumed, list), f"{path} has resumed {resumed!r}; expected a list",
+          ArtifactError)
+    check(isinstance(imported, dict), f"{path} has imported {imported!r}; expected an object",
+          ArtifactError)
 
 
 def _remove_stale(folder: Path, pattern: str) -> None:

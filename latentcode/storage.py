@@ -6,11 +6,12 @@ parquet, YAML; nothing is ever unpickled.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,16 @@ def replace_file(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def check_free(path: Path, *, overwrite: bool, marker: str) -> None:
+    """Raise `RunError` where `replace_folder` would: ask before long work, not after it."""
+    occupied = path.exists() and (not path.is_dir() or any(path.iterdir()))
+    check(overwrite or not occupied, f"{path} exists already; choose another folder, or overwrite "
+          "it (--overwrite, overwrite=True)", RunError)
+    check(not occupied or (path / marker).is_file(),
+          f"{path} exists and is not one of ours (no {marker}); it will not be overwritten",
+          RunError)
+
+
 @contextmanager
 def replace_folder(path: Path, *, overwrite: bool, marker: str) -> Iterator[Path]:
     """Yield a temporary folder; on success all its files are flushed and it is renamed `path`.
@@ -60,12 +71,7 @@ def replace_folder(path: Path, *, overwrite: bool, marker: str) -> Iterator[Path
     then it must hold `marker`, the file that tells it is one of ours, so that no foreign folder
     is ever deleted.
     """
-    occupied = path.exists() and (not path.is_dir() or any(path.iterdir()))
-    check(overwrite or not occupied,
-          f"{path} exists already; choose another folder or overwrite it", RunError)
-    check(not occupied or (path / marker).is_file(),
-          f"{path} exists and is not one of ours (no {marker}); it will not be overwritten",
-          RunError)
+    check_free(path, overwrite=overwrite, marker=marker)
     temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex[:8]}-{path.name}")
     discarded = temporary.with_name(temporary.name + "-old")
     try:
@@ -99,13 +105,29 @@ def write_json(path: Path, data: object) -> None:
     write_text(path, json.dumps(data, indent=2, sort_keys=False, allow_nan=True) + "\n")
 
 
+def parse_json(text: str) -> Any:
+    """Return what JSON says; `ValueError` where it says nothing, or says one key twice."""
+    try:
+        return json.loads(text, object_pairs_hook=_no_key_twice)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key(s) given twice: {sorted({k for k in keys if keys.count(k) > 1})}")
+    return data
+
+
 def read_json(path: Path) -> Any:
     """Read JSON; `ArtifactError` says which file is missing or damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ArtifactError(f"{path} is missing") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ArtifactError(f"{path} is not readable JSON: {error}") from None
 
 
@@ -138,3 +160,29 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
     except (SafetensorError, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         # The last three: numpy lacks a dtype of the file, such as bfloat16.
         raise ArtifactError(f"{path} is not a readable safetensors file: {error}") from None
+
+
+def checksum(path: Path) -> str:
+    """Return the SHA-256 of a file in hex; `ArtifactError` says why it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise ArtifactError(f"{path} is missing") from None
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error}") from None
+
+
+def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of files of a folder, by name."""
+    return {name: checksum(folder / name) for name in names}
+
+
+def check_checksum(path: Path, recorded: object) -> None:
+    """Raise `ArtifactError` unless a file has the SHA-256 that was recorded when it was written.
+
+    None, for formats that recorded nothing yet, passes every file that can be read.
+    """
+    found = checksum(path)
+    check(recorded is None or found == recorded, f"{path} was damaged or changed after it was "
+          f"written: its SHA-256 is {found}; expected {recorded}", ArtifactError)

@@ -97,9 +97,12 @@ class ModelConfig:
         for name in ("d_input", "d_output", "n_layers", "d_model", "n_heads", "d_head", "d_head_v",
                      "d_mlp", "n_experts", "top_k", "n_buckets", "max_distance"):
             value = getattr(self, name)
-            check(isinstance(value, int) and value >= 1,
+            check(type(value) is int and value >= 1,
                   f"model.{name} is {value!r}; expected a whole number of at least 1")
-        check(0.0 <= self.attention_dropout < 1.0,
+        for name in ("causal", "cross_attention"):
+            value = getattr(self, name)
+            check(type(value) is bool, f"model.{name} is {value!r}; expected True or False")
+        check(type(self.attention_dropout) in (int, float) and 0.0 <= self.attention_dropout < 1.0,
               f"model.attention_dropout is {self.attention_dropout!r}; expected 0 <= p < 1")
         check(self.top_k <= self.n_experts,
               f"model.top_k is {self.top_k}; expected at most n_experts = {self.n_experts}")

@@ -2,12 +2,13 @@
 
 The exchange format is a flat mapping from Flax paths joined by `/` to arrays, beside the model's
 configuration as a dictionary of the official field names. The official `state.pkl` is a pickle,
-which runs whatever code it contains; it is never loaded here. The README says how to convert it.
+which runs whatever code it contains; it is never loaded here (`latentcode.official.CONVERSION`
+turns it into an `.npz`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,48 +34,77 @@ MIXERS: dict[str, str] = {
 STATE_MIXERS: dict[str, str] = {"gelu_mlp": "gelu", "swiglu": "swiglu"}
 """Official `state_mixer` -> our feed-forward."""
 
+TRAINING_FIELDS: dict[str, str] = {
+    "train_steps": "steps", "batch": "batch_size", "lr": "learning_rate",
+    "weight_decay": "weight_decay", "warmup_steps": "warmup_steps"}
+"""What a file may say about the optimisation beside the model -> our name for it."""
+
+OPTIMIZER: dict[str, float] = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
+"""AdamW's constants, which a file may state too."""
+
 _ONLY: dict[str, tuple[Any, ...]] = {
     "norm": ("layer",), "block_type": ("default",), "use_absolute_position": (False,),
-    "share_params_over_layers": (False,), "normalize_qk": (False,), "dropout_rate": (0.0,)}
+    "share_params_over_layers": (False,), "normalize_qk": (False,), "dropout_rate": (0.0,),
+    "moe_num": (None, -1), "moe_top_k": (None, -1)}
 """Official fields that our model has no counterpart for, with the only values it can express."""
 
-_REQUIRED = ("emb_dim", "mlp_dim", "num_heads", "num_layers", "output_dim", "qk_dim", "v_dim",
-             "sequence_mixer", "state_mixer", "use_causal_mask", "use_relative_position")
+_SIZES = ("emb_dim", "mlp_dim", "num_heads", "num_layers", "qk_dim", "v_dim",
+          "relative_position_max_dist")
+_FLAGS = ("use_causal_mask", "use_relative_position")
+_REQUIRED = (*_SIZES, *_FLAGS, "sequence_mixer", "state_mixer")
+_OPTIONAL = ("output_dim", "vocab_size", "attention_dropout_rate")
 
 
 def config_from_flax(official: Mapping[str, Any], params: Mapping[str, np.ndarray]) -> ModelConfig:
     """Translate an official model configuration; the input width is read off the embedding.
 
-    `ConfigError` names a field that is missing, unknown to us, or of a value that our model
-    cannot express.
+    `TRAINING_FIELDS` and `OPTIMIZER` may stand beside it. `ConfigError` names a field that is
+    missing, unknown, or of a value that our model cannot express.
     """
+    known = {*_REQUIRED, *_OPTIONAL, *_ONLY, *TRAINING_FIELDS, *OPTIMIZER}
     missing = [name for name in _REQUIRED if name not in official]
-    check(not missing, f"official configuration lacks {', '.join(missing)}")
+    unknown = sorted(str(name) for name in official if name not in known)
+    vocabulary = official.get("vocab_size")
+    if "output_dim" not in official and vocabulary is None:
+        missing.append("output_dim")
+    check(not missing, f"official configuration lacks {listed(missing)}")
+    check(not unknown, f"official configuration has unknown field(s) {listed(unknown)}")
+    for name in _SIZES:
+        check(type(official[name]) is int and official[name] >= 1,
+              f"official {name} is {official[name]!r}; expected a whole number of at least 1")
+    for name in _FLAGS:
+        check(type(official[name]) is bool,
+              f"official {name} is {official[name]!r}; expected true or false")
     for name, values in _ONLY.items():
         check(official.get(name, values[0]) in values,
               f"official {name} is {official.get(name)!r}; only {values[0]!r} can be imported")
     for name, table in (("sequence_mixer", MIXERS), ("state_mixer", STATE_MIXERS)):
-        if official[name] not in table:
+        if official[name] not in list(table):
             raise UnknownNameError(f"official {name}", official[name], table)
-    embedding = "token" if official.get("vocab_size") else "dense"
-    table_name = "embedding/embedding" if embedding == "token" else "embedding/kernel"
+    table_name = "embedding/kernel" if vocabulary is None else "embedding/embedding"
     check(table_name in params, f"official parameters lack {table_name}", ArtifactError)
-    d_input = int(params[table_name].shape[0])
-    tied = embedding == "token" and official["output_dim"] < 1
-    relative = bool(official["use_relative_position"])
-    distance = int(official.get("relative_position_max_dist", 32)) if relative else 32
-    heads = int(official["num_heads"])
-    return ModelConfig(
-        d_input=d_input, d_output=d_input if tied else int(official["output_dim"]),
-        n_layers=int(official["num_layers"]), d_model=int(official["emb_dim"]), n_heads=heads,
-        d_head=heads_from_total(int(official["qk_dim"]), heads, "official qk_dim"),
-        d_head_v=heads_from_total(int(official["v_dim"]), heads, "official v_dim"),
-        d_mlp=int(official["mlp_dim"]), **ATTENTION_KINDS[MIXERS[official["sequence_mixer"]]],
-        feedforward=STATE_MIXERS[official["state_mixer"]],  # type: ignore[arg-type]
-        positions="t5" if relative else "none", n_buckets=distance, max_distance=distance,
-        causal=bool(official["use_causal_mask"]),
-        attention_dropout=float(official.get("attention_dropout_rate", 0.1)),
-        embedding=embedding, readout="tied" if tied else "dense")  # type: ignore[arg-type]
+    rows = np.shape(params[table_name])[:1]
+    check(vocabulary is None or (vocabulary,) == rows, f"official vocab_size is {vocabulary!r}; "
+          f"expected {rows[0] if rows else None}, the number of rows of {table_name}")
+    d_input = int(rows[0]) if rows else 0
+    output = official.get("output_dim", -1)
+    check(type(output) is int and (output >= 1 or vocabulary is not None),
+          f"official output_dim is {output!r}; expected a whole number of at least 1")
+    distance, heads = official["relative_position_max_dist"], official["num_heads"]
+    fields: dict[str, Any] = {
+        "d_input": d_input, "d_output": d_input if output < 1 else output,
+        "n_layers": official["num_layers"], "d_model": official["emb_dim"], "n_heads": heads,
+        "d_head": heads_from_total(official["qk_dim"], heads, "official qk_dim"),
+        "d_head_v": heads_from_total(official["v_dim"], heads, "official v_dim"),
+        "d_mlp": official["mlp_dim"], **ATTENTION_KINDS[MIXERS[official["sequence_mixer"]]],
+        "feedforward": STATE_MIXERS[official["state_mixer"]],
+        "positions": "t5" if official["use_relative_position"] else "none",
+        "n_buckets": distance, "max_distance": distance, "causal": official["use_causal_mask"],
+        # Every official configuration leaves this out, which means 0.1.
+        "attention_dropout": official.get("attention_dropout_rate", 0.1),
+        "embedding": "dense" if vocabulary is None else "token",
+        "readout": "tied" if output < 1 else "dense"}
+    return ModelConfig(**fields)
 
 
 def config_to_flax(config: ModelConfig) -> dict[str, Any]:
@@ -105,37 +135,74 @@ def config_to_flax(config: ModelConfig) -> dict[str, Any]:
     return official
 
 
-def _names(config: ModelConfig) -> dict[str, str]:
-    """Our parameter name -> Flax path, for every parameter of the model."""
-    names = {"embed.W_E": "embedding/embedding" if config.embedding == "token"
-             else "embedding/kernel",
-             "ln_final.w": "decoder_norm/scale", "ln_final.b": "decoder_norm/bias"}
-    if config.embedding == "dense":
-        names["embed.b_E"] = "embedding/bias"
+def _layout(config: ModelConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Our parameter name -> its Flax path and official shape, for every parameter."""
+    d, heads, mlp = config.d_model, config.n_heads, config.d_mlp
+    layout: dict[str, tuple[str, tuple[int, ...]]] = {
+        "ln_final.w": ("decoder_norm/scale", (d,)), "ln_final.b": ("decoder_norm/bias", (d,))}
+    if config.embedding == "token":
+        layout["embed.W_E"] = ("embedding/embedding", (config.d_input, d))
+    else:
+        layout |= {"embed.W_E": ("embedding/kernel", (config.d_input, d)),
+                   "embed.b_E": ("embedding/bias", (d,))}
     if config.readout == "dense":
-        names |= {"unembed.W_U": "logitdense/kernel", "unembed.b_U": "logitdense/bias"}
-    dense = ({"W_in": "Dense_0/kernel", "b_in": "Dense_0/bias",
-              "W_out": "Dense_1/kernel", "b_out": "Dense_1/bias"}
-             if config.feedforward == "gelu" else
-             {"W_gate": "Dense_0/kernel", "W_in": "Dense_1/kernel", "W_out": "Dense_2/kernel"})
+        layout |= {"unembed.W_U": ("logitdense/kernel", (d, config.d_output)),
+                   "unembed.b_U": ("logitdense/bias", (config.d_output,))}
+    dense: dict[str, tuple[str, tuple[int, ...]]] = (
+        {"W_in": ("Dense_0/kernel", (d, mlp)), "b_in": ("Dense_0/bias", (mlp,)),
+         "W_out": ("Dense_1/kernel", (mlp, d)), "b_out": ("Dense_1/bias", (d,))}
+        if config.feedforward == "gelu" else
+        {"W_gate": ("Dense_0/kernel", (d, mlp)), "W_in": ("Dense_1/kernel", (d, mlp)),
+         "W_out": ("Dense_2/kernel", (mlp, d))})
     for layer in range(config.n_layers):
         ours, flax = f"blocks.{layer}", f"transformer_block_{layer}"
-        for letter, word in (("Q", "query"), ("K", "key"), ("V", "value"), ("O", "out")):
-            names[f"{ours}.attn.W_{letter}"] = f"{flax}/sequence_mixer/{word}/kernel"
-            names[f"{ours}.attn.b_{letter}"] = f"{flax}/sequence_mixer/{word}/bias"
+        for letter, word, width in (("Q", "query", config.d_head), ("K", "key", config.d_head),
+                                    ("V", "value", config.d_head_v)):
+            mixer = f"{flax}/sequence_mixer/{word}"
+            layout[f"{ours}.attn.W_{letter}"] = (f"{mixer}/kernel", (d, heads, width))
+            layout[f"{ours}.attn.b_{letter}"] = (f"{mixer}/bias", (heads, width))
+        mixer = f"{flax}/sequence_mixer/out"
+        layout[f"{ours}.attn.W_O"] = (f"{mixer}/kernel", (heads, config.d_head_v, d))
+        layout[f"{ours}.attn.b_O"] = (f"{mixer}/bias", (d,))
         if config.positions == "t5":
-            names[f"{ours}.attn.rel_pos_bias"] = f"{flax}/relative_embedding/rel_embedding"
+            layout[f"{ours}.attn.rel_pos_bias"] = (
+                f"{flax}/relative_embedding/rel_embedding", (heads, config.n_buckets))
         for norm, official in (("ln1", "norm1"), ("ln2", "norm2")):
-            names[f"{ours}.{norm}.w"] = f"{flax}/{official}/scale"
-            names[f"{ours}.{norm}.b"] = f"{flax}/{official}/bias"
-        names |= {f"{ours}.mlp.{name}": f"{flax}/state_mixer/{path}"
-                  for name, path in dense.items()}
-    return names
+            layout[f"{ours}.{norm}.w"] = (f"{flax}/{official}/scale", (d,))
+            layout[f"{ours}.{norm}.b"] = (f"{flax}/{official}/bias", (d,))
+        layout |= {f"{ours}.mlp.{name}": (f"{flax}/state_mixer/{path}", shape)
+                   for name, (path, shape) in dense.items()}
+    return layout
 
 
 def _heads_first(name: str) -> bool:
     """Whether the official kernel [D, H, d] stands beside our [H, D, d]."""
     return name.endswith(("attn.W_Q", "attn.W_K", "attn.W_V"))
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the first names, and how many there are beyond."""
+    names = list(names)
+    shown = ", ".join(names[:4])
+    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"
+
+
+def check_params(config: ModelConfig, params: Mapping[str, np.ndarray], what: str) -> None:
+    """Raise `ArtifactError` unless names, shapes and types are the official ones of a model.
+
+    what  what the arrays are, for the error: "parameters", "gradients"
+    """
+    layout = dict(_layout(config).values())
+    missing, unknown = sorted(set(layout) - set(params)), sorted(set(params) - set(layout))
+    check(not missing, f"official {what} lack {listed(missing)}", ArtifactError)
+    check(not unknown, f"official {what} hold unknown {listed(unknown)}", ArtifactError)
+    for path, shape in layout.items():
+        value = np.asarray(params[path])
+        check(value.shape == shape and value.dtype == np.float32,
+              f"{path} of the official {what} has shape {value.shape} and type {value.dtype}; "
+              f"expected {shape} and float32", ArtifactError)
+        check(bool(np.isfinite(value).all()),
+              f"{path} of the official {what} holds NaN or infinite values", ArtifactError)
 
 
 def model_from_flax(
@@ -144,27 +211,18 @@ def model_from_flax(
     """Return our model with the official weights, which must match name by name.
 
     official  the model configuration with the official field names
-    params    Flax paths joined by `/` -> arrays
+    params    Flax paths joined by `/` -> float32 arrays
 
-    `ArtifactError` names a missing or unknown parameter or one of the wrong shape.
+    `ConfigError` names a field of the configuration, `ArtifactError` a parameter that is
+    missing, unknown, of the wrong shape or type, or not finite.
     """
     config = config_from_flax(official, params)
+    check_params(config, params, "parameters")
     model = HookedTransformer(config)
-    names = _names(config)
-    missing = sorted(set(names.values()) - set(params))
-    unknown = sorted(set(params) - set(names.values()))
-    check(not missing, f"official parameters lack {', '.join(missing)}", ArtifactError)
-    check(not unknown, f"official parameters hold unknown {', '.join(unknown)}", ArtifactError)
+    layout = _layout(config)
     state: dict[str, Tensor] = {}
-    for name, parameter in model.named_parameters():
-        value = np.asarray(params[names[name]])
-        wanted = tuple(parameter.shape)
-        if _heads_first(name):
-            wanted = (wanted[1], wanted[0], wanted[2])
-        check(value.shape == wanted and value.dtype.kind == "f",
-              f"official parameter {names[name]} has shape {value.shape} and type {value.dtype}; "
-              f"expected {wanted} and floating point", ArtifactError)
-        tensor = torch.from_numpy(np.ascontiguousarray(value))
+    for name, _ in model.named_parameters():
+        tensor = torch.from_numpy(np.array(params[layout[name][0]], order="C"))
         state[name] = tensor.transpose(0, 1) if _heads_first(name) else tensor
     model.load_state_dict(state)
     return model
@@ -173,11 +231,14 @@ def model_from_flax(
 def params_to_flax(model: HookedTransformer) -> dict[str, np.ndarray]:
     """Return the weights of a model as Flax paths -> arrays, the inverse of `model_from_flax`."""
     config_to_flax(model.cfg)  # raises where there is no official counterpart
-    names = _names(model.cfg)
-    return {names[name]: np.ascontiguousarray(
-        (p.detach().transpose(0, 1) if _heads_first(name) else p.detach()).cpu().numpy())
-        for name, p in model.named_parameters()}
+    layout = _layout(model.cfg)
+    params: dict[str, np.ndarray] = {}
+    for name, parameter in model.named_parameters():
+        tensor = parameter.detach()
+        official = tensor.transpose(0, 1) if _heads_first(name) else tensor
+        params[layout[name][0]] = np.array(official.cpu().numpy(), order="C")
+    return params
 
 
-__all__ = ["MIXERS", "config_from_flax", "config_to_flax", "model_from_flax",
-           "params_to_flax"]
+__all__ = ["MIXERS", "OPTIMIZER", "TRAINING_FIELDS", "check_params", "config_from_flax",
+           "config_to_flax", "listed", "model_from_flax", "params_to_flax"]

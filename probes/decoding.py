@@ -278,4 +278,5 @@ def _chosen(what: str, wanted: Sequence[Any] | None, available: Sequence[Any]) -
 
 def _origin(codes: LatentCodes) -> dict[str, Any]:
     """Return where codes come from, as far as they say."""
-    return {key: codes.meta[key] for key in ("run", "split", "seed") if key in codes.meta}
+    return {key: codes.meta[key] for key in ("run", "config_hash", "split", "seed")
+            if key in codes.meta}

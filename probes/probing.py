@@ -49,7 +49,8 @@ def probe(
     untrained = codes_for_probing(
         run, pairs=pairs, layers=layers, n_train=n_train, n_heldout=n_heldout, task=source,
         seed=seed, device=device, untrained=True)
-    return decode(train, heldout, labels or own.probe_labels, untrained=untrained, seed=seed,
+    return decode(train, heldout, own.probe_labels if labels is None else labels,
+                  untrained=untrained, seed=seed,
                   n_jobs=n_jobs, progress=progress)
 
 

@@ -60,16 +60,14 @@ def tsne(
     `ProbeError` for fewer than 3 * perplexity + 1 points, for points that are not finite, and
     for points that are all the same.
     """
-    x = np.ascontiguousarray(x, dtype=np.float64)
+    x = _points(x)
     check_choice("metric", metric, ("euclidean", "cosine"))
-    check(x.ndim == 2, f"points have shape {x.shape}; expected (points, dimensions)", ProbeError)
     check(perplexity >= 1.0, f"perplexity is {perplexity!r}; expected at least 1", ProbeError)
     check(n_iter >= 1, f"n_iter is {n_iter!r}; expected at least 1", ProbeError)
     least = int(np.ceil(3.0 * perplexity)) + 1
     check(len(x) >= least, f"perplexity is {perplexity:g} for {len(x)} points; expected at least "
           f"{least} points, or a perplexity of at most {max((len(x) - 1) / 3.0, 0.0):.3g}",
           ProbeError)
-    check(bool(np.isfinite(x).all()), "the points hold values that are not finite", ProbeError)
     check(bool((x != x[0]).any()), "all points are the same; there is nothing to project",
           ProbeError)
     # openTSNE takes half a second to import, and only this function needs it.
@@ -96,7 +94,65 @@ def tsne(
     return Projection(coordinates, "tsne", settings, quality(x, coordinates, metric, seed))
 
 
-METHODS: dict[str, Callable[..., Projection]] = {"tsne": tsne}
+def umap(
+    x: np.ndarray,
+    *,
+    seed: int = 0,
+    n_neighbors: int = 15,
+    min_dist: float = 0.1,
+    metric: str = "euclidean",
+    progress: Progress | None = None,
+) -> Projection:
+    """Return UMAP's layout of codes x [N, d] in the plane (McInnes et al. 2018).
+
+    One thread and one seed, so that the coordinates are the same bit for bit each time. The
+    first call of a process compiles for half a minute. `ProbeError` for fewer points than
+    n_neighbors + 1, and for points that are not finite.
+    """
+    x = _points(x)
+    check_choice("metric", metric, ("euclidean", "cosine"))
+    check(len(x) > n_neighbors, f"n_neighbors is {n_neighbors} for {len(x)} points; expected fewer "
+          "neighbours than points", ProbeError)
+    from umap import UMAP
+
+    layout = UMAP(n_neighbors=n_neighbors, min_dist=min_dist, metric=metric, random_state=seed,
+                  n_jobs=1)
+    coordinates = np.asarray(layout.fit_transform(x), dtype=np.float64)
+    if progress is not None:
+        progress(1, 1)
+    settings = {"seed": seed, "n_neighbors": n_neighbors, "min_dist": min_dist, "metric": metric}
+    return Projection(coordinates, "umap", settings, quality(x, coordinates, metric, seed))
+
+
+def pca(x: np.ndarray, *, seed: int = 0, progress: Progress | None = None) -> Projection:
+    """Return the two principal components of codes x [N, d]; nothing here is random.
+
+    `settings` holds the share of the variance that each explains. `ProbeError` for fewer than
+    three points, and for points that are not finite.
+    """
+    x = _points(x)
+    check(len(x) >= 3 and x.shape[1] >= 2, f"points have shape {x.shape}; expected at least 3 "
+          "points of 2 dimensions", ProbeError)
+    from sklearn.decomposition import PCA
+
+    fitted = PCA(n_components=2, svd_solver="full")
+    coordinates = fitted.fit_transform(x)
+    if progress is not None:
+        progress(1, 1)
+    share = [float(v) for v in fitted.explained_variance_ratio_]
+    return Projection(coordinates, "pca", {"explained_variance_ratio": share},
+                      quality(x, coordinates, "euclidean", seed))
+
+
+def _points(x: np.ndarray) -> np.ndarray:
+    """Return x as float64 [N, d]; `ProbeError` for another shape or values that are not finite."""
+    x = np.ascontiguousarray(x, dtype=np.float64)
+    check(x.ndim == 2, f"points have shape {x.shape}; expected (points, dimensions)", ProbeError)
+    check(bool(np.isfinite(x).all()), "the points hold values that are not finite", ProbeError)
+    return x
+
+
+METHODS: dict[str, Callable[..., Projection]] = {"tsne": tsne, "umap": umap, "pca": pca}
 """Ways to project, each `method(x, *, seed, progress, **settings) -> Projection`."""
 
 

@@ -14,13 +14,22 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from latentcode.errors import ArtifactError, check
+from latentcode.migrations import header, upgrade
 from latentcode.probes.controls import SOURCES
 from latentcode.probes.figures import decoding_figure
 from latentcode.probes.style import style
-from latentcode.storage import read_json, replace_folder, write_json
+from latentcode.provenance import git_commit, software
+from latentcode.storage import check_checksum, checksums, read_json, replace_folder, write_json
 
-FORMAT_VERSION = 1
-"""Version of the decoding folder."""
+FORMAT = "latentcode.decoding"
+META, TABLE, PER_CLASS, FIGURE = "decoding.json", "table.csv", "per_class.csv", "figure.png"
+COLUMNS: dict[str, tuple[str, ...]] = {
+    TABLE: ("layer", "pair", "label", "source", "metric", "value", "low", "high", "chance",
+            "n_train", "n_heldout", "n_train_combinations", "n_heldout_combinations", "n_classes",
+            "n_unseen", "C", "converged"),
+    PER_CLASS: ("layer", "pair", "label", "source", "class", "f1", "low", "high", "n_heldout",
+                "n_train")}
+META_KEYS = {"format", "format_version", "provenance", "sha256", "settings"}
 HEADLINE: tuple[str, ...] = ("accuracy", "f1")
 """The metric that is quoted first: accuracy of single-label, F1 of multi-label problems."""
 
@@ -83,32 +92,43 @@ class DecodingResult:
                                missing=self.missing_controls)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write `table.csv`, `per_class.csv` and `decoding.json`, all or nothing."""
+        """Write `table.csv`, `per_class.csv`, `figure.png` and `decoding.json`, all or nothing."""
         folder = Path(folder)
-        with replace_folder(folder, overwrite=overwrite, marker="decoding.json") as temporary:
-            self.table.to_csv(temporary / "table.csv", index=False)
-            self.per_class.to_csv(temporary / "per_class.csv", index=False)
-            write_json(temporary / "decoding.json", {
-                "format": "latentcode.decoding", "format_version": FORMAT_VERSION,
+        with replace_folder(folder, overwrite=overwrite, marker=META) as temporary:
+            self.table.to_csv(temporary / TABLE, index=False)
+            self.per_class.to_csv(temporary / PER_CLASS, index=False)
+            self.figure().savefig(temporary / FIGURE, dpi=150)
+            write_json(temporary / META, {
+                **header(FORMAT), "provenance": {**software(), "git_commit": git_commit()},
+                "sha256": checksums(temporary, (TABLE, PER_CLASS)),
                 "settings": dict(self.settings)})
         return folder
 
     @classmethod
     def load(cls, folder: str | Path) -> DecodingResult:
-        """Read a decoding folder; `ArtifactError` names what is missing or of another version."""
+        """Read a decoding folder; `ArtifactError` names what is missing, damaged or of another
+        version."""
         folder = Path(folder)
-        meta = read_json(folder / "decoding.json")
-        check(isinstance(meta, dict) and meta.get("format") == "latentcode.decoding"
-              and meta.get("format_version") == FORMAT_VERSION and "settings" in meta,
-              f"{folder / 'decoding.json'} does not describe a decoding of format version "
-              f"{FORMAT_VERSION}", ArtifactError)
+        meta = upgrade(read_json(folder / META), FORMAT, folder / META)
+        check(set(meta) == META_KEYS, f"{folder / META} has keys {sorted(meta)}; expected "
+              f"{sorted(META_KEYS)}", ArtifactError)
+        check(isinstance(meta["settings"], dict), f"{folder / META} has settings "
+              f"{meta['settings']!r}; expected a mapping", ArtifactError)
+        check(isinstance(meta["sha256"], dict) and set(meta["sha256"]) == {TABLE, PER_CLASS},
+              f"{folder / META} has sha256 {meta['sha256']!r}; expected those of {TABLE} and "
+              f"{PER_CLASS}", ArtifactError)
+        for name, recorded in meta["sha256"].items():
+            check_checksum(folder / name, recorded)
         try:
             table, per_class = (
-                pd.read_csv(folder / f"{name}.csv", dtype={"class": str, "label": str},
+                pd.read_csv(folder / name, dtype={"class": str, "label": str},
                             keep_default_na=False, na_values=[""])
-                for name in ("table", "per_class"))
+                for name in (TABLE, PER_CLASS))
         except (OSError, ValueError) as error:
             raise ArtifactError(f"decoding folder {folder} is damaged: {error}") from None
+        for name, frame in ((TABLE, table), (PER_CLASS, per_class)):
+            check(set(frame) == set(COLUMNS[name]), f"{folder / name} has columns {list(frame)}; "
+                  f"expected {list(COLUMNS[name])}", ArtifactError)
         return cls(table, per_class, meta["settings"])
 
     def __repr__(self) -> str:

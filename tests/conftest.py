@@ -1,4 +1,4 @@
-"""What holds for every test: one thread, no network, no display, shapes checked."""
+"""What holds for every test: one thread, hubs offline, no display, shapes checked."""
 
 from __future__ import annotations
 

@@ -34,13 +34,15 @@ def test_train_extract_probe_show(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert codes.scores.shape == (12, 2, 10, 4)
     assert codes.meta["task"]["inputs"] == "fixed_context"
     main(["probe", str(folder), "--out", str(tmp_path / "probe"), "--labels", "term_1",
-          "--n-train", "200", "--n-heldout", "200"])
+          "--pairs", "query->query", "query->example.0", "--n-train", "200", "--n-heldout", "200"])
     out = capsys.readouterr().out
     assert "residual" in out
     assert f"wrote result {tmp_path / 'probe'}" in out
     result = lc.DecodingResult.load(tmp_path / "probe")
     assert set(result.table["source"]) == {"code", "residual", "untrained", "shuffled"}
+    assert (tmp_path / "probe" / "figure.png").stat().st_size > 1_000
     for arguments, word in (([str(folder)], "linear on logic"),
+                            ([str(tmp_path / "probe")], "untrained"),
                             ([str(tmp_path / "codes")], "codes"),
                             ([str(folder), "--split", "ood"], "query")):
         main(["show", *arguments])
@@ -84,6 +86,29 @@ def test_errors_are_one_line_and_nothing_is_written(
     assert message in " ".join(error.split())
     assert len(error.splitlines()) == 1 or error.startswith("Value error")
     assert not list(tmp_path.iterdir())
+
+
+def test_no_choice_is_silently_ignored(
+    run: lc.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = str(run.path / "config.yaml")
+    out = str(tmp_path / "x")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "meta.json").write_text("{}")
+    for arguments, message in (
+        (["train", "logic", "--config", config, "--kind", "hyla", "--out", out], "together with"),
+        (["train", "--out", "logic", "--preset", "smoke", "sraven"], "as the first word"),
+        (["train", "logic", "--preset", "smoke", "--out", out, "--model.d-input", "9"],
+         "model.d_input is 9; expected 4"),
+        (["extract", str(run.path), "--out", out, "--untrained", "--device", "cuda:99"], "device"),
+        (["extract", str(run.path), "--out", str(tmp_path / "taken")], "exists already"),
+        (["probe", str(run.path), "--out", str(tmp_path / "taken")], "exists already"),
+        (["show", str(run.path), "--split", "ood", "--index", "-2"], "--index is -2"),
+    ):
+        with pytest.raises(SystemExit):
+            main(arguments)
+        assert message in " ".join(capsys.readouterr().err.split()), arguments
+    assert not (tmp_path / "x").exists()
 
 
 def test_errors_about_a_run_name_what_is_valid(

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from latentcode.codes import LatentCodes, Pair
 from latentcode.errors import ArtifactError, ConfigError, RunError, UnknownNameError
-from latentcode.storage import read_tensors, write_tensors
+from latentcode.storage import checksum, read_tensors, write_tensors
 
 property_test = settings(derandomize=True, deadline=None, max_examples=25,
                          suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -226,8 +226,19 @@ def edit_meta(**changes: Any) -> Callable[[Path], None]:
 def edit_tensors(change: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
                  ) -> Callable[[Path], None]:
     def edit(folder: Path) -> None:
-        path = folder / "codes.safetensors"
+        path, meta = folder / "codes.safetensors", folder / "meta.json"
         write_tensors(path, change(read_tensors(path)))
+        data = json.loads(meta.read_text())
+        data["sha256"][path.name] = checksum(path)
+        meta.write_text(json.dumps(data))
+    return edit
+
+
+def flip(name: str) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        content = bytearray((folder / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (folder / name).write_bytes(content)
     return edit
 
 
@@ -261,15 +272,19 @@ PAIR = {"name": "a", "description": "b", "token": None}
 DAMAGE = {
     "no meta": (remove("meta.json"), r"meta\.json is missing"),
     "no tensors": (remove("codes.safetensors"), r"codes\.safetensors is missing"),
-    "no labels": (remove("labels.parquet"), r"damaged: .*labels\.parquet"),
+    "no labels": (remove("labels.parquet"), r"labels\.parquet is missing"),
     "half a meta": (halve("meta.json"), r"meta\.json is not readable JSON"),
-    "half the tensors": (halve("codes.safetensors"), r"codes\.safetensors is not a readable"),
-    "half the labels": (halve("labels.parquet"), "damaged"),
-    "meta is a list": (replace_meta("[1, \"a\"]"), r"has keys \[1, 'a'\]; expected"),
-    "meta is a number": (replace_meta("5"), "has keys 5; expected"),
-    "meta is null": (replace_meta("null"), "has keys None; expected"),
-    "another version": (edit_meta(format_version=2), "'latentcode.codes' version 2; expected .* 1"),
-    "another format": (edit_meta(format="other"), "is 'other' version 1; expected"),
+    "half the tensors": (halve("codes.safetensors"), r"codes\.safetensors was damaged"),
+    "half the labels": (halve("labels.parquet"), r"labels\.parquet was damaged"),
+    "a bit of a tensor": (flip("codes.safetensors"), r"codes\.safetensors was damaged or changed"),
+    "a bit of the labels": (flip("labels.parquet"), r"labels\.parquet was damaged or changed"),
+    "no checksum": (edit_meta(sha256={}), r"has sha256 {}; expected those of codes\.saf"),
+    "checksum a number": (edit_meta(sha256=5), r"has sha256 5; expected those of"),
+    "meta is a list": (replace_meta("[1, \"a\"]"), r"is of format and version None; expected"),
+    "meta is a number": (replace_meta("5"), "is of format and version None; expected"),
+    "meta is null": (replace_meta("null"), "is of format and version None; expected"),
+    "another version": (edit_meta(format_version=3), r"\('latentcode.codes', 3\); expected .* 2\)"),
+    "another format": (edit_meta(format="other"), r"version \('other', 2\); expected"),
     "unknown key": (edit_meta(extra=1), r"has keys \[.*'extra'.*\]; expected"),
     "missing key": (without("layers"), r"has keys .*; expected \[.*'layers'"),
     "meta of meta": (edit_meta(meta=[1]), r"has meta \[1\]; expected a mapping"),
@@ -279,6 +294,8 @@ DAMAGE = {
     "pair without name": (edit_meta(pairs=[{"token": 1}] * 3), "damaged: .*name"),
     "pair with more": (edit_meta(pairs=[{**PAIR, "colour": 1}] * 3), "damaged: .*colour"),
     "pairs are text": (edit_meta(pairs=["a", "b", "c"]), "damaged"),
+    "pair named by a number": (edit_meta(pairs=[{**PAIR, "name": 1}] * 3), "damaged: .*text for"),
+    "layers are text": (edit_meta(layers=["0", "2"]), "damaged: .*whole numbers"),
     "query out of range": (edit_meta(query_of_pair=[0, 1, 7]), "damaged: residuals"),
     "query is text": (edit_meta(query_of_pair=["a", "b", "c"]), "damaged"),
     "fewer instances": (edit_tensors(lambda t: {k: v[1:] for k, v in t.items()}),
@@ -321,7 +338,8 @@ def test_random_damage_is_an_artifact_error_or_harmless(tmp_path: Path, name: st
             LatentCodes.load(folder)
         except ArtifactError:
             refused += 1
-    assert refused >= 40  # no truncated file is read
+    # No truncated file is read, and no changed bit of the two with a checksum goes unnoticed.
+    assert refused >= (40 if name == "meta.json" else 120)
 
 
 def test_a_missing_folder_is_an_artifact_error(tmp_path: Path) -> None:

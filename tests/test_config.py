@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentcode.config import (
+    LanguageConfig,
     LogicConfig,
     RunConfig,
     SravenConfig,
@@ -324,6 +325,25 @@ def test_sizes_that_follow() -> None:
     assert (sraven.d_input, sraven.d_output, sraven.n_tokens) == (9, 9, 48)
 
 
+@pytest.mark.parametrize(("field", "value"), [
+    ("n_heads", True), ("d_model", 2.0), ("n_layers", "2"), ("causal", 1),
+    ("cross_attention", None), ("attention_dropout", False), ("attention_dropout", "0.1"),
+    ("attention_dropout", float("nan"))])
+def test_a_model_takes_no_value_of_another_type(field: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=rf"model\.{field} is {value!r}; expected"):
+        ModelConfig(**{field: value})  # type: ignore[arg-type]
+
+
+def test_a_language_model_takes_token_ids() -> None:
+    task = LanguageConfig(n_vocabulary=50, n_tokens=9)
+    config = RunConfig(task, ModelConfig(50, 50, embedding="token", readout="tied"))
+    assert from_yaml(RunConfig, to_yaml(config)) == config
+    with pytest.raises(ConfigError, match="embedding is 'dense'; expected 'token' for task"):
+        RunConfig(task, ModelConfig(50, 50))
+    with pytest.raises(ConfigError, match=r"task\.n_tokens is 0"):
+        LanguageConfig(n_tokens=0)
+
+
 # --- Files ----------------------------------------------------------------------------------------
 
 
@@ -346,8 +366,9 @@ def test_a_configuration_is_loaded_from_a_file(tmp_path: Path) -> None:
 def test_a_damaged_file_is_a_config_error(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=message) as raised:
         load_config(path)
+    assert str(path) in str(raised.value)
 
 
 def test_a_missing_file_is_a_config_error(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from latentcode.metrics import Metric
 from latentcode.models.config import ModelConfig
 from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
-from latentcode.storage import read_tensors, write_tensors
+from latentcode.storage import checksum, read_tensors, write_tensors
 from latentcode.training import make_optimizer
 
 ROOT = Path(__file__).parents[1]
@@ -157,7 +157,7 @@ def test_reading_a_run_needs_no_torch(run: Run) -> None:
 # What is refused
 
 def test_a_folder_in_use_is_refused(run: Run) -> None:
-    with pytest.raises(RunError, match=r"already holds a run; resume it, choose another"):
+    with pytest.raises(RunError, match=r"already holds a run; resume it .--resume"):
         Run.create(run.path, CONFIG)
     with exclusive(run.path / ".lock"), pytest.raises(RunError, match="is being written by"):
         Run.create(run.path, CONFIG, overwrite=True)
@@ -242,7 +242,7 @@ def test_edited_configuration(run: Run) -> None:
     with pytest.raises(ArtifactError, match="was changed after the run was created"):
         Run.open(run.path)
     file.write_text(text + "colour: blue\n")
-    with pytest.raises(ArtifactError, match=r"config.yaml cannot be used: .*colour"):
+    with pytest.raises(ArtifactError, match=r"config\.yaml: .*colour"):
         Run.open(run.path)
 
 
@@ -272,7 +272,7 @@ def test_tensors_that_do_not_match_the_configuration(
     file = run.checkpoint_path(9) / "model.safetensors"
     tensors = read_tensors(file)
     change(tensors)
-    write_tensors(file, tensors)
+    write_sealed(file, tensors)
     with pytest.raises(ArtifactError, match=f"does not match the configuration: {message}"):
         run.load_model()
 
@@ -284,19 +284,37 @@ def test_optimizer_and_generators_that_do_not_match(run: Run) -> None:
     file = checkpoint.path / "optimizer.safetensors"
     tensors = read_tensors(file)
     del tensors["embed.b_E.exp_avg_sq"]
-    write_tensors(file, tensors)
+    write_sealed(file, tensors)
+    checkpoint = run.load_checkpoint()
     with pytest.raises(ArtifactError, match=r"it lacks embed.b_E.exp_avg_sq"):
         checkpoint.restore_optimizer(optimizer, model)
     with pytest.raises(ArtifactError, match=r"rng.safetensors .*: it lacks dropout"):
         checkpoint.restore_generators({"data": torch.Generator(), "dropout": torch.Generator()})
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "state.json"])
-def test_damaged_files(run: Run, name: str) -> None:
+@pytest.mark.parametrize(("name", "message"), [
+    ("model.safetensors", "was damaged or changed after it was written: its SHA-256 is .*; exp"),
+    ("state.json", "is not readable JSON")])
+def test_damaged_files(run: Run, name: str, message: str) -> None:
     file = run.checkpoint_path(9) / name
     file.write_bytes(file.read_bytes()[:20])
-    with pytest.raises(ArtifactError, match=f"{name} is not .*readable"):
+    with pytest.raises(ArtifactError, match=f"{name} {message}"):
         run.load_model()
+
+
+@pytest.mark.parametrize("name", ["model", "optimizer", "rng"])
+def test_one_bit_of_a_tensor_is_noticed(run: Run, name: str) -> None:
+    file = run.checkpoint_path(9) / f"{name}.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    model = HookedTransformer(CONFIG.model)
+    checkpoint = run.load_checkpoint()
+    with pytest.raises(ArtifactError, match=f"{name}.safetensors was damaged or changed"):
+        {"model": lambda: checkpoint.restore_model(model),
+         "optimizer": lambda: checkpoint.restore_optimizer(
+             make_optimizer(model, CONFIG.training), model),
+         "rng": lambda: checkpoint.restore_generators({"data": torch.Generator()})}[name]()
 
 
 def test_checkpoint_of_another_run(run: Run) -> None:
@@ -306,15 +324,56 @@ def test_checkpoint_of_another_run(run: Run) -> None:
 
 
 def test_checkpoint_of_another_version(run: Run) -> None:
-    change_json(run.checkpoint_path(9) / "state.json", lambda d: d.update(format_version=2))
-    with pytest.raises(ArtifactError, match=r"\('latentcode.checkpoint', 2\); expected"):
+    change_json(run.checkpoint_path(9) / "state.json", lambda d: d.update(format_version=99))
+    with pytest.raises(ArtifactError, match=r"\('latentcode.checkpoint', 99\); expected"):
         run.load_checkpoint()
+
+
+def test_checkpoint_of_another_step(run: Run) -> None:
+    change_json(run.checkpoint_path(9) / "state.json", lambda d: d.update(step=8))
+    with pytest.raises(ArtifactError, match="says that it is of step 8; expected 9"):
+        run.load_checkpoint()
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"step": "9"}, "has step '9'; expected a whole number"),
+    ({"without_moments": None}, "has without_moments None; expected a list of names"),
+    ({"extra": 1}, "has extra 1; expected an object"),
+    ({"sha256": {}}, "has sha256 {}; expected the checksums of"),
+    ({"colour": 1}, r"has keys \['colour', .*; expected"),
+])
+def test_a_checkpoint_with_other_contents(run: Run, change: dict[str, object], message: str
+                                          ) -> None:
+    change_json(run.checkpoint_path(9) / "state.json", lambda d: d.update(change))
+    with pytest.raises(ArtifactError, match=message):
+        run.load_checkpoint()
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda d: d.pop("created"), r"provenance.json lacks key\(s\) created"),
+    (lambda d: d.update(colour=1), r"provenance.json has unknown key\(s\) colour"),
+    (lambda d: d.update(resumed=1), "has resumed 1; expected a list"),
+    (lambda d: d.update(imported=1), "has imported 1; expected an object"),
+])
+def test_provenance_with_other_contents(
+    run: Run, change: Callable[[dict[str, object]], object], message: str
+) -> None:
+    change_json(run.path / "provenance.json", change)
+    with pytest.raises(ArtifactError, match=message):
+        Run.open(run.path)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_loading_to_a_missing_gpu(run: Run) -> None:
     with pytest.raises(ConfigError, match="no CUDA device"):
         run.load_model(device="cuda")
+
+
+def write_sealed(path: Path, tensors: dict[str, np.ndarray]) -> None:
+    """Write other tensors with their right checksum."""
+    write_tensors(path, tensors)
+    state = path.with_name("state.json")
+    change_json(state, lambda d: d["sha256"].update({path.name: checksum(path)}))  # type: ignore[attr-defined]
 
 
 def change_json(path: Path, change: Callable[[dict[str, object]], object]) -> None:

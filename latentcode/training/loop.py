@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from latentcode.config import RunConfig
 from latentcode.devices import resolve_device
-from latentcode.errors import TrainingError, check
+from latentcode.errors import ArtifactError, TrainingError, check
 from latentcode.metrics import Metric, mean_metric
 from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
@@ -88,7 +88,11 @@ class TrainingState:
         checkpoint.restore_optimizer(self.optimizer, self.model)
         checkpoint.restore_generators(self.generators)
         device = next(self.model.parameters()).device
-        self.losses = [torch.tensor(loss, device=device) for loss in checkpoint.extra["losses"]]
+        losses = checkpoint.extra.get("losses")
+        if not isinstance(losses, list) or any(type(loss) is not float for loss in losses):
+            raise ArtifactError(f"{checkpoint.path} has losses {losses!r}; expected a list of "
+                                "numbers")
+        self.losses = [torch.tensor(loss, device=device) for loss in losses]
         self.step = checkpoint.step
 
     def recent_losses(self) -> list[float]:
@@ -249,5 +253,5 @@ class _Session:
         done = f"stopped after step {self.state.step} of {self.settings.steps}"
         if self.state.step == self.settings.steps:
             return f"{done}: {self.run.path} is complete"
-        return (f"{done}; a checkpoint is in {self.run.path}. Go on with --resume, or with "
-                "train(config, out, resume=True)")
+        return (f"{done}; a checkpoint is in {self.run.path}. Go on with the same command and "
+                "--resume, or with train(config, out, resume=True)")

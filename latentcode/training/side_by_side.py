@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import torch
 from rich.console import Console
@@ -20,6 +21,7 @@ from latentcode.config import RunConfig
 from latentcode.devices import available_cores
 from latentcode.errors import ArtifactError, RunError
 from latentcode.runs import Run
+from latentcode.tasks import make_task
 from latentcode.training.loop import train
 
 POLL_SECONDS = 1.0
@@ -39,15 +41,24 @@ def train_side_by_side(
     processes = processes or min(len(configs), available_cores())
     # A forked child would inherit torch's threads in an unknown state.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context) as pool:
-        jobs = {pool.submit(_train_alone, config, path): path for path, config in configs.items()}
-        _follow(jobs, configs)
+    with context.Manager() as manager, ProcessPoolExecutor(processes, context) as pool:
+        stop = manager.Event()
+        jobs = {pool.submit(_train_alone, config, path, stop): path
+                for path, config in configs.items()}
+        try:
+            _follow(jobs, configs)
+        except BaseException:
+            stop.set()  # the pool has handed out jobs that have not begun; these must not begin
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
         for job in jobs:
             job.result()
     return {path: Run.open(path) for path in configs}
 
 
-def _train_alone(config: RunConfig, path: Path) -> None:
+def _train_alone(config: RunConfig, path: Path, stop: Event) -> None:
+    if stop.is_set():
+        return
     torch.set_num_threads(1)
     train(config, path, resume=(path / "config.yaml").exists(), progress=False)
 
@@ -55,6 +66,7 @@ def _train_alone(config: RunConfig, path: Path) -> None:
 def _follow(jobs: Mapping[Future[None], Path], configs: Mapping[Path, RunConfig]) -> None:
     """Draw a bar per run, or print a line now and then, until all have ended."""
     console = Console(stderr=True)
+    headlines = {path: make_task(config.task).headline for path, config in configs.items()}
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
                TextColumn("{task.fields[score]}"), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
@@ -64,7 +76,7 @@ def _follow(jobs: Mapping[Future[None], Path], configs: Mapping[Path, RunConfig]
         while not all(job.done() for job in jobs):
             time.sleep(POLL_SECONDS)
             for path in configs:
-                step, score = _state(path)
+                step, score = _state(path, headlines[path])
                 progress.update(bars[path], completed=step, score=score)
                 if not console.is_terminal and score and printed.get(path) != score:
                     printed[path] = score
@@ -73,16 +85,12 @@ def _follow(jobs: Mapping[Future[None], Path], configs: Mapping[Path, RunConfig]
                                   highlight=False)
 
 
-def _state(path: Path) -> tuple[int, str]:
+def _state(path: Path, headline: str) -> tuple[int, str]:
     """Return the last step that a run has recorded, and its newest score on `ood`."""
-    from latentcode.tasks import make_task
-
     try:
-        run = Run.open(path)
-        table = run.metrics()
+        table = Run.open(path).metrics()
     except (RunError, ArtifactError):  # not there yet
         return 0, ""
-    headline = make_task(run.config.task).headline
     scores = table[(table["metric"] == headline) & (table["split"] == "ood")]
     score = f"ood {headline} {scores['mean'].iloc[-1]:.3f}" if len(scores) else ""
     return (int(table["step"].max()) if len(table) else 0), score

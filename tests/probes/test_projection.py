@@ -88,3 +88,33 @@ def test_projections_share_one_interface(points: np.ndarray) -> None:
     assert len(seen) == 280
     assert len(by_name) == 120
     assert by_name.method == "tsne"
+
+
+def test_pca_is_the_plane_of_largest_variance() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 5)) * [5.0, 3.0, 0.1, 0.1, 0.1] @ np.linalg.qr(
+        rng.normal(size=(5, 5)))[0]
+    result = project(x, "pca")
+    eigenvalues = np.sort(np.linalg.eigvalsh(np.cov(x.T)))[::-1]
+    np.testing.assert_allclose(result.coordinates.var(axis=0, ddof=1), eigenvalues[:2])
+    np.testing.assert_allclose(
+        result.settings["explained_variance_ratio"], eigenvalues[:2] / eigenvalues.sum())
+    with pytest.raises(ProbeError, match="not finite"):
+        project(np.full((5, 3), np.nan), "pca")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:n_jobs value:UserWarning")
+def test_umap_keeps_clusters_apart_and_is_reproducible() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=150)
+    x = rng.normal(size=(150, 8)) + 20.0 * np.eye(8)[y]
+    first, second = project(x, "umap", seed=1), project(x, "umap", seed=1)
+    np.testing.assert_array_equal(first.coordinates, second.coordinates)
+    centres = np.stack([first.coordinates[y == c].mean(axis=0) for c in range(3)])
+    spread = max(np.linalg.norm(first.coordinates[y == c] - centres[c], axis=1).mean()
+                 for c in range(3))
+    assert min(np.linalg.norm(centres[a] - centres[b]) for a, b in ((0, 1), (0, 2), (1, 2))) > (
+        2 * spread)
+    with pytest.raises(ProbeError, match="n_neighbors is 15 for 10 points"):
+        project(x[:10], "umap")

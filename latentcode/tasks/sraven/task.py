@@ -20,7 +20,7 @@ from torch import Tensor
 
 from latentcode.codes import Pair
 from latentcode.config import SravenConfig
-from latentcode.errors import check_choice
+from latentcode.errors import check, check_choice
 from latentcode.tasks.base import Batch, Task
 from latentcode.tasks.splits import explicit_split, fraction_of, split_combinations
 from latentcode.tasks.sraven.render import Drawing, draw_html, draw_text
@@ -216,8 +216,8 @@ class Sraven(Task):
         Raises `UnknownNameError` for another format, `IndexError` for an index out of range.
         """
         check_choice("format", format, ("text", "html"))
-        if not -len(batch) <= index < len(batch):
-            raise IndexError(f"instance {index} of a batch of {len(batch)}")
+        check(0 <= index < len(batch), f"index is {index!r}; expected 0 <= index < {len(batch)}, "
+              "the number of instances")
         info = {name: values[index].cpu() for name, values in batch.info.items()}
         permutations = info["permutations"]
         shown = aligned(info["grid"][None], permutations[None])[0]

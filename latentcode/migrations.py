@@ -1,0 +1,73 @@
+"""How is data that an older version wrote brought to the present format?
+
+Whatever latentcode writes says its `format` and its `format_version`. Reading goes through
+`upgrade`, which lifts plain data one version at a time with the functions of `MIGRATIONS`. The
+files on disk stay as they are. A version that is newer, or that no row leads on from, is refused.
+
+To change a format: raise its version here, add the row that leads to it, and freeze a small
+example of the old version in tests/golden/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from latentcode.errors import ArtifactError, LatentCodeError, check
+
+CURRENT: dict[str, int] = {
+    "latentcode.run": 1,
+    "latentcode.checkpoint": 2,
+    "latentcode.codes": 2,
+    "latentcode.decoding": 2,
+}
+"""The version in which each format is written today."""
+
+Data = dict[str, Any]
+
+
+def _without_checksums(*files: str) -> Callable[[Data], Data]:
+    """Version 1 recorded neither what wrote it nor the checksums of its files: null."""
+    return lambda data: {**data, "provenance": None, "sha256": dict.fromkeys(files)}
+
+
+MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
+    ("latentcode.checkpoint", 1): _without_checksums(
+        "model.safetensors", "optimizer.safetensors", "rng.safetensors"),
+    ("latentcode.codes", 1): _without_checksums("codes.safetensors", "labels.parquet"),
+    ("latentcode.decoding", 1): _without_checksums("table.csv", "per_class.csv"),
+}
+"""(format, version) -> what turns its data into those of the next version."""
+
+
+def header(name: str) -> dict[str, Any]:
+    """Return the two keys that every file of the format `name` begins with."""
+    return {"format": name, "format_version": CURRENT[name]}
+
+
+def upgrade(
+    data: object, name: str, where: object, error: type[LatentCodeError] = ArtifactError
+) -> Data:
+    """Return the data of the format `name` in its present version.
+
+    data   what was read, of any version; it is not changed
+    where  the file or folder it comes from, for messages
+
+    Raises `error` that names the format and the version for what is of another format, of a
+    newer version, or of one that no migration starts from.
+    """
+    current = CURRENT[name]
+    found = (data.get("format"), data.get("format_version")) if isinstance(data, Mapping) else None
+    message = f"{where} is of format and version {found}; expected {(name, current)}"
+    if found is None or found[0] != name or type(found[1]) is not int or found[1] < 1:
+        raise error(message)
+    assert isinstance(data, Mapping)
+    upgraded = dict(data)
+    check(found[1] <= current, f"{message} or older: a newer latentcode wrote it", error)
+    for version in range(found[1], current):
+        check((name, version) in MIGRATIONS, f"{message}, or a version that leads to it", error)
+        upgraded = {**MIGRATIONS[name, version](upgraded), "format_version": version + 1}
+    return upgraded
+
+
+__all__ = ["CURRENT", "MIGRATIONS", "header", "upgrade"]

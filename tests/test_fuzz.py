@@ -1,0 +1,423 @@
+"""Whatever happens to a file: does it load, or is there one clear error of ours, and no change?"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import signal
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jaxtyping
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from latentcode.codes import LatentCodes
+from latentcode.config import (
+    LanguageConfig,
+    LogicConfig,
+    RunConfig,
+    SravenConfig,
+    TrainingConfig,
+    config_hash,
+    from_yaml,
+    load_config,
+    to_yaml,
+)
+from latentcode.errors import ConfigError, LatentCodeError
+from latentcode.models.config import ModelConfig
+from latentcode.probes.results import DecodingResult
+from latentcode.runs import Run
+from latentcode.training import train
+from latentcode.training.loop import TrainingState
+
+OLD = Path(__file__).parent / "golden" / "format1"
+LIMIT = 60.0
+"""Seconds after which one case counts as hanging."""
+
+# --- Damage ---------------------------------------------------------------------------------------
+
+CHUNKS = (
+    b"", b"\0", b"\0" * 40, b"\xff\xfe", b"\xc3\x28", b"\xef\xbb\xbf", b"NaN", b"-Infinity",
+    b"1e999", b"9" * 400, b"9" * 5000, b"-1", b"null", b"[" * 3000, b"{" * 3000, b'{"a":' * 3000,
+    b"\n", b"\r\n", b"\t", b"\n\n{}\n", b'"', b"}", b"]", b",", b":", b"\\ud800", b"\\u0000",
+    "¬∨🙂".encode(), b"\x7f\x85")
+BOMB = b"[&a0 [1], " + b", ".join(
+    f"&a{i} [{', '.join([f'*a{i - 1}'] * 10)}]".encode() for i in range(1, 12)) + b"]"
+"""A few hundred bytes that stand for a list of 10^11 numbers."""
+YAML_CHUNKS = (
+    b"!!int ''", b"!!float ''", b"!!bool maybe", b"!!timestamp x", b"!!binary ?", b"!!set {a, b}",
+    b"!!omap [a]", b"!!pairs [a]", b"!!python/object/apply:os.system [exit]", b"!!python/tuple [1]",
+    b"2001-99-99", b"2001-12-14t21:59:43.10-05:00", b"=", b"<<: 1\n", b"? [a]\n: b\n",
+    b"&a [*a]", b"*missing", b"--- 1\n--- 2\n", b"%YAML 9.9\n---\n", b"1:20:30", b"0o17", b"0x",
+    b"1_000", b"-.inf", b".nan", b"|\n x", b">-\n", b"~", b"@", b"`", b"- ", b": ", b"#",
+    BOMB)
+NASTY: tuple[Any, ...] = (
+    None, True, False, 0, 1, -1, 2, 2**31, 2**63 - 1, 2**63, -2**63, 10**30, 10**400, 0.0, -0.0,
+    0.5, 1e308, 1e-320, math.inf, -math.inf, math.nan, "", "a", "\0", "\ud800", "¬", "cpu", "1",
+    "x" * 10_000, [], [[]], [0], [[0, 1], [0]], [None], {}, {"a": 1}, {"name": "logic"},
+    {"name": "sraven"}, {"name": "language"}, ["scores"], [0] * 10)
+KEYS = ("", "a", "name", "step", "format", "scores", "__metadata__", "é", "x" * 1000)
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+
+def deep(levels: int) -> Any:
+    nested: Any = []
+    for _ in range(levels):
+        nested = [nested]
+    return nested
+
+
+def damage_bytes(draw: Draw, content: bytes, chunks: tuple[bytes, ...]) -> bytes:
+    """Flip, overwrite, cut, insert, repeat or replace bytes."""
+    at = draw(st.integers(0, len(content)))
+    end = draw(st.integers(at, min(len(content), at + 60)))
+    kind = draw(st.sampled_from(["flip", "write", "truncate", "insert", "insert", "delete",
+                                 "repeat", "empty", "random", "zeros"]))
+    if kind == "flip" and at < len(content):
+        return (content[:at] + bytes([content[at] ^ 1 << draw(st.integers(0, 7))])
+                + content[at + 1:])
+    if kind == "write":
+        return content[:at] + draw(st.binary(min_size=1, max_size=8)) + content[at + 8:]
+    if kind == "truncate":
+        return content[:at]
+    if kind == "insert":
+        return content[:at] + draw(st.sampled_from(chunks)) + content[at:]
+    if kind == "repeat":
+        return content[:end] + content[at:]
+    if kind == "empty":
+        return b""
+    if kind == "random":
+        return draw(st.binary(max_size=200))
+    if kind == "zeros":
+        return content[:at] + bytes(end - at) + content[end:]
+    return content[:at] + content[end:]
+
+
+def places(data: Any) -> list[tuple[Any, Any]]:
+    """Return every (container, key) of nested lists and dictionaries."""
+    found: list[tuple[Any, Any]] = []
+    left = [data]
+    while left:
+        container = left.pop()
+        if isinstance(container, (dict, list)):
+            keys = list(container) if isinstance(container, dict) else range(len(container))
+            found += [(container, key) for key in keys]
+            left += [container[key] for key in keys]
+    return found
+
+
+def damage_data(draw: Draw, data: Any) -> Any:
+    """Replace, remove, rename or add a value somewhere in plain data, once or twice."""
+    data = json.loads(json.dumps(data))
+    for _ in range(draw(st.integers(1, 2))):
+        if not places(data):
+            return draw(st.sampled_from(NASTY))
+        container, key = draw(st.sampled_from(places(data)))
+        kind = draw(st.sampled_from(["replace", "replace", "number", "deep", "remove", "rename",
+                                     "add", "swap"]))
+        value = draw(st.sampled_from(NASTY))
+        if kind == "number":
+            value = draw(st.one_of(st.integers(), st.floats(), st.text(max_size=5)))
+        elif kind == "deep":
+            value = deep(draw(st.sampled_from([3, 30, 90])))
+        if kind == "remove":
+            del container[key]
+        elif isinstance(container, dict) and kind == "rename":
+            container[draw(st.sampled_from(KEYS))] = container.pop(key)
+        elif isinstance(container, dict) and kind == "add":
+            container[draw(st.sampled_from(KEYS))] = value
+        elif kind == "swap":
+            other, place = draw(st.sampled_from(places(data)))
+            container[key] = json.loads(json.dumps(other[place]))
+        else:
+            container[key] = value
+    return data
+
+
+def damage_json(draw: Draw, content: bytes) -> bytes:
+    text = json.dumps(damage_data(draw, json.loads(content)))
+    if draw(st.integers(0, 5)) == 0:  # one key twice
+        text = text.replace('{"', '{"format": 1, "', 1)
+    return text.encode()
+
+
+def damage_lines(draw: Draw, content: bytes) -> bytes:
+    lines = content.splitlines()
+    at = draw(st.integers(0, len(lines) - 1))
+    kind = draw(st.sampled_from(["damage", "damage", "remove", "repeat", "torn", "swap"]))
+    if kind == "damage":
+        lines[at] = damage_json(draw, lines[at])
+    elif kind == "remove":
+        del lines[at]
+    elif kind == "repeat":
+        lines.insert(at, lines[at])
+    elif kind == "swap":
+        lines[at], lines[0] = lines[0], lines[at]
+    return b"\n".join(lines) + (b"" if kind == "torn" else b"\n")
+
+
+def damage_yaml(draw: Draw, content: bytes) -> bytes:
+    kind = draw(st.sampled_from(["bytes", "value", "data"]))
+    if kind == "bytes":
+        return damage_bytes(draw, content, YAML_CHUNKS)
+    if kind == "value":
+        lines = content.splitlines()
+        at = draw(st.sampled_from([i for i, line in enumerate(lines) if b":" in line]))
+        lines[at] = lines[at].split(b":")[0] + b": " + draw(st.sampled_from(YAML_CHUNKS + CHUNKS))
+        return b"\n".join(lines)
+    data = damage_data(draw, yaml.safe_load(content))
+    return yaml.safe_dump(data, sort_keys=False).encode(errors="surrogatepass")
+
+
+def damage_tensors(draw: Draw, content: bytes) -> bytes:
+    """Change the header of a safetensors file, its length, or the bytes behind it."""
+    length = struct.unpack("<Q", content[:8])[0]
+    header, body = content[8:8 + length], content[8 + length:]
+    kind = draw(st.sampled_from(["header", "header", "length", "body", "text"]))
+    if kind == "length":
+        length = draw(st.sampled_from([0, 1, length - 1, length + 1, 2**31, 2**63, 2**64 - 1]))
+        return struct.pack("<Q", length) + header + body
+    if kind == "body":
+        return content[:8] + header + damage_bytes(draw, body, CHUNKS)
+    changed = (damage_json(draw, header) if kind == "header"
+               else damage_bytes(draw, header, CHUNKS))
+    return struct.pack("<Q", len(changed)) + changed + body
+
+
+BY_KIND = {".json": damage_json, ".jsonl": damage_lines, ".yaml": damage_yaml,
+           ".safetensors": damage_tensors}
+
+
+def damaged(draw: Draw, suffix: str, content: bytes) -> bytes:
+    special = BY_KIND.get(suffix)
+    if special is None or draw(st.integers(0, 2)) == 0:
+        return damage_bytes(draw, content, CHUNKS + (YAML_CHUNKS if suffix == ".yaml" else ()))
+    return special(draw, content)
+
+
+# --- What is damaged ------------------------------------------------------------------------------
+
+CONFIG = RunConfig(
+    LogicConfig(n_variables=2, n_terms=1, n_examples=4, ood_fraction=0.0, unknown_fraction=0.0),
+    ModelConfig(d_input=3, n_layers=1, d_model=4, n_heads=2, d_head=2, d_head_v=2, d_mlp=4,
+                n_buckets=4, max_distance=4, attention_dropout=0.2),
+    TrainingConfig(steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_instances=4,
+                   log_every=3, checkpoint_every=2, keep_checkpoints=1))
+SRAVEN = SravenConfig()
+LANGUAGE = LanguageConfig(n_vocabulary=5, n_tokens=4)
+TEXTS = [to_yaml(config).encode() for config in (
+    CONFIG,
+    RunConfig(LogicConfig(held_out=((0, 1), (2, 3)))),
+    RunConfig(SRAVEN, ModelConfig(d_input=SRAVEN.d_input, d_output=SRAVEN.d_output)),
+    RunConfig(LANGUAGE, ModelConfig(d_input=5, d_output=5, embedding="token", readout="tied")),
+)]
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder with a run, codes and a decoding: of the first version, and of the present one.
+
+    The first version has no checksums, so that damage there reaches every parser.
+    """
+    folder = tmp_path_factory.mktemp("fuzz")
+    old, new = folder / "old", folder / "new"
+    shutil.copytree(OLD, old)
+    train(CONFIG, new / "run", progress=False)
+    LatentCodes.load(old / "codes").save(new / "codes")
+    DecodingResult.load(old / "decoding").save(new / "decoding")
+    return {"old": old, "new": new}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unchecked_signatures() -> Iterator[None]:
+    """Users have no checks of signatures: the errors must be our own."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def read_run(folder: Path) -> None:
+    run = Run.open(folder / "run")
+    repr(run)
+    for read in (run.metrics, run.latest, run._repr_html_, run.load_model,
+                 lambda: [run.load_checkpoint(step) for step in run.checkpoints()],
+                 lambda: TrainingState.start(run.config).restore(run)):
+        with expected():
+            read()
+
+
+def read_config(folder: Path) -> None:
+    config_hash(load_config(folder / "run" / "config.yaml"))
+
+
+def read_codes(folder: Path) -> None:
+    codes = LatentCodes.load(folder / "codes")
+    repr(codes)
+    codes.to_pandas()
+
+
+def read_decoding(folder: Path) -> None:
+    DecodingResult.load(folder / "decoding")
+
+
+READERS = {"run": (read_run, read_config), "codes": (read_codes,), "decoding": (read_decoding,)}
+
+
+@contextmanager
+def expected() -> Iterator[None]:
+    """Let errors of ours pass, if they are one message; everything else fails the test."""
+    try:
+        yield
+    except LatentCodeError as error:
+        check_message(error)
+
+
+def check_message(error: LatentCodeError) -> None:
+    """A message, not a dump of what was read."""
+    assert 0 < len(str(error)) < 100_000
+
+
+@contextmanager
+def no_hang() -> Iterator[None]:
+    def hangs(number: int, frame: FrameType | None) -> None:
+        raise AssertionError(f"still busy after {LIMIT:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def snapshot(folder: Path) -> dict[str, bytes | None]:
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None
+            for p in sorted(folder.rglob("*"))}
+
+
+def run_cases(cases: int, body: Callable[[Draw], None]) -> None:
+    tried = 0
+
+    @settings(max_examples=cases, derandomize=True, deadline=None, database=None,
+              suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def case(data: st.DataObject) -> None:
+        nonlocal tried
+        tried += 1
+        with no_hang():
+            body(data.draw)
+
+    case()
+    assert tried >= cases
+
+
+# --- Cases ----------------------------------------------------------------------------------------
+
+needs_alarm = pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs SIGALRM")
+
+
+def cases(fast: int, slow: int) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("cases", [
+        fast, pytest.param(slow, marks=pytest.mark.slow)])
+
+
+@needs_alarm
+@cases(80, 800)
+def test_any_text_is_a_configuration_or_a_config_error(cases: int) -> None:
+    loaded = refused = 0
+
+    def one(draw: Draw) -> None:
+        nonlocal loaded, refused
+        text = damaged(draw, ".yaml", draw(st.sampled_from(TEXTS))).decode(errors="replace")
+        try:
+            config = from_yaml(RunConfig, text)
+        except ConfigError as error:
+            refused += 1
+            check_message(error)
+        else:
+            loaded += 1
+            assert from_yaml(RunConfig, to_yaml(config)) == config
+
+    run_cases(cases, one)
+    assert refused > cases / 4
+    assert loaded > 0
+
+
+@needs_alarm
+@pytest.mark.parametrize("version", ["new", "old"])
+@pytest.mark.parametrize("artifact", list(READERS))
+@cases(30, 230)
+def test_a_damaged_file_loads_or_is_one_error(
+    artifacts: dict[str, Path], artifact: str, version: str, cases: int
+) -> None:
+    folder = artifacts[version]
+    files = sorted(f for f in (folder / artifact).rglob("*") if f.is_file()
+                   and f.name not in (".lock", "timing.jsonl"))
+
+    def one(draw: Draw) -> None:
+        file = draw(st.sampled_from(files))
+        whole = file.read_bytes()
+        file.write_bytes(damaged(draw, file.suffix, whole))
+        before = snapshot(folder)
+        try:
+            for read in READERS[artifact]:
+                with expected():
+                    read(folder)
+            assert snapshot(folder) == before
+        finally:
+            file.write_bytes(whole)
+
+    run_cases(cases, one)
+    for read in READERS[artifact]:
+        read(folder)  # nothing of the above is left
+
+
+@needs_alarm
+@pytest.mark.parametrize("name", [
+    "run/checkpoints/step_0000004/model.safetensors", "codes/codes.safetensors",
+    "codes/labels.parquet", "decoding/table.csv"])
+@cases(10, 60)
+def test_no_damage_to_numbers_goes_unnoticed(
+    artifacts: dict[str, Path], name: str, cases: int
+) -> None:
+    folder = artifacts["new"]
+    file = folder / name
+    whole = file.read_bytes()
+    load = {"run": lambda: Run.open(folder / "run").load_model(), "codes": lambda: LatentCodes.load(
+        folder / "codes"), "decoding": lambda: DecodingResult.load(folder / "decoding")}[
+            name.split("/")[0]]
+
+    def one(draw: Draw) -> None:
+        content = damaged(draw, file.suffix, whole)
+        file.write_bytes(content)
+        try:
+            if content == whole:
+                load()
+            else:
+                with pytest.raises(LatentCodeError, match=f"{file.name} was damaged or changed"):
+                    load()
+        finally:
+            file.write_bytes(whole)
+
+    run_cases(cases, one)
+
+
+@pytest.mark.parametrize("value", [
+    "!!int ''", "!!float ''", "!!bool maybe", "!!timestamp x", "2001-99-99", "!!python/tuple [1]",
+    "=", "&a [*a]", BOMB.decode(), "[" * 3000, "9" * 5000])
+def test_values_that_trip_the_yaml_reader(value: str) -> None:
+    text = TEXTS[0].decode().replace("held_out: null", f"held_out: {value}")
+    assert value in text
+    with no_hang(), pytest.raises(ConfigError) as raised:
+        from_yaml(RunConfig, text)
+    check_message(raised.value)

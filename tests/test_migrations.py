@@ -1,0 +1,172 @@
+"""Does what older versions wrote still load, and is what nobody can read refused by name?
+
+tests/golden/format1 was written by the first version of every format.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from latentcode.codes import LatentCodes
+from latentcode.errors import ArtifactError, LatentCodeError, RunError
+from latentcode.migrations import CURRENT, MIGRATIONS, upgrade
+from latentcode.probes.results import DecodingResult
+from latentcode.runs import Run
+from latentcode.storage import read_json, read_tensors
+from latentcode.training import train
+
+OLD = Path(__file__).parent / "golden" / "format1"
+FILES = {
+    "latentcode.run": "run/provenance.json",
+    "latentcode.checkpoint": "run/checkpoints/step_0000002/state.json",
+    "latentcode.codes": "codes/meta.json",
+    "latentcode.decoding": "decoding/decoding.json",
+}
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(OLD, tmp_path / "old"))
+
+
+def load(old: Path, name: str) -> object:
+    """Read the example of a format to the last tensor."""
+    if name == "latentcode.codes":
+        return LatentCodes.load(old / "codes")
+    if name == "latentcode.decoding":
+        return DecodingResult.load(old / "decoding")
+    return Run.open(old / "run").load_model(2)
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+def test_the_examples_are_of_the_first_version() -> None:
+    for name, file in FILES.items():
+        data = read_json(OLD / file)
+        assert (data["format"], data["format_version"]) == (name, 1)
+    assert sum(len(content) for content in snapshot(OLD).values()) < 100_000
+
+
+def test_every_version_leads_to_the_present_one() -> None:
+    assert set(FILES) == set(CURRENT)
+    assert set(MIGRATIONS) == {
+        (name, old) for name, current in CURRENT.items() for old in range(1, current)}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_old_example_loads_and_is_left_as_it_is(old: Path, name: str) -> None:
+    before = snapshot(old)
+    load(old, name)
+    assert snapshot(old) == before
+
+
+def test_an_old_run_has_its_numbers(old: Path) -> None:
+    run = Run.open(old / "run")
+    assert run.checkpoints() == [2, 4]
+    assert run.is_complete
+    assert run.metrics().query("step == 4 and split == 'ood' and metric == 'loss'")[
+        "mean"].tolist() == [1.0135169178247452]
+    with torch.no_grad():
+        logits = run.load_model()(torch.ones(1, 4, 3))
+    wanted = [-0.4800430238246918, -0.45056480169296265, -0.47042420506477356,
+              -0.4538668692111969]
+    torch.testing.assert_close(logits[0, :, 0], torch.tensor(wanted), rtol=1e-5, atol=1e-6)
+
+
+def test_an_old_run_can_be_resumed(old: Path) -> None:
+    """Its last checkpoint is thrown away and computed anew, now in the present version."""
+    wanted = read_tensors(old / "run/checkpoints/step_0000004/model.safetensors")
+    shutil.rmtree(old / "run/checkpoints/step_0000004")
+    run = train(Run.open(old / "run").config, old / "run", resume=True, progress=False)
+    assert run.checkpoints() == [2, 4]
+    state = read_json(run.checkpoint_path(4) / "state.json")
+    assert state["format_version"] == CURRENT["latentcode.checkpoint"] > 1
+    found = read_tensors(run.checkpoint_path(4) / "model.safetensors")
+    assert found.keys() == wanted.keys()
+    for tensor, other in zip(found.values(), wanted.values(), strict=True):
+        np.testing.assert_allclose(tensor, other, rtol=1e-4, atol=1e-6)
+
+
+def test_old_codes_are_saved_in_the_present_version(old: Path) -> None:
+    codes = LatentCodes.load(old / "codes")
+    assert codes.scores.shape == (8, 1, 1, 2)
+    assert codes.residuals is not None
+    assert codes.meta["config_hash"] == Run.open(old / "run").provenance["config_hash"]
+    codes.save(old / "again")
+    meta = read_json(old / "again" / "meta.json")
+    assert meta["format_version"] == CURRENT["latentcode.codes"] > 1
+    again = LatentCodes.load(old / "again")
+    np.testing.assert_array_equal(again.scores, codes.scores)
+    assert again.labels.equals(codes.labels)
+
+
+def test_old_decodings_are_saved_in_the_present_version(old: Path) -> None:
+    decoding = DecodingResult.load(old / "decoding")
+    decoding.save(old / "again")
+    assert read_json(old / "again" / "decoding.json")["sha256"].keys() == {
+        "table.csv", "per_class.csv"}
+    assert DecodingResult.load(old / "again").table.equals(decoding.table)
+
+
+@pytest.mark.parametrize("version", [99, 0, -1, 1.0, True, "1", None, [1], {}])
+@pytest.mark.parametrize("name", FILES)
+def test_another_version_is_refused_by_name_and_version(
+    old: Path, name: str, version: Any
+) -> None:
+    file = old / FILES[name]
+    file.write_text(json.dumps({**read_json(file), "format_version": version}))
+    with pytest.raises((ArtifactError, RunError)) as raised:
+        load(old, name)
+    message = str(raised.value)
+    assert f"is of format and version ({name!r}, {version!r})" in message
+    assert f"expected ({name!r}, {CURRENT[name]})" in message
+    assert ("a newer latentcode wrote it" in message) == (version == 99)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_another_format_is_refused_by_name(old: Path, name: str) -> None:
+    file = old / FILES[name]
+    file.write_text(json.dumps({**read_json(file), "format": "somebody.else"}))
+    with pytest.raises(LatentCodeError, match=r"somebody\.else"):
+        load(old, name)
+
+
+def test_versions_are_climbed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CURRENT, "latentcode.run", 3)
+    start = {"format": "latentcode.run", "format_version": 1, "trail": []}
+    with pytest.raises(ArtifactError, match="or a version that leads to it"):
+        upgrade(start, "latentcode.run", "here")
+    for version in (1, 2):
+        def climb(data: dict[str, Any], version: int = version) -> dict[str, Any]:
+            return {**data, "trail": [*data["trail"], version]}
+
+        monkeypatch.setitem(MIGRATIONS, ("latentcode.run", version), climb)
+    assert upgrade(start, "latentcode.run", "here") == {
+        "format": "latentcode.run", "format_version": 3, "trail": [1, 2]}
+    assert start == {"format": "latentcode.run", "format_version": 1, "trail": []}
+
+
+def test_every_format_says_what_wrote_it(old: Path) -> None:
+    shutil.rmtree(old / "run/checkpoints/step_0000004")
+    run = train(Run.open(old / "run").config, old / "run", resume=True, progress=False)
+    LatentCodes.load(old / "codes").save(old / "new_codes")
+    DecodingResult.load(old / "decoding").save(old / "new_decoding")
+    told = [run.provenance, *(read_json(file)["provenance"] for file in (
+        run.checkpoint_path(4) / "state.json", old / "new_codes" / "meta.json",
+        old / "new_decoding" / "decoding.json"))]
+    for facts in told:
+        assert {"latentcode", "numpy", "python", "torch"} <= set(facts)
+        assert facts["torch"] == torch.__version__
+    hashes = {run.provenance["config_hash"],
+              read_json(run.checkpoint_path(4) / "state.json")["config_hash"],
+              read_json(old / "new_codes" / "meta.json")["meta"]["config_hash"]}
+    assert len(hashes) == 1

@@ -1,0 +1,164 @@
+"""Does a full disk or a read-only folder end in a clear error, with the last good state intact?"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.numpy
+
+from latentcode.config import RunConfig
+from latentcode.errors import ArtifactError, LatentCodeError, RunError
+from latentcode.metrics import Metric
+from latentcode.runs import Run
+from latentcode.training import train
+
+Make = Callable[..., RunConfig]
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    files = [*(run / "checkpoints").rglob("*"), run / "metrics.jsonl", run / "config.yaml"]
+    return {str(f.relative_to(run)): f.read_bytes() for f in files if f.is_file()}
+
+
+@contextmanager
+def fails(module: Any, name: str, error: OSError, when: Callable[[str], bool]) -> Iterator[None]:
+    """Let a function fail where its first argument, a path or a descriptor, is one of `when`."""
+    real = getattr(module, name)
+    struck = []
+
+    def failing(*arguments: Any, **options: Any) -> Any:
+        target = arguments[1] if name == "save_file" else arguments[0]
+        path = os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else str(target)
+        if when(path):
+            struck.append(path)
+            raise OSError(error.errno, error.strerror, path)
+        return real(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, name, failing)
+        yield
+    assert struck, f"{name} was never asked for such a path"
+
+
+def in_checkpoint(step: int, file: str) -> Callable[[str], bool]:
+    return lambda path: f"step_{step:07d}" in path and path.endswith(file)
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc/self/fd")
+
+
+@needs_proc
+@pytest.mark.parametrize(("module", "name", "file"), [
+    (safetensors.numpy, "save_file", "model.safetensors"),
+    (safetensors.numpy, "save_file", "rng.safetensors"),
+    (os, "fsync", "optimizer.safetensors"),
+    (os, "fsync", "state.json"),
+    (os, "replace", "model.safetensors"),
+    (os, "rename", "step_0000010"),
+    (os, "mkdir", "step_0000010"),
+])
+def test_a_disk_that_fills_during_a_checkpoint(
+    tiny: Make, tmp_path: Path, module: Any, name: str, file: str
+) -> None:
+    config = tiny()
+    with (fails(module, name, FULL, in_checkpoint(10, file)),
+          pytest.raises(ArtifactError, match=r"cannot write .*step_0000010.*No space left")):
+        train(config, tmp_path / "run", progress=False)
+    run = Run.open(tmp_path / "run")
+    assert run.checkpoints() == [0, 5]
+    run.load_model()
+    assert list(run.path.rglob(".tmp-*")) == []
+    train(config, run.path, resume=True, progress=False)
+    whole = train(config, tmp_path / "whole", progress=False)
+    assert contents(run.path) == contents(whole.path)
+
+
+@needs_proc
+@pytest.mark.parametrize("update", [0, 5, 8])
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_disk_that_fills_while_metrics_are_written(
+    tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: int, torn: bool
+) -> None:
+    """Half of a line reaches the disk; it is taken back, where that is possible."""
+    config, real = tiny(), os.fsync
+
+    def full(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").resolve()
+        if path.name == "metrics.jsonl" and f'"step": {update},' in path.read_text():
+            os.ftruncate(descriptor, path.stat().st_size - 30)
+            raise FULL
+        real(descriptor)
+
+    def cannot(*_: Any) -> None:
+        raise FULL
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        if torn:
+            patch.setattr(os, "truncate", cannot)
+        with pytest.raises(ArtifactError, match=r"cannot write .*run/metrics\.jsonl: .*No space"):
+            train(config, tmp_path / "run", progress=False)
+    run = Run.open(tmp_path / "run")
+    assert run.checkpoints() == [step for step in (0, 5) if step < update]
+    assert (run.path / "metrics.jsonl").read_text().endswith("\n") or torn or update == 0
+    assert len(run.metrics().query("step == @update")) == 0 or torn
+    train(config, run.path, resume=True, progress=False)
+    whole = train(config, tmp_path / "whole", progress=False)
+    assert contents(run.path) == contents(whole.path)
+
+
+@needs_proc
+def test_going_on_after_a_full_disk(tiny: Make, tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", tiny())
+    run.append_metrics(0, "ood", {"loss": Metric(1.0, 0.5, 4)})
+    before = (run.path / "metrics.jsonl").read_bytes()
+    with (fails(os, "fsync", FULL, lambda p: p.endswith("metrics.jsonl")),
+          pytest.raises(ArtifactError, match=r"cannot write .*metrics\.jsonl.*No space left")):
+        run.append_metrics(5, "ood", {"loss": Metric(0.5, 0.5, 4)})
+    assert (run.path / "metrics.jsonl").read_bytes() == before
+    run.append_metrics(6, "ood", {"loss": Metric(0.25, 0.5, 4)})
+    assert run.metrics()["step"].tolist() == [0, 6]
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
+def test_a_read_only_folder_is_refused_before_anything_is_made(
+    tiny: Make, tmp_path: Path, number: int
+) -> None:
+    error = OSError(number, os.strerror(number))
+    with (fails(os, "mkdir", error, lambda p: str(tmp_path) in p),
+          pytest.raises((ArtifactError, RunError), match=f"cannot .*deep.*{os.strerror(number)}")):
+        train(tiny(), tmp_path / "deep" / "run", progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_run_that_became_read_only_can_be_read_but_not_resumed(
+    tiny: Make, tmp_path: Path, number: int
+) -> None:
+    config = tiny()
+    run = train(config, tmp_path / "run", progress=False)
+    before = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()}
+    real = os.open
+
+    def read_only(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and str(run.path) in str(path):
+            raise OSError(number, os.strerror(number), str(path))
+        return real(path, flags, *rest, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", read_only)
+        again = Run.open(run.path)
+        again.load_model()
+        assert len(again.metrics()) > 0
+        for attempt in ({"resume": True}, {"overwrite": True}):
+            with pytest.raises(LatentCodeError, match=f"run cannot be written: .*"
+                                                      f"{os.strerror(number)}"):
+                train(config, run.path, progress=False, **attempt)  # type: ignore[arg-type]
+    assert {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()} == before
