@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from latentcode.models.hypernetwork import ValueNetwork as ValueNetwork
     from latentcode.models.hypernetwork import value_network as value_network
     from latentcode.models.transformer import HookedTransformer as HookedTransformer
+    from latentcode.official import export_flax as export_flax
+    from latentcode.official import import_flax as import_flax
     from latentcode.presets import preset as preset
     from latentcode.probes.decoding import decode as decode
     from latentcode.probes.probing import probe as probe
@@ -52,6 +54,7 @@ __getattr__, __dir__, __all__ = lazy_module(__name__, {
     "latentcode.models.config": ["ATTENTION_KINDS", "ModelConfig", "with_kind"],
     "latentcode.models.hypernetwork": ["ValueNetwork", "value_network"],
     "latentcode.models.transformer": ["HookedTransformer"],
+    "latentcode.official": ["export_flax", "import_flax"],
     "latentcode.presets": ["preset"],
     "latentcode.probes.decoding": ["decode"],
     "latentcode.probes.probing": ["probe"],

@@ -21,6 +21,7 @@ from latentcode.presets import model_for, preset
 
 if TYPE_CHECKING:
     from latentcode.codes import LatentCodes
+    from latentcode.runs import Run
 
 TaskT = TypeVar("TaskT")
 Split = Literal["train", "test", "ood", "unknown"]
@@ -108,7 +109,6 @@ class Extract:
         from latentcode.extraction import extract
         from latentcode.runs import Run
         from latentcode.storage import check_free
-        from latentcode.tasks import make_task
 
         run = Run.open(self.path)
         task = run.config.task
@@ -117,9 +117,9 @@ class Extract:
                 raise LatentCodeError(
                     f"--inputs is {self.inputs!r}, but task {task.name!r} has no such choice")
             task = replace(task, inputs=self.inputs)
-        pairs = tuple(make_task(task).pairs) if self.pairs == ("all",) else self.pairs
+        pairs = _pairs(run, self.pairs)
         check_free(self.out, overwrite=self.overwrite, marker="meta.json")
-        codes = extract(run, self.split, n=self.n, pairs=pairs or None,
+        codes = extract(run, self.split, n=self.n, pairs=pairs,
                         layers=self.layers or None, residuals=self.residuals,
                         untrained=self.untrained, task=task, seed=self.seed, device=self.device,
                         progress=_progress("extracting"))
@@ -161,13 +161,11 @@ class Probe:
         from latentcode.probes import probe
         from latentcode.runs import Run
         from latentcode.storage import check_free
-        from latentcode.tasks import make_task
 
         run = Run.open(self.path)
-        pairs = (tuple(make_task(run.config.task).pairs) if self.pairs == ("all",)
-                 else self.pairs)
+        pairs = _pairs(run, self.pairs)
         check_free(self.out, overwrite=self.overwrite, marker="decoding.json")
-        result = probe(run, labels=self.labels or None, pairs=pairs or None,
+        result = probe(run, labels=self.labels or None, pairs=pairs,
                        layers=self.layers or None, n_train=self.n_train,
                        n_heldout=self.n_heldout, seed=self.seed, device=self.device,
                        progress=_progress("probing"))
@@ -346,6 +344,13 @@ class Demo:
         from latentcode.experiments.demo import demo
 
         print(demo(self.out, preset_name=self.preset, device=self.device))
+
+
+def _pairs(run: Run, names: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the pairs that `--pairs` names: those given, all of the task's, or the default."""
+    from latentcode.tasks import make_task
+
+    return tuple(make_task(run.config.task).pairs) if names == ("all",) else names or None
 
 
 def _starting_point(
