@@ -12,6 +12,8 @@ from latentcode.extraction import extract_codes, gather_codes
 from latentcode.models.transformer import HookedTransformer
 from latentcode.presets import model_for
 from latentcode.tasks import make_task
+from latentcode.training import training_step
+from latentcode.training.loop import TrainingState
 
 PERMUTED = lc.SravenConfig(n_features=3, n_values=5)
 PAIRS = ("response->response", "response.0->row3.panel1.same", "response.2->row3.panel2.2")
@@ -117,3 +119,23 @@ def test_what_cannot_be_extracted_is_named(run: lc.Run) -> None:
         lc.extract(run, task=lc.SravenConfig())
     with pytest.raises(SplitError, match="unknown"):
         extract_codes(HookedTransformer(model_for(PERMUTED)), make_task(PERMUTED), "unknown", n=1)
+
+
+def test_a_hook_works_on_a_model_that_has_just_been_trained() -> None:
+    """Training leaves nothing behind, such as a compiled path, that a hook would not reach."""
+    config = lc.preset("smoke", "logic", "hyla")
+    state = TrainingState.start(config)
+    task = make_task(config.task)
+    for _ in range(3):
+        batch = task.sample("train", 8, state.generators["data"])
+        training_step(state.model, task, batch, state.optimizer,
+                      generator=state.generators["dropout"])
+    model = state.model.eval()
+    with torch.no_grad():
+        before = model(batch.inputs)
+        same = model.run_with_hooks(batch.inputs, fwd_hooks=[
+            ("blocks.0.attn.hook_pattern", lambda pattern, hook: pattern.clone())])
+        after = model.run_with_hooks(batch.inputs, fwd_hooks=[
+            ("blocks.0.attn.hook_pattern", lambda pattern, hook: torch.zeros_like(pattern))])
+    assert torch.equal(before, same)
+    assert not torch.allclose(before, after)
