@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from latentcode.probes.style import PALETTE, style
@@ -25,7 +26,7 @@ def learning_curves(
         figure = Figure(figsize=(2.6 * len(splits) + 1.2, 2.6), layout="constrained")
         panels = figure.subplots(1, len(splits), sharey=True, squeeze=False)[0]
         for axes, split in zip(panels, splits, strict=True):
-            for color, (name, run) in zip(PALETTE, runs.items(), strict=False):
+            for color, (name, run) in zip(cycle(PALETTE), runs.items(), strict=False):
                 table = run.metrics()
                 table = table[(table["split"] == split) & (table["metric"] == metric)]
                 axes.plot(table["step"], table["mean"], color=color, label=name, marker="o",

@@ -14,12 +14,10 @@ import numpy as np
 import pandas as pd
 
 from latentcode.errors import ArtifactError, UnknownNameError, check
-from latentcode.migrations import header, upgrade
+from latentcode.migrations import header, read_checked
 from latentcode.provenance import git_commit, software
 from latentcode.storage import (
-    check_checksum,
     checksums,
-    read_json,
     read_tensors,
     replace_folder,
     write_json,
@@ -171,16 +169,7 @@ class LatentCodes:
         another version."""
         folder = Path(folder)
         check(folder.is_dir(), f"codes folder {folder} does not exist", ArtifactError)
-        meta = upgrade(read_json(folder / META), FORMAT, folder / META)
-        check(set(meta) == META_KEYS, f"{folder / META} has keys {sorted(meta)}; expected "
-              f"{sorted(META_KEYS)}", ArtifactError)
-        check(isinstance(meta["meta"], dict),
-              f"{folder / META} has meta {meta['meta']!r}; expected a mapping", ArtifactError)
-        check(isinstance(meta["sha256"], dict) and set(meta["sha256"]) == {TENSORS, LABELS},
-              f"{folder / META} has sha256 {meta['sha256']!r}; expected those of {TENSORS} and "
-              f"{LABELS}", ArtifactError)
-        for name, recorded in meta["sha256"].items():
-            check_checksum(folder / name, recorded)
+        meta = read_checked(folder / META, FORMAT, META_KEYS, "meta", (TENSORS, LABELS))
         tensors = read_tensors(folder / TENSORS)
         check("scores" in tensors and set(tensors) <= {"scores", "residuals"},
               f"{folder / TENSORS} holds {sorted(tensors)}; expected scores and possibly residuals",

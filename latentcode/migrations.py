@@ -11,9 +11,11 @@ example of the old version in tests/golden/.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from latentcode.errors import ArtifactError, LatentCodeError, check
+from latentcode.storage import check_checksum, read_json
 
 CURRENT: dict[str, int] = {
     "latentcode.run": 1,
@@ -71,3 +73,27 @@ def upgrade(
 
 
 __all__ = ["CURRENT", "MIGRATIONS", "header", "upgrade"]
+
+
+def read_checked(
+    path: Path, name: str, keys: set[str], mapping: str, files: tuple[str, ...]
+) -> Data:
+    """Return the JSON that describes a folder, brought up to date, with its files verified.
+
+    keys     all that the present version holds
+    mapping  the key whose value must be a mapping
+    files    the files beside it whose SHA-256 it records
+
+    `ArtifactError` names what is missing, unknown, of another type or changed.
+    """
+    data = upgrade(read_json(path), name, path)
+    check(set(data) == keys, f"{path} has keys {sorted(data)}; expected {sorted(keys)}",
+          ArtifactError)
+    check(isinstance(data[mapping], dict),
+          f"{path} has {mapping} {data[mapping]!r}; expected a mapping", ArtifactError)
+    check(isinstance(data["sha256"], dict) and set(data["sha256"]) == set(files),
+          f"{path} has sha256 {data['sha256']!r}; expected those of {' and '.join(files)}",
+          ArtifactError)
+    for file, recorded in data["sha256"].items():
+        check_checksum(path.with_name(file), recorded)
+    return data

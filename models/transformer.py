@@ -50,7 +50,7 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         if not (self.hook_scale.has_hooks() or self.hook_normalized.has_hooks()):
-            # The fused kernel is several times faster, but has nowhere to put the two hooks.
+            # The fused kernel is faster, but has nowhere to put the two hooks.
             return F.layer_norm(x, (x.shape[-1],), self.w, self.b, LAYER_NORM_EPSILON)
         centred = x - x.mean(dim=-1, keepdim=True)
         variance = centred.square().mean(dim=-1, keepdim=True)

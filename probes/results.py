@@ -14,12 +14,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from latentcode.errors import ArtifactError, check
-from latentcode.migrations import header, upgrade
+from latentcode.migrations import header, read_checked
 from latentcode.probes.controls import SOURCES
 from latentcode.probes.figures import decoding_figure
 from latentcode.probes.style import style
 from latentcode.provenance import git_commit, software
-from latentcode.storage import check_checksum, checksums, read_json, replace_folder, write_json
+from latentcode.storage import checksums, replace_folder, write_json
 
 FORMAT = "latentcode.decoding"
 META, TABLE, PER_CLASS, FIGURE = "decoding.json", "table.csv", "per_class.csv", "figure.png"
@@ -109,16 +109,7 @@ class DecodingResult:
         """Read a decoding folder; `ArtifactError` names what is missing, damaged or of another
         version."""
         folder = Path(folder)
-        meta = upgrade(read_json(folder / META), FORMAT, folder / META)
-        check(set(meta) == META_KEYS, f"{folder / META} has keys {sorted(meta)}; expected "
-              f"{sorted(META_KEYS)}", ArtifactError)
-        check(isinstance(meta["settings"], dict), f"{folder / META} has settings "
-              f"{meta['settings']!r}; expected a mapping", ArtifactError)
-        check(isinstance(meta["sha256"], dict) and set(meta["sha256"]) == {TABLE, PER_CLASS},
-              f"{folder / META} has sha256 {meta['sha256']!r}; expected those of {TABLE} and "
-              f"{PER_CLASS}", ArtifactError)
-        for name, recorded in meta["sha256"].items():
-            check_checksum(folder / name, recorded)
+        meta = read_checked(folder / META, FORMAT, META_KEYS, "settings", (TABLE, PER_CLASS))
         try:
             table, per_class = (
                 pd.read_csv(folder / name, dtype={"class": str, "label": str},

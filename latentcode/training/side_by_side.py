@@ -1,7 +1,7 @@
 """Several runs at once on the CPU: a process each, with one thread each.
 
-One small model gains little from a second core, and threads that wait for each other lose much
-where a core is shared with other work; whole models side by side do not.
+Two threads of one small model wait for each other, the more so where a core is shared with other
+work; whole models side by side do not.
 """
 
 from __future__ import annotations
