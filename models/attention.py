@@ -6,12 +6,15 @@
 
 The output of a layer is sum_h W_O^h z_qh + b_O. Every attention kind of the paper is a choice
 in 2 and 3. Fast implementations are tested against these functions in float64.
+
+`*E` stands for nothing, or for the leading axis of an ensemble whose members are computed
+together, each with its own weights.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -51,18 +54,18 @@ def nonlinearity(name: str) -> Callable[[Tensor], Tensor]:
 
 
 def attention_scores(
-    q: Float[Tensor, "B Q H d"],
-    k: Float[Tensor, "B K H d"],
-    bias: Float[Tensor, "#B #H Q K"] | None = None,
-    mask: Bool[Tensor, "#B #H Q K"] | None = None,
+    q: Float[Tensor, "*E B Q H d"],
+    k: Float[Tensor, "*E B K H d"],
+    bias: Float[Tensor, "*#E #B #H Q K"] | None = None,
+    mask: Bool[Tensor, "*#E #B #H Q K"] | None = None,
     normalization: str = "softmax",
-) -> Float[Tensor, "B H Q K"]:
+) -> Float[Tensor, "*E B H Q K"]:
     """S_hqk = q_qh . k_kh / sqrt(d) + bias_hqk (paper, Eq. 1), masked where `mask` is False.
 
     A masked score takes the value that the normalisation reads as "absent": the most negative
     number for a softmax over keys, 0 otherwise (official semantics; the bias is added first).
     """
-    scores = torch.einsum("bqhd,bkhd->bhqk", q / math.sqrt(q.shape[-1]), k)
+    scores = torch.einsum("...qhd,...khd->...hqk", q / math.sqrt(q.shape[-1]), k)
     if bias is not None:
         scores = scores + bias
     if mask is not None:
@@ -72,12 +75,12 @@ def attention_scores(
     return scores
 
 
-def rms_head(scores: Float[Tensor, "B H Q K"]) -> Float[Tensor, "B H Q K"]:
+def rms_head(scores: Float[Tensor, "*E B H Q K"]) -> Float[Tensor, "*E B H Q K"]:
     """RMSHead: a_hqk = S_hqk / sqrt(mean_h S_hqk^2 + 1e-6) (paper, Eq. 7), without a scale."""
-    return scores * torch.rsqrt(scores.square().mean(dim=1, keepdim=True) + RMS_EPSILON)
+    return scores * torch.rsqrt(scores.square().mean(dim=-3, keepdim=True) + RMS_EPSILON)
 
 
-def normalize(scores: Float[Tensor, "B H Q K"], kind: str) -> Float[Tensor, "B H Q K"]:
+def normalize(scores: Float[Tensor, "*E B H Q K"], kind: str) -> Float[Tensor, "*E B H Q K"]:
     """a = sigma(S), the latent code (paper, Eq. 1 and 7).
 
     `softmax` over keys, `rms_head` over heads, `none`, or `softmax_rms_head`: softmax over keys,
@@ -95,33 +98,40 @@ def normalize(scores: Float[Tensor, "B H Q K"], kind: str) -> Float[Tensor, "B H
     raise UnknownNameError("normalization", kind, NORMALIZATIONS)
 
 
-def attention_dropout(
-    code: Float[Tensor, "B H Q K"],
+def dropout_mask(
+    shape: Sequence[int],
     probability: float,
     form: str,
-    generator: torch.Generator | None = None,
-) -> Float[Tensor, "B H Q K"]:
-    """a_hqk m_qk / (1 - p) with m ~ Bernoulli(1 - p), on the normalised code.
+    generator: torch.Generator | Sequence[torch.Generator] | None = None,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Float[Tensor, "*E #B #H Q K"]:
+    """m_qk / (1 - p), m ~ Bernoulli(1 - p): the factor of a code of `shape` [B, H, Q, K].
 
     `shared` draws one mask [1, 1, Q, K] for the whole batch and all heads, as the official code
     does; `independent` draws one per score. A HYLA value network contracts the same dropped code
-    twice, so a kept edge counts (1 / (1 - p))^2 there, as it does officially.
+    twice, so a kept edge counts (1 / (1 - p))^2 there, as it does officially. A sequence of
+    generators draws the masks of the members of an ensemble, each as it would draw its own alone.
     """
-    if probability == 0.0:
-        return code
-    shape = (1, 1, *code.shape[2:]) if form == "shared" else code.shape
-    kept = torch.rand(shape, device=code.device, generator=generator) >= probability
-    return code * (kept.to(code.dtype) / (1.0 - probability))
+    if form == "shared":
+        shape = (1, 1, *shape[2:])
+    if isinstance(generator, Sequence):
+        drawn = torch.stack([torch.rand(tuple(shape), device=device, generator=member)
+                             for member in generator])
+    else:
+        drawn = torch.rand(tuple(shape), device=device, generator=generator)
+    return (drawn >= probability).to(dtype) / (1.0 - probability)
 
 
 def apply_value_network(
-    code: Float[Tensor, "B H Q K"],
-    v: Float[Tensor, "B K H d"],
+    code: Float[Tensor, "*E B H Q K"],
+    v: Float[Tensor, "*E B K H d"],
     kind: str,
     phi: Callable[[Tensor], Tensor] = _identity,
-    w_v2: Float[Tensor, "H d d"] | None = None,
+    w_v2: Float[Tensor, "*E H d d"] | None = None,
     hook_hidden: Callable[[Tensor], Tensor] = _identity,
-) -> Float[Tensor, "B Q H d"]:
+) -> Float[Tensor, "*E B Q H d"]:
     """z_qh, from which the layer's output is sum_h W_O^h z_qh + b_O.
 
     linear       z_qh = sum_k a_hqk phi(v_kh)                                     (Eq. 2)
@@ -133,16 +143,16 @@ def apply_value_network(
     them; there are none for `linear`. `UnknownNameError` lists the kinds.
     """
     if kind == "linear":
-        return torch.einsum("bhqk,bkhd->bqhd", code, phi(v))
+        return torch.einsum("...hqk,...khd->...qhd", code, phi(v))
     if kind not in VALUE_NETWORKS:
         raise UnknownNameError("value network", kind, VALUE_NETWORKS)
-    hidden = torch.einsum("bhqk,bkhd->bqkd", code, v)
+    hidden = torch.einsum("...hqk,...khd->...qkd", code, v)
     if kind != "hyla_linear":
         hidden = phi(hidden)
     if kind == "deep":
         assert w_v2 is not None, "the deep value network needs its second value matrix"
         # One d x d matrix per pair, smaller than H mapped hidden vectors while d < H.
-        generated = torch.einsum("bhqk,hde->bqkde", code, w_v2)
-        hidden = phi(torch.einsum("bqkd,bqkde->bqke", hidden, generated))
+        generated = torch.einsum("...bhqk,...hde->...bqkde", code, w_v2)
+        hidden = phi(torch.einsum("...d,...de->...e", hidden, generated))
     hidden = hook_hidden(hidden)
-    return torch.einsum("bhqk,bqkd->bqhd", code, hidden)
+    return torch.einsum("...hqk,...qkd->...qhd", code, hidden)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
 from latentcode.models.config import ModelConfig
+from latentcode.models.dense import dense
 
 
 class GeluLayer(nn.Module):
@@ -24,10 +25,10 @@ class GeluLayer(nn.Module):
         self.hook_pre = HookPoint()  # [B, T, d_mlp]
         self.hook_post = HookPoint()  # [B, T, d_mlp]
 
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        pre = self.hook_pre(F.linear(x, self.W_in.T, self.b_in))
+    def forward(self, x: Float[Tensor, "*E B T D"]) -> Float[Tensor, "*E B T D"]:
+        pre = self.hook_pre(dense(x, self.W_in, self.b_in))
         post = self.hook_post(F.gelu(pre, approximate="tanh"))
-        return F.linear(post, self.W_out.T, self.b_out)
+        return dense(post, self.W_out, self.b_out)
 
 
 class SwiGLU(nn.Module):
@@ -43,10 +44,10 @@ class SwiGLU(nn.Module):
         self.hook_pre_linear = HookPoint()  # [B, T, d_mlp], the value
         self.hook_post = HookPoint()  # [B, T, d_mlp]
 
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        gate = self.hook_pre(x @ self.W_gate)
-        value = self.hook_pre_linear(x @ self.W_in)
-        return self.hook_post(F.silu(gate) * value) @ self.W_out
+    def forward(self, x: Float[Tensor, "*E B T D"]) -> Float[Tensor, "*E B T D"]:
+        gate = self.hook_pre(dense(x, self.W_gate))
+        value = self.hook_pre_linear(dense(x, self.W_in))
+        return dense(self.hook_post(F.silu(gate) * value), self.W_out)
 
 
 class MixtureOfExperts(nn.Module):
@@ -68,14 +69,14 @@ class MixtureOfExperts(nn.Module):
         self.hook_pre = HookPoint()  # [B, T, n_experts, d_mlp]
         self.hook_post = HookPoint()  # [B, T, n_experts, d_mlp]
 
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        logits = x @ self.W_gate
+    def forward(self, x: Float[Tensor, "*E B T D"]) -> Float[Tensor, "*E B T D"]:
+        logits = dense(x, self.W_gate)
         top, chosen = logits.topk(self.top_k, dim=-1)
         gate = torch.zeros_like(logits).scatter(-1, chosen, top.softmax(dim=-1).to(logits.dtype))
         gate = self.hook_gate(gate)
-        pre = self.hook_pre(torch.einsum("btd,edh->bteh", x, self.W_in))
+        pre = self.hook_pre(torch.einsum("...btd,...edh->...bteh", x, self.W_in))
         post = self.hook_post(F.gelu(pre, approximate="tanh"))
-        return torch.einsum("bte,bteh,ehd->btd", gate, post, self.W_out)
+        return torch.einsum("...bte,...bteh,...ehd->...btd", gate, post, self.W_out)
 
 
 _FEEDFORWARDS: dict[str, type[nn.Module]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +12,8 @@ TRUNCATED_STD = 0.87962566103423978
 """Standard deviation of a unit normal truncated at two sigma; dividing by it restores 1."""
 
 
-def init_weights(model: nn.Module, seed: int) -> None:
-    """Draw every parameter of a `HookedTransformer` with its own CPU generator.
+def init_weights(parameters: Mapping[str, Tensor], seed: int) -> None:
+    """Draw the named parameters of a `HookedTransformer` in place, with one CPU generator.
 
     Kernels  truncated normal at two sigma with variance 1 / fan_in after the correction (LeCun);
              fan_in = d_model for W_Q, W_K, W_V, and heads x d_head_v for W_O and W_V2, which
@@ -24,7 +25,6 @@ def init_weights(model: nn.Module, seed: int) -> None:
     The draws do not depend on device or dtype: they are made in float32 on the CPU.
     """
     generator = torch.Generator().manual_seed(seed)
-    parameters = dict(model.named_parameters())
     for name, parameter in parameters.items():
         # A dense embedding has a bias and is a kernel; without one W_E is a table of tokens.
         is_table = name.endswith("rel_pos_bias") or (

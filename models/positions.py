@@ -34,15 +34,26 @@ def relative_position_buckets(
     return buckets
 
 
+@lru_cache(maxsize=64)
+def _buckets_on(
+    n_query: int, n_key: int, n_buckets: int, max_distance: int, device: torch.device
+) -> Tensor:
+    # Copied to a device once: a step that is captured as a graph must not copy from the host.
+    buckets = relative_position_buckets(n_query, n_key, n_buckets, max_distance)
+    return torch.tensor(buckets, device=device)
+
+
 def relative_bias(
-    table: Float[Tensor, "H n_buckets"], n_query: int, n_key: int, max_distance: int
-) -> Float[Tensor, "1 H Q K"]:
+    table: Float[Tensor, "*E H n_buckets"], n_query: int, n_key: int, max_distance: int
+) -> Float[Tensor, "*E 1 H Q K"]:
     """bias_hqk = table[h, bucket(q - k)], added to the scores before normalisation."""
-    buckets = relative_position_buckets(n_query, n_key, table.shape[1], max_distance)
-    return table[:, torch.tensor(buckets, device=table.device)][None]
+    buckets = _buckets_on(n_query, n_key, table.shape[-1], max_distance, table.device)
+    return table[..., buckets].unsqueeze(-4)
 
 
-def rotary(x: Float[Tensor, "B T H d"], base: float = 10_000.0) -> Float[Tensor, "B T H d"]:
+def rotary(
+    x: Float[Tensor, "*E B T H d"], base: float = 10_000.0
+) -> Float[Tensor, "*E B T H d"]:
     """x' = x cos(t w) + rotate(x) sin(t w), w_i = base^(-2i / d) (Su et al., 2024).
 
     The two halves of the head dimension form the rotated pairs. Angles are float32 at least.
@@ -51,8 +62,8 @@ def rotary(x: Float[Tensor, "B T H d"], base: float = 10_000.0) -> Float[Tensor,
     check(d % 2 == 0, f"rotary positions need an even head dimension; got {d}")
     dtype = torch.promote_types(x.dtype, torch.float32)
     frequency = base ** (-torch.arange(0, d, 2, device=x.device, dtype=dtype) / d)
-    angle = torch.arange(x.shape[1], device=x.device, dtype=dtype)[:, None] * frequency
-    cos, sin = angle.cos()[None, :, None], angle.sin()[None, :, None]  # [1, T, 1, d/2]
+    angle = torch.arange(x.shape[-3], device=x.device, dtype=dtype)[:, None] * frequency
+    cos, sin = angle.cos()[:, None], angle.sin()[:, None]  # [T, 1, d/2]
     first, second = x.to(dtype).chunk(2, dim=-1)
     turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
     return turned.to(x.dtype)

@@ -13,6 +13,8 @@ not scaled, initial weights as in `HookedTransformer.init_weights`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -25,17 +27,20 @@ from transformer_lens.hook_points import HookPoint
 from latentcode.errors import check
 from latentcode.models.attention import (
     apply_value_network,
-    attention_dropout,
     attention_scores,
+    dropout_mask,
     nonlinearity,
     normalize,
 )
 from latentcode.models.config import ModelConfig
+from latentcode.models.dense import LAYER_NORM_EPSILON, dense, layer_norm
 from latentcode.models.feedforward import make_feedforward
 from latentcode.models.initialization import init_weights
+from latentcode.models.kernels import fused_attention, is_fused
 from latentcode.models.positions import relative_bias, rotary
 
-LAYER_NORM_EPSILON = 1e-6
+Generators = torch.Generator | Sequence[torch.Generator] | None
+"""What draws dropout masks: torch's own, one generator, or one for each member of an ensemble."""
 
 
 class LayerNorm(nn.Module):
@@ -48,14 +53,16 @@ class LayerNorm(nn.Module):
         self.hook_scale = HookPoint()  # [B, T, 1]
         self.hook_normalized = HookPoint()  # [B, T, D]
 
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "*E B T D"]) -> Float[Tensor, "*E B T D"]:
         if not (self.hook_scale.has_hooks() or self.hook_normalized.has_hooks()):
             # The fused kernel is faster, but has nowhere to put the two hooks.
-            return F.layer_norm(x, (x.shape[-1],), self.w, self.b, LAYER_NORM_EPSILON)
+            return layer_norm(x, self.w, self.b)
         centred = x - x.mean(dim=-1, keepdim=True)
         variance = centred.square().mean(dim=-1, keepdim=True)
         scale = self.hook_scale((variance + LAYER_NORM_EPSILON).sqrt())
-        return self.hook_normalized(centred / scale) * self.w + self.b
+        weights = (self.w, self.b) if self.w.ndim == 1 else (
+            self.w[:, None, None], self.b[:, None, None])
+        return self.hook_normalized(centred / scale) * weights[0] + weights[1]
 
 
 class Attention(nn.Module):
@@ -95,11 +102,11 @@ class Attention(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "B Q D"],
-        context: Float[Tensor, "B K D"] | None = None,
+        x: Float[Tensor, "*E B Q D"],
+        context: Float[Tensor, "*E B K D"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Float[Tensor, "B Q D"]:
+        generator: Generators = None,
+    ) -> Float[Tensor, "*E B Q D"]:
         config = self.cfg
         source = x if context is None else context
         q = self.hook_q(_project(x, self.W_Q, self.b_Q))
@@ -107,33 +114,87 @@ class Attention(nn.Module):
         v = self.hook_v(_project(source, self.W_V, self.b_V))
         if config.positions == "rotary":
             q, k = rotary(q), rotary(k)
-        n_query, n_key = q.shape[1], k.shape[1]
-        bias = None
-        if self.rel_pos_bias is not None:
-            bias = relative_bias(self.rel_pos_bias, n_query, n_key, config.max_distance)
+        n_query, n_key = q.shape[-3], k.shape[-3]
+        bias = self._bias(n_query, n_key)
+        kept = None
+        if self.training and config.attention_dropout > 0.0:
+            kept = dropout_mask(
+                (x.shape[-3], config.n_heads, n_query, n_key), config.attention_dropout,
+                config.attention_dropout_form, generator, device=q.device, dtype=self.W_Q.dtype)
+        if mask is None and self._is_fused(q.device):
+            exact = self.W_Q.dtype  # under autocast, too
+            z = fused_attention(
+                q.to(exact), k.to(exact), v.to(exact), bias, kept, causal=self.causal,
+                normalization=config.normalization, value_network=config.value_network,
+                nonlinearity=config.nonlinearity)
+        else:
+            z = self._hooked_attention(q, k, v, bias, kept, mask)
+        return dense(self.hook_z(z).flatten(-2), self.W_O.flatten(-3, -2), self.b_O)
+
+    def _hooked_attention(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
+        mask: Tensor | None,
+    ) -> Float[Tensor, "*E B Q H d"]:
+        """z_qh by the functions of `attention`, through the hooks between them."""
+        config = self.cfg
         if self.causal:
-            past = torch.ones(n_query, n_key, dtype=torch.bool, device=x.device).tril()[None, None]
+            past = self._past(q.shape[-3], k.shape[-3], q.device)
             mask = past if mask is None else mask & past
         scores = self.hook_attn_scores(attention_scores(q, k, bias, mask, config.normalization))
         code = normalize(scores, config.normalization)
-        if self.training:
-            code = attention_dropout(
-                code, config.attention_dropout, config.attention_dropout_form, generator)
-        code = self.hook_pattern(code)
+        code = self.hook_pattern(code if kept is None else code * kept)
         hook_hidden = getattr(self, "hook_value_hidden", None)
-        z = self.hook_z(apply_value_network(
-            code, v, config.value_network, self.phi, self.W_V2,
-            *(() if hook_hidden is None else (hook_hidden,))))
-        return F.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
+        return apply_value_network(code, v, config.value_network, self.phi, self.W_V2,
+                                   *(() if hook_hidden is None else (hook_hidden,)))
+
+    def _is_fused(self, device: torch.device) -> bool:
+        """Whether a kernel computes attention at once: never past a hook on what it skips."""
+        skipped = (self.hook_attn_scores, self.hook_pattern,
+                   getattr(self, "hook_value_hidden", None))
+        return is_fused(self.cfg, device, self.W_Q.dtype) and not any(
+            hook is not None and hook.has_hooks() for hook in skipped)
+
+    def _bias(self, n_query: int, n_key: int) -> Float[Tensor, "*E 1 H Q K"] | None:
+        if self.rel_pos_bias is None:
+            return None
+        return relative_bias(self.rel_pos_bias, n_query, n_key, self.cfg.max_distance)
+
+    @staticmethod
+    def _past(n_query: int, n_key: int, device: torch.device) -> Bool[Tensor, "1 1 Q K"]:
+        return torch.ones(n_query, n_key, dtype=torch.bool, device=device).tril()[None, None]
+
+    def code_rows(
+        self,
+        q: Float[Tensor, "B Q H d"],
+        k: Float[Tensor, "B K H d"],
+        query: Int[Tensor, "B P"],
+    ) -> Float[Tensor, "B H P K"]:
+        """a_hpk, the codes of all keys for some queries only, without dropout.
+
+        q, k   what `hook_q` and `hook_k` saw
+        query  positions of the queries, of each instance its own
+
+        The same numbers as in `hook_pattern`, up to rounding, without the rest of the pattern.
+        """
+        if self.cfg.positions == "rotary":
+            q, k = rotary(q), rotary(k)
+        n_query, n_key = q.shape[1], k.shape[1]
+        bias, mask = self._bias(n_query, n_key), None
+        if bias is not None:
+            bias = bias[0, :, query].transpose(0, 1)  # [H, B, P, K] -> [B, H, P, K]
+        if self.causal:
+            mask = self._past(n_query, n_key, q.device)[0, 0, query][:, None]
+        rows = q[torch.arange(len(q), device=q.device)[:, None], query]
+        return normalize(attention_scores(rows, k, bias, mask, self.cfg.normalization),
+                         self.cfg.normalization)
 
 
 def _project(
-    x: Float[Tensor, "B T D"], w: Float[Tensor, "H D d"], b: Float[Tensor, "H d"]
-) -> Float[Tensor, "B T H d"]:
+    x: Float[Tensor, "*E B T D"], w: Float[Tensor, "*E H D d"], b: Float[Tensor, "*E H d"]
+) -> Float[Tensor, "*E B T H d"]:
     """x W_h + b_h for all heads in one matrix product."""
-    heads, _, d = w.shape
-    weight = w.transpose(1, 2).reshape(heads * d, -1)
-    return F.linear(x, weight, b.flatten()).unflatten(-1, (heads, d))
+    heads, _, d = w.shape[-3:]
+    return dense(x, w.transpose(-3, -2).flatten(-2), b.flatten(-2)).unflatten(-1, (heads, d))
 
 
 class Block(nn.Module):
@@ -157,18 +218,23 @@ class Block(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "B T D"],
-        context: Float[Tensor, "B K D"] | None = None,
+        x: Float[Tensor, "*E B T D"],
+        context: Float[Tensor, "*E B K D"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Float[Tensor, "B T D"]:
+        generator: Generators = None,
+        feedforward_dtype: torch.dtype | None = None,
+    ) -> Float[Tensor, "*E B T D"]:
         x = self.hook_resid_pre(x)
         x = x + self.hook_attn_out(self.attn(self.ln1(x), mask=mask, generator=generator))
         if context is not None:
             cross = self.cross_attn(self.ln_cross(x), context=context, generator=generator)
             x = x + self.hook_cross_attn_out(cross)
         x = self.hook_resid_mid(x)
-        x = x + self.hook_mlp_out(self.mlp(self.ln2(x)))
+        normalized = self.ln2(x)
+        with (nullcontext() if feedforward_dtype is None else
+              torch.autocast(x.device.type, dtype=feedforward_dtype)):
+            out = self.mlp(normalized)
+        x = x + self.hook_mlp_out(out)
         return self.hook_resid_post(x)
 
 
@@ -182,11 +248,13 @@ class Embed(nn.Module):
                     if config.embedding == "dense" else None)
 
     def forward(
-        self, inputs: Float[Tensor, "B T d_input"] | Int[Tensor, "B T"]
-    ) -> Float[Tensor, "B T D"]:
-        if self.b_E is None:
+        self, inputs: Float[Tensor, "*E B T d_input"] | Int[Tensor, "*E B T"]
+    ) -> Float[Tensor, "*E B T D"]:
+        if self.b_E is not None:
+            return dense(inputs, self.W_E, self.b_E)
+        if self.W_E.ndim == 2:
             return F.embedding(inputs, self.W_E)
-        return F.linear(inputs, self.W_E.T, self.b_E)
+        return torch.stack([F.embedding(x, w) for x, w in zip(inputs, self.W_E, strict=True)])
 
 
 class Unembed(nn.Module):
@@ -197,60 +265,81 @@ class Unembed(nn.Module):
         self.W_U = nn.Parameter(torch.zeros(config.d_model, config.d_output))
         self.b_U = nn.Parameter(torch.zeros(config.d_output))
 
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T d_output"]:
-        return F.linear(x, self.W_U.T, self.b_U)
+    def forward(self, x: Float[Tensor, "*E B T D"]) -> Float[Tensor, "*E B T d_output"]:
+        return dense(x, self.W_U, self.b_U)
 
 
 class HookedTransformer(HookedRootModule):
     """logits = read-out(LN(blocks(embed(inputs)))): [B, T, d_output].
 
-    Weights are drawn with `seed` (see `init_weights`); dropout masks in training mode with the
-    `generator` of the call. `cfg` holds the `ModelConfig`.
+    seed  of the initial weights (see `init_weights`). A sequence of E seeds makes an ensemble of
+          E models that are computed together: every weight, input, activation and logit has a
+          leading axis of E members, and member e is the model of seed e.
+
+    Dropout masks in training mode are drawn with the `generator` of the call, for an ensemble a
+    sequence of them. `cfg` holds the `ModelConfig`.
     """
 
-    def __init__(self, config: ModelConfig, seed: int = 0) -> None:
+    def __init__(self, config: ModelConfig, seed: int | Sequence[int] = 0) -> None:
         super().__init__()
         self.cfg = config
+        self.n_members = len(seed) if isinstance(seed, Sequence) else None
         self.embed = Embed(config)
         self.hook_embed = HookPoint()  # [B, T, D]
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
         self.ln_final = LayerNorm(config.d_model)
         self.unembed = Unembed(config) if config.readout == "dense" else None
+        if self.n_members is not None:
+            for module in self.modules():
+                for name, weight in list(module.named_parameters(recurse=False)):
+                    members = nn.Parameter(weight.new_zeros(self.n_members, *weight.shape))
+                    setattr(module, name, members)
         self.init_weights(seed)
         self.setup()
 
-    def init_weights(self, seed: int) -> None:
+    def init_weights(self, seed: int | Sequence[int]) -> None:
         """Draw all weights anew; see `latentcode.models.initialization.init_weights`."""
-        init_weights(self, seed)
+        parameters = dict(self.named_parameters())
+        if not isinstance(seed, Sequence):
+            return init_weights(parameters, seed)
+        for index, member in enumerate(seed):
+            init_weights({name: p[index] for name, p in parameters.items()}, member)
 
     def forward(
         self,
-        inputs: Float[Tensor, "B T d_input"] | Int[Tensor, "B T"],
-        context: Float[Tensor, "B K D"] | None = None,
+        inputs: Float[Tensor, "*E B T d_input"] | Int[Tensor, "*E B T"],
+        context: Float[Tensor, "*E B K D"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Float[Tensor, "B T d_output"]:
+        generator: Generators = None,
+        feedforward_dtype: torch.dtype | None = None,
+    ) -> Float[Tensor, "*E B T d_output"]:
         """Return logits.
 
         inputs   vectors [B, T, d_input] or token ids [B, T], as `cfg.embedding` says
         context  [B, K, d_model] for a model with cross-attention, and only for one
         mask     bool, broadcastable to [B, H, T, T]; False hides a key from a query
+        feedforward_dtype  compute the feed-forward layers under autocast to this type
         """
         config = self.cfg
-        wanted = 3 if config.embedding == "dense" else 2
-        check(inputs.ndim == wanted and (wanted == 2 or inputs.shape[-1] == config.d_input),
-              f"inputs have shape {tuple(inputs.shape)}; expected "
-              + (f"[B, T, {config.d_input}]" if wanted == 3 else "[B, T] token ids"))
+        members = () if self.n_members is None else (self.n_members,)
+        width = (config.d_input,) if config.embedding == "dense" else ()
+        shape = tuple(inputs.shape)
+        check(len(shape) == len((*members, "B", "T", *width))
+              and shape[:len(members)] == members and shape[len(shape) - len(width):] == width,
+              f"inputs have shape {shape}; expected "
+              f"[{', '.join(map(str, (*members, 'B', 'T', *width)))}]"
+              + ("" if width else " token ids"))
         check((context is not None) == config.cross_attention,
               f"context is {'missing' if context is None else 'given'}, but cross_attention is "
               f"{config.cross_attention}")
         x = self.hook_embed(self.embed(inputs))
         for block in self.blocks:
-            x = block(x, context=context, mask=mask, generator=generator)
+            x = block(x, context=context, mask=mask, generator=generator,
+                      feedforward_dtype=feedforward_dtype)
         x = self.ln_final(x)
         if self.unembed is not None:
             return self.unembed(x)
-        return F.linear(x, self.embed.W_E) / math.sqrt(config.d_model)
+        return dense(x, self.embed.W_E.transpose(-1, -2)) / math.sqrt(config.d_model)
 
     def run_with_cache(
         self, *args: Any, return_cache_object: bool = True, **kwargs: Any

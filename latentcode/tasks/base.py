@@ -114,8 +114,12 @@ class Task(ABC):
         """Draw n instances on the device of `generator`; `SplitError` if there is no split."""
 
     @abstractmethod
+    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the training loss of each instance, [B], of logits [B, T, d_output]."""
+
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Return the training loss, a scalar, of logits [B, T, d_output]."""
+        """Return the training loss, the mean over a batch, of logits [B, T, d_output]."""
+        return self.losses(logits, batch.targets).mean()
 
     @abstractmethod
     def scores(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:

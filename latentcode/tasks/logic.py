@@ -186,9 +186,9 @@ class FuzzyLogic(Task):
         return Batch(inputs, values[:, -1:], combination,
                      {"terms": terms, "base_mse": deviation.square().mean(dim=1)}, split)
 
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """mean_b (logits_b,T - y_b)^2: the squared error at the query."""
-        return self._squared_error(logits, batch).mean()
+    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """(logits_b,T - y_b)^2: the squared error at the query of each instance, [B]."""
+        return (logits[:, -1, 0] - targets[:, 0]).square()
 
     def scores(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """r2 = 1 - loss / base_mse per instance, with both of its parts; each [B].
@@ -198,7 +198,7 @@ class FuzzyLogic(Task):
         `r2_pooled` of `summarize` is the steadier number. A base_mse that is zero in float32
         counts as `SMALLEST_BASE_MSE`.
         """
-        loss, base = self._squared_error(logits, batch), batch.info["base_mse"]
+        loss, base = self.losses(logits, batch.targets), batch.info["base_mse"]
         return {"loss": loss, "r2": 1.0 - loss / base.clamp_min(SMALLEST_BASE_MSE),
                 "base_mse": base}
 
@@ -307,9 +307,6 @@ class FuzzyLogic(Task):
     def _symbols(self) -> list[str]:
         return [AND.join(self._literal(v, sign) for v, sign in enumerate(signs))
                 for signs in self.signs.tolist()]
-
-    def _squared_error(self, logits: Tensor, batch: Batch) -> Tensor:
-        return (logits[:, -1, 0] - batch.targets[:, 0]).square()
 
     @staticmethod
     def _literal(variable: int, sign: bool) -> str:

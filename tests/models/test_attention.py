@@ -9,8 +9,8 @@ import torch
 from latentcode.errors import UnknownNameError
 from latentcode.models.attention import (
     apply_value_network,
-    attention_dropout,
     attention_scores,
+    dropout_mask,
     nonlinearity,
     normalize,
 )
@@ -101,13 +101,22 @@ def test_unknown_names_list_the_valid_ones() -> None:
 
 
 def test_dropout_forms() -> None:
-    code = torch.ones(64, 8, 16, 16, dtype=torch.float64)
-    generator = torch.Generator().manual_seed(0)
-    shared = attention_dropout(code, 0.25, "shared", generator)
-    assert (shared == shared[:1, :1]).all()
-    independent = attention_dropout(code, 0.25, "independent", generator)
-    assert not (independent == independent[:1, :1]).all()
+    shape, generator = (64, 8, 16, 16), torch.Generator().manual_seed(0)
+    shared = dropout_mask(shape, 0.25, "shared", generator, dtype=torch.float64)
+    assert shared.shape == (1, 1, 16, 16)
+    independent = dropout_mask(shape, 0.25, "independent", generator, dtype=torch.float64)
+    assert independent.shape == shape
     assert set(independent.unique().tolist()) == {0.0, 1.0 / 0.75}
     # 131,072 independent edges: four standard errors of the kept share are 0.005.
     assert float((independent > 0).float().mean()) == pytest.approx(0.75, abs=0.005)
-    assert attention_dropout(code, 0.0, "shared") is code
+
+
+@pytest.mark.parametrize("form", ["shared", "independent"])
+def test_members_draw_the_masks_that_they_would_draw_alone(form: str) -> None:
+    shape = (2, 3, 4, 4)
+    generators = [torch.Generator().manual_seed(seed) for seed in (0, 1)]
+    together = dropout_mask(shape, 0.5, form, generators)
+    for seed, mask in enumerate(together):
+        alone = dropout_mask(shape, 0.5, form, torch.Generator().manual_seed(seed))
+        assert torch.equal(mask, alone)
+    assert not torch.equal(together[0], together[1])

@@ -169,22 +169,21 @@ class Sraven(Task):
             self._on_device[key] = self.combinations(split).to(device)
         return self._on_device[key]
 
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Return -mean_bj log softmax(logits)[target_bj] over the M response tokens, a scalar."""
-        return self._token_losses(logits, batch).mean()
+    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """-mean_j log softmax(logits_bj)[target_bj] over the M response tokens, at least float32.
 
-    def _token_losses(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Return the cross-entropy [B, M] of logits [B, T, K], at least in float32."""
+        logits [B, T, K], targets [B, M] -> [B]
+        """
         response = logits[:, -self.config.n_features:]
         response = response.to(torch.promote_types(response.dtype, torch.float32))
-        return F.cross_entropy(response.flatten(0, 1), batch.targets.flatten(),
-                               reduction="none").view_as(batch.targets)
+        return F.cross_entropy(response.flatten(0, 1), targets.flatten(),
+                               reduction="none").view_as(targets).mean(1)
 
     def scores(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return per instance, each [B]: `loss`, `accuracy` (1 where all M symbols are right,
         else 0), `feature_accuracy` (share of the M symbols that are right)."""
         right = logits[:, -self.config.n_features:].argmax(-1) == batch.targets
-        return {"loss": self._token_losses(logits, batch).mean(1),
+        return {"loss": self.losses(logits, batch.targets),
                 "accuracy": right.all(1).float(), "feature_accuracy": right.float().mean(1)}
 
     def labels(self, batch: Batch) -> pd.DataFrame:

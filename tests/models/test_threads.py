@@ -1,0 +1,53 @@
+"""Every call is made once, on whatever threads there are, and no error is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from latentcode.models import threads
+from latentcode.models.threads import call_on_threads
+
+
+@pytest.fixture(params=["torch's threads", "Python's threads"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    if request.param == "Python's threads":
+        monkeypatch.setattr(threads, "_openmp", lambda: None)
+    torch.set_num_threads(3)
+    yield request.param
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+def test_every_call_is_made_once(kind: str, n: int) -> None:
+    for _ in range(20):
+        made: list[int] = []
+        call_on_threads(made.append, n)
+        assert sorted(made) == list(range(n))
+
+
+@pytest.mark.parametrize("broken", [0, 2])
+def test_an_error_is_raised_when_all_calls_have_ended(kind: str, broken: int) -> None:
+    made: list[int] = []
+
+    def call(index: int) -> None:
+        made.append(index)
+        if index == broken:
+            raise ValueError(f"call {index}")
+
+    with pytest.raises(ValueError, match=f"call {broken}"):
+        call_on_threads(call, 3)
+    assert sorted(made) == [0, 1, 2]
+
+
+def test_torch_brings_the_runtime_that_its_threads_belong_to() -> None:
+    if "libgomp" not in torch.__config__.parallel_info() and threads._openmp() is None:
+        pytest.skip("torch was built with another OpenMP")
+    torch.set_num_threads(2)
+    try:
+        torch.ones(10_000_000).add_(1.0)
+        assert threads._openmp().omp_get_max_threads() == 2
+    finally:
+        torch.set_num_threads(1)
