@@ -129,6 +129,7 @@ class Checkpoint:
     def restore_generators(self, generators: Mapping[str, torch.Generator]) -> None:
         """Put every generator where it was; they must be on the same kind of device."""
         file, arrays = self._read(RNG)
+        arrays.pop("data", None)  # up to version 2 batches had a stream to be gone on with
         check_tensors(file, arrays, {n: g.get_state() for n, g in generators.items()})
         for name, tensor in _to_torch(arrays).items():
             try:

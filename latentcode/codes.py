@@ -5,10 +5,11 @@ Needs numpy, pandas and safetensors only, so that the app opens codes without im
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -17,17 +18,26 @@ from latentcode.errors import ArtifactError, UnknownNameError, check
 from latentcode.migrations import header, read_checked
 from latentcode.provenance import git_commit, software
 from latentcode.storage import (
+    TensorFile,
     checksums,
-    read_tensors,
+    map_tensors,
+    replace_file,
     replace_folder,
     write_json,
-    write_tensors,
 )
+
+if TYPE_CHECKING:
+    import pyarrow
 
 FORMAT = "latentcode.codes"
 META, TENSORS, LABELS = "meta.json", "codes.safetensors", "labels.parquet"
-META_KEYS = {"format", "format_version", "provenance", "sha256", "pairs", "layers",
+META_KEYS = {"format", "format_version", "provenance", "sha256", "axes", "pairs", "layers",
              "query_of_pair", "meta"}
+AXES = {"scores": ["layer", "pair", "instance", "head"],
+        "residuals": ["layer", "query", "instance", "d_model"]}
+"""The axes on disk, where what `select` and `select_residual` read lies in one piece."""
+SHARD = 16_384
+"""Instances whose labels make a row group, and that an interrupted extraction keeps together."""
 
 
 @dataclass(frozen=True)
@@ -151,32 +161,38 @@ class LatentCodes:
         """Write `codes.safetensors`, `labels.parquet` and `meta.json`, all or nothing."""
         folder = Path(folder)
         with replace_folder(folder, overwrite=overwrite, marker=META) as temporary:
-            tensors = {"scores": np.ascontiguousarray(self.scores, dtype=np.float32)}
-            if self.residuals is not None:
-                tensors["residuals"] = np.ascontiguousarray(self.residuals, dtype=np.float32)
-            write_tensors(temporary / TENSORS, tensors)
-            self.labels.to_parquet(temporary / LABELS)
-            write_json(temporary / META, {
-                **header(FORMAT), "provenance": {**software(), "git_commit": git_commit()},
-                "sha256": checksums(temporary, (TENSORS, LABELS)),
-                "pairs": [asdict(p) for p in self.pairs], "layers": list(self.layers),
-                "query_of_pair": list(self.query_of_pair), "meta": dict(self.meta)})
+            arrays = {name: array.transpose(1, 2, 0, 3) for name, array in (
+                ("scores", self.scores), ("residuals", self.residuals)) if array is not None}
+            tensors = TensorFile(temporary / TENSORS, {k: v.shape for k, v in arrays.items()})
+            tensors.create()
+            for name, array in arrays.items():
+                tensors.write(name, 0, array)
+            labels = as_table(self.labels)
+            write_labels(temporary / LABELS, (
+                labels.slice(start, SHARD) for start in range(0, max(len(self), 1), SHARD)))
+            write_meta(temporary, self.pairs, self.layers, self.query_of_pair, self.meta)
         return folder
 
     @classmethod
-    def load(cls, folder: str | Path) -> LatentCodes:
-        """Read a codes folder; `ArtifactError` names what is missing, unknown, damaged or of
-        another version."""
+    def load(cls, folder: str | Path, *, verify: bool = True) -> LatentCodes:
+        """Open a codes folder: labels are read, scores and residuals when they are used.
+
+        So `select` reads the codes of its layer and pair alone, however large the file is. A
+        change to the arrays stays in memory.
+
+        verify  compare the checksums of all files first, which reads them once: about a second
+                per gigabyte. With False, damage to the numbers themselves goes unnoticed.
+
+        `ArtifactError` names what is missing, unknown, damaged or of another version.
+        """
         folder = Path(folder)
         check(folder.is_dir(), f"codes folder {folder} does not exist", ArtifactError)
-        meta = read_checked(folder / META, FORMAT, META_KEYS, "meta", (TENSORS, LABELS))
-        tensors = read_tensors(folder / TENSORS)
+        meta = read_checked(folder / META, FORMAT, META_KEYS, "meta", (TENSORS, LABELS),
+                            verify=verify)
+        tensors = map_tensors(folder / TENSORS)
         check("scores" in tensors and set(tensors) <= {"scores", "residuals"},
               f"{folder / TENSORS} holds {sorted(tensors)}; expected scores and possibly residuals",
               ArtifactError)
-        for name, tensor in tensors.items():
-            check(tensor.dtype == np.float32, f"{folder / TENSORS} holds {name} as "
-                  f"{tensor.dtype}; expected float32", ArtifactError)
         try:
             labels = pd.read_parquet(folder / LABELS)
             pairs = tuple(Pair(**p) for p in meta["pairs"])
@@ -186,9 +202,14 @@ class LatentCodes:
             check(all(type(n) is int for n in numbers) and all(type(t) is str for t in texts),
                   f"layers {meta['layers']!r}, query_of_pair {meta['query_of_pair']!r}, pairs "
                   f"{meta['pairs']!r}; expected whole numbers, and text for names")
-            return cls(tensors["scores"], labels, pairs, tuple(meta["layers"]), meta["meta"],
-                       tensors.get("residuals"), tuple(meta["query_of_pair"]))
-        except (OSError, ValueError, TypeError, LookupError, NotImplementedError) as error:
+            arrays = {}
+            for name, array in tensors.items():
+                layer, place, instance, component = map(meta["axes"][name].index, AXES[name])
+                arrays[name] = array.transpose(instance, layer, place, component)
+            return cls(arrays["scores"], labels, pairs, tuple(meta["layers"]), meta["meta"],
+                       arrays.get("residuals"), tuple(meta["query_of_pair"]))
+        except (OSError, ValueError, TypeError, LookupError, AttributeError,
+                NotImplementedError) as error:
             raise ArtifactError(f"codes folder {folder} is damaged: {error}") from None
 
     def _layer_index(self, layer: int) -> int:
@@ -220,4 +241,35 @@ class LatentCodes:
         return f"<b>LatentCodes</b> scores [instance, layer, pair, head]{table}{preview}"
 
 
-__all__ = ["LatentCodes", "Pair"]
+def write_labels(path: Path, groups: Iterable[pyarrow.Table]) -> None:
+    """Write tables one after the other as the row groups of a parquet file, all or nothing."""
+    from pyarrow.parquet import ParquetWriter
+
+    groups = iter(groups)
+    first = next(groups)
+    with replace_file(path) as temporary, ParquetWriter(temporary, first.schema) as writer:
+        for group in chain([first], groups):
+            writer.write_table(group.combine_chunks(), row_group_size=SHARD)
+
+
+def as_table(labels: pd.DataFrame) -> pyarrow.Table:
+    """Return labels as what `write_labels` writes; an index that counts from 0 is left out."""
+    from pyarrow import Table
+
+    numbered = labels.index.equals(pd.RangeIndex(len(labels)))
+    return Table.from_pandas(labels, preserve_index=not numbered)
+
+
+def write_meta(
+    folder: Path, pairs: Sequence[Pair], layers: Sequence[int], query_of_pair: Sequence[int],
+    meta: Mapping[str, Any],
+) -> None:
+    """Describe a folder whose other files are all there."""
+    write_json(folder / META, {
+        **header(FORMAT), "provenance": {**software(), "git_commit": git_commit()},
+        "sha256": checksums(folder, (TENSORS, LABELS)), "axes": AXES,
+        "pairs": [asdict(p) for p in pairs], "layers": list(layers),
+        "query_of_pair": list(query_of_pair), "meta": dict(meta)})
+
+
+__all__ = ["SHARD", "LatentCodes", "Pair", "as_table", "write_labels", "write_meta"]

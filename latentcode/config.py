@@ -245,8 +245,11 @@ class TrainingConfig:
     """Seed of the initial weights, the data streams and the dropout masks."""
     device: str = "cpu"
     """`cpu`, `cuda` or `cuda:N`."""
-    precision: Literal["float32", "bf16"] = "float32"
-    """Precision of the forward pass: float32, or bfloat16 autocast."""
+    precision: Literal["float32", "tf32", "bf16_mlp", "bf16"] = "float32"
+    """float32; tf32: float32 whose matrix products round their factors to 10 bits (CUDA only);
+    bf16_mlp: bfloat16 autocast in the feed-forward layers, which do most of the arithmetic; or
+    bf16: bfloat16 autocast everywhere, in which logits of HYLA are off by 3 % (see
+    experiments/precision.py). Weights and losses are float32 always."""
     eval_every: int = 10_000
     """Steps between evaluations; the last step is always evaluated."""
     eval_instances: int = 16_000
@@ -265,7 +268,8 @@ class TrainingConfig:
         _check_seed("training", self, "seed")
         if self.keep_checkpoints is not None:
             _check_at_least("training", self, 1, "keep_checkpoints")
-        check_choice("training.precision", self.precision, ("float32", "bf16"))
+        check_choice("training.precision", self.precision,
+                     ("float32", "tf32", "bf16_mlp", "bf16"))
         for name in ("learning_rate", "weight_decay"):
             value = getattr(self, name)
             check(_is_number(value) and 0.0 <= value < float("inf"),
@@ -278,6 +282,8 @@ class TrainingConfig:
               f"= {self.steps}")
         check(re.fullmatch(r"cpu|cuda(:[0-9]+)?", str(self.device)) is not None,
               f"training.device is {self.device!r}; expected cpu, cuda or cuda:N")
+        check(self.precision != "tf32" or self.device != "cpu", "training.precision is 'tf32'; "
+              "expected float32, bf16_mlp or bf16 on the cpu")
 
 
 @dataclass(frozen=True)
@@ -378,6 +384,11 @@ def to_yaml(config: object) -> str:
 
 def from_yaml(cls: type[T], text: str, where: str = "configuration") -> T:
     """Read YAML written by `to_yaml`; `ConfigError` says what is wrong with it."""
+    return from_dict(cls, parse_yaml(text, where))
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """Return the plain data that YAML says; `ConfigError` says what is wrong with it."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -401,11 +412,10 @@ def from_yaml(cls: type[T], text: str, where: str = "configuration") -> T:
         "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
         list("-+0123456789"))
     try:
-        data = yaml.load(text, Loader)
+        return yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError,
             TypeError) as error:  # PyYAML lets the last three out for tags such as `!!int ''`
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from None
-    return from_dict(cls, data)
 
 
 def load_config(path: str | Path) -> RunConfig:

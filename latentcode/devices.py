@@ -33,6 +33,16 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+EVALUATION_BATCH = 4_096
+"""Instances of one forward pass of an evaluation on a GPU, whose kernels a training batch is far
+too small to fill."""
+
+
+def evaluation_batch(batch_size: int, device: torch.device) -> int:
+    """Return how many instances to evaluate at once; the result depends on it by rounding only."""
+    return batch_size if device.type == "cpu" else max(batch_size, EVALUATION_BATCH)
+
+
 def device_name(name: str) -> str:
     """Return the model of a GPU or of the processor."""
     if name.startswith("cuda"):

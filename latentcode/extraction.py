@@ -1,10 +1,11 @@
-"""Reads latent codes out of a model through its hooks, keeping only what is asked for."""
+"""Reads latent codes out of a model through its hooks, only those that are asked for."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -17,10 +18,18 @@ from latentcode.config import TaskConfig, config_hash, to_dict
 from latentcode.devices import resolve_device
 from latentcode.errors import ConfigError, UnknownNameError, check
 from latentcode.models.config import kind_of
-from latentcode.provenance import package_version
+from latentcode.partial_codes import partial_codes
+from latentcode.provenance import package_version, software
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
 from latentcode.tasks import Batch, Task, make_task
+from latentcode.training.evaluation import DRAW, evaluating
+
+BLOCK_BYTES = 2**28
+"""Bytes of codes and residual streams that gather on the device before they move to the host."""
+
+Hooks = list[tuple[str, Callable[..., None]]]
+Progress = Callable[[int, int], None]
 
 
 def gather_codes(
@@ -45,27 +54,55 @@ def extract(
     seed: int = 0,
     device: str = "cpu",
     batch_size: int = 512,
-    progress: Callable[[int, int], None] | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
 ) -> LatentCodes:
     """Run a trained model over fresh instances of a split and keep the codes of named pairs.
 
-    run        an open run
-    split      `train`, `test`, `ood` or `unknown`
-    n          number of instances
-    pairs      names from `make_task(run.config.task).pairs`; default: the paper's, the first
-    layers     layer numbers; default: all
-    residuals  also keep `hook_resid_pre` at the pairs' queries, a control for every probe
-    untrained  use the run's initial weights instead, another control
-    task       the task to draw from where it is not the run's own, for example
-               `replace(run.config.task, inputs="fixed_context")`
-    step       the checkpoint; default: the newest
-    seed       seed of the instances; the same instances for every model of a task
-    progress   called with (instances done, n) after every batch
+    run         an open run
+    split       `train`, `test`, `ood` or `unknown`
+    n           number of instances; fewer are the first of more
+    pairs       names from `make_task(run.config.task).pairs`; default: the paper's, the first
+    layers      layer numbers; default: all
+    residuals   also keep `hook_resid_pre` at the pairs' queries, a control for every probe
+    untrained   use the run's initial weights instead, another control
+    task        the task to draw from where it is not the run's own, for example
+                `replace(run.config.task, inputs="fixed_context")`
+    step        the checkpoint; default: the newest
+    seed        seed of the instances; the same instances for every model of a task
+    batch_size  instances of one forward pass, at most 4,096 of them; the result depends on it by
+                rounding only
+    out         a folder to write the codes to while they are read, as `LatentCodes.save` would;
+                the result is that folder, opened. Interrupted (Ctrl-C, kill, full disk), the same
+                call goes on where it was, out of the folder `out.partial`
+    overwrite   replace codes that `out` already holds, and unfinished ones of other settings
+    progress    called with (instances done, n) after every batch
 
-    Memory grows with n x layers x pairs x heads, not with the attention matrices.
+    Memory grows with n x layers x pairs x heads, not with the attention matrices; with `out` with
+    the labels alone, about 0.2 kB per instance (`code_reader(...).to_folder(out)` leaves them on
+    disk too, and needs the same memory for every n).
     Raises `UnknownNameError` for a pair, layer or split, `SplitError` for a split that the task
-    does not offer, `ConfigError` for a task that does not fit the model.
+    does not offer, `ConfigError` for a task that does not fit the model; with `out` what
+    `partial_codes` raises.
     """
+    reader = code_reader(
+        run, split, n=n, pairs=pairs, layers=layers, residuals=residuals, untrained=untrained,
+        task=task, step=step, seed=seed, device=device, batch_size=batch_size)
+    return reader.read(out, overwrite=overwrite, progress=progress)
+
+
+def code_reader(
+    run: Run,
+    split: str = "ood",
+    *,
+    untrained: bool = False,
+    task: TaskConfig | None = None,
+    step: int | None = None,
+    device: str = "cpu",
+    **reading: Any,
+) -> CodeReader:
+    """Return what `extract` reads with, with the same arguments and errors; nothing is read yet."""
     from latentcode.models.transformer import HookedTransformer
 
     place = resolve_device(device)
@@ -78,19 +115,16 @@ def extract(
         model = HookedTransformer(config.model, seed=config.training.seed).to(place).eval()
     else:
         model = run.load_model(step, device=device)
-    drawn = make_task(source)
     meta = {
         "run": run.name, "run_id": run.id, "kind": kind_of(config.model),
-        "config_hash": config_hash(config), "split": split, "seed": seed, "untrained": untrained,
+        "config_hash": config_hash(config), "split": split, "seed": reading.get("seed", 0),
+        "untrained": untrained,
         "step": 0 if untrained else (run.checkpoints()[-1] if step is None else step),
         "task": to_dict(source), "model": to_dict(config.model),
         "latentcode_version": package_version("latentcode")}
-    return extract_codes(model, drawn, split, n=n, pairs=pairs, layers=layers,
-                         residuals=residuals, seed=seed, batch_size=batch_size, meta=meta,
-                         progress=progress)
+    return CodeReader(model, make_task(source), split, meta=meta, **reading)
 
 
-@torch.no_grad()
 def extract_codes(
     model: Any,
     task: Task,
@@ -103,59 +137,212 @@ def extract_codes(
     seed: int = 0,
     batch_size: int = 512,
     meta: dict[str, Any] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
 ) -> LatentCodes:
     """As `extract`, for a model in hand: anything with `cfg` and `run_with_hooks`.
 
     Beside the task's labels, the labels hold the task's per-instance scores (such as `loss`
-    and `accuracy`), so that codes can be coloured by correctness.
+    and `accuracy`), so that codes can be coloured by correctness. Hooks of the model's own stay
+    active: a code that one of them writes is the code that is read.
     """
-    names = tuple(pairs) if pairs is not None else tuple(task.pairs)[:1]
-    task.check_pairs(names)
-    kept = tuple(range(model.cfg.n_layers)) if layers is None else tuple(layers)
-    for layer in kept:
-        if layer not in range(model.cfg.n_layers):
-            raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
-    check(n >= 1 and batch_size >= 1 and bool(names) and bool(kept),
-          f"n is {n}, batch_size {batch_size}, pairs {names}, layers {kept}; expected at least "
-          "one of each")
-    device = next(model.parameters()).device
-    generator = make_generator(seed, f"extract {split}", device)
-    scores = np.empty((n, len(kept), len(names), model.cfg.n_heads), np.float32)
-    streams: np.ndarray | None = None
-    columns: list[int] = []
-    query_of_pair: tuple[int, ...] = ()
-    tables = []
-    for start in range(0, n, batch_size):
-        batch = task.sample(split, min(batch_size, n - start), generator)
-        rows = slice(start, start + len(batch))
-        query, key = task.positions(names, batch)
-        hooks: list[tuple[str, Callable[..., None]]] = []
-        for index, layer in enumerate(kept):
-            hooks.append((f"blocks.{layer}.attn.hook_pattern",
-                          partial(_store_codes, scores, rows, index, query, key)))
+    reader = CodeReader(model, task, split, n=n, pairs=pairs, layers=layers, residuals=residuals,
+                        seed=seed, batch_size=batch_size, meta=meta)
+    return reader.read(out, overwrite=overwrite, progress=progress)
+
+
+class CodeReader:
+    """One model, one stream of instances, and what of their activations is wanted.
+
+    Instances are drawn DRAW at a time from a generator of their own, so that which they are
+    depends neither on n nor on the batch size. In our own models only the rows of the pattern that
+    belong to the pairs' queries are computed, unless a hook of the user's writes the pattern.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        task: Task,
+        split: str,
+        *,
+        n: int = 4_096,
+        pairs: Sequence[str] | None = None,
+        layers: Sequence[int] | None = None,
+        residuals: bool = False,
+        seed: int = 0,
+        batch_size: int = 512,
+        meta: dict[str, Any] | None = None,
+    ) -> None:
+        names = tuple(pairs) if pairs is not None else tuple(task.pairs)[:1]
+        task.check_pairs(names)
+        kept = tuple(range(model.cfg.n_layers)) if layers is None else tuple(layers)
+        for layer in kept:
+            if layer not in range(model.cfg.n_layers):
+                raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
+        check(n >= 1 and batch_size >= 1 and bool(names) and bool(kept),
+              f"n is {n}, batch_size {batch_size}, pairs {names}, layers {kept}; expected at least "
+              "one of each")
+        self.model, self.task, self.split, self.seed = model, task, split, seed
+        self.n, self.names, self.layers, self.batch_size = n, names, kept, batch_size
+        self.residuals, self.pairs = residuals, tuple(task.pairs[p] for p in names)
+        self.meta = meta or {"split": split, "seed": seed}
+        self.device = next(model.parameters()).device
+        query, _ = task.positions(names, self._draw(0))
+        self.columns, self.row_of_pair = _distinct_queries(query)
+        self.shapes: dict[str, tuple[int, ...]] = {
+            "scores": (len(kept), len(names), n, model.cfg.n_heads)}
         if residuals:
-            if streams is None:
-                columns, query_of_pair = _distinct_queries(query)
-                streams = np.empty((n, len(kept), len(columns), model.cfg.d_model), np.float32)
-            chosen = query[:, columns]
-            for index, layer in enumerate(kept):
-                hooks.append((f"blocks.{layer}.hook_resid_pre",
-                              partial(_store_residuals, streams, rows, index, chosen)))
-        logits = model.run_with_hooks(batch.inputs, fwd_hooks=hooks)
-        tables.append(_table(task, batch, logits))
-        if progress is not None:
-            progress(rows.stop, n)
-    return LatentCodes(
-        scores, pd.concat(tables, ignore_index=True), tuple(task.pairs[p] for p in names), kept,
-        meta or {"split": split, "seed": seed}, streams, query_of_pair)
+            self.shapes["residuals"] = (len(kept), len(self.columns), n, model.cfg.d_model)
+
+    def read(
+        self, out: str | Path | None = None, *, overwrite: bool = False,
+        progress: Progress | None = None,
+    ) -> LatentCodes:
+        """Return the codes: in memory or, with `out`, from the folder they are written to."""
+        if out is not None:
+            folder = self.to_folder(out, overwrite=overwrite, progress=progress)
+            return LatentCodes.load(folder, verify=False)
+        memory = _Memory(self.shapes)
+        self._read_into(memory, 0, progress)
+        arrays = {name: array.transpose(2, 0, 1, 3) for name, array in memory.arrays.items()}
+        return LatentCodes(
+            arrays["scores"], pd.concat(memory.tables, ignore_index=True), self.pairs, self.layers,
+            self.meta, arrays.get("residuals"), self._query_of_pair())
+
+    def to_folder(
+        self, out: str | Path, *, overwrite: bool = False, progress: Progress | None = None
+    ) -> Path:
+        """Write the codes to a folder while they are read, in memory that does not grow with n."""
+        settings = {
+            **self.meta, "split": self.split, "seed": self.seed, "n": self.n, "pairs": self.names,
+            "layers": self.layers, "residuals": self.residuals, "batch_size": self.batch_size,
+            "device": self.device.type, "weights": _digest(self.model), "software": software()}
+        with partial_codes(Path(out), self.shapes, settings, overwrite=overwrite) as work:
+            self._read_into(work, work.n_done, progress)
+            return work.finish(self.pairs, self.layers, self._query_of_pair(), self.meta)
+
+    def _read_into(self, sink: _Sink, done: int, progress: Progress | None) -> None:
+        with evaluating(self.model):
+            for index in range(-(-done // DRAW), -(-self.n // DRAW)):
+                self._read_draw(index, sink, progress)
+
+    def _draw(self, index: int) -> Batch:
+        generator = make_generator(self.seed, f"extract {self.split} {index}", self.device)
+        return self.task.sample(self.split, DRAW, generator)
+
+    def _read_draw(self, index: int, sink: _Sink, progress: Progress | None) -> None:
+        begin = index * DRAW
+        batch = self._draw(index)[:self.n - begin]
+        query, key = self.task.positions(self.names, batch)
+        check(torch.equal(query[:, self.columns][:, self.row_of_pair], query), f"pairs of "
+              f"{self.names} share a query in the first {DRAW} instances and not in later ones; "
+              "expected pairs whose queries are always or never the same")
+        host = batch.to("cpu")  # now, because later it would wait for the forward passes
+        labels: pd.DataFrame | None = None
+        scores: dict[str, list[Tensor]] = {}
+        bytes_each = 4 * sum(a * b * c for a, b, _, c in self.shapes.values())
+        block = min(max(BLOCK_BYTES // bytes_each, self.batch_size), DRAW)
+        for first in range(0, len(batch), block):
+            last = min(first + block, len(batch))
+            values = {name: torch.empty((a, b, last - first, c), device=self.device)
+                      for name, (a, b, _, c) in self.shapes.items()}
+            for start in range(first, last, self.batch_size):
+                rows = slice(start, min(start + self.batch_size, last))
+                place = {name: array[:, :, rows.start - first:rows.stop - first]
+                         for name, array in values.items()}
+                logits = self.model.run_with_hooks(
+                    batch.inputs[rows], fwd_hooks=self._hooks(place, query[rows], key[rows]))
+                for name, of_instance in self.task.scores(logits, batch[rows]).items():
+                    scores.setdefault(name, []).append(of_instance)
+                if progress is not None:
+                    progress(begin + rows.stop, self.n)
+            if labels is None:
+                labels = self.task.labels(host)  # while a GPU is still busy
+            for name, array in values.items():
+                sink.write(name, begin + first, array.cpu().numpy())
+        assert labels is not None
+        for name, parts in scores.items():
+            labels[name] = torch.cat(parts).float().cpu().numpy()
+        sink.add(labels)
+
+    def _hooks(self, place: dict[str, Tensor], query: Tensor, key: Tensor) -> Hooks:
+        """Return hooks that put what one batch shows into `place`, name -> [L, P, B, ...]."""
+        rows = query[:, self.columns]
+        row_of_pair = torch.tensor(self.row_of_pair, device=query.device).expand_as(query)
+        hooks: Hooks = []
+        for layer, codes in zip(self.layers, place["scores"], strict=True):
+            name = f"blocks.{layer}.attn"
+            attention = self._attention(layer)
+            if attention is None:
+                hooks.append((f"{name}.hook_pattern", _from_pattern(codes, query, key)))
+            else:
+                hooks += _from_rows(name, attention, codes, rows, row_of_pair, key)
+        if self.residuals:
+            hooks += [(f"blocks.{layer}.hook_resid_pre", _from_residual(streams, rows))
+                      for layer, streams in zip(self.layers, place["residuals"], strict=True)]
+        return hooks
+
+    def _attention(self, layer: int) -> Any:
+        """Return the attention whose code a few rows of queries and keys determine, or None."""
+        from latentcode.models.transformer import Attention, HookedTransformer
+
+        if not isinstance(self.model, HookedTransformer):
+            return None
+        attention = self.model.layer(layer).attn
+        written = attention.hook_attn_scores.has_hooks() or attention.hook_pattern.has_hooks()
+        return attention if type(attention) is Attention and not written else None
+
+    def _query_of_pair(self) -> tuple[int, ...]:
+        return self.row_of_pair if self.residuals else ()
 
 
-def _table(task: Task, batch: Batch, logits: Tensor) -> pd.DataFrame:
-    labels = task.labels(batch)
-    for name, values in task.scores(logits, batch).items():
-        labels[name] = values.float().cpu().numpy()
-    return labels
+class _Sink(Protocol):
+    """Takes the values of instances, then their labels; instances come in order."""
+
+    def write(self, name: str, start: int, values: np.ndarray) -> None: ...
+
+    def add(self, labels: pd.DataFrame) -> None: ...
+
+
+class _Memory:
+    def __init__(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        self.arrays = {name: np.empty(shape, np.float32) for name, shape in shapes.items()}
+        self.tables: list[pd.DataFrame] = []
+
+    def write(self, name: str, start: int, values: np.ndarray) -> None:
+        self.arrays[name][:, :, start:start + values.shape[2]] = values
+
+    def add(self, labels: pd.DataFrame) -> None:
+        self.tables.append(labels)
+
+
+def _from_pattern(codes: Tensor, query: Tensor, key: Tensor) -> Callable[..., None]:
+    def store(pattern: Tensor, hook: object) -> None:
+        codes.copy_(gather_codes(pattern, query, key).transpose(0, 1))
+    return store
+
+
+def _from_rows(
+    name: str, attention: Any, codes: Tensor, rows: Tensor, row_of_pair: Tensor, key: Tensor
+) -> Hooks:
+    seen: list[Tensor] = []
+
+    def keep(q: Tensor, hook: object) -> None:
+        seen.append(q)
+
+    def store(k: Tensor, hook: object) -> None:  # the layer computes its queries first
+        pattern = attention.code_rows(seen.pop(), k, rows)
+        codes.copy_(gather_codes(pattern, row_of_pair, key).transpose(0, 1))
+
+    return [(f"{name}.hook_q", keep), (f"{name}.hook_k", store)]
+
+
+def _from_residual(streams: Tensor, rows: Tensor) -> Callable[..., None]:
+    def store(residual: Tensor, hook: object) -> None:
+        batch = torch.arange(len(residual), device=residual.device)[:, None]
+        streams.copy_(residual[batch, rows].transpose(0, 1))
+    return store
 
 
 def _distinct_queries(query: Tensor) -> tuple[list[int], tuple[int, ...]]:
@@ -170,18 +357,13 @@ def _distinct_queries(query: Tensor) -> tuple[list[int], tuple[int, ...]]:
     return columns, tuple(of_pair)
 
 
-def _store_codes(
-    out: np.ndarray, rows: slice, layer: int, query: Tensor, key: Tensor,
-    pattern: Tensor, hook: object,
-) -> None:
-    out[rows, layer] = gather_codes(pattern, query, key).float().cpu().numpy()
+def _digest(model: Any) -> str:
+    """Return the SHA-256 of all weights, by which an interrupted extraction knows its model."""
+    digest = hashlib.sha256()
+    for name, weight in model.named_parameters():
+        digest.update(name.encode())
+        digest.update(weight.detach().cpu().flatten().contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
-def _store_residuals(
-    out: np.ndarray, rows: slice, layer: int, query: Tensor, resid: Tensor, hook: object
-) -> None:
-    batch = torch.arange(len(resid), device=resid.device)[:, None]
-    out[rows, layer] = resid[batch, query].float().cpu().numpy()
-
-
-__all__ = ["extract", "extract_codes", "gather_codes"]
+__all__ = ["CodeReader", "code_reader", "extract", "extract_codes", "gather_codes"]

@@ -19,8 +19,8 @@ from latentcode.storage import check_checksum, read_json
 
 CURRENT: dict[str, int] = {
     "latentcode.run": 1,
-    "latentcode.checkpoint": 2,
-    "latentcode.codes": 2,
+    "latentcode.checkpoint": 3,
+    "latentcode.codes": 3,
     "latentcode.decoding": 2,
 }
 """The version in which each format is written today."""
@@ -33,10 +33,19 @@ def _without_checksums(*files: str) -> Callable[[Data], Data]:
     return lambda data: {**data, "provenance": None, "sha256": dict.fromkeys(files)}
 
 
+def _with_instances_first(data: Data) -> Data:
+    """Version 2 had the instances on the first axis of every array, and did not say so."""
+    return {**data, "axes": {"scores": ["instance", "layer", "pair", "head"],
+                             "residuals": ["instance", "layer", "query", "d_model"]}}
+
+
 MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
     ("latentcode.checkpoint", 1): _without_checksums(
         "model.safetensors", "optimizer.safetensors", "rng.safetensors"),
+    # The stream of training batches is no longer kept: a batch depends on the seed and the step.
+    ("latentcode.checkpoint", 2): dict,
     ("latentcode.codes", 1): _without_checksums("codes.safetensors", "labels.parquet"),
+    ("latentcode.codes", 2): _with_instances_first,
     ("latentcode.decoding", 1): _without_checksums("table.csv", "per_class.csv"),
 }
 """(format, version) -> what turns its data into those of the next version."""
@@ -76,13 +85,15 @@ __all__ = ["CURRENT", "MIGRATIONS", "header", "upgrade"]
 
 
 def read_checked(
-    path: Path, name: str, keys: set[str], mapping: str, files: tuple[str, ...]
+    path: Path, name: str, keys: set[str], mapping: str, files: tuple[str, ...], *,
+    verify: bool = True
 ) -> Data:
     """Return the JSON that describes a folder, brought up to date, with its files verified.
 
     keys     all that the present version holds
     mapping  the key whose value must be a mapping
     files    the files beside it whose SHA-256 it records
+    verify   compare them; False leaves the files unread
 
     `ArtifactError` names what is missing, unknown, of another type or changed.
     """
@@ -94,6 +105,6 @@ def read_checked(
     check(isinstance(data["sha256"], dict) and set(data["sha256"]) == set(files),
           f"{path} has sha256 {data['sha256']!r}; expected those of {' and '.join(files)}",
           ArtifactError)
-    for file, recorded in data["sha256"].items():
+    for file, recorded in data["sha256"].items() if verify else ():
         check_checksum(path.with_name(file), recorded)
     return data

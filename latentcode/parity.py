@@ -32,8 +32,8 @@ from latentcode.models.positions import relative_bias
 from latentcode.models.transformer import HookedTransformer
 from latentcode.official import OfficialFile, read_official
 from latentcode.tasks import Batch, Task, make_task
-from latentcode.training.loop import training_step
 from latentcode.training.optimizer import learning_rate, make_optimizer, set_learning_rate
+from latentcode.training.state import training_step
 
 PRECISIONS: dict[str, torch.dtype] = {"float64": torch.float64, "float32": torch.float32}
 

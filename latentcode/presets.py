@@ -31,6 +31,14 @@ def model_for(task: TaskConfig, **fields: Any) -> ModelConfig:
                        max_distance=task.n_tokens, **fields)
 
 
+def follow_task(old: TaskConfig, new: TaskConfig) -> dict[str, int]:
+    """Return the fields of a model, widths and T5 bias, that differ between two tasks."""
+    before, after = model_for(old), model_for(new)
+    return {name: getattr(after, name)
+            for name in ("d_input", "d_output", "n_buckets", "max_distance")
+            if getattr(before, name) != getattr(after, name)}
+
+
 _SRAVEN_MODEL: dict[str, int] = {"n_layers": 4, "n_heads": 16, "d_head": 4, "d_head_v": 4}
 _TINY_MODEL: dict[str, Any] = {"d_model": 16, "n_heads": 4, "d_head": 2, "d_head_v": 2, "d_mlp": 32}
 _TINY_TRAINING = TrainingConfig(

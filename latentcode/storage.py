@@ -6,13 +6,16 @@ parquet, YAML; nothing is ever unpickled.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import math
 import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +76,20 @@ def replace_folder(path: Path, *, overwrite: bool, marker: str) -> Iterator[Path
     """
     check_free(path, overwrite=overwrite, marker=marker)
     temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex[:8]}-{path.name}")
-    discarded = temporary.with_name(temporary.name + "-old")
     try:
         temporary.mkdir(parents=True)
         yield temporary
+        install_folder(temporary, path)
+    except OSError as error:
+        raise ArtifactError(f"cannot write {path}: {error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def install_folder(temporary: Path, path: Path) -> None:
+    """Flush a folder with all its files and rename it `path`, in place of what is there."""
+    discarded = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex[:8]}-{path.name}-old")
+    try:
         for file in temporary.rglob("*"):
             fsync_path(file)
         fsync_path(temporary)
@@ -84,13 +97,10 @@ def replace_folder(path: Path, *, overwrite: bool, marker: str) -> Iterator[Path
             os.rename(path, discarded)
         os.rename(temporary, path)
         fsync_path(path.parent)
-    except OSError as error:
-        raise ArtifactError(f"cannot write {path}: {error}") from error
     finally:
         # Whatever stopped us between the two renames, Ctrl-C included: the old folder comes back.
         if discarded.exists() and not path.exists():
             os.rename(discarded, path)
-        shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(discarded, ignore_errors=True)
 
 
@@ -160,6 +170,91 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
     except (SafetensorError, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         # The last three: numpy lacks a dtype of the file, such as bfloat16.
         raise ArtifactError(f"{path} is not a readable safetensors file: {error}") from None
+
+
+def map_tensors(path: Path) -> dict[str, np.ndarray]:
+    """Open the float32 arrays of a safetensors file; what is used of them is read when it is used.
+
+    The file is never written: a change to an array stays in memory. `ArtifactError` says what is
+    wrong with the file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    check(path.is_file(), f"{path} is missing", ArtifactError)
+    try:
+        with safe_open(path, framework="numpy"):
+            pass  # Opening compares the header with the length of the file.
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = parse_json(file.read(length).decode())
+        header.pop("__metadata__", None)
+        for name, entry in header.items():
+            check(entry["dtype"] == "F32", f"{path} holds {name} as {entry['dtype']}; expected F32",
+                  ArtifactError)
+        return {name: _mapped(path, tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
+                for name, entry in header.items()}
+    except (SafetensorError, OSError, ValueError, TypeError, OverflowError) as error:
+        raise ArtifactError(f"{path} is not a readable safetensors file: {error}") from None
+
+
+def _mapped(path: Path, shape: tuple[int, ...], offset: int) -> np.ndarray:
+    if 0 in shape:  # nothing that could be mapped
+        return np.zeros(shape, np.float32)
+    return np.asarray(np.memmap(path, "<f4", mode="c", offset=offset, shape=shape))
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """A safetensors file of float32 arrays [A, B, n, C] that is written some of the n at a time.
+
+    path    the file
+    shapes  name -> (A, B, n, C)
+    """
+
+    path: Path
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def create(self) -> None:
+        """Write the header and reserve the whole file, so that a full disk is noticed at once."""
+        header, starts = self._layout()
+        with self.path.open("xb") as file:
+            file.write(header)
+            file.flush()
+            _reserve(file.fileno(), starts[""])
+
+    def write(self, name: str, start: int, values: np.ndarray) -> None:
+        """Put values [A, B, m, C] at start <= n < start + m of an array."""
+        a, b, n, c = self.shapes[name]
+        _, starts = self._layout()
+        with self.path.open("r+b") as file:
+            for i in range(a):
+                for j in range(b):
+                    file.seek(starts[name] + 4 * c * ((i * b + j) * n + start))
+                    file.write(np.ascontiguousarray(values[i, j], "<f4").data)
+
+    def _layout(self) -> tuple[bytes, dict[str, int]]:
+        """Return the header, and where in the file each array begins; "" is the end."""
+        entries: dict[str, dict[str, Any]] = {}
+        end = 0
+        for name, shape in self.shapes.items():
+            start, end = end, end + 4 * math.prod(shape)
+            entries[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [start, end]}
+        text = json.dumps(entries, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        header = len(text).to_bytes(8, "little") + text
+        starts = {name: entry["data_offsets"][0] for name, entry in entries.items()}
+        return header, {name: len(header) + start for name, start in (starts | {"": end}).items()}
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+    os.ftruncate(descriptor, size)
 
 
 def checksum(path: Path) -> str:

@@ -135,3 +135,10 @@ def test_help_imports_no_torch() -> None:
             "    main(['--help'])\n"
             "assert not {'torch', 'sklearn', 'matplotlib', 'pandas'} & set(sys.modules)")
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_package_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "latentcode.cli", "show", "nowhere"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: run folder nowhere does not exist")

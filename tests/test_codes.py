@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow.parquet import ParquetFile
 
 from latentcode.codes import LatentCodes, Pair
 from latentcode.errors import ArtifactError, ConfigError, RunError, UnknownNameError
@@ -283,8 +284,8 @@ DAMAGE = {
     "meta is a list": (replace_meta("[1, \"a\"]"), r"is of format and version None; expected"),
     "meta is a number": (replace_meta("5"), "is of format and version None; expected"),
     "meta is null": (replace_meta("null"), "is of format and version None; expected"),
-    "another version": (edit_meta(format_version=3), r"\('latentcode.codes', 3\); expected .* 2\)"),
-    "another format": (edit_meta(format="other"), r"version \('other', 2\); expected"),
+    "another version": (edit_meta(format_version=4), r"\('latentcode.codes', 4\); expected .* 3\)"),
+    "another format": (edit_meta(format="other"), r"version \('other', 3\); expected"),
     "unknown key": (edit_meta(extra=1), r"has keys \[.*'extra'.*\]; expected"),
     "missing key": (without("layers"), r"has keys .*; expected \[.*'layers'"),
     "meta of meta": (edit_meta(meta=[1]), r"has meta \[1\]; expected a mapping"),
@@ -298,16 +299,22 @@ DAMAGE = {
     "layers are text": (edit_meta(layers=["0", "2"]), "damaged: .*whole numbers"),
     "query out of range": (edit_meta(query_of_pair=[0, 1, 7]), "damaged: residuals"),
     "query is text": (edit_meta(query_of_pair=["a", "b", "c"]), "damaged"),
-    "fewer instances": (edit_tensors(lambda t: {k: v[1:] for k, v in t.items()}),
+    "fewer instances": (edit_tensors(lambda t: {k: v[:, :, 1:] for k, v in t.items()}),
                         "damaged: scores have shape"),
-    "fewer residuals": (edit_tensors(lambda t: {**t, "residuals": t["residuals"][1:]}),
+    "fewer residuals": (edit_tensors(lambda t: {**t, "residuals": t["residuals"][:, :, 1:]}),
                         "damaged: residuals have shape"),
     "unknown tensor": (edit_tensors(lambda t: {**t, "more": t["scores"]}),
                        r"holds \['more', 'residuals', 'scores'\]; expected scores"),
     "no scores": (edit_tensors(lambda t: {"residuals": t["residuals"]}),
                   r"holds \['residuals'\]; expected scores"),
     "another type": (edit_tensors(lambda t: {k: v.astype(np.float64) for k, v in t.items()}),
-                     "as float64; expected float32"),
+                     "as F64; expected F32"),
+    "axes a number": (edit_meta(axes={"scores": 5, "residuals": 5}), "damaged"),
+    "axes missing": (edit_meta(axes={}), "damaged: 'scores'"),
+    "other axes": (edit_meta(axes={"scores": ["a", "b", "c", "d"]}), "damaged: .*not in list"),
+    "axes in another order": (edit_meta(axes={
+        "scores": ["instance", "layer", "pair", "head"],
+        "residuals": ["instance", "layer", "query", "d_model"]}), "damaged: scores have shape"),
 }
 
 
@@ -321,6 +328,70 @@ def test_a_damaged_folder_is_an_artifact_error(
     with pytest.raises(ArtifactError, match=message) as raised:
         LatentCodes.load(folder)
     assert str(folder) in str(raised.value)
+
+
+def test_a_file_is_opened_and_not_read(tmp_path: Path) -> None:
+    """What `select` returns is the file itself, in one piece; writing to it stays in memory."""
+    codes = make_codes()
+    folder = codes.save(tmp_path / "codes")
+    loaded = LatentCodes.load(folder)
+    assert loaded.residuals is not None
+    for array in (loaded.scores, loaded.residuals):
+        base: Any = array
+        while not isinstance(base, np.memmap):
+            assert base.base is not None, "the array has memory of its own"
+            base = base.base
+    assert loaded.select(layer=2, pair="query->query").flags.c_contiguous
+    assert loaded.select_residual(layer=2, pair="query->query").flags.c_contiguous
+    loaded.scores[:] = 7.0
+    assert_same(LatentCodes.load(folder), codes)
+
+
+def test_loaded_codes_outlive_their_folder(tmp_path: Path) -> None:
+    old = make_codes(seed=0)
+    loaded = LatentCodes.load(old.save(tmp_path / "codes"))
+    make_codes(seed=1).save(tmp_path / "codes", overwrite=True)
+    assert_same(loaded, old)
+    loaded.save(tmp_path / "codes", overwrite=True)
+    assert_same(LatentCodes.load(tmp_path / "codes"), old)
+
+
+@pytest.mark.parametrize("name", ["codes.safetensors", "labels.parquet"])
+def test_checksums_can_be_left_out(tmp_path: Path, name: str) -> None:
+    """What fits its format loads then, whatever it says; what does not is refused all the same."""
+    folder = make_codes().save(tmp_path / "codes")
+    meta = json.loads((folder / "meta.json").read_text())
+    meta["sha256"][name] = "0"
+    (folder / "meta.json").write_text(json.dumps(meta))
+    assert_same(LatentCodes.load(folder, verify=False), make_codes())
+    with pytest.raises(ArtifactError, match=f"{name} was damaged or changed"):
+        LatentCodes.load(folder)
+    halve(name)(folder)
+    with pytest.raises(ArtifactError, match=r"damaged|not a readable safetensors"):
+        LatentCodes.load(folder, verify=False)
+
+
+def test_the_order_of_the_file_is_the_one_it_states(tmp_path: Path) -> None:
+    """The file is plain safetensors: any reader finds scores [layer, pair, instance, head]."""
+    codes = make_codes()
+    folder = codes.save(tmp_path / "codes")
+    tensors = read_tensors(folder / "codes.safetensors")
+    np.testing.assert_array_equal(tensors["scores"].transpose(2, 0, 1, 3), codes.scores)
+    assert json.loads((folder / "meta.json").read_text())["axes"]["scores"] == [
+        "layer", "pair", "instance", "head"]
+
+
+def test_an_index_of_the_labels_is_kept(tmp_path: Path) -> None:
+    codes = make_codes()
+    named = replace(codes, labels=codes.labels.set_index(pd.Index(range(5, 17), name="number")))
+    assert_same(LatentCodes.load(named.save(tmp_path / "codes")), named)
+
+
+def test_labels_of_several_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("latentcode.codes.SHARD", 5)
+    folder = make_codes().save(tmp_path / "codes")
+    assert ParquetFile(folder / "labels.parquet").num_row_groups == 3
+    assert_same(LatentCodes.load(folder), make_codes())
 
 
 @pytest.mark.parametrize("name", ["codes.safetensors", "labels.parquet", "meta.json"])

@@ -84,7 +84,7 @@ def training_configs(draw: st.DrawFn) -> TrainingConfig:
         grad_clip=draw(st.none() | st.floats(1e-300, 1e300)),
         keep_checkpoints=draw(st.none() | numbers),
         device=draw(st.sampled_from(["cpu", "cuda", "cuda:3"])),
-        precision=draw(st.sampled_from(["float32", "bf16"])))
+        precision=draw(st.sampled_from(["float32", "bf16_mlp", "bf16"])))
 
 
 @st.composite
@@ -294,6 +294,7 @@ def test_an_unknown_key_is_named_with_the_valid_ones(where: str, path: tuple[str
     (TrainingConfig, {"learning_rate": "fast"}, "training.learning_rate is 'fast'; expected"),
     (TrainingConfig, {"grad_clip": 0.0}, "training.grad_clip is 0.0; expected"),
     (TrainingConfig, {"precision": "fp16"}, "unknown training.precision 'fp16'; expected one of"),
+    (TrainingConfig, {"precision": "tf32"}, "training.precision is 'tf32'; expected"),
     *((TrainingConfig, {"device": d}, f"training.device is {d!r}; expected cpu, cuda or cuda:N")
       for d in ("gpu", "cuda:", "cuda:x", "cpu:0", "cuda:²", "", 0)),
 ])

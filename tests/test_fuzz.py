@@ -36,7 +36,7 @@ from latentcode.models.config import ModelConfig
 from latentcode.probes.results import DecodingResult
 from latentcode.runs import Run
 from latentcode.training import train
-from latentcode.training.loop import TrainingState
+from latentcode.training.state import TrainingState
 
 OLD = Path(__file__).parent / "golden" / "format1"
 LIMIT = 60.0

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from latentcode.errors import check
 from latentcode.metrics import Metric
+from latentcode.models.transformer import Generators
 from latentcode.seeds import make_generator
 from latentcode.tasks.base import Batch, Task
 
@@ -20,17 +21,30 @@ change which instances are drawn."""
 
 
 def forward(
-    model: nn.Module, inputs: Tensor, precision: str, generator: torch.Generator | None = None
+    model: nn.Module, inputs: Tensor, precision: str, generator: Generators = None
 ) -> Tensor:
     """Return logits [B, T, d_output] in the type of the weights, float32.
 
-    With precision `bf16` the model runs under bfloat16 autocast; losses are float32 all the
-    same. `generator` draws the dropout masks of a model in training mode.
+    With precision `bf16` the model runs under bfloat16 autocast, with `bf16_mlp` its feed-forward
+    layers do; losses are float32 all the same. `generator` draws the dropout masks of a model in
+    training mode.
     """
     low = precision == "bf16"
+    feedforward_dtype = torch.bfloat16 if precision == "bf16_mlp" else None
     with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=low):
-        logits: Tensor = model(inputs, generator=generator)
+        logits: Tensor = model(inputs, generator=generator, feedforward_dtype=feedforward_dtype)
     return logits.float() if low else logits
+
+
+@contextmanager
+def matrix_products(precision: str) -> Iterator[None]:
+    """Let float32 matrix products, backward passes included, be TF32 where `precision` is tf32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @contextmanager
@@ -66,7 +80,7 @@ def evaluate(
     check(n >= 1, f"n is {n}; expected at least 1 instance")
     check(batch_size >= 1, f"batch_size is {batch_size}; expected at least 1")
     scores: dict[str, list[Tensor]] = {}
-    with evaluating(model):
+    with evaluating(model), matrix_products(precision):
         for batch in _batches(task, split, n, seed, batch_size, device):
             logits = forward(model, batch.inputs, precision)
             for name, values in task.scores(logits, batch).items():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from math import cos, pi
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from latentcode.config import TrainingConfig
 
@@ -36,7 +37,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
         group["lr"] = value
 
 
-def is_decayed(parameter: torch.Tensor) -> bool:
+def is_decayed(parameter: Tensor) -> bool:
     """Whether weight decay applies: to every tensor that is not one-dimensional.
 
     As in the official code this spares LayerNorm and the biases of dense layers, but not the
@@ -59,3 +60,30 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Adam
     # One kernel for all tensors: about a fifth of the time of a loop over them, CPU included.
     return torch.optim.AdamW([g for g in groups if g["params"]], lr=learning_rate(0, config),
                              betas=BETAS, eps=EPSILON, fused=True)
+
+
+def adamw_rates(step: int, config: TrainingConfig) -> tuple[float, float, float]:
+    """Return lr(t), lr(t) / (1 - beta1^(t+1)) and 1 / sqrt(1 - beta2^(t+1)) of update t, from 0."""
+    rate = learning_rate(step, config)
+    return (rate, rate / (1.0 - BETAS[0]**(step + 1)),
+            1.0 / math.sqrt(1.0 - BETAS[1]**(step + 1)))
+
+
+def adamw_(
+    weights: Tensor, gradients: Tensor, moments: tuple[Tensor, Tensor], rates: Tensor,
+    decay: Tensor,
+) -> None:
+    """One update, in place, of the AdamW of `make_optimizer` for the members of an ensemble.
+
+    weights, gradients, moments  [E, parameters]
+    rates                        [3, E, 1], the `adamw_rates` of every member
+    decay                        [E, parameters], weight decay where `is_decayed`, else 0
+
+    torch's own takes a learning rate per group of tensors, and would need a launch per member.
+    """
+    first, second = moments
+    rate, first_rate, second_scale = rates
+    first.lerp_(gradients, 1.0 - BETAS[0])
+    second.mul_(BETAS[1]).addcmul_(gradients, gradients, value=1.0 - BETAS[1])
+    weights.mul_(1.0 - rate * decay)
+    weights.sub_(first_rate * first / (second.sqrt() * second_scale + EPSILON))

@@ -6,12 +6,9 @@ work; whole models side by side do not.
 
 from __future__ import annotations
 
-import multiprocessing
-import time
-from collections.abc import Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
 
 import torch
 from rich.console import Console
@@ -23,6 +20,7 @@ from latentcode.errors import ArtifactError, RunError
 from latentcode.runs import Run
 from latentcode.tasks import make_task
 from latentcode.training.loop import train
+from latentcode.training.workers import Job, Workers
 
 POLL_SECONDS = 1.0
 """How often the runs' folders are looked at for the progress bars."""
@@ -39,42 +37,39 @@ def train_side_by_side(
     runs have ended; the others are not stopped by it.
     """
     processes = processes or min(len(configs), available_cores())
-    # A forked child would inherit torch's threads in an unknown state.
-    context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager, ProcessPoolExecutor(processes, context) as pool:
-        stop = manager.Event()
-        jobs = {pool.submit(_train_alone, config, path, stop): path
-                for path, config in configs.items()}
-        try:
-            _follow(jobs, configs)
-        except BaseException:
-            stop.set()  # the pool has handed out jobs that have not begun; these must not begin
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-        for job in jobs:
-            job.result()
+    first: Exception | None = None
+    with Workers(_train_alone, [{}] * processes) as workers:
+        for path, config in configs.items():
+            workers.submit({path: config})
+        with _bars(configs) as update:
+            while workers.n_pending:
+                for outcome in workers.wait(POLL_SECONDS):
+                    first = first or outcome.error
+                update()
+    if first is not None:
+        raise first
     return {path: Run.open(path) for path in configs}
 
 
-def _train_alone(config: RunConfig, path: Path, stop: Event) -> None:
-    if stop.is_set():
-        return
+def _train_alone(job: Job) -> None:
     torch.set_num_threads(1)
-    train(config, path, resume=(path / "config.yaml").exists(), progress=False)
+    for path, config in job.items():
+        train(config, path, resume=(path / "config.yaml").exists(), progress=False)
 
 
-def _follow(jobs: Mapping[Future[None], Path], configs: Mapping[Path, RunConfig]) -> None:
-    """Draw a bar per run, or print a line now and then, until all have ended."""
+@contextmanager
+def _bars(configs: Mapping[Path, RunConfig]) -> Iterator[Callable[[], None]]:
+    """Yield a function that draws a bar per run, or prints a line for every new score."""
     console = Console(stderr=True)
     headlines = {path: make_task(config.task).headline for path, config in configs.items()}
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
                TextColumn("{task.fields[score]}"), TimeRemainingColumn())
+    printed: dict[Path, str] = {}
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bars = {path: progress.add_task(path.name, total=config.training.steps, score="")
                 for path, config in configs.items()}
-        printed: dict[Path, str] = {}
-        while not all(job.done() for job in jobs):
-            time.sleep(POLL_SECONDS)
+
+        def update() -> None:
             for path in configs:
                 step, score = _state(path, headlines[path])
                 progress.update(bars[path], completed=step, score=score)
@@ -83,6 +78,8 @@ def _follow(jobs: Mapping[Future[None], Path], configs: Mapping[Path, RunConfig]
                     total = configs[path].training.steps
                     console.print(f"{path.name}: step {step:,} of {total:,}  {score}",
                                   highlight=False)
+
+        yield update
 
 
 def _state(path: Path, headline: str) -> tuple[int, str]:

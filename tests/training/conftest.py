@@ -14,7 +14,7 @@ from latentcode.config import LogicConfig, RunConfig, TrainingConfig
 from latentcode.models.config import ModelConfig
 from latentcode.tasks import Batch
 from latentcode.tasks.logic import FuzzyLogic
-from latentcode.training import loop
+from latentcode.training import state
 
 TINY = RunConfig(
     LogicConfig(n_variables=3, n_terms=2, n_examples=6, ood_fraction=0.3),
@@ -54,7 +54,7 @@ def meddle(
             return Meddled(config)
 
         with monkeypatch.context() as patch:
-            patch.setattr(loop, "make_task", make)
+            patch.setattr(state, "make_task", make)
             yield
 
     return meddling

@@ -21,7 +21,9 @@ from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
-from latentcode.training import loop, train
+from latentcode.training import train, training_step
+from latentcode.training.batches import CHUNK, TrainingBatches
+from latentcode.training.state import TrainingState
 
 Make = Callable[..., RunConfig]
 Meddle = Callable[[int, Callable[[Tensor], Tensor]], AbstractContextManager[None]]
@@ -82,11 +84,22 @@ def test_training_lowers_the_loss(tiny: Make, tmp_path: Path) -> None:
 def test_training_and_test_streams_differ(tiny: Make) -> None:
     """Unlike in the official code, whose SRAVEN test batches are its training batches."""
     task = make_task(tiny().task)
-    streams = [task.sample(split, 64, make_generator(0, purpose, "cpu")).inputs
-               for split, purpose in (("train", "train data"), ("train", "evaluate train"),
-                                      ("test", "evaluate test"), ("ood", "evaluate ood"))]
+    streams = [task.sample(split, 64, make_generator(0, f"evaluate {split}", "cpu")).inputs
+               for split in ("train", "test", "ood")]
+    streams.append(TrainingBatches(task, 0, 64, torch.device("cpu"))[0].inputs)
     rows = torch.cat(streams).flatten(1)
     assert len(torch.unique(rows, dim=0)) == len(rows) == 4 * 64
+
+
+def test_the_batch_of_a_step_depends_on_nothing_before_it(tiny: Make) -> None:
+    task, cpu = make_task(tiny().task), torch.device("cpu")
+    batches = TrainingBatches(task, 0, 8, cpu)
+    in_order = [batches[step].inputs.clone() for step in range(2 * CHUNK)]
+    for step in (2 * CHUNK - 1, 0, CHUNK + 3):
+        assert torch.equal(TrainingBatches(task, 0, 8, cpu)[step].inputs, in_order[step])
+    rows = torch.cat(in_order).flatten(1)
+    assert len(torch.unique(rows, dim=0)) == len(rows)
+    assert not torch.equal(TrainingBatches(task, 1, 8, cpu)[0].inputs, in_order[0])
 
 
 def test_bf16_trains_much_like_float32(tiny: Make, tmp_path: Path) -> None:
@@ -104,10 +117,9 @@ def test_gradient_clipping_bounds_the_gradient(tiny: Make, tmp_path: Path) -> No
     config = tiny()
     norms = []
     for clip in (None, 1e-3):
-        state, task = loop.TrainingState.start(config), make_task(config.task)
-        batch = task.sample("train", 32, state.generators["data"])
-        loop.training_step(state.model, task, batch, state.optimizer, grad_clip=clip,
-                           generator=state.generators["dropout"])
+        state = TrainingState.start(config)
+        training_step(state.model, state.task, state.batches[0], state.optimizer, grad_clip=clip,
+                      generator=state.generators["dropout"])
         norms.append(torch.nn.utils.get_total_norm(
             [p.grad for p in state.model.parameters() if p.grad is not None]).item())
     assert norms[0] > 1e-2

@@ -1,0 +1,6 @@
+"""`python -m latentcode.cli` is `latentcode`."""
+
+from latentcode.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""`latentcode train`: its flags are the configuration, with defaults that its words choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import tyro
+
+from latentcode.config import TASKS, RunConfig, TrainingConfig, load_config
+from latentcode.errors import LatentCodeError
+from latentcode.models.config import ModelConfig
+from latentcode.presets import follow_task, preset
+
+TaskT = TypeVar("TaskT")
+
+
+@dataclass(frozen=True)
+class Train(Generic[TaskT]):
+    """Train one hooked transformer; the result is a run folder.
+
+    Example: latentcode train logic --kind softmax --out runs/softmax --training.steps 500
+    """
+
+    problem: tyro.conf.Positional[Literal["logic", "sraven"]]
+    """The task."""
+    out: Path
+    """Folder of the run."""
+    task: TaskT
+    model: ModelConfig
+    training: TrainingConfig
+    preset: Literal["paper", "small", "smoke"] | None = None
+    """Where all values come from that are not given; default: small."""
+    kind: str | None = None
+    """Attention kind, a row of the paper's Table A1: softmax, linear, hyla, ...; default: hyla."""
+    config: Path | None = None
+    """YAML file with a whole configuration, in place of preset and kind."""
+    resume: bool = False
+    """Go on from the newest checkpoint of an interrupted run."""
+    overwrite: bool = False
+    """Replace a run that the folder already holds."""
+    log: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Where metrics go besides metrics.jsonl."""
+
+    def run(self) -> None:
+        from latentcode.training import train
+
+        task: Any = self.task
+        if task.name != self.problem:
+            raise LatentCodeError(f"the flags were read for task {task.name!r}; expected the task "
+                                  f"as the first word: latentcode train {self.problem} ...")
+        start = _starting_point(self.problem, self.preset, self.kind, self.config)
+        # Widths and the T5 bias follow the task, unless they were given values of their own.
+        fitted: dict[str, Any] = {
+            name: value for name, value in follow_task(start.task, task).items()
+            if getattr(self.model, name) == getattr(start.model, name)}
+        config = RunConfig(task, replace(self.model, **fitted), self.training)
+        run = train(config, self.out, resume=self.resume, overwrite=self.overwrite,
+                    loggers=self.log)
+        print(run)
+        print(run.latest().to_string(na_rep=""))
+        print(f"wrote run {run.path}")
+
+
+def _starting_point(
+    problem: str, name: str | None, kind: str | None, path: Path | None
+) -> RunConfig:
+    """Return the configuration whose values the flags of `train` change."""
+    if path is None:
+        return preset(name or "small", problem, kind or "hyla")
+    if name or kind:
+        raise LatentCodeError(f"--config {path} is given together with --preset or --kind; "
+                              "expected one or the other")
+    config = load_config(path)
+    if config.task.name != problem:
+        raise LatentCodeError(f"{path} configures task {config.task.name!r}; expected {problem!r}")
+    return config
+
+
+def train_command(arguments: Sequence[str]) -> Any:
+    """Return the `train` command with the defaults that its preset, kind or file gives.
+
+    The words that choose the defaults are looked up first; then tyro reads all of them.
+    """
+    problem = next((a for a in arguments if a in TASKS), "logic")
+    name, kind, path = (_value(arguments, flag) for flag in ("--preset", "--kind", "--config"))
+    chosen = (problem, name, kind, Path(path) if path else None)
+    is_train = list(arguments[:1]) == ["train"]
+    config = _starting_point(*chosen) if is_train else preset()
+    default = Train(tyro.MISSING, tyro.MISSING, config.task, config.model, config.training)
+    return Annotated[
+        Train[type(config.task)],  # type: ignore[misc]
+        tyro.conf.subcommand("train", default=default)]
+
+
+def _value(arguments: Sequence[str], flag: str) -> str | None:
+    """Return what follows `flag`, as `--flag value` or `--flag=value`, or None."""
+    for argument, following in zip(arguments, [*arguments[1:], None], strict=True):
+        if argument == flag:
+            return following
+        if argument.startswith(f"{flag}="):
+            return argument.partition("=")[2]
+    return None
+
+
+__all__ = ["Train", "train_command"]

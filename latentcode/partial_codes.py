@@ -1,0 +1,210 @@
+"""Codes on their way to the disk: written as they come, and gone on with after an interruption.
+
+An extraction to the folder `out` works in `out.partial`:
+
+    extraction.json          the settings, and the checksums of what is finished
+    codes/codes.safetensors  the arrays of all instances, reserved at the beginning
+    labels-00000.parquet     the labels of the first SHARD instances, and so on
+
+At the end the labels are joined, and `codes` takes the name `out`. Memory holds the labels of one
+shard and what is being written, however many instances there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latentcode.codes import (
+    LABELS,
+    META,
+    SHARD,
+    TENSORS,
+    Pair,
+    as_table,
+    write_labels,
+    write_meta,
+)
+from latentcode.errors import ArtifactError, RunError, check
+from latentcode.locks import exclusive
+from latentcode.storage import (
+    TEMPORARY,
+    TensorFile,
+    check_free,
+    checksum,
+    fsync_path,
+    install_folder,
+    map_tensors,
+    read_json,
+    write_json,
+)
+
+STATE, LOCK = "extraction.json", ".lock"
+
+
+@contextmanager
+def partial_codes(
+    out: Path, shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any], *,
+    overwrite: bool = False,
+) -> Iterator[PartialCodes]:
+    """Begin to write the codes folder `out`, or go on where an interruption left off.
+
+    shapes    of the arrays, each [layer, pair or query, instance, component]
+    settings  all that the numbers depend on, as JSON; to go on they must be the same
+
+    Whatever stops the work, finished shards stay. `RunError` when `out` exists and is not to be
+    overwritten, when another process writes it, or when unfinished work has other settings (with
+    `overwrite` it is thrown away); `ArtifactError` for unfinished work that was damaged, and when
+    the disk is full.
+    """
+    check_free(out, overwrite=overwrite, marker=META)
+    folder = out.with_name(f"{out.name}.partial")
+    with _as_artifact_error(out):
+        folder.mkdir(parents=True, exist_ok=True)
+    with exclusive(folder / LOCK):
+        work = PartialCodes(out, folder, shapes, json.loads(json.dumps(settings)))
+        work.find_finished(discard=overwrite)
+        try:
+            with _as_artifact_error(out):
+                if not work.finished:
+                    work.begin()
+                yield work
+        except BaseException as error:
+            if work.finished:
+                error.add_note(f"the first {work.n_done:,} of {work.n:,} instances are kept in "
+                               f"{folder}; the same extraction goes on from there")
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+@contextmanager
+def _as_artifact_error(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ArtifactError(f"cannot write {out}: {error}") from error
+
+
+class PartialCodes:
+    """A codes folder of which some instances are still missing; made by `partial_codes`.
+
+    finished  for each shard that is on disk, the SHA-256 of its labels and of its rows
+    """
+
+    def __init__(
+        self, out: Path, folder: Path, shapes: Mapping[str, tuple[int, ...]],
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.out, self.folder, self.settings = out, folder, settings
+        self.tensors = TensorFile(folder / "codes" / TENSORS, shapes)
+        self.n = shapes["scores"][2]
+        self.finished: list[dict[str, str]] = []
+        self._tables: list[pd.DataFrame] = []
+
+    @property
+    def n_done(self) -> int:
+        """Instances that are on disk for good."""
+        return min(len(self.finished) * SHARD, self.n)
+
+    def find_finished(self, *, discard: bool) -> None:
+        """Look up what is finished; `discard` passes over the work of other settings."""
+        state_file = self.folder / STATE
+        if all(entry.name == LOCK or entry.name.startswith(TEMPORARY)
+               for entry in self.folder.iterdir()):
+            return
+        check(state_file.is_file(), f"{self.folder} exists and is no unfinished extraction (no "
+              f"{STATE}); expected that name to be free", RunError)
+        state = read_json(state_file)
+        known = isinstance(state, dict) and {k: type(v) for k, v in state.items()} == {
+            "settings": dict, "finished": list}
+        check(known, f"{state_file} is no account of an unfinished extraction; delete "
+              f"{self.folder} to begin anew", ArtifactError)
+        theirs, ours = state["settings"], self.settings
+        different = [f"{key}: {theirs.get(key)!r} there, {ours.get(key)!r} asked for"
+                     for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]
+        check(discard or not different, f"{self.folder} holds an unfinished extraction with other "
+              f"settings ({'; '.join(different)}); finish it with its own, delete it, or "
+              "overwrite it (--overwrite, overwrite=True)", RunError)
+        if not different and self.tensors.path.is_file():
+            self.finished = state["finished"]
+            self._verify()
+
+    def begin(self) -> None:
+        """Make room for all instances, in place of what an interruption may have left."""
+        path = self.tensors.path
+        self._record()
+        shutil.rmtree(path.parent, ignore_errors=True)
+        path.parent.mkdir()
+        self.tensors.create()
+
+    def write(self, name: str, start: int, values: np.ndarray) -> None:
+        """Put the values [A, B, m, C] of an array at its instances start to start + m - 1."""
+        self.tensors.write(name, start, values)
+
+    def add(self, labels: pd.DataFrame) -> None:
+        """Add the labels of the next instances, whose values have all been written."""
+        self._tables.append(labels)
+        n_waiting = sum(map(len, self._tables))
+        if n_waiting < min(SHARD, self.n - self.n_done):
+            return
+        part = self._part(len(self.finished))
+        write_labels(part, [as_table(pd.concat(self._tables, ignore_index=True))])
+        fsync_path(self.tensors.path)
+        self._tables = []
+        self.finished.append({"labels": checksum(part), "rows": self._digest(self.n_done,
+                                                                             n_waiting)})
+        self._record()
+
+    def finish(
+        self, pairs: Sequence[Pair], layers: Sequence[int], query_of_pair: Sequence[int],
+        meta: Mapping[str, Any],
+    ) -> Path:
+        """Give all that was written the name `out`, complete with its description."""
+        from pyarrow.parquet import read_table
+
+        target = self.tensors.path.parent
+        for stray in target.glob(f"{TEMPORARY}*"):  # of an earlier attempt that was killed
+            stray.unlink()
+        write_labels(target / LABELS, (
+            read_table(self._part(index)) for index in range(len(self.finished))))
+        write_meta(target, pairs, layers, query_of_pair, meta)
+        install_folder(target, self.out)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return self.out
+
+    def _part(self, index: int) -> Path:
+        return self.folder / f"labels-{index:05d}.parquet"
+
+    def _record(self) -> None:
+        write_json(self.folder / STATE, {"settings": self.settings, "finished": self.finished})
+
+    def _digest(self, start: int, n: int) -> str:
+        """Return the SHA-256 of n instances of all arrays as they lie on disk."""
+        digest = hashlib.sha256()
+        for array in map_tensors(self.tensors.path).values():
+            for plane in array.reshape(-1, *array.shape[2:]):
+                digest.update(plane[start:start + n])
+        return digest.hexdigest()
+
+    def _verify(self) -> None:
+        """Raise `ArtifactError` that names a file of the finished shards that has changed."""
+        for index, recorded in enumerate(self.finished):
+            start = index * SHARD
+            found = {"labels": checksum(self._part(index)),
+                     "rows": self._digest(start, min(SHARD, self.n - start))}
+            for what, file in (("labels", self._part(index)), ("rows", self.tensors.path)):
+                check(recorded.get(what) == found[what], f"{file} was damaged or changed after the "
+                      f"extraction was interrupted; delete {self.folder} to begin anew",
+                      ArtifactError)
+
+
+__all__ = ["PartialCodes", "partial_codes"]

@@ -1,0 +1,254 @@
+"""Many models of one shape trained as one, on one device.
+
+A single model of this size leaves a GPU idle: its step is bound by the launching of kernels. The
+members of an ensemble share every launch, and the whole step is captured as a CUDA graph, so that
+the processor launches one thing per update. Each member has its own seed, split, data, dropout,
+learning rate, weight decay and warm-up, goes the way that it would go alone, and ends as an
+ordinary run folder.
+
+The members are one `HookedTransformer` with a leading axis of members. That axis is explicit,
+rather than one of `torch.func.vmap`, so that everything remains ordinary autograd, which can be
+captured, compiled and hooked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from latentcode.config import RunConfig, to_dict
+from latentcode.devices import resolve_device
+from latentcode.errors import check
+from latentcode.models.transformer import HookedTransformer
+from latentcode.runs import Run
+from latentcode.training.batches import CHUNK
+from latentcode.training.evaluation import forward, matrix_products
+from latentcode.training.graph import StepGraph
+from latentcode.training.optimizer import adamw_, adamw_rates, is_decayed
+from latentcode.training.progress import Progress
+from latentcode.training.session import Session
+from latentcode.training.signals import stop_on_signals
+from latentcode.training.state import TrainingState
+
+FREE_TASK_FIELDS = ("split_seed", "ood_fraction", "held_out")
+"""Fields of a task in which the members of an ensemble may differ."""
+FREE_TRAINING_FIELDS = ("seed", "learning_rate", "weight_decay", "warmup_steps")
+"""Fields of the training in which the members of an ensemble may differ."""
+
+
+def ensemble_key(config: RunConfig) -> str:
+    """Return what the members of an ensemble have in common: all but the free fields, as JSON."""
+    shared = to_dict(config)
+    for part, free in (("task", FREE_TASK_FIELDS), ("training", FREE_TRAINING_FIELDS)):
+        for name in free:
+            shared[part].pop(name, None)
+    return json.dumps(shared, sort_keys=True)
+
+
+def can_share(one: RunConfig, other: RunConfig) -> bool:
+    """Whether two models can be members of one ensemble."""
+    return ensemble_key(one) == ensemble_key(other)
+
+
+class Ensemble:
+    """E models in training, as a `Learner`.
+
+    configs   one per member; they may differ in `FREE_TASK_FIELDS` and `FREE_TRAINING_FIELDS`
+    graphed   whether to capture the step and replay it (see `StepGraph`); default: on a CUDA
+              device
+    compiled  whether to pass the model through `torch.compile` first
+
+    The weights and moments of all members lie in one tensor each, [E, parameters], so
+    that AdamW is a dozen operations however many members and weights there are. The model and
+    the optimiser of each member's own `TrainingState` are views of them.
+
+    Raises `ConfigError` for configurations that cannot share an ensemble.
+    """
+
+    def __init__(
+        self, configs: Sequence[RunConfig], *, graphed: bool | None = None, compiled: bool = False
+    ) -> None:
+        check(bool(configs), "configs is empty; expected at least one member")
+        for index, config in enumerate(configs):
+            check(can_share(configs[0], config), f"member {index} cannot share an ensemble with "
+                  "member 0; expected configurations that differ in nothing but "
+                  f"{', '.join(FREE_TASK_FIELDS + FREE_TRAINING_FIELDS)}")
+        self.settings = configs[0].training
+        self.device = resolve_device(self.settings.device)
+        self.states = [TrainingState.start(config) for config in configs]
+        self.task = self.states[0].task
+        self.model = HookedTransformer(
+            configs[0].model, seed=[config.training.seed for config in configs]
+        ).to(self.device).train()
+        self.step = 0
+        self._losses: list[Tensor] = []
+        self._drawn: int | None = None
+        self._own_the_weights()
+        self._forward: Any = torch.compile(self.model) if compiled else self.model
+        self._update: Callable[..., Tensor] = self._plain_update
+        if self.device.type == "cuda" if graphed is None else graphed:
+            self._update = StepGraph(
+                self._plain_update, self._generators,
+                changes=(self.weights, *self.moments))
+
+    def _own_the_weights(self) -> None:
+        """Lay the numbers of all members in one tensor, of which every model has views."""
+        self.weights = torch.cat([p.data.flatten(1) for p in self.model.parameters()], dim=1)
+        self.moments = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
+        decays = [config.training.weight_decay for config in (s.config for s in self.states)]
+        masks = [torch.full((p.numel(),), float(is_decayed(p)))
+                 for p in self.states[0].model.parameters()]
+        self.decay = (torch.tensor(decays)[:, None] * torch.cat(masks)).to(self.weights)
+        views = self._views(self.weights)
+        for parameter, weights in zip(self.model.parameters(), views, strict=True):
+            parameter.data = weights
+        for index, state in enumerate(self.states):
+            for parameter, weights in zip(state.model.parameters(), views, strict=True):
+                parameter.data = weights[index]
+
+    def _views(self, numbers: Tensor) -> list[Tensor]:
+        """Return [E, parameters] as one view [E, *shape] per parameter."""
+        shapes = [parameter.shape for parameter in self.states[0].model.parameters()]
+        parts = numbers.split([shape.numel() for shape in shapes], dim=1)
+        return [part.unflatten(1, shape) for part, shape in zip(parts, shapes, strict=True)]
+
+    @property
+    def _generators(self) -> list[torch.Generator]:
+        return [state.generators["dropout"] for state in self.states]
+
+    def update(self) -> None:
+        """Go one step further with every member."""
+        index, place = divmod(self.step, CHUNK)
+        if self._drawn != index:
+            self._draw(index)
+        batch = slice(place * self.settings.batch_size, (place + 1) * self.settings.batch_size)
+        self._losses.append(
+            self._update(self._inputs[:, batch], self._targets[:, batch], self._rates[place]))
+        self.step += 1
+
+    def _draw(self, index: int) -> None:
+        """Draw the instances and rates of `CHUNK` updates: inputs and targets [E, CHUNK B, ...],
+        rates [CHUNK, 3, E, 1] (see `adamw_`)."""
+        chunks = [state.batches.chunk(index) for state in self.states]
+        self._inputs = torch.stack([chunk.inputs for chunk in chunks])
+        self._targets = torch.stack([chunk.targets for chunk in chunks])
+        # In the ensemble they are needed once; the members' own copies would double the memory.
+        for state in self.states:
+            state.batches.forget()
+        rates = [[adamw_rates(step, state.config.training) for state in self.states]
+                 for step in range(index * CHUNK, (index + 1) * CHUNK)]
+        self._rates = torch.tensor(rates).movedim(2, 1)[..., None].to(self.weights)
+        self._drawn = index
+
+    def _plain_update(self, inputs: Tensor, targets: Tensor, rates: Tensor) -> Tensor:
+        """Update the weights of all members once and return their losses before it, [E]."""
+        precision = self.settings.precision
+        with matrix_products(precision):
+            logits = forward(self._forward, inputs, precision, self._generators)
+            losses = self.task.losses(logits.flatten(0, 1), targets.flatten(0, 1))
+            losses = losses.unflatten(0, (len(self.states), -1)).mean(1)
+            # The loss of a member depends on no other's weights: this is every gradient at once.
+            parts = torch.autograd.grad(losses.sum(), list(self.model.parameters()))
+        gradients = torch.cat([part.flatten(1) for part in parts], dim=1)
+        if self.settings.grad_clip is not None:
+            norms = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
+            # The same bound as torch.nn.utils.clip_grad_norm_.
+            gradients.mul_((self.settings.grad_clip / (norms + 1e-6)).clamp(max=1.0))
+        with torch.no_grad():
+            adamw_(self.weights, gradients, self.moments, rates, self.decay)
+        return losses.detach()
+
+    def recent_losses(self) -> list[list[float]]:
+        """Return, per member, the losses not yet recorded; this waits for the device."""
+        if not self._losses:
+            return [[] for _ in self.states]
+        losses: list[list[float]] = torch.stack(self._losses, dim=1).tolist()
+        return losses
+
+    def forget_losses(self) -> None:
+        """Begin a new record of losses."""
+        self._losses.clear()
+
+    def weights_are_finite(self) -> list[bool]:
+        """Return, per member, whether no weight is NaN or infinite; this waits for the device."""
+        finite: list[bool] = self.weights.isfinite().all(dim=1).tolist()
+        return finite
+
+    def member(self, index: int) -> TrainingState:
+        """Return a member as a state of its own, whose tensors are the ensemble's."""
+        state = self.states[index]
+        state.step = self.step
+        if self.step > 0:  # AdamW has no moments before its first step
+            count = torch.tensor(float(self.step), device=self.device)
+            first, second = (self._views(moment) for moment in self.moments)
+            for place, parameter in enumerate(state.model.parameters()):
+                state.optimizer.state[parameter] = {
+                    "step": count, "exp_avg": first[place][index],
+                    "exp_avg_sq": second[place][index]}
+        return state
+
+    def restore(self, runs: Sequence[Run], step: int) -> None:
+        """Go to the checkpoints of a step, one run per member."""
+        first, second = (self._views(moment) for moment in self.moments)
+        for index, (state, run) in enumerate(zip(self.states, runs, strict=True)):
+            state.restore(run, step)
+            for place, parameter in enumerate(state.model.parameters()):
+                known = state.optimizer.state.get(parameter)
+                for moments, name in ((first, "exp_avg"), (second, "exp_avg_sq")):
+                    moments[place][index].copy_(known[name]) if known else (
+                        moments[place][index].zero_())
+        self._losses = list(torch.stack([torch.stack(state.losses) for state in self.states], 1)
+                            ) if self.states[0].losses else []
+        self.step, self._drawn = step, None
+
+
+def train_ensemble(
+    configs: Mapping[Path, RunConfig],
+    *,
+    deadline: float | None = None,
+    progress: bool = True,
+) -> dict[Path, Run]:
+    """Train every configuration in its own run folder, all in one go on one device.
+
+    Folders that are not there are made; where all are, training goes on from the newest step of
+    which every run has a checkpoint. Progress shows the mean over the members.
+
+    deadline  time (seconds, as `time.time()`) by which to have stopped with checkpoints
+
+    A member that breaks stays at its last good checkpoint and the others go on; at the end
+    `TrainingError` names every one of them. Signals are as in `train`. Raises `ConfigError` for
+    configurations that cannot share an ensemble or keep a single checkpoint, `RunError` for a
+    folder that cannot be used.
+    """
+    keep = next(iter(configs.values())).training.keep_checkpoints if configs else None
+    check(keep is None or keep > 1 or len(configs) == 1, f"training.keep_checkpoints is {keep}; "
+          "expected at least 2 in an ensemble: one whose checkpoints are being written when it is "
+          "killed goes on from those before")
+    ensemble = Ensemble(list(configs.values()))
+    runs = []
+    for path, config in configs.items():
+        exists = path.exists() and any(path.iterdir())
+        run = Run.open(path) if exists else Run.create(path, config)
+        run.check_config(config)
+        runs.append(run)
+    with ExitStack() as stack:
+        for run in runs:
+            stack.enter_context(run.writing())
+        steps = set.intersection(*(set(run.checkpoints()) for run in runs))
+        if steps:
+            ensemble.restore(runs, max(steps))
+        for run in runs:
+            if run.checkpoints() or len(run.metrics()):
+                run.prepare_resumption(ensemble.step if steps else None)
+        bar = Progress(ensemble.settings.steps, ensemble.step, ensemble.task.headline,
+                       enabled=progress)
+        session = Session(runs, ensemble, stack.enter_context(stop_on_signals(deadline)),
+                          stack.enter_context(bar))
+        session.work(fresh=not steps)
+    return {run.path: Run.open(run.path) for run in runs}

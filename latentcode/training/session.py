@@ -1,0 +1,190 @@
+"""Training as a job: update, record, keep, until the end, a signal, a deadline or an error.
+
+The processor is never made to wait for the device between two records: losses stay on the device
+until a record is due.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from latentcode.devices import evaluation_batch
+from latentcode.errors import TrainingError
+from latentcode.metrics import Metric, mean_metric
+from latentcode.runs import Run
+from latentcode.training.evaluation import evaluate
+from latentcode.training.loggers import Logger
+from latentcode.training.progress import Progress
+from latentcode.training.signals import StopRequest
+from latentcode.training.state import Learner
+
+TRAINING_LOSS = "training_loss"
+"""Metric: mean loss of the batches since the last record, with dropout; n counts batches."""
+
+
+class Session:
+    """Training from one start or resumption to the end, an interruption or an error.
+
+    runs     the run folder of each member of `learner`
+    stop     asked before every update
+    loggers  told of every metric; for a single run
+
+    A member that breaks (`failures`) is left out from then on; the others go on.
+    """
+
+    def __init__(
+        self, runs: Sequence[Run], learner: Learner, stop: StopRequest, progress: Progress,
+        loggers: Sequence[Logger] = (),
+    ) -> None:
+        self.runs, self.learner = runs, learner
+        self.stop, self.progress, self.loggers = stop, progress, loggers
+        self.settings = runs[0].config.training
+        self.failures: dict[int, TrainingError] = {}
+        self.began = time.perf_counter()
+
+    @property
+    def working(self) -> list[int]:
+        """The members that have not broken."""
+        return [index for index in range(len(self.runs)) if index not in self.failures]
+
+    def work(self, fresh: bool) -> None:
+        """Update until the last step, or until it is time to stop.
+
+        Raises the `TrainingError` of the members that broke, and what the signal that stopped
+        the session would have raised.
+        """
+        learner, settings = self.learner, self.settings
+        self._note("start")
+        if fresh:
+            self._record()
+            self._checkpoint()
+        while learner.step < settings.steps and not self.stop.requested and self.working:
+            learner.update()
+            self.progress.advance(learner.step)
+            self._record()
+            if learner.step % settings.checkpoint_every == 0:
+                self._checkpoint()
+        if any(learner.step not in self.runs[index].checkpoints() for index in self.working):
+            self._checkpoint()
+        if self.stop.interrupted or learner.step < settings.steps:
+            self.progress.say(self._farewell())
+        if self.failures:
+            raise self._failure()
+        if self.stop.interrupted:
+            raise self.stop.exception(self._farewell())
+
+    def _record(self) -> None:
+        """Log the training loss and evaluate, where the present step asks for it."""
+        step, settings = self.learner.step, self.settings
+        last = step == settings.steps
+        logs = step > 0 and (last or step % settings.log_every == 0)
+        evaluates = last or step % settings.eval_every == 0
+        if not (logs or evaluates):
+            return
+        losses = self._finite_losses()
+        if logs and any(losses.values()):
+            self._publish("train", {
+                index: {TRAINING_LOSS: mean_metric(torch.tensor(recent).numpy())}
+                for index, recent in losses.items()})
+            self.learner.forget_losses()
+            self._note("log")
+        if evaluates:
+            with self.stop.timed():
+                self._evaluate()
+            self._note("evaluation")
+
+    def _evaluate(self) -> None:
+        settings = self.settings
+        metrics: dict[str, dict[int, Mapping[str, Metric]]] = {}
+        for index in self.working:
+            state = self.learner.member(index)
+            device = next(state.model.parameters()).device
+            for split in state.task.splits:
+                metrics.setdefault(split, {})[index] = evaluate(
+                    state.model, state.task, split, settings.eval_instances,
+                    seed=state.config.training.seed,
+                    batch_size=evaluation_batch(settings.batch_size, device), device=device,
+                    precision=settings.precision)
+        for split, of_member in metrics.items():
+            self._publish(split, of_member)
+        self.progress.evaluated(self.learner.step)
+
+    def _publish(self, split: str, metrics: Mapping[int, Mapping[str, Metric]]) -> None:
+        step = self.learner.step
+        for index, of_member in metrics.items():
+            self.runs[index].append_metrics(step, split, of_member)
+            for logger in self.loggers:
+                logger.log(step, split, of_member)
+        self.progress.metrics(split, _average(list(metrics.values())))
+
+    def _checkpoint(self) -> None:
+        losses = self._finite_losses()
+        with self.stop.timed():
+            for index, recent in losses.items():
+                state = self.learner.member(index)
+                self.runs[index].save_checkpoint(
+                    self.learner.step, state.model, state.optimizer, state.generators,
+                    extra={"losses": recent})
+        self._note("checkpoint")
+
+    def _finite_losses(self) -> dict[int, list[float]]:
+        """Return the losses not yet recorded of the members in which they and all weights are
+        finite, so that no checkpoint of a broken model is ever written; note the failures."""
+        losses, finite = self.learner.recent_losses(), self.learner.weights_are_finite()
+        for index in self.working:
+            first = self.learner.step - len(losses[index]) + 1
+            broken = [(step, loss) for step, loss in enumerate(losses[index], first)
+                      if not math.isfinite(loss)]
+            if not broken and finite[index]:
+                continue
+            what = (f"the loss is {broken[0][1]} at step {broken[0][0]}" if broken
+                    else f"a weight is not finite after step {self.learner.step}")
+            self.failures[index] = TrainingError(
+                f"{what}; training stops and {_kept(self.runs[index])}. A lower learning_rate, a "
+                "longer warm-up or grad_clip may help")
+        if not self.working:
+            raise self._failure()
+        return {index: losses[index] for index in self.working}
+
+    def _failure(self) -> TrainingError:
+        if len(self.runs) == 1:
+            return self.failures[0]
+        return TrainingError(
+            f"{len(self.failures)} of {len(self.runs)} members broke: " + "; ".join(
+                f"{self.runs[index].path}: {error}" for index, error in self.failures.items()))
+
+    def _note(self, event: str) -> None:
+        seconds = round(time.perf_counter() - self.began, 3)
+        for index in self.working:
+            self.runs[index].append_timing(
+                {"step": self.learner.step, "event": event, "seconds": seconds})
+
+    def _farewell(self) -> str:
+        step = self.learner.step
+        done = f"stopped after step {step} of {self.settings.steps}"
+        first, count = self.runs[0].path, len(self.runs)
+        where = str(first) if count == 1 else f"each of {count} folders, such as {first}"
+        if step == self.settings.steps:
+            return f"{done}: {where} is complete"
+        again = ("Go on with the same command and --resume, or with train(config, out, "
+                 "resume=True)" if count == 1 else "Go on with the same call")
+        return f"{done}; a checkpoint is in {where}. {again}"
+
+
+def _kept(run: Run) -> str:
+    good = run.checkpoints()
+    return (f"the last good checkpoint, of step {good[-1]}, is {run.checkpoint_path(good[-1])}"
+            if good else "there is no checkpoint yet")
+
+
+def _average(metrics: Sequence[Mapping[str, Metric]]) -> Mapping[str, Metric]:
+    """Return the mean over members, with the standard error over members; one is itself."""
+    if len(metrics) == 1:
+        return metrics[0]
+    return {name: mean_metric(np.array([of_member[name].mean for of_member in metrics]))
+            for name in metrics[0]}

@@ -1,0 +1,170 @@
+"""One model in training: an update, and everything that the next update depends on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from latentcode.config import RunConfig
+from latentcode.devices import resolve_device
+from latentcode.errors import ArtifactError
+from latentcode.models.transformer import HookedTransformer
+from latentcode.runs import Run
+from latentcode.seeds import make_generator
+from latentcode.tasks import Batch, Task, make_task
+from latentcode.training.batches import TrainingBatches
+from latentcode.training.evaluation import forward, matrix_products
+from latentcode.training.optimizer import learning_rate, make_optimizer, set_learning_rate
+
+
+def training_step(
+    model: nn.Module,
+    task: Task,
+    batch: Batch,
+    optimizer: torch.optim.Optimizer,
+    *,
+    precision: str = "float32",
+    grad_clip: float | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Update the weights once and return the loss before the update, a scalar on the device.
+
+    `generator` draws the dropout masks. Nothing here waits for the device.
+    """
+    with matrix_products(precision):
+        loss = task.loss(forward(model, batch.inputs, precision, generator), batch)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+    if grad_clip is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), grad_clip)
+    optimizer.step()
+    return loss.detach()
+
+
+@dataclass
+class TrainingState:
+    """A model, its optimiser, its random streams, and the losses not yet recorded."""
+
+    config: RunConfig
+    task: Task
+    model: HookedTransformer
+    optimizer: torch.optim.Optimizer
+    generators: dict[str, torch.Generator]
+    """`dropout` draws the masks."""
+    batches: TrainingBatches
+    step: int = 0
+    """Number of updates done."""
+    losses: list[Tensor] = field(default_factory=list)
+    """Losses of the updates since the last record, on the device."""
+
+    @classmethod
+    def start(cls, config: RunConfig) -> TrainingState:
+        """Return the state before the first update, which the configuration determines."""
+        settings = config.training
+        device = resolve_device(settings.device)
+        task = make_task(config.task)
+        model = HookedTransformer(config.model, seed=settings.seed).to(device).train()
+        return cls(
+            config, task, model, make_optimizer(model, settings),
+            {"dropout": make_generator(settings.seed, "train dropout", device)},
+            TrainingBatches(task, settings.seed, settings.batch_size, device))
+
+    def update(self) -> None:
+        """Go one step further."""
+        settings = self.config.training
+        set_learning_rate(self.optimizer, learning_rate(self.step, settings))
+        self.losses.append(training_step(
+            self.model, self.task, self.batches[self.step], self.optimizer,
+            precision=settings.precision, grad_clip=settings.grad_clip,
+            generator=self.generators["dropout"]))
+        self.step += 1
+
+    def restore(self, run: Run, step: int | None = None) -> None:
+        """Go to a checkpoint of a run, by default the newest."""
+        checkpoint = run.load_checkpoint(step)
+        checkpoint.restore_model(self.model)
+        checkpoint.restore_optimizer(self.optimizer, self.model)
+        checkpoint.restore_generators(self.generators)
+        device = next(self.model.parameters()).device
+        losses = checkpoint.extra.get("losses")
+        if not isinstance(losses, list) or any(type(loss) is not float for loss in losses):
+            raise ArtifactError(f"{checkpoint.path} has losses {losses!r}; expected a list of "
+                                "numbers")
+        self.losses = [torch.tensor(loss, device=device) for loss in losses]
+        self.step = checkpoint.step
+
+    def recent_losses(self) -> list[float]:
+        """Return the losses not yet recorded; this waits for the device."""
+        return torch.stack(self.losses).tolist() if self.losses else []
+
+    def weights_are_finite(self) -> bool:
+        """Whether no weight is NaN or infinite; this waits for the device."""
+        largest = nn.utils.get_total_norm(list(self.model.parameters()), norm_type=math.inf)
+        return math.isfinite(largest.item())
+
+
+class Learner(Protocol):
+    """What a session trains: one model, or an ensemble of them, all at the same step."""
+
+    @property
+    def step(self) -> int:
+        """Number of updates done."""
+
+    def update(self) -> None:
+        """Go one step further, without waiting for the device."""
+
+    def recent_losses(self) -> list[list[float]]:
+        """Return, per member, the losses not yet recorded; this waits for the device."""
+
+    def forget_losses(self) -> None:
+        """Begin a new record of losses."""
+
+    def weights_are_finite(self) -> list[bool]:
+        """Return, per member, whether no weight is NaN or infinite; this waits for the device."""
+
+    def restore(self, runs: Sequence[Run], step: int) -> None:
+        """Go to the checkpoints of a step, one run per member."""
+
+    def member(self, index: int) -> TrainingState:
+        """Return a member as a state of its own, to look at until the next call or update."""
+
+
+class Alone:
+    """A single model as a `Learner`."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.state = TrainingState.start(config)
+
+    @property
+    def step(self) -> int:
+        """Number of updates done."""
+        return self.state.step
+
+    def update(self) -> None:
+        """Go one step further."""
+        self.state.update()
+
+    def forget_losses(self) -> None:
+        """Begin a new record of losses."""
+        self.state.losses.clear()
+
+    def recent_losses(self) -> list[list[float]]:
+        """Return the losses not yet recorded."""
+        return [self.state.recent_losses()]
+
+    def weights_are_finite(self) -> list[bool]:
+        """Return whether no weight is NaN or infinite."""
+        return [self.state.weights_are_finite()]
+
+    def restore(self, runs: Sequence[Run], step: int) -> None:
+        """Go to a checkpoint of the run."""
+        self.state.restore(runs[0], step)
+
+    def member(self, index: int) -> TrainingState:
+        """Return the state of the model."""
+        return self.state

@@ -1,0 +1,214 @@
+"""Processes side by side that train one job after another.
+
+A worker imports torch once and then takes jobs as long as there are some. The pipe to it is its
+lifeline: what it is told through it, or its end when the owner has died, stops the training in
+progress with a checkpoint. A worker that is killed is replaced, and its job begun again, which
+goes on from its newest checkpoint.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from types import TracebackType
+from typing import Any
+
+from latentcode.config import RunConfig
+from latentcode.errors import LatentCodeError, TrainingError, check
+from latentcode.training.signals import request_stop
+
+Job = Mapping[Path, RunConfig]
+"""What is trained in one go: run folders and their configurations."""
+
+TRIALS = 4
+"""How often a job is begun whose worker dies every time."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended: with an error, or without one, complete or stopped; the runs tell."""
+
+    job: Job
+    error: Exception | None = None
+
+
+class Workers:
+    """Calls `work(job)` in one process per environment, as many jobs at once.
+
+    work          a function of a module, which a new process can import
+    environments  environment variables, for each process its own
+
+    An error of `work` is the outcome of its job and stops nothing else. As a context manager
+    it stops and awaits all processes at its end.
+    """
+
+    def __init__(
+        self, work: Callable[[Job], None], environments: Sequence[Mapping[str, str]]
+    ) -> None:
+        check(len(environments) >= 1, f"processes is {len(environments)}; expected at least 1")
+        self._slots = [_Slot(work, environment) for environment in environments]
+        self._waiting: deque[tuple[Job, int]] = deque()
+        self._stopped = False
+
+    def submit(self, job: Job) -> None:
+        """Add a job; after `stop` it is never begun."""
+        if not self._stopped:
+            self._waiting.append((job, 1))
+            self._hand_out()
+
+    @property
+    def n_pending(self) -> int:
+        """Number of jobs that have not ended."""
+        return len(self._waiting) + sum(slot.job is not None for slot in self._slots)
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        """Return the jobs that have ended since the last call, after at most `seconds`."""
+        busy = {slot.connection: slot for slot in self._slots if slot.job is not None}
+        outcomes = []
+        for connection in wait(list(busy), seconds):
+            assert isinstance(connection, Connection)
+            outcome = self._outcome(busy[connection])
+            if outcome is not None:
+                outcomes.append(outcome)
+        self._hand_out()
+        return outcomes
+
+    def stop(self) -> None:
+        """Let the jobs in progress stop with a checkpoint, and those not begun never begin."""
+        self._stopped = True
+        self._waiting.clear()
+        for slot in self._slots:
+            slot.stop()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        for slot in self._slots:
+            slot.join()
+
+    def _hand_out(self) -> None:
+        for slot in self._slots:
+            if slot.job is None and self._waiting:
+                slot.start(*self._waiting.popleft())
+
+    def _outcome(self, slot: _Slot) -> Outcome | None:
+        """Take what a worker has sent; None if it died and its job is to be begun again."""
+        job, trial = slot.job, slot.trial
+        assert job is not None
+        try:
+            error = slot.connection.recv()
+        except (EOFError, OSError):
+            code = slot.join()
+            if self._stopped:
+                return Outcome(job)
+            if trial < TRIALS:
+                self._waiting.appendleft((job, trial + 1))
+                return None
+            return Outcome(job, TrainingError(
+                f"the process that trained {_names(job)} ended {TRIALS} times before it was done, "
+                f"the last time with exit code {code}"))
+        slot.job = None
+        return Outcome(job, error)
+
+
+class _Slot:
+    """A place for one process at a time."""
+
+    connection: Connection
+
+    def __init__(self, work: Callable[[Job], None], environment: Mapping[str, str]) -> None:
+        self.work, self.environment = work, environment
+        self.process: Any = None
+        self.job: Job | None = None
+        self.trial = 0
+
+    def start(self, job: Job, trial: int) -> None:
+        """Give the process a job; it is started if there is none."""
+        if self.process is None or not self.process.is_alive():
+            self.join()
+            # A forked child would inherit torch's threads in an unknown state.
+            context = multiprocessing.get_context("spawn")
+            self.connection, theirs = context.Pipe()
+            self.process = context.Process(
+                target=_serve, args=(theirs, self.work, self.environment), daemon=True)
+            self.process.start()
+            theirs.close()
+        self.job, self.trial = job, trial
+        with suppress(OSError):  # a process that has died is found by `wait`
+            self.connection.send(job)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            with suppress(OSError):
+                self.connection.send(None)
+
+    def join(self) -> int | None:
+        """Wait for the process to end and return its exit code."""
+        if self.process is None:
+            return None
+        process, self.process, self.job = self.process, None, None
+        process.join()
+        self.connection.close()
+        return int(process.exitcode)
+
+
+def _serve(
+    connection: Connection, work: Callable[[Job], None], environment: Mapping[str, str]
+) -> None:
+    """Do one job after another until the owner says that it is enough, or has gone."""
+    os.environ.update(environment)
+    inbox: SimpleQueue[Job | None] = SimpleQueue()
+    Thread(target=_listen, args=(connection, inbox), daemon=True).start()
+    # A training that was stopped raises one of these and ends the process. If it was not the
+    # owner who stopped it, but a signal for this process alone, the job is begun again.
+    with suppress(KeyboardInterrupt, SystemExit, BrokenPipeError):
+        while (job := inbox.get()) is not None:
+            connection.send(attempt(work, job))
+            gc.collect()  # what an error still held is returned before the next job begins
+
+
+def _listen(connection: Connection, inbox: SimpleQueue[Job | None]) -> None:
+    message: Job | None = {}
+    while message is not None:
+        try:
+            message = connection.recv()
+        except (EOFError, OSError):
+            message = None
+        if message is None:
+            request_stop()
+        inbox.put(message)
+
+
+def attempt(work: Callable[[Job], None], job: Job) -> Exception | None:
+    try:
+        work(job)
+    except LatentCodeError as error:
+        return error
+    except Exception as error:
+        # Anything else is a bug of ours or of the machine; where it happened must not be lost,
+        # and not every exception survives the way through a pipe.
+        return RuntimeError(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
+    return None
+
+
+def _names(job: Job) -> str:
+    first, *others = job
+    return f"{first}" + (f" and {len(others)} more" if others else "")
+
+
+__all__ = ["TRIALS", "Job", "Outcome", "Workers", "attempt"]

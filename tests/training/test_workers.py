@@ -1,0 +1,153 @@
+"""Workers: an error stops nothing else, a killed one is replaced, an orphan stops by itself."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import latentcode as lc
+from latentcode.errors import ConfigError
+from latentcode.training import signals
+from latentcode.training.signals import request_stop, stop_on_signals
+from latentcode.training.workers import Workers
+
+PARENT = """
+import json, os, signal, sys
+from pathlib import Path
+from latentcode.errors import TrainingError, UnknownNameError
+from latentcode.training.workers import Workers
+
+def work(job):
+    [(path, what)] = job.items()
+    with path.open("a") as file:
+        file.write(f"{os.getpid()} {os.environ.get('SLOT')}\\n")
+    begun = len(path.read_text().splitlines())
+    if what == "killed once" and begun == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "stopped once" and begun == 1:
+        raise SystemExit(143)
+    if what == "killed always":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "wrong":
+        raise UnknownNameError("colour", "red", ["blue"])
+    if what == "bug":
+        {}["key"]
+
+if __name__ == "__main__":
+    out = Path(sys.argv[1])
+    whats = ["good", "killed once", "wrong", "killed always", "bug", "stopped once", "good"]
+    with Workers(work, [{"SLOT": "a"}, {"SLOT": "b"}]) as workers:
+        for number, what in enumerate(whats):
+            workers.submit({out / f"{number} {what}": what})
+        outcomes = []
+        while workers.n_pending:
+            outcomes += workers.wait(5.0)
+        workers.stop()
+        workers.submit({out / "too late": "good"})
+        assert workers.n_pending == 0
+    print(json.dumps({next(iter(o.job)).name: [type(o.error).__name__, str(o.error)]
+                      for o in outcomes}))
+"""
+
+
+@pytest.mark.slow
+def test_what_becomes_of_jobs(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(PARENT)
+    (tmp_path / "out").mkdir()
+    done = subprocess.run([sys.executable, str(script), str(tmp_path / "out")],
+                          capture_output=True, text=True, check=True, timeout=300)
+    outcomes = json.loads(done.stdout)
+    begun = {path.name: path.read_text().split("\n")[:-1]
+             for path in (tmp_path / "out").iterdir()}
+    assert set(outcomes) == set(begun)  # each job ends once, and nothing begins after `stop`
+    for name in ("0 good", "1 killed once", "5 stopped once", "6 good"):
+        assert outcomes[name] == ["NoneType", "None"]
+    assert [len(begun[name]) for name in ("0 good", "1 killed once", "3 killed always",
+                                          "5 stopped once")] == [1, 2, 4, 2]
+    assert outcomes["2 wrong"] == [
+        "UnknownNameError", "unknown colour 'red'; expected one of: blue"]
+    error, message = outcomes["3 killed always"]
+    assert error == "TrainingError"
+    assert "ended 4 times before it was done, the last time with exit code -9" in message
+    error, message = outcomes["4 bug"]
+    assert error == "RuntimeError"
+    assert "KeyError: 'key'" in message
+    assert '{}["key"]' in message  # the traceback comes along
+    assert {line.split()[1] for lines in begun.values() for line in lines} == {"a", "b"}
+
+
+def test_there_must_be_a_process() -> None:
+    with pytest.raises(ConfigError, match="processes is 0"):
+        Workers(print, [])
+
+
+ORPHAN = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+import latentcode as lc
+from latentcode.training import train_side_by_side
+if __name__ == "__main__":
+    config = lc.preset("smoke", "logic", "softmax")
+    config = replace(config, training=replace(config.training, steps=100_000))
+    train_side_by_side({Path(sys.argv[1]) / str(i): config for i in range(2)}, processes=1)
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_stops_with_a_checkpoint_when_its_owner_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(ORPHAN)
+    process = subprocess.Popen([sys.executable, str(script), str(tmp_path)],
+                               stderr=subprocess.DEVNULL)
+    metrics, lock = tmp_path / "0" / "metrics.jsonl", tmp_path / "0" / ".lock"
+    try:
+        for _ in range(600):
+            if metrics.exists() and metrics.stat().st_size > 2_000:
+                break
+            time.sleep(0.1)
+        worker = int(lock.read_text().split()[1])
+        assert worker != process.pid
+    finally:
+        process.kill()
+        process.wait()
+    for _ in range(600):
+        try:
+            # An orphan that nobody reaps stays in the table of processes, as a zombie.
+            if Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                break
+        except OSError:
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("the worker goes on without its owner")
+    run = lc.Run.open(tmp_path / "0")
+    assert run.checkpoints()[-1] % run.config.training.checkpoint_every > 0
+    assert not (tmp_path / "1").exists()
+
+
+def test_a_request_to_stop_never_breaks_off_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "_stop_all", threading.Event())
+    with stop_on_signals() as stop:
+        assert not stop.requested
+        request_stop()
+        request_stop()
+        assert stop.requested
+        # The terminal's Ctrl-C may come after the request for the same stop.
+        signal.raise_signal(signal.SIGINT)
+        assert isinstance(stop.exception(""), KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)  # a second one means at once
+    with stop_on_signals() as stop:  # training that begins later stops as well
+        assert stop.requested
+        exception = stop.exception("")
+        assert isinstance(exception, SystemExit)
+        assert exception.code == 143
