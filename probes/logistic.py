@@ -18,6 +18,7 @@ from sklearn.model_selection import GroupKFold
 
 from latentcode.errors import ProbeError, check
 from latentcode.probes.bootstrap import ClassCounts, accuracy, count_by_cluster, macro_f1
+from latentcode.probes.newton import MOST_PARAMETERS, fit_multinomial
 
 PENALTIES: tuple[float, ...] = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
 """Penalties per instance lambda that are tried, in falling order: the fit minimises the mean log
@@ -143,6 +144,11 @@ def _fit_path(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
     """Yield (weights [class, d], bias [class], converged) for each penalty, warm-started."""
     n, n_classes = len(z), y.shape[1]
+    if not multilabel:
+        seen = np.flatnonzero(y.any(axis=0))
+        if len(seen) > 2 and len(seen) * (z.shape[1] + 1) <= MOST_PARAMETERS:
+            yield from _newton_path(z, y[:, seen].argmax(axis=1), seen, n_classes, penalties)
+            return
     targets = list(y.T) if multilabel else [y.argmax(axis=1)]
     # Residual streams are so ill-conditioned that L-BFGS needs a thousand steps and more.
     models = [LogisticRegression(solver="newton-cg", tol=TOLERANCE, max_iter=MAX_ITERATIONS,
@@ -170,6 +176,22 @@ def _fit_path(
                 bias[classes] = 0.0, model.intercept_[0]
             else:
                 weights[classes], bias[classes] = model.coef_, model.intercept_
+        yield weights, bias, converged
+
+
+def _newton_path(
+    z: np.ndarray, target: np.ndarray, seen: np.ndarray, n_classes: int,
+    penalties: Sequence[float],
+) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+    """As `_fit_path` for the classes `seen` of a problem with few weights."""
+    theta = None
+    for penalty in penalties:
+        theta, converged = fit_multinomial(
+            z, target, len(seen), penalty, tolerance=TOLERANCE, max_iterations=MAX_ITERATIONS,
+            start=theta)
+        weights = np.zeros((n_classes, z.shape[1]))
+        bias = np.full(n_classes, -np.inf)
+        weights[seen], bias[seen] = theta[:, :-1], theta[:, -1]
         yield weights, bias, converged
 
 
