@@ -1,0 +1,114 @@
+"""Results of benchmarks on disk: JSON, a markdown table, a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from latentcode.errors import ArtifactError
+from latentcode.experiments.benchmarks.harness import Spread
+from latentcode.probes.style import PALETTE, style
+from latentcode.storage import replace_file, write_json, write_text
+
+RESULTS = Path("experiments/results/benchmarks")
+"""Where results go unless told otherwise, below the present folder."""
+
+
+def save(folder: Path, result: Mapping[str, Any], table: str, drawn: Figure) -> Path:
+    """Write `<question>.json`, `.md` and `.png` into `folder` and return it.
+
+    `ArtifactError` where the folder cannot be made.
+    """
+    question = result["question"]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(f"cannot make folder {folder}: {error}") from error
+    write_json(folder / f"{question}.json", result)
+    write_text(folder / f"{question}.md", f"{header(result)}\n\n{table}\n")
+    with replace_file(folder / f"{question}.png") as temporary:
+        drawn.savefig(temporary, format="png", dpi=200, metadata={"Software": None})
+    return folder
+
+
+def header(result: Mapping[str, Any]) -> str:
+    """Return one sentence on where and when a result was measured."""
+    place, load = result["environment"], result["load_average"]["before"]
+    busy = "unknown" if load is None else f"{load[0]:.2f}"
+    return (f"`{result['command']}`\n\n{result['finished']}; {place['device_name']} "
+            f"({place['device']}), {result['cores']} cores, {place['threads']} torch threads, load "
+            f"average {busy} at the start; torch {place['torch']}, latentcode "
+            f"{place['git_commit'] or place['latentcode']}.")
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a markdown table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def bars(
+    groups: Sequence[str], measured: Sequence[Mapping[str, Spread]], label: str,
+    notes: Sequence[Mapping[str, str]] | None = None,
+) -> Figure:
+    """Return grouped horizontal bars of medians with whiskers from quartile to quartile.
+
+    groups    the name of each group of bars, from the top
+    measured  for each group: contestant -> spread
+    notes     for each group: contestant -> text at the end of the bar
+    """
+    names = list(dict.fromkeys(name for group in measured for name in group))
+    thickness = 0.8 / len(names)
+    with style():
+        drawn = Figure(figsize=(7.2, 0.9 + 0.22 * len(groups) * len(names) + 0.12 * len(groups)),
+                       layout="constrained")
+        axes = drawn.subplots()
+        for i, name in enumerate(names):
+            places = [g for g, group in enumerate(measured) if name in group]
+            spreads = [measured[g][name] for g in places]
+            medians = np.array([s.median for s in spreads])
+            whiskers = np.abs(np.array([[s.median - s.lower for s in spreads],
+                                        [s.upper - s.median for s in spreads]]))
+            heights = np.array(places) + (i - (len(names) - 1) / 2) * thickness
+            axes.barh(heights, medians, height=0.92 * thickness, xerr=whiskers, label=name,
+                      color=PALETTE[i % len(PALETTE)], error_kw={"elinewidth": 0.8, "capsize": 1.5})
+            for g, height, spread in zip(places, heights, spreads, strict=True):
+                note = "" if notes is None else notes[g].get(name, "")
+                axes.annotate(note, (max(spread.upper, spread.median), height), (4, 0),
+                              textcoords="offset points", va="center", fontsize=7.5)
+        axes.set_yticks(range(len(groups)), groups)
+        axes.invert_yaxis()
+        axes.grid(axis="y", visible=False)
+        axes.margins(x=0.12)
+        axes.set_xlim(left=0.0)
+        axes.set_xlabel(label)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=min(3, len(names)))
+    return drawn
+
+
+def panels(
+    measured: Mapping[str, tuple[Sequence[float], Sequence[Spread]]], label: str
+) -> Figure:
+    """Return a panel per quantity that was varied: medians over it, with quartiles as a band.
+
+    measured  name of the quantity -> (its values, the spread at each)
+    """
+    with style():
+        drawn = Figure(figsize=(1.2 + 2.3 * len(measured), 2.5), layout="constrained")
+        row = drawn.subplots(1, len(measured), squeeze=False)[0]
+        for axes, (name, (values, spreads)) in zip(row, measured.items(), strict=True):
+            axes.plot(values, [s.median for s in spreads], marker="o", markersize=3.5,
+                      color=PALETTE[0])
+            axes.fill_between(values, [s.lower for s in spreads], [s.upper for s in spreads],
+                              color=PALETTE[0], alpha=0.2, linewidth=0)
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(list(values), [f"{value:g}" for value in values])
+            axes.minorticks_off()
+            axes.set_xlabel(name)
+            axes.set_ylim(bottom=0.0)
+        row[0].set_ylabel(label)
+    return drawn

@@ -1,0 +1,95 @@
+"""Our side of the benchmarks: training as `train` does it, and as plain PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from latentcode.config import RunConfig
+from latentcode.devices import resolve_device
+from latentcode.experiments.benchmarks.harness import Local
+from latentcode.models import transformer
+from latentcode.tasks import Batch
+from latentcode.training.batches import CHUNK, TrainingBatches
+from latentcode.training.ensemble import Ensemble
+from latentcode.training.state import Alone, Learner
+
+FUSED_SWITCH = "is_fused"
+"""The function of `models.transformer` that says whether a fused kernel computes attention."""
+
+
+class SameBatches(TrainingBatches):
+    """Batches that are drawn once and then used again and again."""
+
+    def chunk(self, index: int) -> Batch:
+        """Return the first CHUNK batches, whichever are asked for."""
+        return super().chunk(0)
+
+    def forget(self) -> None:
+        """Keep what was drawn."""
+
+
+def learner(configs: Sequence[RunConfig], *, sampling: bool = True, graphed: bool | None = None,
+            alone: bool | None = None) -> Learner:
+    """Return a training: what `train` makes of one configuration, or an ensemble of several.
+
+    sampling  False draws batches once, so that updates alone are left
+    graphed   as in `Ensemble`
+    alone     whether one configuration is trained without the ensemble's machinery; default: as
+              `train`, on the CPU
+    """
+    on_cpu = resolve_device(configs[0].training.device).type == "cpu"
+    made: Learner
+    if len(configs) == 1 and (on_cpu if alone is None else alone):
+        made = Alone(configs[0])
+    else:
+        made = Ensemble(configs, graphed=graphed)
+    if not sampling:
+        for index in range(len(configs)):
+            state = made.member(index)
+            state.batches = SameBatches(
+                state.task, state.config.training.seed, state.config.training.batch_size,
+                resolve_device(state.config.training.device))
+    return made
+
+
+@dataclass(frozen=True)
+class Updates:
+    """The contestant: updates of a training, all members at once.
+
+    multiple  batches are drawn many at a time, so that a turn is a whole number of draws
+    context   entered for every turn
+    """
+
+    name: str
+    learner: Learner
+    device: torch.device
+    multiple: int = CHUNK
+    context: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    def seconds(self, n: int) -> float:
+        """Return the seconds of n updates."""
+        with self.context():
+            taken = Local(self.name, self.learner.update, self.device).seconds(n)
+        self.learner.forget_losses()
+        return taken
+
+
+def has_fused_attention() -> bool:
+    """Whether there is another attention than the reference functions to compare with."""
+    return hasattr(transformer, FUSED_SWITCH)
+
+
+@contextmanager
+def reference_attention() -> Iterator[None]:
+    """Let every model compute attention by the functions of `models/attention.py`."""
+    switch = getattr(transformer, FUSED_SWITCH)
+    setattr(transformer, FUSED_SWITCH, lambda *_, **__: False)
+    try:
+        yield
+    finally:
+        setattr(transformer, FUSED_SWITCH, switch)

@@ -1,0 +1,251 @@
+"""Train every member of a grid, in as few goes as the memory allows; write one table."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from latentcode.config import RunConfig
+from latentcode.errors import LatentCodeError, RunError, check
+from latentcode.experiments.sweep.executors import (
+    Executor,
+    ExecutorName,
+    free_memory,
+    make_executor,
+)
+from latentcode.experiments.sweep.grid import Grid, load_grid
+from latentcode.experiments.sweep.packing import halve, members_that_fit, pack
+from latentcode.experiments.sweep.progress import SweepProgress
+from latentcode.experiments.sweep.table import (
+    SelectOn,
+    member_table,
+    render,
+    summarize,
+    write_tables,
+)
+from latentcode.locks import exclusive
+from latentcode.runs import CONFIG, LOCK, Run
+from latentcode.storage import write_text
+from latentcode.tasks import make_task
+from latentcode.training.signals import StopRequest, stop_on_signals
+from latentcode.training.workers import Job, Outcome
+
+SWEEP = "sweep.yaml"
+SHOWN = 6
+"""How many differences between two grids an error names."""
+POLL_SECONDS = 1.0
+"""How often the folders of the runs are looked at."""
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What a sweep has come to.
+
+    table    one row per member, split and metric; see `member_table`
+    summary  the best setting of each condition; see `summarize`
+    failed   member -> why it cannot go on
+    missing  members that are not complete, the failed ones included
+    """
+
+    table: pd.DataFrame
+    summary: pd.DataFrame
+    failed: dict[str, str]
+    missing: tuple[str, ...]
+    headline: str
+
+    def __str__(self) -> str:
+        return render(self.summary, self.headline)
+
+
+def sweep(
+    grid: Grid, out: str | Path, *, executor: ExecutorName = "local",
+    processes: int | None = None, members_at_once: int | None = None,
+    deadline: float | None = None, ray_address: str | None = None, select_on: SelectOn = "test",
+) -> SweepResult:
+    """Train all members of a grid below `out`; go on with those that are there.
+
+    executor         processes of this machine, or a Ray cluster
+    processes        jobs at once; default: one per core or visible GPU
+    members_at_once  size of an ensemble; default: on CUDA what fits into the free memory
+                     (`member_bytes`), on the CPU 1
+    deadline         time (seconds, as `time.time()`) by which everything has stopped at a
+                     checkpoint and the tables are written
+    ray_address      see `make_executor`
+    select_on        split that chooses the best settings
+
+    An error of a member stops no other. A group that fails is halved and tried again, as often
+    as it takes to find the member, or a size that fits. Ctrl-C and SIGTERM stop all members with
+    checkpoints, write the tables and then raise `KeyboardInterrupt` or `SystemExit`.
+
+    Raises `RunError` when `out` holds another sweep or something else, and `ConfigError` for
+    what cannot be trained.
+    """
+    out = Path(out).absolute()
+    check(members_at_once is None or members_at_once >= 1,
+          f"members_at_once is {members_at_once}; expected at least 1")
+    members = {out / name: config for name, config in grid.members().items()}
+    first = next(iter(members.values()))
+    for config in dict.fromkeys(config.task for config in members.values()):
+        make_task(config)  # an impossible split is found before anything is made
+    make_task(first.task).check_split(select_on)
+    if deadline is not None:
+        deadline -= _reserve(deadline - time.time(), len(members))
+    with make_executor(executor, first.training.device, processes=processes, deadline=deadline,
+                       ray_address=ray_address) as trainer:
+        claim(out, grid)
+        with exclusive(out / LOCK), stop_on_signals() as stop:
+            attempt = _Sweep(out, members, trainer, stop, deadline)
+            attempt.work(members_at_once)
+            result = _write(out, grid, attempt, select_on, make_task(first.task).headline)
+    if set(result.missing) - set(result.failed):
+        why = "stopped" if stop.requested else "the budget is used up"
+        attempt.progress.say(f"{why}: {attempt.progress.state()}; go on with: latentcode sweep "
+                             f"--out {out}")
+    if stop.requested:
+        raise stop.exception("the sweep was stopped")
+    return result
+
+
+def claim(out: Path, grid: Grid) -> None:
+    """Make the folder of a sweep and keep its grid there; an existing one must have the same.
+
+    `RunError` names the difference.
+    """
+    known = existing(out)
+    if known is not None:
+        differences = known.differences(grid)
+        shown, others = differences[:SHOWN], len(differences) - SHOWN
+        check(not differences, f"{out} holds another sweep ({'; '.join(shown)}"
+              + (f"; and {others} more" if others > 0 else "")
+              + "); expected the same grid, or another folder", RunError)
+        return
+    occupied = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    check(not occupied, f"{out} exists and is not a sweep (no {SWEEP}); expected a new or an "
+          "empty folder", RunError)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot make the folder {out}: {error}") from None
+    write_text(out / SWEEP, grid.to_yaml())
+
+
+def existing(out: Path) -> Grid | None:
+    """Return the grid of a sweep that was begun in a folder, or None."""
+    return load_grid(out / SWEEP) if (out / SWEEP).exists() else None
+
+
+def parse_budget(text: str) -> float:
+    """Return the seconds of `90s`, `30m`, `2h` or `1h30m`."""
+    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text)
+    seconds = 0.0
+    if match is not None:
+        seconds = sum(float(number or 0) * unit
+                      for number, unit in zip(match.groups(), (3600, 60, 1), strict=True))
+    check(seconds > 0, f"budget is {text!r}; expected a time such as 90s, 30m or 2h")
+    return seconds
+
+
+class _Sweep:
+    """One attempt to bring all members to their end."""
+
+    def __init__(
+        self, out: Path, members: Mapping[Path, RunConfig], trainer: Executor,
+        stop: StopRequest, deadline: float | None,
+    ) -> None:
+        self.out, self.members, self.trainer = out, members, trainer
+        self.stop, self.deadline = stop, deadline
+        self.errors: dict[Path, str] = {}
+        self.checkpoints: dict[Path, list[int]] = {}
+        self.stopped = False
+        self.progress = SweepProgress(
+            {path: config.training.steps for path, config in members.items()})
+
+    def work(self, members_at_once: int | None) -> None:
+        """Train until all jobs have ended, a signal comes, or the time is up."""
+        todo = {path: config for path, config in self.members.items()
+                if not self._look(path, config) and path not in self.errors}
+        with self.progress:
+            for job in self._pack(todo, members_at_once):
+                self.trainer.submit(job)
+            while self.trainer.n_pending:
+                self._stop_in_time()
+                for outcome in self.trainer.wait(POLL_SECONDS):
+                    self._take(outcome)
+                self.progress.update()
+
+    def _pack(self, todo: Mapping[Path, RunConfig], members_at_once: int | None) -> list[Job]:
+        device = next(iter(self.members.values())).training.device
+        if members_at_once is None and device == "cpu":
+            members_at_once = 1
+        return pack(todo, members_at_once or members_that_fit(
+            todo, free_memory(self.trainer, device)), self.checkpoints)
+
+    def _stop_in_time(self) -> None:
+        late = self.deadline is not None and time.time() >= self.deadline
+        if not self.stopped and (late or self.stop.requested):
+            self.stopped = True
+            self.trainer.stop()
+
+    def _take(self, outcome: Outcome) -> None:
+        """Note what a job has come to; try again what is left of it, if that can help."""
+        left = {path: config for path, config in outcome.job.items()
+                if not self._look(path, config) and path not in self.errors}
+        error = outcome.error
+        if not left or error is None:  # complete, or everything ends
+            return
+        if len(outcome.job) > 1:
+            # Where some are complete, the others broke; where none is, the group was too large
+            # or one of them kept it from beginning.
+            broke = len(left) < len(outcome.job)
+            self.progress.say(f"{len(left)} members of a group of {len(outcome.job)} failed, now "
+                              f"{'alone' if broke else 'in two halves'}: {self._plain(error)}")
+            for part in pack(left, 1) if broke else halve(left):
+                self.trainer.submit(part)
+            return
+        path = next(iter(left))
+        self.errors[path] = self._plain(error)
+        self.progress.say(f"{path.name} failed: {self.errors[path]}")
+
+    def _look(self, path: Path, config: RunConfig) -> bool:
+        """Whether a member is complete; note what is wrong with its folder."""
+        if not (path / CONFIG).exists():
+            return False
+        try:
+            run = Run.open(path)
+            run.check_config(config)
+        except LatentCodeError as error:
+            self.errors[path] = self._plain(error)
+            return False
+        self.checkpoints[path] = run.checkpoints()
+        if run.is_complete:
+            self.progress.complete.add(path)
+        return run.is_complete
+
+    def _plain(self, error: Exception) -> str:
+        """Return a message that does not depend on where the sweep is."""
+        return str(error).replace(f"{self.out}/", "")
+
+
+def _write(
+    out: Path, grid: Grid, attempt: _Sweep, select_on: SelectOn, headline: str
+) -> SweepResult:
+    failed = {path.name: attempt.errors[path] for path in attempt.members
+              if path in attempt.errors}
+    table = member_table(out, grid.points(), failed)
+    summary = summarize(table, headline, select_on)
+    write_tables(out, table, summary)
+    missing = tuple(dict.fromkeys(table.loc[~table["complete"], "member"]))
+    return SweepResult(table, summary, failed, missing, headline)
+
+
+def _reserve(seconds: float, n_members: int) -> float:
+    """Return how many of the seconds left are kept for the end: processes, tables."""
+    return min(5.0 + 0.05 * n_members, 0.5 * max(0.0, seconds))
+
+
+__all__ = ["SweepResult", "existing", "parse_budget", "sweep"]

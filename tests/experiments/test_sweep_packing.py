@@ -1,0 +1,100 @@
+"""Packing: who shares an ensemble, how groups are cut, and how much memory a member takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import latentcode as lc
+from latentcode.config import RunConfig
+from latentcode.errors import ConfigError
+from latentcode.experiments.sweep.grid import Grid, with_fields
+from latentcode.experiments.sweep.packing import halve, member_bytes, members_that_fit, pack
+from latentcode.training.ensemble import can_share, ensemble_key
+
+BASE = lc.preset("smoke", "logic", "softmax")
+
+
+def configs(axes: dict[str, tuple[object, ...]], base: RunConfig = BASE) -> dict[Path, RunConfig]:
+    return {Path(name): config for name, config in Grid(base, axes).members().items()}
+
+
+def test_members_of_one_shape_share_whatever_their_seeds_splits_and_settings() -> None:
+    members = configs({"kind": ("softmax", "hyla"), "training.seed": (0, 1),
+                       "training.learning_rate": (0.001, 0.003), "training.weight_decay": (0, 0.1),
+                       "training.warmup_steps": (2, 5), "task.split_seed": (0, 1)})
+    assert [len(job) for job in pack(members, 1_000)] == [32, 32]
+    for axis in ("training.batch_size", "training.steps", "model.n_layers", "task.n_examples"):
+        other = {Path("other"): with_fields(BASE, {axis: 40})}
+        assert len(pack({**members, **other}, 1_000)) == 3
+
+
+@given(st.lists(st.sampled_from(["softmax", "hyla", "linear"]), min_size=1, max_size=12),
+       st.integers(1, 5))
+def test_every_member_is_in_one_group_that_can_share(kinds: list[str], most: int) -> None:
+    members = {Path(str(i)): with_fields(BASE, {"kind": kind, "training.seed": i})
+               for i, kind in enumerate(kinds)}
+    jobs = pack(members, most)
+    assert sorted(path for job in jobs for path in job) == sorted(members)
+    for job in jobs:
+        assert 1 <= len(job) <= most
+        assert list(job) == [path for path in members if path in job]
+        first = next(iter(job.values()))
+        assert all(can_share(first, config) for config in job.values())
+    assert len(jobs) == sum(-(-kinds.count(kind) // most) for kind in set(kinds))
+    for kind in set(kinds):
+        sizes = [len(job) for job in jobs
+                 if kinds[int(next(iter(job)).name)] == kind]
+        assert max(sizes) - min(sizes) <= 1
+    firsts = [int(next(iter(job)).name) for job in jobs]
+    assert firsts == sorted(firsts)
+
+
+def test_members_go_on_together_only_from_a_checkpoint_that_all_have() -> None:
+    members = configs({"training.seed": (0, 1, 2, 3, 4)})
+    paths = list(members)
+    checkpoints = {paths[0]: [10, 20], paths[2]: [20, 30], paths[3]: [30, 40]}
+    assert [list(job) for job in pack(members, 10, checkpoints)] == [
+        [paths[0], paths[2]], [paths[1], paths[4]], [paths[3]]]
+
+
+def test_groups_need_room() -> None:
+    with pytest.raises(ConfigError, match="members_at_once is 0"):
+        pack(configs({"training.seed": (0,)}), 0)
+
+
+def test_halves() -> None:
+    members = configs({"training.seed": (0, 1, 2, 3, 4)})
+    halves = halve(members)
+    assert [len(half) for half in halves] == [3, 2]
+    assert [path for half in halves for path in half] == list(members)
+
+
+def test_memory_of_a_member() -> None:
+    # Worked by hand: 2 blocks, D = 16, H = 4, d = 2, F = 32, T = 8, B = 32.
+    attention = 3 * (16 * 4 * 2 + 4 * 2) + (4 * 2 * 16 + 16) + 4 * 8
+    block = attention + (16 * 32 + 32) + (32 * 16 + 16) + 2 * 2 * 16
+    weights = 2 * block + (4 * 16 + 16) + 2 * 16 + (16 * 1 + 1)
+    kept = 2 * (8 * (10 * 16 + 4 * 8 + 3 * 32) + 4 * 4 * 64) + 4 * 8 * 16
+    assert member_bytes(BASE) == 4 * (5 * weights + 32 * kept)
+    hyla = with_fields(BASE, {"kind": "hyla"})
+    assert member_bytes(hyla) - member_bytes(BASE) == 4 * 32 * 2 * 4 * 64 * 2
+    moe = with_fields(BASE, {"kind": "softmax_moe"})
+    assert member_bytes(moe) > member_bytes(BASE) + 4 * 32 * 2 * 8 * 3 * 4 * 32
+
+
+def test_as_many_members_as_fit() -> None:
+    members = configs({"kind": ("softmax", "hyla"), "training.seed": (0, 1)})
+    softmax, hyla = (with_fields(BASE, {"kind": kind}) for kind in ("softmax", "hyla"))
+    free = 10 * member_bytes(hyla)
+    fitting = members_that_fit(members, free)
+    assert fitting[ensemble_key(hyla)] == 8
+    assert fitting[ensemble_key(softmax)] == int(0.8 * free) // member_bytes(softmax) > 8
+    assert set(members_that_fit(members, 1).values()) == {1}
+    cuda = {path: replace(config, training=replace(config.training, device="cuda"))
+            for path, config in members.items()}
+    assert [len(job) for job in pack(cuda, members_that_fit(cuda, free))] == [2, 2]

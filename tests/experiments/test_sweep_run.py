@@ -1,0 +1,327 @@
+"""Whole sweeps: killed, out of time, stopped, with a member that breaks, on Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+import latentcode as lc
+from latentcode.cli import main
+from latentcode.errors import ConfigError, RunError, TrainingError
+from latentcode.experiments.sweep import Grid, executors, parse_budget, sweep
+from latentcode.experiments.sweep import run as module
+from latentcode.training.workers import Job, Outcome
+
+SCRIPT = Path(__file__).with_name("sweep_kill.py")
+ROOT = Path(__file__).parents[2]
+BASE = replace(SMOKE := lc.preset("smoke", "logic", "softmax"), training=replace(
+    SMOKE.training, steps=12, eval_every=12, eval_instances=32, log_every=4, checkpoint_every=6))
+SEEDS = Grid(BASE, {"training.seed": (0, 1, 2, 3)})
+
+
+class Here:
+    """An executor that trains in this process, one job per `wait`."""
+
+    def __init__(self, *arguments: object, deadline: float | None = None, **others: object) -> None:
+        self.jobs: list[Job] = []
+        self.seen: list[Job] = []
+        self.deadline = deadline
+
+    @property
+    def n_pending(self) -> int:
+        return len(self.jobs)
+
+    def submit(self, job: Job) -> None:
+        self.jobs.append(job)
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        if not self.jobs:
+            return []
+        job = self.jobs.pop(0)
+        self.seen.append(job)
+        try:
+            executors.train_job(job, self.deadline)
+        except TrainingError as error:
+            return [Outcome(job, error)]
+        return [Outcome(job)]
+
+    def stop(self) -> None:
+        self.jobs.clear()
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Here:
+    executor = Here()
+
+    def make(*arguments: object, deadline: float | None, **others: object) -> Here:
+        executor.deadline = deadline
+        return executor
+
+    monkeypatch.setattr(module, "make_executor", make)
+    return executor
+
+
+def start(out: Path, *flags: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "latentcode.cli", "sweep", "--out", str(out), *flags],
+        start_new_session=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+
+def test_a_sweep_trains_its_members_and_goes_on_where_it_was(here: Here, tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    result = sweep(SEEDS, out)
+    assert result.missing == ()
+    assert len(here.seen) == 4
+    for name, config in SEEDS.members().items():
+        assert lc.Run.open(out / name).config == config
+        assert lc.Run.open(out / name).is_complete
+    test = result.summary.query("split == 'test' and metric == 'r2'").iloc[0]
+    values = [lc.Run.open(out / name).latest().loc["r2", "test"] for name in SEEDS.members()]
+    assert test["mean"] == pytest.approx(pd.Series(values).mean(), abs=1e-12)
+    assert test["n"] == 4
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    again = sweep(SEEDS, out)
+    assert len(here.seen) == 4  # nothing is left to be trained
+    assert again.table.equals(result.table)
+    assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+def test_groups_equal_members_alone_within_rounding(here: Here, tmp_path: Path) -> None:
+    alone = sweep(SEEDS, tmp_path / "alone")
+    together = sweep(SEEDS, tmp_path / "together", members_at_once=3)
+    assert [len(job) for job in here.seen] == [1, 1, 1, 1, 2, 2]
+    keys = ["member", "split", "metric", "step"]
+    assert together.table[keys].equals(alone.table[keys])
+    assert together.table["mean"].tolist() == pytest.approx(alone.table["mean"].tolist(),
+                                                            rel=1e-3, abs=1e-4)
+
+
+def test_a_group_that_fails_is_halved_until_it_works(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = executors.train_ensemble
+
+    def small_device(job: Job, **settings: object) -> object:
+        if len(job) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return train(job, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(executors, "train_ensemble", small_device)
+    result = sweep(Grid(BASE, {"training.seed": (0, 1, 2, 3, 4)}), tmp_path / "sweep",
+                   members_at_once=10)
+    assert [len(job) for job in here.seen] == [5, 3, 2, 2, 1]
+    assert (result.missing, result.failed) == ((), {})
+    said = " ".join(capsys.readouterr().err.split())
+    assert ("5 members of a group of 5 failed, now in two halves: 5 member(s) at once: CUDA out "
+            "of memory") in said
+
+
+@pytest.mark.parametrize("members_at_once", [None, 2])
+def test_a_member_that_breaks_stops_no_other_and_is_told(
+    here: Here, tmp_path: Path, members_at_once: int | None
+) -> None:
+    rates = Grid(BASE, {"training.learning_rate": (0.001, 1e30)})
+    result = sweep(rates, tmp_path / "sweep", members_at_once=members_at_once)
+    good, bad = rates.members()
+    assert lc.Run.open(tmp_path / "sweep" / good).is_complete
+    assert result.missing == (bad,)
+    assert set(result.failed) == {bad}
+    assert "not finite" in result.failed[bad] or "the loss is" in result.failed[bad]
+    assert str(tmp_path) not in result.failed[bad]  # the table is the same wherever it is
+    rows = result.table[result.table["member"] == bad]
+    assert rows["error"].tolist() == [result.failed[bad]] * len(rows)
+    assert not rows["complete"].any()
+    assert result.table[result.table["member"] == good]["error"].isna().all()
+    assert result.summary["settings_complete"].tolist() == [1] * len(result.summary)
+    assert sweep(rates, tmp_path / "sweep", members_at_once=members_at_once).failed == result.failed
+
+
+def test_a_damaged_run_is_an_error_of_its_member_alone(here: Here, tmp_path: Path) -> None:
+    out, first = tmp_path / "sweep", next(iter(SEEDS.members()))
+    lc.Run.create(out / first, SEEDS.members()[first])
+    (out / first / "config.yaml").write_text("task: {}")
+    (out / "sweep.yaml").write_text(SEEDS.to_yaml())
+    result = sweep(SEEDS, out)
+    assert set(result.failed) == {first}
+    assert len(here.seen) == 3
+
+
+def test_what_cannot_be_swept_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    for grid, settings, message in (
+        (SEEDS, {"members_at_once": 0}, "members_at_once is 0"),
+        (SEEDS, {"processes": 0}, "processes is 0"),
+        (SEEDS, {"ray_address": "auto"}, "but the executor is local"),
+        (Grid(BASE, {"task.ood_fraction": (0.5, 0.999)}), {}, "fraction"),
+        (Grid(BASE, {"task.ood_fraction": (0.0, 0.5)}), {"select_on": "ood"}, "ood"),
+        (Grid(replace(BASE, training=replace(BASE.training, device="cuda:99")),
+              {"training.seed": (0,)}), {}, "device is 'cuda:99'"),
+    ):
+        with pytest.raises(lc.LatentCodeError, match=message):
+            sweep(grid, out, **settings)  # type: ignore[arg-type]
+    assert not out.exists()
+
+
+def test_a_folder_holds_one_grid(here: Here, tmp_path: Path) -> None:
+    sweep(Grid(BASE, {"training.seed": (0,)}), tmp_path / "sweep")
+    with pytest.raises(RunError, match=r"axis training\.seed: \[0\] in the sweep, \[1\] asked"):
+        sweep(Grid(BASE, {"training.seed": (1,)}), tmp_path / "sweep")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("mine")
+    with pytest.raises(RunError, match=r"is not a sweep \(no sweep\.yaml\)"):
+        sweep(SEEDS, tmp_path / "other")
+
+
+def test_a_deadline_that_has_passed_trains_nothing(here: Here, tmp_path: Path) -> None:
+    result = sweep(SEEDS, tmp_path / "sweep", deadline=time.time() - 1)
+    assert len(result.missing) == 4
+    assert result.failed == {}
+    assert result.table["complete"].tolist() == [False] * 4
+    assert (tmp_path / "sweep" / "table.csv").exists()
+    assert not list((tmp_path / "sweep").glob("*/config.yaml"))
+
+
+@pytest.mark.parametrize(("text", "seconds"), [
+    ("90s", 90), ("30m", 1800), ("2h", 7200), ("1h30m", 5400), ("0.5h", 1800), ("1m1.5s", 61.5)])
+def test_budgets(text: str, seconds: float) -> None:
+    assert parse_budget(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "90", "0s", "-3m", "m", "3d", "1m1h", "two hours"])
+def test_what_is_no_budget(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected a time such as 90s"):
+        parse_budget(text)
+
+
+@pytest.mark.parametrize(("flags", "message"), [
+    ([], "holds no sweep to go on with"),
+    (["--preset", "smoke"], "a grid has no axes"),
+    (["--grid", "smoke_logic", "--axis", "kind=hyla"], "is given together with --axis"),
+    (["--axis", "kind=hyla", "--axis", "kind=softmax"], "--axis kind is given twice"),
+    (["--axis", "training.seed=0", "--fix", "training.steps=3,4"], "has 2 values"),
+    (["--axis", "training.seed=0", "--fix", "training.size=3"], "unknown axis 'training.size'"),
+    (["--axis", "training.seed=0", "--config", "x.yaml", "--kind", "hyla"], "together with"),
+    (["--axis", "training.seed=0", "--budget", "soon"], "budget is 'soon'"),
+    (["--axis", "training.seed=x"], "member seed=x: training.seed is 'x'"),
+])
+def test_what_is_wrong_with_a_command_is_one_line(
+    flags: Sequence[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["sweep", "--out", str(tmp_path / "sweep"), *flags])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_the_command_says_what_it_found_and_fails_if_a_member_did(
+    here: Here, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["sweep", "--out", str(tmp_path / "sweep")]
+    main([*flags, "--preset", "smoke", "--fix", "training.steps=12",
+          "--axis", "kind=softmax,hyla", "--axis", "training.seed=0,1"])
+    out = capsys.readouterr().out
+    assert "selected on `test` (held-out combinations had no say)" in out
+    assert "softmax" in out
+    assert f"wrote table {tmp_path / 'sweep' / 'table.csv'}" in out
+    main(flags)  # the grid is in the folder
+    assert capsys.readouterr().out == out
+    main([*flags, "--select-on", "ood"])
+    assert "selected on `ood` (as the paper does)" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stopped:
+        main(["sweep", "--out", str(tmp_path / "bad"), "--preset", "smoke", "--fix",
+              "training.learning_rate=1e30", "--axis", "training.seed=0"])
+    assert stopped.value.code == 1
+    assert "error: member seed=0: " in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_killed_sweeps_and_a_killed_ray_worker_leave_what_an_undisturbed_sweep_leaves(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--grid", "smoke_logic", "--kills", "2",
+         "--out", str(tmp_path / "log.json")], cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "log.json").read_text())
+    assert result["members"] == 12
+    for part in ("interrupted", "ray"):
+        assert set(result[part]["tables_equal"]) == {"table.parquet", "table.csv", "summary.csv"}
+        assert all(result[part]["tables_equal"].values())
+        assert result[part]["runs_equal"] == result[part]["runs"] == 12
+        assert result[part]["stale_files"] == []
+        # The kill struck members in the middle: they went on from a checkpoint.
+        assert any(step > 0 for steps in result[part]["resumed_from"].values() for step in steps)
+    assert [kill["members_begun"] > 0 for kill in result["interrupted"]["kills"]] == [True, True]
+    assert result["ray"]["killed"]["step"] > 0
+
+
+LONG = ["--preset", "smoke", "--fix", "training.steps=3000", "--fix", "training.eval_every=3000",
+        "--fix", "training.checkpoint_every=3000", "--axis", "training.seed=0,1,2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_a_signal_stops_all_workers_with_checkpoints(executor: str, tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    process = start(out, *LONG, "--executor", executor, "--processes", "2")
+    try:
+        for _ in range(1_200):
+            files = [out / f"seed={seed}" / "metrics.jsonl" for seed in (0, 1)]
+            if all(file.exists() and file.stat().st_size > 2_000 for file in files):
+                break
+            time.sleep(0.1)
+        if executor == "local":
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        else:
+            process.terminate()
+        _, error = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == (130 if executor == "local" else 143)
+    assert "go on with: latentcode sweep --out" in " ".join(error.decode().split())
+    for seed in (0, 1):
+        assert 0 < lc.Run.open(out / f"seed={seed}").checkpoints()[-1] < 3000
+    assert not (out / "seed=2").exists()
+    assert pd.read_csv(out / "table.csv")["complete"].tolist().count(False) > 0
+
+
+@pytest.mark.slow
+def test_a_budget_stops_at_checkpoints_and_the_next_start_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    flags = [flag.replace("steps=3000", "steps=600") for flag in LONG]
+    process = start(out, *flags, "--budget", "15s", "--processes", "1")
+    _, error = process.communicate(timeout=300)
+    assert process.returncode == 0
+    assert "the budget is used up" in " ".join(error.decode().split())
+    first = pd.read_csv(out / "table.csv")
+    assert not first["complete"].all()
+    process = start(out)
+    process.communicate(timeout=600)
+    assert process.returncode == 0
+    undisturbed = tmp_path / "undisturbed"
+    process = start(undisturbed, *flags)
+    process.communicate(timeout=600)
+    for name in ("table.parquet", "table.csv", "summary.csv"):
+        assert (out / name).read_bytes() == (undisturbed / name).read_bytes()
