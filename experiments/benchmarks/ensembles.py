@@ -115,7 +115,7 @@ def main(
     tokens: tuple[int, ...] = (),
     heads: tuple[int, ...] = (),
     layers: tuple[int, ...] = (),
-    precision: Literal["float32", "tf32", "bf16"] = "float32",
+    precision: Literal["float32", "tf32", "bf16_mlp", "bf16"] = "float32",
     device: str = "cuda",
     rounds: int = 7,
     turn_seconds: float = 0.5,

@@ -59,7 +59,7 @@ from latentcode.progress import bar
 from latentcode.training.batches import CHUNK
 
 QUESTION = "training_step"
-Precision = Literal["float32", "tf32", "bf16"]
+Precision = Literal["float32", "tf32", "bf16_mlp", "bf16"]
 MEASURED: tuple[str, ...] = ("step", "update")
 PLAIN = "plain PyTorch, float32"
 
