@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from latentcode.tasks import make_task as make_task
     from latentcode.training import evaluate as evaluate
     from latentcode.training import train as train
+    from latentcode.training import train_ensemble as train_ensemble
 
 __getattr__, __dir__, __all__ = lazy_module(__name__, {
     "latentcode.codes": ["LatentCodes", "Pair"],
@@ -63,5 +64,5 @@ __getattr__, __dir__, __all__ = lazy_module(__name__, {
     "latentcode.runs": ["Run"],
     "latentcode.seeds": ["make_generator"],
     "latentcode.tasks": ["Batch", "Task", "make_task"],
-    "latentcode.training": ["evaluate", "train"],
+    "latentcode.training": ["evaluate", "train", "train_ensemble"],
 })
