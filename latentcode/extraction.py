@@ -285,12 +285,13 @@ class CodeReader:
 
     def _attention(self, layer: int) -> Any:
         """Return the attention whose code a few rows of queries and keys determine, or None."""
+        from latentcode.models.hooks import is_hooked
         from latentcode.models.transformer import Attention, HookedTransformer
 
         if not isinstance(self.model, HookedTransformer):
             return None
         attention = self.model.layer(layer).attn
-        written = attention.hook_attn_scores.has_hooks() or attention.hook_pattern.has_hooks()
+        written = is_hooked(attention.hook_attn_scores) or is_hooked(attention.hook_pattern)
         return attention if type(attention) is Attention and not written else None
 
     def _query_of_pair(self) -> tuple[int, ...]:

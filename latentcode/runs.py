@@ -219,11 +219,14 @@ class Run:
     def _delete_old_checkpoints(self) -> None:
         keep = self.config.training.keep_checkpoints
         for old in self.checkpoints()[:-keep] if keep is not None else []:
-            # Renamed first: a kill half-way must not leave something that looks like a checkpoint.
-            path = self.checkpoint_path(old)
-            doomed = path.with_name(f"{TEMPORARY}{path.name}")
-            os.rename(path, doomed)
-            shutil.rmtree(doomed, ignore_errors=True)
+            self._delete_checkpoint(old)
+
+    def _delete_checkpoint(self, step: int) -> None:
+        # Renamed first: a kill half-way must not leave something that looks like a checkpoint.
+        path = self.checkpoint_path(step)
+        doomed = path.with_name(f"{TEMPORARY}{path.name}")
+        os.rename(path, doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
 
     def load_checkpoint(self, step: int | None = None) -> Checkpoint:
         """Return the checkpoint of a step, by default the newest.
@@ -273,9 +276,15 @@ class Run:
         append_lines(self.path / TIMING, [json.dumps(dict(record))])
 
     def prepare_resumption(self, step: int | None) -> None:
-        """Forget the metrics after `step` (all of them for None) and note who resumes."""
+        """Forget what there is after `step` (everything for None) and note who resumes.
+
+        A member of an ensemble may have got a checkpoint that others had not when all were killed.
+        """
         from latentcode.provenance import environment, now
 
+        for newer in self.checkpoints():
+            if step is None or newer > step:
+                self._delete_checkpoint(newer)
         cut_metrics(self.path / METRICS, -1 if step is None else step)
         cut_torn_line(self.path / TIMING)
         note = {"step": step or 0, "time": now(), **environment(self.config.training.device)}

@@ -157,7 +157,7 @@ sum_k a relu(v_k).
 
 def with_kind(config: ModelConfig, kind: str) -> ModelConfig:
     """Return `config` with the fields of a named attention kind; the rest is untouched."""
-    if kind not in ATTENTION_KINDS:
+    if not isinstance(kind, str) or kind not in ATTENTION_KINDS:
         raise UnknownNameError("attention kind", kind, ATTENTION_KINDS)
     # A kind that does not speak of the feed-forward leaves an `moe` of the config alone.
     return replace(config, **ATTENTION_KINDS[kind])

@@ -8,7 +8,9 @@ written to memory: the backward pass computes them anew. There is no place for h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,9 +36,31 @@ MOST_GROUPS = 16
 """Most partial sums of a bias gradient per member; bounds memory, and threads per member."""
 
 
+_written_out: ContextVar[bool] = ContextVar("written_out", default=False)
+
+
+@contextmanager
+def written_out() -> Iterator[None]:
+    """Let every model compute attention by the functions of `latentcode.models.attention`.
+
+    For what a kernel has no rule for, such as second derivatives and exports.
+    """
+    token = _written_out.set(True)
+    try:
+        yield
+    finally:
+        _written_out.reset(token)
+
+
 def is_fused(config: ModelConfig, device: torch.device | str, dtype: torch.dtype) -> bool:
-    """Does `fused_attention` compute the attention core of this model, here and in this type?"""
+    """Does `fused_attention` compute the attention core of this model, here and in this type?
+
+    Not within `written_out`, under the transforms of `torch.func`, nor while torch compiles.
+    """
     return (torch.device(device).type == "cpu"
+            and not _written_out.get()
+            and not torch.compiler.is_compiling()
+            and not torch._C._are_functorch_transforms_active()
             and dtype in SERVED_TYPES
             and config.normalization in SERVED_NORMALIZATIONS
             and config.value_network in SERVED_VALUE_NETWORKS
@@ -65,7 +89,8 @@ def fused_attention(
     E       optional axis of members, each with its own bias and mask
 
     Gradients for q, k, v and bias, once differentiable. The result depends on neither the
-    number of threads nor on chance. `ConfigError` for names and shapes that are not served.
+    number of threads nor on chance. `ConfigError` for names and shapes that are not served. For
+    more than one derivative see `written_out`.
     """
     check_choice("normalization", normalization, SERVED_NORMALIZATIONS)
     check_choice("value network", value_network, SERVED_VALUE_NETWORKS)

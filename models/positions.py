@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import torch
@@ -34,13 +34,15 @@ def relative_position_buckets(
     return buckets
 
 
-@lru_cache(maxsize=64)
+@cache  # a graph goes on reading from where it found them
 def _buckets_on(
     n_query: int, n_key: int, n_buckets: int, max_distance: int, device: torch.device
 ) -> Tensor:
-    # Copied to a device once: a step that is captured as a graph must not copy from the host.
+    # Copied to a device once: a step that is captured as a graph must not copy from the host. What
+    # is kept must be fit for training, also where the first who asks is not training.
     buckets = relative_position_buckets(n_query, n_key, n_buckets, max_distance)
-    return torch.tensor(buckets, device=device)
+    with torch.inference_mode(False):
+        return torch.tensor(buckets, device=device)
 
 
 def relative_bias(

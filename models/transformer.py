@@ -35,6 +35,7 @@ from latentcode.models.attention import (
 from latentcode.models.config import ModelConfig
 from latentcode.models.dense import LAYER_NORM_EPSILON, dense, layer_norm
 from latentcode.models.feedforward import make_feedforward
+from latentcode.models.hooks import is_hooked
 from latentcode.models.initialization import init_weights
 from latentcode.models.kernels import fused_attention, is_fused
 from latentcode.models.positions import relative_bias, rotary
@@ -54,7 +55,7 @@ class LayerNorm(nn.Module):
         self.hook_normalized = HookPoint()  # [B, T, D]
 
     def forward(self, x: Float[Tensor, "*E B T D"]) -> Float[Tensor, "*E B T D"]:
-        if not (self.hook_scale.has_hooks() or self.hook_normalized.has_hooks()):
+        if not (is_hooked(self.hook_scale) or is_hooked(self.hook_normalized)):
             # The fused kernel is faster, but has nowhere to put the two hooks.
             return layer_norm(x, self.w, self.b)
         centred = x - x.mean(dim=-1, keepdim=True)
@@ -152,7 +153,7 @@ class Attention(nn.Module):
         skipped = (self.hook_attn_scores, self.hook_pattern,
                    getattr(self, "hook_value_hidden", None))
         return is_fused(self.cfg, device, self.W_Q.dtype) and not any(
-            hook is not None and hook.has_hooks() for hook in skipped)
+            hook is not None and is_hooked(hook) for hook in skipped)
 
     def _bias(self, n_query: int, n_key: int) -> Float[Tensor, "*E 1 H Q K"] | None:
         if self.rel_pos_bias is None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +12,10 @@ import torch
 from latentcode.config import RunConfig
 from latentcode.devices import resolve_device
 from latentcode.experiments.benchmarks.harness import Local
-from latentcode.models import transformer
 from latentcode.tasks import Batch
 from latentcode.training.batches import CHUNK, TrainingBatches
 from latentcode.training.ensemble import Ensemble
 from latentcode.training.state import Alone, Learner
-
-FUSED_SWITCH = "is_fused"
-"""The function of `models.transformer` that says whether a fused kernel computes attention."""
 
 
 class SameBatches(TrainingBatches):
@@ -77,19 +73,3 @@ class Updates:
             taken = Local(self.name, self.learner.update, self.device).seconds(n)
         self.learner.forget_losses()
         return taken
-
-
-def has_fused_attention() -> bool:
-    """Whether there is another attention than the reference functions to compare with."""
-    return hasattr(transformer, FUSED_SWITCH)
-
-
-@contextmanager
-def reference_attention() -> Iterator[None]:
-    """Let every model compute attention by the functions of `models/attention.py`."""
-    switch = getattr(transformer, FUSED_SWITCH)
-    setattr(transformer, FUSED_SWITCH, lambda *_, **__: False)
-    try:
-        yield
-    finally:
-        setattr(transformer, FUSED_SWITCH, switch)

@@ -48,11 +48,10 @@ from latentcode.experiments.benchmarks.official_process import (
 )
 from latentcode.experiments.benchmarks.ours import (
     Updates,
-    has_fused_attention,
     learner,
-    reference_attention,
 )
 from latentcode.models.config import kind_of
+from latentcode.models.kernels import is_fused, written_out
 from latentcode.models.transformer import HookedTransformer
 from latentcode.presets import preset
 from latentcode.progress import bar
@@ -89,9 +88,9 @@ def measure(
     memory: dict[str, float] = {}
     for what in MEASURED:
         contestants: list[Contestant] = [] if official is None else [OfficialSteps(official, what)]
-        if has_fused_attention():
+        if is_fused(config.model, config.training.device, torch.float32):
             contestants.append(_updates(PLAIN, config, what, device, memory, alone=True,
-                                        context=reference_attention))
+                                        context=written_out))
         for precision, chosen in configs.items():
             contestants.append(_updates(f"ours, {precision}", chosen, what, device, memory))
         case[what] = sit(contestants, rounds=rounds, turn_seconds=turn_seconds,

@@ -26,12 +26,14 @@ def pack(
     of one kind differ in size by one at most.
 
     members_at_once  one number, or one for each ensemble key
-    checkpoints      steps that a member could go on from; members of one group have some in
-                     common, because an ensemble goes on from there, or have none
+    checkpoints      steps that a member could go on from. An ensemble goes on from the newest that
+                     all its members have; in one group that is the newest or (where they were
+                     killed between two) the one before of every member, so that none loses more
+                     than that, for example to one that broke long before. Or all have none
     """
     of_kind: dict[Hashable, list[tuple[set[int], list[Path]]]] = {}
     for path, config in configs.items():
-        steps = set((checkpoints or {}).get(path, ()))
+        steps = set(sorted((checkpoints or {}).get(path, ()))[-2:])
         alike = of_kind.setdefault(ensemble_key(config), [])
         for common, paths in alike:
             if common & steps or not (common or steps):

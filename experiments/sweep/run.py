@@ -32,6 +32,7 @@ from latentcode.locks import exclusive
 from latentcode.runs import CONFIG, LOCK, Run
 from latentcode.storage import write_text
 from latentcode.tasks import make_task
+from latentcode.training.ensemble import check_keeps_enough
 from latentcode.training.signals import StopRequest, stop_on_signals
 from latentcode.training.workers import Job, Outcome
 
@@ -90,6 +91,9 @@ def sweep(
           f"members_at_once is {members_at_once}; expected at least 1")
     members = {out / name: config for name, config in grid.members().items()}
     first = next(iter(members.values()))
+    if (members_at_once is not None and members_at_once > 1) or first.training.device != "cpu":
+        for member in members.values():
+            check_keeps_enough(member)
     for config in dict.fromkeys(config.task for config in members.values()):
         make_task(config)  # an impossible split is found before anything is made
     make_task(first.task).check_split(select_on)

@@ -8,7 +8,7 @@ ordinary run folder.
 
 The members are one `HookedTransformer` with a leading axis of members. That axis is explicit,
 rather than one of `torch.func.vmap`, so that everything remains ordinary autograd, which can be
-captured, compiled and hooked.
+captured, compiled or hooked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,7 +61,6 @@ class Ensemble:
     configs   one per member; they may differ in `FREE_TASK_FIELDS` and `FREE_TRAINING_FIELDS`
     graphed   whether to capture the step and replay it (see `StepGraph`); default: on a CUDA
               device
-    compiled  whether to pass the model through `torch.compile` first
 
     The weights and moments of all members lie in one tensor each, [E, parameters], so
     that AdamW is a dozen operations however many members and weights there are. The model and
@@ -72,7 +70,7 @@ class Ensemble:
     """
 
     def __init__(
-        self, configs: Sequence[RunConfig], *, graphed: bool | None = None, compiled: bool = False
+        self, configs: Sequence[RunConfig], *, graphed: bool | None = None
     ) -> None:
         check(bool(configs), "configs is empty; expected at least one member")
         for index, config in enumerate(configs):
@@ -90,7 +88,6 @@ class Ensemble:
         self._losses: list[Tensor] = []
         self._drawn: int | None = None
         self._own_the_weights()
-        self._forward: Any = torch.compile(self.model) if compiled else self.model
         self._update: Callable[..., Tensor] = self._plain_update
         if self.device.type == "cuda" if graphed is None else graphed:
             self._update = StepGraph(
@@ -150,7 +147,7 @@ class Ensemble:
         """Update the weights of all members once and return their losses before it, [E]."""
         precision = self.settings.precision
         with matrix_products(precision):
-            logits = forward(self._forward, inputs, precision, self._generators)
+            logits = forward(self.model, inputs, precision, self._generators)
             losses = self.task.losses(logits.flatten(0, 1), targets.flatten(0, 1))
             losses = losses.unflatten(0, (len(self.states), -1)).mean(1)
             # The loss of a member depends on no other's weights: this is every gradient at once.
@@ -208,6 +205,14 @@ class Ensemble:
         self.step, self._drawn = step, None
 
 
+def check_keeps_enough(config: RunConfig) -> None:
+    """Raise `ConfigError` for a member that keeps a single checkpoint."""
+    keep = config.training.keep_checkpoints
+    check(keep is None or keep > 1, f"training.keep_checkpoints is {keep}; expected at least 2 in "
+          "an ensemble: one whose checkpoints are being written when it is killed goes on from "
+          "those before")
+
+
 def train_ensemble(
     configs: Mapping[Path, RunConfig],
     *,
@@ -226,10 +231,9 @@ def train_ensemble(
     configurations that cannot share an ensemble or keep a single checkpoint, `RunError` for a
     folder that cannot be used.
     """
-    keep = next(iter(configs.values())).training.keep_checkpoints if configs else None
-    check(keep is None or keep > 1 or len(configs) == 1, f"training.keep_checkpoints is {keep}; "
-          "expected at least 2 in an ensemble: one whose checkpoints are being written when it is "
-          "killed goes on from those before")
+    if len(configs) > 1:
+        for config in configs.values():
+            check_keeps_enough(config)
     ensemble = Ensemble(list(configs.values()))
     runs = []
     for path, config in configs.items():

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from latentcode.errors import check
+
 WARM_UP = 3
 """Calls before the capture, in which libraries choose their kernels and take their memory."""
 
@@ -31,11 +33,13 @@ class StepGraph:
         self._inputs: list[Tensor] | None = None
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """Return what the function returns for these inputs."""
+        """Return what the function returns for these inputs; `ConfigError` for other shapes."""
         if self._inputs is None:
             self._inputs = [x.clone() for x in inputs]
             self._capture(self._inputs)
         for fixed, x in zip(self._inputs, inputs, strict=True):
+            check(x.shape == fixed.shape, f"an input has shape {tuple(x.shape)}; expected "
+                  f"{tuple(fixed.shape)}, that of the first call")
             fixed.copy_(x)
         self._replay()
         return self._output.clone()
@@ -44,19 +48,8 @@ class StepGraph:
         saved = [tensor.clone() for tensor in self.changes]
         states = [generator.get_state() for generator in self.generators]
         if inputs[0].device.type == "cuda":
-            # One stream for warm-up and capture: autograd remembers the stream of every weight.
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for _ in range(WARM_UP):
-                    self.function(*inputs)
-            torch.cuda.current_stream().wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            for generator in self.generators:
-                graph.register_generator_state(generator)
-            with torch.cuda.graph(graph, stream=stream):
-                self._output = self.function(*inputs)
-            self._replay = graph.replay
+            with torch.cuda.device(inputs[0].device):
+                self._capture_on_current_device(inputs)
         else:
             for _ in range(WARM_UP):
                 self._output = self.function(*inputs)
@@ -69,3 +62,18 @@ class StepGraph:
             tensor.copy_(before)
         for generator, state in zip(self.generators, states, strict=True):
             generator.set_state(state)
+
+    def _capture_on_current_device(self, inputs: Sequence[Tensor]) -> None:
+        # One stream for warm-up and capture: autograd remembers the stream of every weight.
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                self.function(*inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        for generator in self.generators:
+            graph.register_generator_state(generator)
+        with torch.cuda.graph(graph, stream=stream):
+            self._output = self.function(*inputs)
+        self._replay = graph.replay

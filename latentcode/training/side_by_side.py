@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from latentcode.config import RunConfig
 from latentcode.devices import available_cores
-from latentcode.errors import ArtifactError, RunError
+from latentcode.errors import ArtifactError, RunError, check
 from latentcode.runs import Run
 from latentcode.tasks import make_task
 from latentcode.training.loop import train
@@ -36,6 +36,8 @@ def train_side_by_side(
     Ctrl-C stops all runs, each with a checkpoint. The first error of a run is raised when all
     runs have ended; the others are not stopped by it.
     """
+    check(bool(configs), "configs is empty; expected at least one run")
+    check(processes is None or processes >= 1, f"processes is {processes}; expected at least 1")
     processes = processes or min(len(configs), available_cores())
     first: Exception | None = None
     with Workers(_train_alone, [{}] * processes) as workers:

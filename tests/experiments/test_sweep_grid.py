@@ -97,6 +97,7 @@ def test_names_tell_members_apart_and_are_names_of_files() -> None:
     ({"axes": {"training.seed": [0, True]}}, "training.seed is True"),
     ({"axes": {"training.seed": [0, 0]}}, "member seed=0 occurs twice"),
     ({"axes": {"training.grad_clip": [1, 1.0]}}, "are the same model"),
+    ({"axes": {"kind": [["hyla"]]}}, "attention kind"),
     ({"axes": {"kind": ["hyla", "hylla"]}}, "member kind=hylla: unknown attention kind 'hylla'"),
     ({"axes": {"kind": ["hyla"], "model.value_network": ["hyla", "linear"],
                "model.nonlinearity": ["relu", "identity"],

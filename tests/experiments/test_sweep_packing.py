@@ -98,3 +98,10 @@ def test_as_many_members_as_fit() -> None:
     cuda = {path: replace(config, training=replace(config.training, device="cuda"))
             for path, config in members.items()}
     assert [len(job) for job in pack(cuda, members_that_fit(cuda, free))] == [2, 2]
+
+
+def test_a_member_that_broke_long_ago_does_not_hold_the_others_back() -> None:
+    members = configs({"training.seed": (0, 1, 2, 3)})
+    names = list(members)
+    steps = dict(zip(names, [(0, 100), (800, 900), (900, 1_000), (800, 900)], strict=True))
+    assert [list(job) for job in pack(members, 10, steps)] == [[names[0]], names[1:]]

@@ -8,6 +8,7 @@ import torch
 
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, kind_of, with_kind
+from latentcode.models.kernels import written_out
 from latentcode.models.transformer import HookedTransformer
 
 TINY = ModelConfig(d_input=5, d_output=3, d_model=16, n_heads=4, d_head=2, d_head_v=4, d_mlp=24,
@@ -236,3 +237,43 @@ def test_a_field_that_does_not_fit_is_named(field: str, value: object, message: 
 def test_inputs_of_the_wrong_shape_are_named() -> None:
     with pytest.raises(ConfigError, match=r"inputs have shape \(3, 6, 4\); expected \[B, T, 5\]"):
         HookedTransformer(TINY)(torch.zeros(3, 6, 4))
+
+
+@pytest.mark.parametrize("point", ["hook_attn_scores", "hook_pattern", "hook_value_hidden"])
+def test_a_hook_of_torch_itself_is_not_passed_over(point: str) -> None:
+    model = HookedTransformer(with_kind(TINY, "hyla"), seed=1).eval()
+    inputs = _inputs(TINY)
+    with torch.no_grad():
+        before = model(inputs)
+        handle = model.get_submodule(f"blocks.0.attn.{point}").register_forward_hook(
+            lambda module, arguments, output: torch.zeros_like(output))
+        silenced = model(inputs)
+        handle.remove()
+        assert not torch.allclose(silenced, before)
+        assert torch.equal(model(inputs), before)
+
+
+def test_looking_first_in_inference_mode_does_not_spoil_training() -> None:
+    config = replace(TINY, n_buckets=5, max_distance=5)  # a bias that no other test has asked for
+    model = HookedTransformer(config)
+    with torch.inference_mode():
+        model(_inputs(config))
+    model(_inputs(config)).sum().backward()
+    assert model.layer(0).attn.rel_pos_bias.grad is not None
+
+
+def test_what_the_kernel_has_no_rule_for_can_be_written_out() -> None:
+    model = HookedTransformer(with_kind(TINY, "softmax")).double().eval()
+    inputs = _inputs(TINY).double()
+    weights = dict(model.named_parameters())
+
+    def loss(weights: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.func.functional_call(model, weights, (inputs,)).square().sum()
+
+    wanted = torch.autograd.grad(loss(weights), list(weights.values()))
+    for own, other in zip(torch.func.grad(loss)(weights).values(), wanted, strict=True):
+        torch.testing.assert_close(own, other)
+    with written_out():
+        first = torch.autograd.grad(loss(weights), model.embed.W_E, create_graph=True)[0]
+        second = torch.autograd.grad(first.sum(), model.embed.W_E)[0]
+    assert second.abs().sum() > 0

@@ -13,15 +13,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from latentcode.config import RunConfig
 from latentcode.errors import ConfigError, RunError, TrainingError
 from latentcode.models.config import ATTENTION_KINDS, with_kind
+from latentcode.models.kernels import written_out
 from latentcode.presets import preset
 from latentcode.runs import Run
 from latentcode.tasks.logic import FuzzyLogic
 from latentcode.training import train, train_ensemble
 from latentcode.training.ensemble import Ensemble, can_share, ensemble_key
+from latentcode.training.graph import StepGraph
 from latentcode.training.state import TrainingState
 
 Make = Callable[..., RunConfig]
@@ -125,6 +128,41 @@ def test_a_graph_is_the_plain_step_on_cuda(task: str) -> None:
     compare(configs, 10, 2e-3, graphed=True)
 
 
+class NoHostTraffic(TorchDispatchMode):
+    """Refuses what waits for a device or brings numbers from the host to it."""
+
+    REFUSED = ("_local_scalar_dense", "lift_fresh", "nonzero", "masked_select")
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = func._schema.name.removeprefix("aten::")
+        assert name not in self.REFUSED, func
+        assert name != "_to_copy" or (kwargs or {}).get("device") is None, func
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", ["softmax", "linear", "hyla"])
+@pytest.mark.parametrize("task", ["logic", "sraven"])
+def test_a_step_can_be_captured(task: str, kind: str) -> None:
+    """Nothing in it would make the processor wait for a GPU, nor copy to one."""
+    ensemble = Ensemble(members(preset("smoke", task, kind)))
+    ensemble.update()  # tables that are copied to the device once are there now
+    rows = slice(0, ensemble.settings.batch_size)
+    before = ensemble.weights.clone()
+    with written_out(), NoHostTraffic():
+        ensemble._plain_update(
+            ensemble._inputs[:, rows], ensemble._targets[:, rows], ensemble._rates[7])
+    assert not torch.equal(ensemble.weights, before)
+
+
+def test_a_replay_takes_the_shapes_of_the_first_call_only() -> None:
+    graph = StepGraph(lambda x: x + 1.0, [], [])
+    assert torch.equal(graph(torch.arange(3.0)), torch.tensor([1.0, 2.0, 3.0]))
+    with pytest.raises(ConfigError, match=r"shape \(1,\); expected \(3,\), that of the first"):
+        graph(torch.ones(1))
+
+
 FILES = ("model.safetensors", "optimizer.safetensors", "rng.safetensors", "state.json")
 
 
@@ -198,6 +236,9 @@ def test_a_kill_between_the_checkpoints_of_two_members_loses_neither(
         with pytest.raises(SystemExit, match="killed"):
             train_ensemble(configs, progress=False)
     assert [Run.open(path).checkpoints()[-1] for path in configs] == [10, 5, 5]
+    stopped = train_ensemble(configs, deadline=0.0, progress=False)
+    assert [run.checkpoints()[-1] for run in stopped.values()] == [5, 5, 5]
+    assert [run.metrics()["step"].max() for run in stopped.values()] == [5, 5, 5]
     assert contents(train_ensemble(configs, progress=False)) == whole
 
 
