@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from contextlib import ExitStack
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from latentcode.errors import ConfigError, check
@@ -58,35 +56,6 @@ def device_name(name: str) -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-class _OneBlasThread:
-    """Counts who wants it, so that the last to leave restores what the first one found."""
-
-    def __init__(self) -> None:
-        self._lock, self._users, self._limit = Lock(), 0, ExitStack()
-
-    def __enter__(self) -> None:
-        from threadpoolctl import threadpool_limits
-
-        with self._lock:
-            if self._users == 0:
-                self._limit.enter_context(threadpool_limits(1, user_api="blas"))
-            self._users += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                self._limit.close()
-
-
-one_blas_thread = _OneBlasThread()
-"""Context in which numpy multiplies matrices on the calling thread alone.
-
-For many small products: two threads that wait for each other after each of them are slower than
-one. It may be entered by several threads at once.
-"""
 
 
 def available_cores() -> int:

@@ -15,8 +15,8 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
+from threadpoolctl import threadpool_limits
 
-from latentcode.devices import one_blas_thread
 from latentcode.errors import ProbeError, check
 from latentcode.probes.bootstrap import ClassCounts, accuracy, count_by_cluster, macro_f1
 from latentcode.probes.newton import MOST_PARAMETERS, fit_multinomial
@@ -106,11 +106,12 @@ def fit_probe(
     selection: dict[float, float] = {}
     best = falling[0]
     if len(falling) > 1:
-        with one_blas_thread:
+        with threadpool_limits(1, user_api="blas"):
             selection = _cross_validate(z, y, groups, multilabel, falling,
                                         min(n_folds, n_groups), selection_instances, seed)
         best = max(falling, key=lambda penalty: selection[penalty])
-    with one_blas_thread:
+    # Of many small products: two threads that wait for each other after each take twice as long.
+    with threadpool_limits(1, user_api="blas"):
         weights, bias, converged = next(_fit_path(z, y, multilabel, [best]))
     return LogisticProbe(weights, bias, mean, scale, multilabel, best, 1.0 / (best * len(z)),
                          selection, converged)

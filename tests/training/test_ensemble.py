@@ -59,7 +59,8 @@ def compare(configs: list[RunConfig], steps: int, tolerance: float, **settings: 
     A softmax over keys is blind to the bias of the keys: its gradient is nothing but rounding,
     which AdamW makes as large as any other, so that it alone is not compared.
     """
-    blind = "b_K" if configs[0].model.normalization == "softmax" else None
+    over_keys = configs[0].model.normalization in ("softmax", "softmax_rms_head")
+    blind = "b_K" if over_keys else None
     ensemble = Ensemble(configs, **settings)
     for _ in range(steps):
         ensemble.update()
