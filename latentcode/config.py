@@ -325,6 +325,15 @@ def to_dict(config: object) -> dict[str, Any]:
     return plain
 
 
+def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as one, with dotted keys such as `training.seed`."""
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {
+            prefix + key: value}
+    return flat
+
+
 def from_dict(cls: type[T], data: object, where: str = "") -> T:
     """Build a configuration from plain data; every key must be known and present.
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from latentcode.checkpoints import STATE, Checkpoint, write_checkpoint
-from latentcode.config import RunConfig, config_hash, load_config, to_dict, to_yaml
+from latentcode.config import RunConfig, config_hash, flatten, load_config, to_dict, to_yaml
 from latentcode.errors import ArtifactError, ConfigError, RunError, check
 from latentcode.locks import exclusive
 from latentcode.metric_file import (
@@ -168,7 +168,7 @@ class Run:
         """Raise `RunError` unless training can go on with `config`, which must be the run's own."""
         check(self.imported is None, f"{self.path} was imported, without the state of the "
               "optimiser and the stream of data: training cannot go on from it", RunError)
-        mine, other = _flat(to_dict(self.config)), _flat(to_dict(config))
+        mine, other = flatten(to_dict(self.config)), flatten(to_dict(config))
         different = [f"{key}: {mine.get(key)!r} in the run, {other.get(key)!r} asked for"
                      for key in {**mine, **other} if mine.get(key) != other.get(key)]
         check(not different, f"{self.path} was created with another configuration "
@@ -357,14 +357,6 @@ def _remove_stale(folder: Path, pattern: str) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-
-
-def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in data.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {
-            prefix + key: value}
-    return flat
 
 
 __all__ = ["Run"]

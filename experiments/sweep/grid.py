@@ -33,6 +33,7 @@ from latentcode.config import (
     SravenConfig,
     TrainingConfig,
     config_hash,
+    flatten,
     from_dict,
     parse_yaml,
     to_dict,
@@ -127,7 +128,7 @@ class Grid:
         """Say what `other` asks for that this grid has not."""
         # The axes first: they tell most.
         mine, theirs = ({f"axis {axis}": list(values) for axis, values in grid.axes.items()}
-                        | _flat(to_dict(grid.base)) for grid in (self, other))
+                        | flatten(to_dict(grid.base)) for grid in (self, other))
         return [f"{key}: {mine.get(key)!r} in the sweep, "
                 f"{theirs.get(key)!r} asked for"
                 for key in {**mine, **theirs} if mine.get(key) != theirs.get(key)]
@@ -257,14 +258,6 @@ def _text(value: Any) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in data.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {
-            prefix + key: value}
-    return flat
 
 
 __all__ = ["GRIDS", "HYPERPARAMETERS", "KIND", "SEEDS", "Grid", "load_grid", "parse_axis",
