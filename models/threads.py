@@ -1,7 +1,7 @@
 """A few calls at once, on the threads that torch itself computes with.
 
 Between two of torch's operations its threads stay awake for a while, spinning. A second pool,
-Python's or numba's, would have to share the cores with them: a training step took a tenth longer.
+Python's or numba's, would have to share the cores with them.
 """
 
 from __future__ import annotations

@@ -62,16 +62,14 @@ class Ensemble:
     graphed   whether to capture the step and replay it (see `StepGraph`); default: on a CUDA
               device
 
-    The weights and moments of all members lie in one tensor each, [E, parameters], so
-    that AdamW is a dozen operations however many members and weights there are. The model and
-    the optimiser of each member's own `TrainingState` are views of them.
+    The weights and moments of all members lie in one tensor each, [E, parameters], so that AdamW
+    is a dozen operations however many members and weights there are. The model and the optimiser
+    of each member's own `TrainingState` are views of them.
 
     Raises `ConfigError` for configurations that cannot share an ensemble.
     """
 
-    def __init__(
-        self, configs: Sequence[RunConfig], *, graphed: bool | None = None
-    ) -> None:
+    def __init__(self, configs: Sequence[RunConfig], *, graphed: bool | None = None) -> None:
         check(bool(configs), "configs is empty; expected at least one member")
         for index, config in enumerate(configs):
             check(can_share(configs[0], config), f"member {index} cannot share an ensemble with "
@@ -98,7 +96,7 @@ class Ensemble:
         """Lay the numbers of all members in one tensor, of which every model has views."""
         self.weights = torch.cat([p.data.flatten(1) for p in self.model.parameters()], dim=1)
         self.moments = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
-        decays = [config.training.weight_decay for config in (s.config for s in self.states)]
+        decays = [state.config.training.weight_decay for state in self.states]
         masks = [torch.full((p.numel(),), float(is_decayed(p)))
                  for p in self.states[0].model.parameters()]
         self.decay = (torch.tensor(decays)[:, None] * torch.cat(masks)).to(self.weights)
