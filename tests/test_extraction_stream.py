@@ -2,82 +2,40 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet
 import pytest
 import torch
+from small_extraction import (
+    MODEL,
+    TASK,
+    N,
+    contents,
+    interrupt_at,
+    make_small,
+    names,
+    reader,
+)
 
 import latentcode as lc
-from latentcode import codes, extraction, partial_codes, storage
+from latentcode import codes, extraction, partial_codes
 from latentcode.cli import main
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, RunError
-from latentcode.extraction import CodeReader, extract_codes
+from latentcode.extraction import extract_codes
 from latentcode.models.transformer import HookedTransformer
-from latentcode.presets import model_for
-from latentcode.storage import TensorFile, map_tensors, read_json
+from latentcode.storage import TensorFile
 from latentcode.tasks import make_task
-
-TASK = lc.LogicConfig(n_variables=3, n_examples=6, ood_fraction=0.5)
-MODEL = model_for(TASK, n_layers=2, d_model=8, n_heads=2, d_head=2, d_head_v=2, d_mlp=8)
-PAIRS = ("query->query", "query->example.2")
-N = 44
-"""Two shards of 16 instances and most of a third, drawn 8 at a time."""
-
-
-def make_small(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(extraction, "DRAW", 8)
-    for module in (codes, partial_codes):
-        patch.setattr(module, "SHARD", 16)
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     make_small(monkeypatch)
-
-
-def reader(seed: int = 0, **settings: Any) -> CodeReader:
-    model = HookedTransformer(MODEL, seed=seed).eval()
-    return CodeReader(model, make_task(TASK), "ood", **{
-        "n": N, "pairs": PAIRS, "residuals": True, "batch_size": 5, "meta": {"run": "a"},
-        **settings})
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The files of an extraction that nothing interrupted."""
-    with pytest.MonkeyPatch.context() as patch:
-        make_small(patch)
-        return contents(reader().to_folder(tmp_path_factory.mktemp("whole") / "codes"))
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in folder.iterdir())
-
-
-def interrupt_at(instances: int) -> Callable[[int, int], None]:
-    def progress(done: int, total: int) -> None:
-        if done >= instances:
-            raise KeyboardInterrupt
-    return progress
 
 
 # --- What is written ------------------------------------------------------------------------------
@@ -126,263 +84,6 @@ def test_what_cannot_be_extracted_leaves_no_folder(tmp_path: Path) -> None:
         with pytest.raises((ArtifactError, RunError)):
             reader().to_folder(tmp_path / place)
     assert names(tmp_path) == ["file"]
-
-
-# --- Interruptions --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("at", "kept"), [(1, 0), (16, 0), (17, 16), (32, 16), (33, 32), (N, 32)])
-def test_interrupted_and_gone_on_with(
-    tmp_path: Path, whole: dict[str, bytes], at: int, kept: int
-) -> None:
-    out, seen = tmp_path / "codes", []
-    with pytest.raises(KeyboardInterrupt) as raised:
-        reader().to_folder(out, progress=interrupt_at(at))
-    notes = getattr(raised.value, "__notes__", [])
-    assert names(tmp_path) == (["codes.partial"] if kept else [])
-    assert notes == ([f"the first {kept} of {N} instances are kept in {out}.partial; the same "
-                      "extraction goes on from there"] if kept else [])
-    reader().to_folder(out, progress=lambda done, total: seen.append(done))
-    assert seen[0] == kept + 5
-    assert seen[-1] == N
-    assert contents(out) == whole
-    assert names(tmp_path) == ["codes"]
-
-
-def test_interrupted_again_and_again(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    for at in (20, 25, 33, 40):
-        with pytest.raises(KeyboardInterrupt):
-            reader().to_folder(tmp_path / "codes", progress=interrupt_at(at))
-    reader().to_folder(tmp_path / "codes")
-    assert contents(tmp_path / "codes") == whole
-
-
-def test_a_kill_at_any_moment_costs_no_more_than_a_shard(
-    tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever is on disk when a file is flushed, renamed or half-written can be gone on from."""
-    work, moments = tmp_path / "work", {}
-    work.mkdir()
-
-    def remembering(real: Callable[..., Any]) -> Callable[..., Any]:
-        def spy(*args: Any, **options: Any) -> Any:
-            found = tuple(contents(work).items())
-            if found not in moments:
-                moments[found] = Path(shutil.copytree(work, tmp_path / f"moment{len(moments)}"))
-            return real(*args, **options)
-        return spy
-
-    with monkeypatch.context() as patch:
-        for module, name in ((os, "fsync"), (os, "replace"), (os, "rename"),
-                             (os, "posix_fallocate"), (shutil, "rmtree"), (TensorFile, "write")):
-            patch.setattr(module, name, remembering(getattr(module, name)))
-        reader().to_folder(work / "codes")
-    assert len(moments) >= 25
-    finished = set()
-    for moment in moments.values():
-        state = moment / "codes.partial" / "extraction.json"
-        seen: list[int] = []
-        reader().to_folder(moment / "codes", overwrite=(moment / "codes").exists(),
-                           progress=lambda done, total, seen=seen: seen.append(done))
-        assert contents(moment / "codes") == whole
-        assert [n for n in names(moment) if not n.startswith(".tmp-")] == ["codes"]
-        finished.add(min(seen, default=None))
-        assert not state.exists()
-    assert {5, 16 + 5, 32 + 5, None} <= finished
-
-
-def test_a_killed_process_leaves_what_another_goes_on_from(
-    tmp_path: Path, whole: dict[str, bytes]
-) -> None:
-    code = f"""
-import os, signal, sys
-import pytest, torch
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_extraction_stream import make_small, reader
-from pathlib import Path
-torch.set_num_threads(1)
-make_small(pytest.MonkeyPatch())
-def progress(done, total):
-    if done > 32:
-        os.kill(os.getpid(), signal.SIGKILL)
-reader().to_folder(Path({str(tmp_path / "codes")!r}), progress=progress)
-"""
-    killed = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    assert names(tmp_path) == ["codes.partial"]
-    state = read_json(tmp_path / "codes.partial" / "extraction.json")
-    assert len(state["finished"]) == 2
-    reader().to_folder(tmp_path / "codes")
-    assert contents(tmp_path / "codes") == whole
-
-
-@pytest.fixture
-def unfinished(tmp_path: Path) -> Path:
-    """The folder of an extraction that was interrupted in its third shard."""
-    with pytest.raises(KeyboardInterrupt):
-        reader().to_folder(tmp_path / "codes", progress=interrupt_at(40))
-    return tmp_path / "codes.partial"
-
-
-@pytest.mark.parametrize(("change", "message"), [
-    ({"n": N + 1}, f"n: {N} there, {N + 1} asked for"),
-    ({"batch_size": 6}, "batch_size: 5 there, 6 asked for"),
-    ({"pairs": PAIRS[:1]}, "pairs: "),
-    ({"seed": 1}, "weights: "),
-    ({"meta": {"run": "b"}}, "run: 'a' there, 'b' asked for"),
-    ({"meta": {"run": "a", "step": 3}}, "step: None there, 3 asked for"),
-])
-def test_unfinished_work_of_other_settings_is_kept(
-    unfinished: Path, change: dict[str, Any], message: str
-) -> None:
-    before = contents(unfinished)
-    out = unfinished.with_name("codes")
-    with pytest.raises(RunError, match=f"unfinished extraction with other settings .*{message}"):
-        reader(**change).to_folder(out)
-    assert contents(unfinished) == before
-    reader(**change).to_folder(out, overwrite=True)
-    assert contents(out) == contents(reader(**change).to_folder(out.with_name("fresh")))
-    assert not unfinished.exists()
-
-
-def flip(path: Path, place: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[place] ^= 1
-    path.write_bytes(content)
-
-
-def test_unfinished_work_that_was_damaged_is_named(unfinished: Path) -> None:
-    out, before = unfinished.with_name("codes"), contents(unfinished)
-    header = 8 + int.from_bytes(before["codes/codes.safetensors"][:8], "little")
-    for file, place, name in (
-        ("codes/codes.safetensors", header, r"codes\.safetensors"),  # of the first instance
-        ("codes/codes.safetensors", header + 4 * 2 * 31, r"codes\.safetensors"),  # of the 32nd
-        ("labels-00001.parquet", 60, r"labels-00001\.parquet"),
-    ):
-        flip(unfinished / file, place)
-        with pytest.raises(ArtifactError, match=rf"{name} was damaged or changed after the extra"):
-            reader().to_folder(out)
-        flip(unfinished / file, place)
-    (unfinished / "labels-00000.parquet").unlink()
-    with pytest.raises(ArtifactError, match=r"labels-00000\.parquet is missing"):
-        reader().to_folder(out)
-    (unfinished / "labels-00000.parquet").write_bytes(before["labels-00000.parquet"])
-    for state in ("", "[]", "{}", '{"settings": {}, "finished": 5}'):
-        (unfinished / "extraction.json").write_text(state)
-        with pytest.raises(ArtifactError, match=r"extraction\.json"):
-            reader().to_folder(out)
-    (unfinished / "extraction.json").write_bytes(before["extraction.json"])
-    assert contents(unfinished) == before
-    reader().to_folder(out)
-
-
-def test_rows_after_the_finished_shards_do_not_count(
-    unfinished: Path, whole: dict[str, bytes]
-) -> None:
-    path = unfinished / "codes" / "codes.safetensors"
-    length = int.from_bytes(path.read_bytes()[:8], "little")
-    flip(path, 8 + length + 4 * 2 * 33)  # the 34th instance, which is computed anew
-    reader().to_folder(unfinished.with_name("codes"))
-    assert contents(unfinished.with_name("codes")) == whole
-
-
-def test_a_foreign_folder_of_that_name_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "codes.partial").mkdir()
-    (tmp_path / "codes.partial" / "thesis.tex").write_text("dear")
-    for overwrite in (False, True):
-        with pytest.raises(RunError, match=r"codes\.partial exists and is no unfinished extract"):
-            reader().to_folder(tmp_path / "codes", overwrite=overwrite)
-    assert (tmp_path / "codes.partial" / "thesis.tex").read_text() == "dear"
-
-
-def test_one_process_at_a_time(tmp_path: Path) -> None:
-    def second(done: int, total: int) -> None:
-        with pytest.raises(RunError, match=r"codes\.partial is being written by process"):
-            reader().to_folder(tmp_path / "codes")
-
-    reader().to_folder(tmp_path / "codes", progress=second)
-    assert names(tmp_path) == ["codes"]
-
-
-# --- Full disks -----------------------------------------------------------------------------------
-
-
-@contextmanager
-def fails(module: Any, name: str, when: Callable[[str], bool], skip: int = 0) -> Iterator[None]:
-    """Let a function find the disk full for the paths of `when`, after `skip` of them."""
-    real, struck = getattr(module, name), 0
-
-    def failing(target: Any, *rest: Any, **options: Any) -> Any:
-        nonlocal struck
-        path = target
-        if isinstance(target, TensorFile):
-            path = target.path
-        elif isinstance(target, int):
-            path = os.readlink(f"/proc/self/fd/{target}")
-        struck += when(str(path))
-        if when(str(path)) and struck > skip:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        return real(target, *rest, **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, name, failing)
-        yield
-    assert struck > skip, f"{name} was never asked for such a path"
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc/self/fd")
-@pytest.mark.parametrize(("module", "name", "file", "skip", "kept"), [
-    (os, "posix_fallocate", "codes.safetensors", 0, 0),
-    (TensorFile, "write", "codes.safetensors", 0, 0),
-    (TensorFile, "write", "codes.safetensors", 9, 32),
-    (os, "fsync", "codes.safetensors", 0, 0),
-    (os, "fsync", "codes.safetensors", 1, 16),
-    (os, "fsync", "labels-00001.parquet", 0, 16),
-    (os, "replace", "extraction.json", 0, 0),
-    (pyarrow.parquet, "ParquetWriter", "-labels.parquet", 0, N),
-    (os, "fsync", "-labels.parquet", 0, N),
-    (os, "fsync", "meta.json", 0, N),
-    (os, "rename", "codes.partial/codes", 0, N),
-])
-def test_a_disk_that_fills(
-    tmp_path: Path, whole: dict[str, bytes], module: Any, name: str, file: str, skip: int,
-    kept: int,
-) -> None:
-    out = tmp_path / "codes"
-    with (fails(module, name, lambda path: path.endswith(file), skip),
-          pytest.raises(ArtifactError, match=r"cannot write .*codes.*No space left") as raised):
-        reader().to_folder(out)
-    assert names(tmp_path) == (["codes.partial"] if kept else [])
-    assert bool(getattr(raised.value, "__notes__", [])) == bool(kept)
-    seen: list[int] = []
-    reader().to_folder(out, progress=lambda done, total: seen.append(done))
-    assert min(seen, default=N) == (kept + 5 if kept < N else N)
-    assert contents(out) == whole
-
-
-def test_room_is_made_at_the_beginning(tmp_path: Path) -> None:
-    """A disk that is too small is found out before the work, not by it."""
-    file = TensorFile(tmp_path / "t.safetensors", {"scores": (2, 1, 100_000, 4)})
-    file.create()
-    status = file.path.stat()
-    assert status.st_blocks * 512 >= 2 * 100_000 * 4 * 4
-    assert map_tensors(file.path)["scores"].shape == (2, 1, 100_000, 4)
-
-
-def test_file_systems_that_cannot_reserve(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unsupported(*_: Any) -> None:
-        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-
-    monkeypatch.setattr(storage.os, "posix_fallocate", unsupported)
-    file = TensorFile(tmp_path / "t.safetensors", {"a": (1, 2, 3, 4), "b": (2, 1, 0, 5)})
-    file.create()
-    file.write("a", 1, np.ones((1, 2, 2, 4)))
-    found = map_tensors(file.path)
-    np.testing.assert_array_equal(found["a"][:, :, 1:], 1.0)
-    np.testing.assert_array_equal(found["a"][:, :, 0], 0.0)
-    assert found["b"].shape == (2, 1, 0, 5)
 
 
 # --- Memory ---------------------------------------------------------------------------------------

@@ -1,0 +1,50 @@
+"""An extraction of three shards that takes a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import latentcode as lc
+from latentcode import codes, extraction, partial_codes
+from latentcode.extraction import CodeReader
+from latentcode.models.transformer import HookedTransformer
+from latentcode.presets import model_for
+from latentcode.tasks import make_task
+
+TASK = lc.LogicConfig(n_variables=3, n_examples=6, ood_fraction=0.5)
+MODEL = model_for(TASK, n_layers=2, d_model=8, n_heads=2, d_head=2, d_head_v=2, d_mlp=8)
+PAIRS = ("query->query", "query->example.2")
+N = 44
+"""Two shards of 16 instances and most of a third, drawn 8 at a time."""
+
+
+def make_small(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(extraction, "DRAW", 8)
+    for module in (codes, partial_codes):
+        patch.setattr(module, "SHARD", 16)
+
+
+def reader(seed: int = 0, **settings: Any) -> CodeReader:
+    model = HookedTransformer(MODEL, seed=seed).eval()
+    return CodeReader(model, make_task(TASK), "ood", **{
+        "n": N, "pairs": PAIRS, "residuals": True, "batch_size": 5, "meta": {"run": "a"},
+        **settings})
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def interrupt_at(instances: int) -> Callable[[int, int], None]:
+    def progress(done: int, total: int) -> None:
+        if done >= instances:
+            raise KeyboardInterrupt
+    return progress
