@@ -15,6 +15,7 @@ from latentcode.experiments.benchmarks.harness import Local
 from latentcode.tasks import Batch
 from latentcode.training.batches import CHUNK, TrainingBatches
 from latentcode.training.ensemble import Ensemble
+from latentcode.training.loop import make_learner
 from latentcode.training.state import Alone, Learner
 
 
@@ -38,10 +39,11 @@ def learner(configs: Sequence[RunConfig], *, sampling: bool = True, graphed: boo
     alone     whether one configuration is trained without the ensemble's machinery; default: as
               `train`, on the CPU
     """
-    on_cpu = resolve_device(configs[0].training.device).type == "cpu"
     made: Learner
-    if len(configs) == 1 and (on_cpu if alone is None else alone):
+    if len(configs) == 1 and alone:
         made = Alone(configs[0])
+    elif len(configs) == 1 and alone is None and graphed is None:
+        made = make_learner(configs[0])
     else:
         made = Ensemble(configs, graphed=graphed)
     if not sampling:

@@ -18,6 +18,13 @@ from latentcode.training.signals import stop_on_signals
 from latentcode.training.state import Alone, Learner
 
 
+def make_learner(config: RunConfig) -> Learner:
+    """Return one model as it is trained: step by step on a CPU, as captured steps on CUDA."""
+    if resolve_device(config.training.device).type == "cuda":
+        return Ensemble([config])
+    return Alone(config)
+
+
 def train(
     config: RunConfig,
     out: str | Path,
@@ -53,11 +60,7 @@ def train(
           "resume and overwrite are both set; expected at most one of them")
     # Whatever can be wrong with the request is found before a folder is made or replaced.
     check_loggers(loggers)
-    learner: Learner
-    if resolve_device(config.training.device).type == "cuda":
-        learner = Ensemble([config])
-    else:
-        learner = Alone(config)
+    learner = make_learner(config)
     if resume:
         run = Run.open(out)
         run.check_config(config)
