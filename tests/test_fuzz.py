@@ -9,6 +9,7 @@ import signal
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -122,11 +123,11 @@ def damage_data(draw: Draw, data: Any) -> Any:
     data = json.loads(json.dumps(data))
     for _ in range(draw(st.integers(1, 2))):
         if not places(data):
-            return draw(st.sampled_from(NASTY))
+            return deepcopy(draw(st.sampled_from(NASTY)))
         container, key = draw(st.sampled_from(places(data)))
         kind = draw(st.sampled_from(["replace", "replace", "number", "deep", "remove", "rename",
                                      "add", "swap"]))
-        value = draw(st.sampled_from(NASTY))
+        value = deepcopy(draw(st.sampled_from(NASTY)))  # a second round may damage it
         if kind == "number":
             value = draw(st.one_of(st.integers(), st.floats(), st.text(max_size=5)))
         elif kind == "deep":
