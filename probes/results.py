@@ -1,14 +1,15 @@
-"""The outcome of decoding: tidy tables, a figure, a folder. It holds no fitted probe."""
+"""The outcome of a probe: tidy tables, a figure, a folder. It holds nothing that was fitted."""
 
 from __future__ import annotations
 
 import base64
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -21,21 +22,103 @@ from latentcode.probes.style import style
 from latentcode.provenance import git_commit, software
 from latentcode.storage import checksums, replace_folder, write_json
 
-FORMAT = "latentcode.decoding"
-META, TABLE, PER_CLASS, FIGURE = "decoding.json", "table.csv", "per_class.csv", "figure.png"
-COLUMNS: dict[str, tuple[str, ...]] = {
-    TABLE: ("layer", "pair", "label", "source", "metric", "value", "low", "high", "chance",
-            "n_train", "n_heldout", "n_train_combinations", "n_heldout_combinations", "n_classes",
-            "n_unseen", "C", "converged"),
-    PER_CLASS: ("layer", "pair", "label", "source", "class", "f1", "low", "high", "n_heldout",
-                "n_train")}
+FIGURE = "figure.png"
 META_KEYS = {"format", "format_version", "provenance", "sha256", "settings"}
 HEADLINE: tuple[str, ...] = ("accuracy", "f1")
 """The metric that is quoted first: accuracy of single-label, F1 of multi-label problems."""
 
 
-@dataclass(frozen=True)
-class DecodingResult:
+class TableResult(ABC):
+    """Tidy tables and everything else that determines their numbers.
+
+    A subclass is a `@dataclass(frozen=True, repr=False)` whose fields are the tables of `COLUMNS`,
+    then `settings`.
+    In a folder each table is `{field}.csv`, beside `figure.png` and `{kind}.json`, where the
+    format is called `latentcode.{kind}` (and has its version in `latentcode.migrations`).
+    """
+
+    FORMAT: ClassVar[str]
+    COLUMNS: ClassVar[Mapping[str, tuple[str, ...]]]
+    """Field -> the columns of its table."""
+    TEXT: ClassVar[tuple[str, ...]] = ("label", "class")
+    """Columns that are text even where they look like numbers."""
+
+    settings: Mapping[str, Any]
+
+    @abstractmethod
+    def summary(self) -> pd.DataFrame:
+        """Return what a reader wants first, a few columns wide."""
+
+    @abstractmethod
+    def figure(self) -> Figure:
+        """Return the picture of the tables."""
+
+    @property
+    def title(self) -> str:
+        """One line that says what the summary shows."""
+        return type(self).__name__
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a reader of these numbers must know, one sentence each."""
+        return ()
+
+    @classmethod
+    def _files(cls) -> tuple[str, ...]:
+        return tuple(f"{name}.csv" for name in cls.COLUMNS)
+
+    @classmethod
+    def _meta(cls) -> str:
+        return f"{cls.FORMAT.removeprefix('latentcode.')}.json"
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the tables as CSV, `figure.png` and a JSON of settings, all or nothing."""
+        folder = Path(folder)
+        with replace_folder(folder, overwrite=overwrite, marker=self._meta()) as temporary:
+            for name in self.COLUMNS:
+                getattr(self, name).to_csv(temporary / f"{name}.csv", index=False)
+            self.figure().savefig(temporary / FIGURE, dpi=150)
+            write_json(temporary / self._meta(), {
+                **header(self.FORMAT), "provenance": {**software(), "git_commit": git_commit()},
+                "sha256": checksums(temporary, self._files()), "settings": dict(self.settings)})
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read a saved folder; `ArtifactError` names what is missing, damaged or of another
+        version."""
+        folder = Path(folder)
+        meta = read_checked(folder / cls._meta(), cls.FORMAT, META_KEYS, "settings", cls._files())
+        tables = {}
+        for name, columns in cls.COLUMNS.items():
+            path = folder / f"{name}.csv"
+            try:
+                tables[name] = pd.read_csv(
+                    path, dtype=dict.fromkeys(cls.TEXT, str), keep_default_na=False,
+                    na_values=[""])
+            except (OSError, ValueError) as error:
+                raise ArtifactError(f"{folder} is damaged: {error}") from None
+            check(set(tables[name]) == set(columns), f"{path} has columns {list(tables[name])}; "
+                  f"expected {list(columns)}", ArtifactError)
+        result: Any = cls  # the subclass knows its fields
+        return result(**tables, settings=meta["settings"])
+
+    def __repr__(self) -> str:
+        notes = "".join(f"\n{note}" for note in self.caveats)
+        return f"{type(self).__name__}\n{self.summary().to_string(index=False)}{notes}"
+
+    def _repr_html_(self) -> str:
+        image = io.BytesIO()
+        with style():
+            self.figure().savefig(image, format="png")
+        encoded = base64.b64encode(image.getvalue()).decode()
+        notes = "".join(f"<p><b>{escape(note)}</b></p>" for note in self.caveats)
+        return (f"<b>{escape(self.title)}</b>{notes}{self.summary().to_html(index=False)}"
+                f'<img alt="{escape(self.title)}" src="data:image/png;base64,{encoded}">')
+
+
+@dataclass(frozen=True, repr=False)
+class DecodingResult(TableResult):
     """Scores of probes beside their controls.
 
     table      one row per layer, pair, label, source and metric: `value`, its 95 % interval
@@ -46,9 +129,22 @@ class DecodingResult:
     settings   everything else that determines the numbers
     """
 
+    FORMAT = "latentcode.decoding"
+    COLUMNS: ClassVar = {
+        "table": ("layer", "pair", "label", "source", "metric", "value", "low", "high", "chance",
+                  "n_train", "n_heldout", "n_train_combinations", "n_heldout_combinations",
+                  "n_classes", "n_unseen", "C", "converged"),
+        "per_class": ("layer", "pair", "label", "source", "class", "f1", "low", "high",
+                      "n_heldout", "n_train")}
+
     table: pd.DataFrame
     per_class: pd.DataFrame
     settings: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        """One line that says what the summary shows."""
+        return "DecodingResult: score on held-out combinations, 95 % interval"
 
     @property
     def missing_controls(self) -> tuple[str, ...]:
@@ -90,48 +186,3 @@ class DecodingResult:
         """Return the score per layer: a row per label and metric, a column per pair."""
         return decoding_figure(self.table[self.table["metric"].isin(list(metrics))],
                                missing=self.missing_controls)
-
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write `table.csv`, `per_class.csv`, `figure.png` and `decoding.json`, all or nothing."""
-        folder = Path(folder)
-        with replace_folder(folder, overwrite=overwrite, marker=META) as temporary:
-            self.table.to_csv(temporary / TABLE, index=False)
-            self.per_class.to_csv(temporary / PER_CLASS, index=False)
-            self.figure().savefig(temporary / FIGURE, dpi=150)
-            write_json(temporary / META, {
-                **header(FORMAT), "provenance": {**software(), "git_commit": git_commit()},
-                "sha256": checksums(temporary, (TABLE, PER_CLASS)),
-                "settings": dict(self.settings)})
-        return folder
-
-    @classmethod
-    def load(cls, folder: str | Path) -> DecodingResult:
-        """Read a decoding folder; `ArtifactError` names what is missing, damaged or of another
-        version."""
-        folder = Path(folder)
-        meta = read_checked(folder / META, FORMAT, META_KEYS, "settings", (TABLE, PER_CLASS))
-        try:
-            table, per_class = (
-                pd.read_csv(folder / name, dtype={"class": str, "label": str},
-                            keep_default_na=False, na_values=[""])
-                for name in (TABLE, PER_CLASS))
-        except (OSError, ValueError) as error:
-            raise ArtifactError(f"decoding folder {folder} is damaged: {error}") from None
-        for name, frame in ((TABLE, table), (PER_CLASS, per_class)):
-            check(set(frame) == set(COLUMNS[name]), f"{folder / name} has columns {list(frame)}; "
-                  f"expected {list(COLUMNS[name])}", ArtifactError)
-        return cls(table, per_class, meta["settings"])
-
-    def __repr__(self) -> str:
-        notes = "".join(f"\n{note}" for note in self.caveats)
-        return f"DecodingResult\n{self.summary().to_string(index=False)}{notes}"
-
-    def _repr_html_(self) -> str:
-        image = io.BytesIO()
-        with style():
-            self.figure().savefig(image, format="png")
-        encoded = base64.b64encode(image.getvalue()).decode()
-        notes = "".join(f"<p><b>{escape(note)}</b></p>" for note in self.caveats)
-        return (f"<b>DecodingResult</b> score on held-out combinations, 95 % interval{notes}"
-                f"{self.summary().to_html(index=False)}"
-                f'<img alt="score per layer" src="data:image/png;base64,{encoded}">')
