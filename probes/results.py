@@ -42,6 +42,9 @@ class TableResult(ABC):
     """Field -> the columns of its table."""
     TEXT: ClassVar[tuple[str, ...]] = ("label", "class")
     """Columns that are text even where they look like numbers."""
+    OPEN: ClassVar[tuple[str, ...]] = ()
+    """Fields whose tables have a row per instance and any further columns, its labels, beside
+    those of `COLUMNS`; they are kept as `{field}.parquet`."""
 
     settings: Mapping[str, Any]
 
@@ -52,6 +55,10 @@ class TableResult(ABC):
     @abstractmethod
     def figure(self) -> Figure:
         """Return the picture of the tables."""
+
+    def figures(self) -> dict[str, Figure]:
+        """Return every picture that a saved folder holds, by file name."""
+        return {FIGURE: self.figure()}
 
     @property
     def title(self) -> str:
@@ -65,20 +72,25 @@ class TableResult(ABC):
 
     @classmethod
     def _files(cls) -> tuple[str, ...]:
-        return tuple(f"{name}.csv" for name in cls.COLUMNS)
+        return tuple(f"{name}.{'parquet' if name in cls.OPEN else 'csv'}" for name in cls.COLUMNS)
 
     @classmethod
-    def _meta(cls) -> str:
+    def marker(cls) -> str:
+        """Return the name of the JSON that makes a folder one of this kind."""
         return f"{cls.FORMAT.removeprefix('latentcode.')}.json"
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the tables as CSV, `figure.png` and a JSON of settings, all or nothing."""
         folder = Path(folder)
-        with replace_folder(folder, overwrite=overwrite, marker=self._meta()) as temporary:
-            for name in self.COLUMNS:
-                getattr(self, name).to_csv(temporary / f"{name}.csv", index=False)
-            self.figure().savefig(temporary / FIGURE, dpi=150)
-            write_json(temporary / self._meta(), {
+        with replace_folder(folder, overwrite=overwrite, marker=self.marker()) as temporary:
+            for name, file in zip(self.COLUMNS, self._files(), strict=True):
+                if name in self.OPEN:
+                    getattr(self, name).to_parquet(temporary / file, index=False)
+                else:
+                    getattr(self, name).to_csv(temporary / file, index=False)
+            for name, figure in self.figures().items():
+                figure.savefig(temporary / name, dpi=150)
+            write_json(temporary / self.marker(), {
                 **header(self.FORMAT), "provenance": {**software(), "git_commit": git_commit()},
                 "sha256": checksums(temporary, self._files()), "settings": dict(self.settings)})
         return folder
@@ -88,18 +100,20 @@ class TableResult(ABC):
         """Read a saved folder; `ArtifactError` names what is missing, damaged or of another
         version."""
         folder = Path(folder)
-        meta = read_checked(folder / cls._meta(), cls.FORMAT, META_KEYS, "settings", cls._files())
+        meta = read_checked(folder / cls.marker(), cls.FORMAT, META_KEYS, "settings", cls._files())
         tables = {}
-        for name, columns in cls.COLUMNS.items():
-            path = folder / f"{name}.csv"
+        for (name, columns), file in zip(cls.COLUMNS.items(), cls._files(), strict=True):
+            path = folder / file
             try:
-                tables[name] = pd.read_csv(
+                tables[name] = pd.read_parquet(path) if name in cls.OPEN else pd.read_csv(
                     path, dtype=dict.fromkeys(cls.TEXT, str), keep_default_na=False,
                     na_values=[""])
             except (OSError, ValueError) as error:
                 raise ArtifactError(f"{folder} is damaged: {error}") from None
-            check(set(tables[name]) == set(columns), f"{path} has columns {list(tables[name])}; "
-                  f"expected {list(columns)}", ArtifactError)
+            found = set(tables[name])
+            check(found >= set(columns) and (name in cls.OPEN or found == set(columns)),
+                  f"{path} has columns {list(tables[name])}; expected {list(columns)}",
+                  ArtifactError)
         result: Any = cls  # the subclass knows its fields
         return result(**tables, settings=meta["settings"])
 

@@ -125,10 +125,10 @@ class Probe:
 
 @dataclass(frozen=True)
 class Show:
-    """Show a run, its codes, what was decoded from them, or one instance of its task."""
+    """Show a run, its codes, what probes or interventions found, or one instance of its task."""
 
     path: tyro.conf.Positional[Path]
-    """A run folder, a codes folder or a folder that `probe` wrote."""
+    """A run folder, a codes folder, or a folder of results."""
     split: Split | None = None
     """Show an instance of this split of a run's task."""
     index: int = 0
@@ -136,16 +136,16 @@ class Show:
 
     def run(self) -> None:
         from latentcode.codes import LatentCodes
-        from latentcode.probes import DecodingResult
+        from latentcode.probes.saved import load_result
         from latentcode.runs import Run
 
         is_codes = (self.path / "codes.safetensors").exists()
-        is_result = (self.path / "decoding.json").exists()
-        if self.split is not None and (is_codes or is_result):
+        result = load_result(self.path)
+        if self.split is not None and (is_codes or result is not None):
             raise LatentCodeError(f"--split is {self.split!r}, but {self.path} is not a run, which "
                                   "has instances to show")
-        if is_result:
-            print(DecodingResult.load(self.path))
+        if result is not None:
+            print(result)
             return
         if is_codes:
             codes: LatentCodes = LatentCodes.load(self.path)

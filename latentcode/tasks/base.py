@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -18,8 +18,12 @@ from torch import Tensor
 
 from latentcode.codes import Pair
 from latentcode.config import TaskConfig
-from latentcode.errors import SplitError, UnknownNameError, check, check_choice
+from latentcode.errors import ConfigError, SplitError, UnknownNameError, check, check_choice
 from latentcode.metrics import Metric, mean_metric
+
+if TYPE_CHECKING:
+    from latentcode.tasks.counterfactuals import Counterfactuals
+    from latentcode.tasks.distances import Distances
 
 SPLITS: tuple[str, ...] = ("train", "test", "ood", "unknown")
 """`train`; `test`: fresh instances of training combinations; `ood`: held-out combinations of
@@ -82,6 +86,12 @@ class Task(ABC):
     config: TaskConfig
 
     @property
+    def counterfactuals(self) -> Counterfactuals:
+        """The minimal pairs of this task; `ConfigError` for a task that has none."""
+        raise ConfigError(f"task {self.name!r} offers no minimal pairs, which interventions need; "
+                          "expected logic or sraven")
+
+    @property
     def probe_config(self) -> TaskConfig:
         """The task to draw from when codes are probed: this one, unless the task says other."""
         return self.config
@@ -132,6 +142,17 @@ class Task(ABC):
     @abstractmethod
     def labels(self, batch: Batch) -> pd.DataFrame:
         """Return one row per instance: constituents, target, split, combination, ..."""
+
+    def distances(self, label: str, split: str) -> Distances:
+        """How far apart are the values of a label? Name of a distance -> [N, N].
+
+        label  a constituent (`rule`, `term_1`, `terms`) or `combination`, those of `split`
+
+        The frames' rows and columns are named as in `labels`. `UnknownNameError` for other labels,
+        `ConfigError` for a task that compares nothing.
+        """
+        raise ConfigError(f"task {self.name!r} defines no distance between its constituents; "
+                          "expected logic or sraven")
 
     @abstractmethod
     def render(self, batch: Batch, index: int, format: Literal["text", "html"] = "text") -> str:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,10 @@ from latentcode.tasks.splits import (
     fraction_of,
     split_combinations,
 )
+
+if TYPE_CHECKING:
+    from latentcode.tasks.counterfactuals import Counterfactuals
+    from latentcode.tasks.distances import Distances
 
 NOT, AND, OR = "\N{NOT SIGN}", " \N{LOGICAL AND} ", " \N{LOGICAL OR} "
 
@@ -94,6 +98,13 @@ class FuzzyLogic(Task):
         tables["signs"] = torch.tensor(
             list(itertools.product([False, True], repeat=config.n_variables)))
         self._tables_on = {torch.device("cpu"): tables}
+
+    @property
+    def counterfactuals(self) -> Counterfactuals:
+        """The same inputs with the values of a function that differs in one term."""
+        from latentcode.tasks.logic_counterfactuals import LogicCounterfactuals
+
+        return LogicCounterfactuals(self)
 
     @property
     def probe_config(self) -> LogicConfig:
@@ -177,9 +188,15 @@ class FuzzyLogic(Task):
         wanted = (len(combination), self.config.n_examples, self.config.n_variables)
         check(variables.shape == wanted,
               f"variables have shape {tuple(variables.shape)}; expected {wanted}")
-        tables = self._tables(variables.device)
-        terms = tables[split][combination]  # [B, K]
-        values = evaluate(tables["signs"][terms], variables)  # [B, T]
+        terms = self._tables(variables.device)[split][combination]  # [B, K]
+        return self.build_functions(split, combination, terms, variables)
+
+    def build_functions(
+        self, split: str, combination: Tensor, terms: Tensor, variables: Tensor
+    ) -> Batch:
+        """As `build`, of functions with any terms [B, K], which need not be of the split."""
+        signs = self._tables(variables.device)["signs"]
+        values = evaluate(signs[terms], variables)  # [B, T]
         deviation = values - values.mean(dim=1, keepdim=True)
         shown = torch.nn.functional.pad(values[:, :-1], (0, 1))  # the query's target is masked
         inputs = torch.cat([variables, shown[..., None]], dim=-1)  # [B, T, L + 1]
@@ -234,7 +251,7 @@ class FuzzyLogic(Task):
         return pd.DataFrame({
             **{f"term_{k + 1}": per_instance(self.term_symbols(c[k]) for c in combinations)
                for k in range(self.config.n_terms)},
-            "combination": per_instance(OR.join(map(str, c)) for c in combinations),
+            "combination": per_instance(map(self.combination_symbols, combinations)),
             "function": per_instance(self.function_symbols(c) for c in combinations),
             "target": batch.targets[:, 0].numpy(),
             **{f"query_x{v + 1}": query[:, v].numpy() for v in range(self.config.n_variables)},
@@ -250,6 +267,17 @@ class FuzzyLogic(Task):
     def function_symbols(self, terms: Iterable[int]) -> str:
         """Return a function as people write it: its terms in brackets, joined by OR."""
         return OR.join(f"({self.term_symbols(t)})" for t in terms)
+
+    @staticmethod
+    def combination_symbols(terms: Iterable[int]) -> str:
+        """Return a combination as the labels name it: the indices of its terms."""
+        return OR.join(map(str, terms))
+
+    def distances(self, label: str, split: str) -> Distances:
+        """How far apart are terms (`literals`, `functional`) or functions (also `edit`)?"""
+        from latentcode.tasks.logic_distances import logic_distances
+
+        return logic_distances(self, label, split)
 
     def render(self, batch: Batch, index: int, format: Literal["text", "html"] = "text") -> str:
         """Return the function in symbols, its examples as a table, the query and its answer."""

@@ -7,10 +7,10 @@ has to name the M symbols of the last panel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations_with_replacement
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,10 @@ from latentcode.tasks.base import Batch, Task
 from latentcode.tasks.splits import explicit_split, fraction_of, split_combinations
 from latentcode.tasks.sraven.render import Drawing, draw_html, draw_text
 from latentcode.tasks.sraven.rules import RULES, random_permutations, sample_features
+
+if TYPE_CHECKING:
+    from latentcode.tasks.counterfactuals import Counterfactuals
+    from latentcode.tasks.distances import Distances
 
 
 class _Place(NamedTuple):
@@ -70,6 +74,13 @@ class Sraven(Task):
             self._combinations["ood"] = torch.tensor(ood)
         self._on_device: dict[tuple[str, torch.device], Tensor] = {}
         self._pairs, self._places = _named_pairs(config.n_features, config.grid_size)
+
+    @property
+    def counterfactuals(self) -> Counterfactuals:
+        """The first rows of one feature rewritten under another rule."""
+        from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
+
+        return SravenCounterfactuals(self)
 
     @property
     def probe_labels(self) -> tuple[str, ...]:
@@ -205,9 +216,21 @@ class Sraven(Task):
             columns[f"target_{token}"] = last_row[:, -1, token]
             for panel in range(1, self.config.grid_size):
                 columns[f"context_{panel}_{token}"] = last_row[:, panel - 1, token]
-        written = np.array([", ".join(names[c]) for c in self.combinations(batch.split).numpy()])
+        written = np.array([self.combination_symbols(c)
+                            for c in self.combinations(batch.split).tolist()])
         columns["combination"] = written[batch.combination.cpu().numpy()]
         return pd.DataFrame(columns).assign(split=batch.split)
+
+    @staticmethod
+    def combination_symbols(rules: Iterable[int]) -> str:
+        """Return a combination as the labels name it, such as "constant, +1, sum, sum"."""
+        return ", ".join(RULES[rule] for rule in rules)
+
+    def distances(self, label: str, split: str) -> Distances:
+        """How far apart are rules (`functional`, `circular`) or combinations (also `edit`)?"""
+        from latentcode.tasks.sraven.distances import sraven_distances
+
+        return sraven_distances(self, label, split)
 
     def render(self, batch: Batch, index: int, format: str = "text") -> str:
         """Return the grid of instance `index`, its rules and its answer, as text or HTML.

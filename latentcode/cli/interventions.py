@@ -1,0 +1,95 @@
+"""`latentcode intervene`: write codes back, and see what becomes of the answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import tyro
+
+from latentcode.errors import ConfigError, check
+
+if TYPE_CHECKING:
+    from latentcode.probes.interventions import Intervention
+
+Split = Literal["train", "test", "ood", "unknown"]
+
+
+@dataclass(frozen=True)
+class Intervene:
+    """Write other codes into a trained model, and see whether its answers follow.
+
+    Without --write: all ways to write with their controls, over layers and scopes. Example:
+    latentcode intervene runs/sraven --out results/switch --write donor same --scope row
+    --layers upper
+    """
+
+    path: tyro.conf.Positional[Path]
+    """A run folder."""
+    out: Path
+    """Folder of the tables and the figure."""
+    write: tuple[str, ...] = ()
+    """What is written: donor, same, elsewhere, shuffled, transplant, set, set_same, set_shuffled,
+    steer, steer_random, zero, mean, erase, erase_shuffled, random, identity."""
+    scope: tuple[str, ...] = ("row",)
+    """Where: pair, pairs, row, feature, everything."""
+    layers: tuple[str, ...] = ("upper",)
+    """each, upper, all, or sets such as 2,3."""
+    site: tuple[str, ...] = ("code",)
+    """code, value or residual."""
+    alpha: tuple[float, ...] = (1.0,)
+    """How far to steer, in differences of means."""
+    heads: tuple[int, ...] = ()
+    """Of these heads alone; default: all."""
+    renormalize: bool = False
+    """Bring what was written back to the constraint of the model's codes."""
+    split: Split = "ood"
+    """Which instances."""
+    n: int = 2_000
+    """Number of instances drawn; those count that the model answers rightly."""
+    seed: int = 0
+    """Seed of the instances."""
+    device: str = "cpu"
+    """cpu or cuda."""
+    overwrite: bool = False
+    """Replace results that the folder already holds."""
+
+    def run(self) -> None:
+        from latentcode.probes.interventions import InterventionResult, intervene
+        from latentcode.progress import bar
+        from latentcode.runs import Run
+        from latentcode.storage import check_free
+
+        run = Run.open(self.path)
+        check_free(self.out, overwrite=self.overwrite, marker=InterventionResult.marker())
+        result = intervene(
+            run, self._interventions(run.config.model.n_layers), split=self.split, n=self.n,
+            seed=self.seed, device=self.device, progress=bar("forward passes"))
+        print(result)
+        print(result.save(self.out, overwrite=self.overwrite))
+
+    def _interventions(self, n_layers: int) -> list[Intervention] | None:
+        """Return the product of the lists, or None for the standard ones."""
+        from latentcode.probes.interventions import Intervention
+
+        if not self.write:
+            return None
+        layers = [chosen for text in self.layers for chosen in _layers(text, n_layers)]
+        return [
+            Intervention(write, scope, chosen, site, alpha, self.heads or None, self.renormalize)
+            for site in self.site for scope in self.scope for chosen in layers
+            for write in self.write
+            for alpha in (self.alpha if write.startswith("steer") else (1.0,))]
+
+
+def _layers(text: str, n_layers: int) -> list[tuple[int, ...]]:
+    every = tuple(range(n_layers))
+    if text == "each":
+        return [(layer,) for layer in every]
+    if text in ("upper", "all"):
+        return [every[n_layers // 2:] if text == "upper" else every]
+    parts = text.split(",")
+    check(all(part.isdecimal() for part in parts),
+          f"layers is {text!r}; expected each, upper, all, or numbers such as 2,3", ConfigError)
+    return [tuple(int(part) for part in parts)]

@@ -1,0 +1,123 @@
+"""What would the answer be under another rule or term? What every task offers to interventions.
+
+An intervention needs, for an instance, a *minimal pair*: a donor that shares everything with it
+but one constituent, so that its codes differ from the instance's by that constituent alone; and
+the answers that both constituents give.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from latentcode.errors import UnknownNameError
+from latentcode.tasks.base import Batch
+
+SCOPES: dict[str, str] = {
+    "pair": "the pair that the paper looks at: the response attending to itself",
+    "pairs": "that pair, and the response attending to the same feature in its row",
+    "row": "the response attending to every key",
+    "feature": "every query of the response's feature, attending to every key",
+    "everything": "every query attending to every key",
+}
+"""Which codes an intervention writes; a task offers some of them."""
+
+
+@dataclass(frozen=True)
+class MinimalPairs:
+    """B instances, and for each two donors that are made for it.
+
+    instances  the instances
+    donors     the same but for one constituent: `source` of the instance is `target` here
+    same       a control: all constituents as in the instance, with fresh values where `donors`
+               differs from it
+    slot       int64 [B], which of the constituents of an instance differs (SRAVEN: the response
+               token whose rule it is; 0 where constituents have no place of their own)
+    source, target  int64 [B], the constituent of the instance and of its donor
+    counts     bool [B]: both answers are known, and they differ; other pairs do not count
+
+    The `combination` of a donor is that of its instance.
+    """
+
+    instances: Batch
+    donors: Batch
+    same: Batch
+    slot: Tensor
+    source: Tensor
+    target: Tensor
+    counts: Tensor
+
+    def __len__(self) -> int:
+        return len(self.slot)
+
+    def __getitem__(self, index: slice | Tensor) -> MinimalPairs:
+        """Return the pairs of a slice, an index tensor or a boolean mask."""
+        return MinimalPairs(
+            self.instances[index], self.donors[index], self.same[index], self.slot[index],
+            self.source[index], self.target[index], self.counts[index])
+
+
+class Counterfactuals(ABC):
+    """The minimal pairs of a task, where to write codes, and what became of the answer."""
+
+    constituents: tuple[str, ...]
+    """Names of what `source` and `target` number."""
+    n_slots: int
+    """Places that a constituent can have in an instance."""
+    exclusive: bool
+    """Whether a slot holds exactly one constituent (a label with classes), or several may occur
+    (a label per constituent)."""
+    chance: float
+    """Rate at which an answer drawn at random becomes the donor's; NaN where it has no meaning."""
+    scopes: tuple[str, ...]
+    """Those of `SCOPES` that the task knows."""
+
+    @abstractmethod
+    def pairs(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
+        """Draw n instances of a split, a slot and another constituent for each, and the donors."""
+
+    @abstractmethod
+    def membership(self, batch: Batch) -> Tensor:
+        """Return which constituents an instance has, bool [B, slot, constituent]."""
+
+    @abstractmethod
+    def scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
+        """Return which codes a scope holds, bool [B, Q, K].
+
+        elsewhere  the same scope at another slot or query, where the constituent that differs
+                   has no business: a control. Raises `UnknownNameError` for an unknown scope.
+        """
+
+    @abstractmethod
+    def known(self, pairs: MinimalPairs, clean: Tensor, donor: Tensor) -> Tensor:
+        """Return where the model answers both the instance and the donor rightly, bool [B]."""
+
+    @abstractmethod
+    def outcomes(
+        self, pairs: MinimalPairs, clean: Tensor, donor: Tensor, patched: Tensor
+    ) -> Mapping[str, Tensor]:
+        """Return what became of each answer, float [B] each; the arguments are logits.
+
+        switch  1 where the answer is the donor's, stay: 1 where it is still the instance's
+        """
+
+    def check_scope(self, name: str) -> None:
+        """Raise `UnknownNameError` unless the task knows the scope."""
+        if name not in self.scopes:
+            raise UnknownNameError("scope", name, self.scopes)
+
+
+def rows_of(queries: Tensor, n_tokens: int) -> Tensor:
+    """Return the codes of queries and every key: int64 [B, n] -> bool [B, Q, K]."""
+    rows = torch.zeros(len(queries), n_tokens, dtype=torch.bool, device=queries.device)
+    return rows.scatter(1, queries, True)[:, :, None].expand(-1, -1, n_tokens)
+
+
+def codes_of(query: Tensor, keys: Tensor, n_tokens: int) -> Tensor:
+    """Return the codes of one query and some keys: int64 [B], [B, n] -> bool [B, Q, K]."""
+    columns = torch.zeros(len(keys), n_tokens, dtype=torch.bool, device=keys.device)
+    return rows_of(query[:, None], n_tokens) & columns.scatter(1, keys, True)[:, None]

@@ -1,0 +1,109 @@
+"""What would another function answer on the same inputs? The minimal pairs of fuzzy logic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from latentcode.tasks.base import Batch
+from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs, codes_of, rows_of
+from latentcode.tasks.logic import FuzzyLogic
+
+LEAST_DIFFERENCE = 0.1
+"""Pairs count where f and f' differ by at least this at the query: nearer to which of the two an
+answer lies says nothing where both are nearly the same."""
+
+
+class LogicCounterfactuals(Counterfactuals):
+    """The same inputs, with the examples' values of a function f' that differs in one term.
+
+    The query is the same, so its right answer is f'(query) in place of f(query). The donor of the
+    control has the same function and query, and other examples.
+    """
+
+    exclusive = False
+    n_slots = 1
+    chance = float("nan")
+    scopes = ("pair", "row", "everything")
+
+    def __init__(self, task: FuzzyLogic) -> None:
+        self.task = task
+        self.constituents = tuple(task.term_symbols(t) for t in range(len(task.signs)))
+
+    def pairs(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
+        """Draw n instances, and for each one of its terms and another to put in its place.
+
+        The other term is uniform over those of its kind (known or unknown) that f lacks. f' may
+        be of any split.
+        """
+        config = self.task.config
+        instances = self.task.sample(split, n, generator)
+        device, terms = generator.device, instances.info["terms"]
+        k = torch.randint(config.n_terms, (n, 1), generator=generator, device=device)
+        first, last = ((config.n_known_terms, len(self.constituents)) if split == "unknown"
+                       else (0, config.n_known_terms))
+        order = torch.rand(n, len(self.constituents), generator=generator, device=device)
+        order[:, :first], order[:, last:] = -1.0, -1.0
+        target = order.scatter(1, terms, -1.0).argmax(1)
+        variables = instances.inputs[..., :-1]
+        donors = self.task.build_functions(
+            split, instances.combination, terms.scatter(1, k, target[:, None]), variables)
+        fresh = torch.cat([torch.rand(
+            variables[:, :-1].shape, generator=generator, device=device), variables[:, -1:]], 1)
+        same = self.task.build_functions(split, instances.combination, terms, fresh)
+        differ = (donors.targets - instances.targets).abs()[:, 0] >= LEAST_DIFFERENCE
+        return MinimalPairs(instances, donors, same, torch.zeros_like(target),
+                            terms.gather(1, k)[:, 0], target, differ)
+
+    def membership(self, batch: Batch) -> Tensor:
+        """Return which terms each function has, bool [B, 1, 2^L]."""
+        terms = batch.info["terms"]
+        has = torch.zeros(len(terms), len(self.constituents), dtype=torch.bool,
+                          device=terms.device)
+        return has.scatter(1, terms, True)[:, None]
+
+    def scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
+        """Return which codes a scope holds, bool [B, Q, K].
+
+        elsewhere  of the last example in place of the query
+        """
+        self.check_scope(name)
+        n_tokens = pairs.instances.inputs.shape[1]
+        query = torch.full_like(pairs.slot, n_tokens - (2 if elsewhere else 1))
+        if name == "everything":
+            return torch.ones(len(query), n_tokens, n_tokens, dtype=torch.bool,
+                              device=query.device)
+        if name == "row":
+            return rows_of(query[:, None], n_tokens)
+        return codes_of(query, query[:, None], n_tokens)
+
+    def known(self, pairs: MinimalPairs, clean: Tensor, donor: Tensor) -> Tensor:
+        """Return where each answer lies nearer to its own function's than to the other's."""
+        ours, theirs = pairs.instances.targets[:, 0], pairs.donors.targets[:, 0]
+        return _nearer(clean, ours, theirs) & _nearer(donor, theirs, ours)
+
+    def outcomes(
+        self, pairs: MinimalPairs, clean: Tensor, donor: Tensor, patched: Tensor
+    ) -> Mapping[str, Tensor]:
+        """Return what became of each answer, float [B] each.
+
+        switch, stay   the answer lies nearer to f'(query), or not
+        moved          how far the answer went from the clean one (0) to the donor's (1)
+        error_source, error_target  squared error against f(query) and against f'(query)
+        """
+        ours, theirs = pairs.instances.targets[:, 0], pairs.donors.targets[:, 0]
+        answer = patched[:, -1, 0]
+        switch = _nearer(patched, theirs, ours).float()
+        before, after = clean[:, -1, 0], donor[:, -1, 0]
+        # `known` pairs only have answers on two sides of the middle between f and f'.
+        return {"switch": switch, "stay": 1.0 - switch,
+                "moved": (answer - before) / torch.where(after == before, 1.0, after - before),
+                "error_source": (answer - ours).square(),
+                "error_target": (answer - theirs).square()}
+
+
+def _nearer(logits: Tensor, to: Tensor, than: Tensor) -> Tensor:
+    answer = logits[:, -1, 0]
+    return (answer - to).abs() < (answer - than).abs()

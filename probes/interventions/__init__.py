@@ -1,0 +1,24 @@
+"""What do codes cause? Write others back, at any layers and scope, beside their controls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from latentcode.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from latentcode.probes.interventions.model import Intervention as Intervention
+    from latentcode.probes.interventions.model import intervene_model as intervene_model
+    from latentcode.probes.interventions.results import InterventionResult as InterventionResult
+    from latentcode.probes.interventions.standard import intervene as intervene
+    from latentcode.probes.interventions.standard import (
+        standard_interventions as standard_interventions,
+    )
+    from latentcode.probes.interventions.writes import WRITES as WRITES
+
+__getattr__, __dir__, __all__ = lazy_module("latentcode.probes.interventions", {
+    "latentcode.probes.interventions.model": ["Intervention", "intervene_model"],
+    "latentcode.probes.interventions.results": ["InterventionResult"],
+    "latentcode.probes.interventions.standard": ["intervene", "standard_interventions"],
+    "latentcode.probes.interventions.writes": ["WRITES"],
+})

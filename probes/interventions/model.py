@@ -1,0 +1,246 @@
+"""Do codes cause the answer? Write other codes back, and see what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check, check_choice
+from latentcode.probes.interventions.references import (
+    ERASABLE,
+    References,
+    label_to_erase,
+    measure,
+)
+from latentcode.probes.interventions.results import InterventionResult, tables
+from latentcode.probes.interventions.sites import (
+    SITES,
+    Edit,
+    Place,
+    capture,
+    constrained,
+    normalization_of,
+    write,
+)
+from latentcode.probes.interventions.writes import WRITES, Material, transplants
+from latentcode.seeds import make_generator
+from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
+
+Progress = Callable[[int, int], None]
+"""Called with (forward passes done, forward passes in all)."""
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """What is written where.
+
+    write        a key of `WRITES`: what
+    scope        a key of `SCOPES` that the task offers: at which queries and keys
+    layers       in which layers, all in one run
+    site         `code`, `value` or `residual`: the activation that is written
+    alpha        how far `steer` goes
+    heads        of which heads alone; None: all
+    renormalize  bring what was written back to the constraint of the model's codes
+    """
+
+    write: str = "donor"
+    scope: str = "row"
+    layers: tuple[int, ...] = (0,)
+    site: str = "code"
+    alpha: float = 1.0
+    heads: tuple[int, ...] | None = None
+    renormalize: bool = False
+
+    def check(self, task: Counterfactuals, model: Any) -> None:
+        """Raise a `ConfigError` that names what does not fit the task or the model."""
+        check_choice("write", self.write, WRITES)
+        check_choice("site", self.site, SITES)
+        task.check_scope(self.scope)
+        check(len(self.layers) > 0, "layers is empty; expected at least one")
+        for layer in self.layers:
+            if layer not in range(model.cfg.n_layers):
+                raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
+        needs = WRITES[self.write].needs
+        if self.site != "code":
+            check(needs != "erasers" and not self.renormalize, f"{self.write!r} with renormalize="
+                  f"{self.renormalize} at site {self.site!r}; labels are erased from codes, and "
+                  "codes are renormalised")
+        check(needs != "erasers" or self.scope in ERASABLE, f"scope is {self.scope!r}; expected "
+              f"one of {', '.join(ERASABLE)} to erase a label")
+        check(not self.renormalize or normalization_of(model) != "none", "the codes of this model "
+              "are not normalised; expected renormalize=False")
+        for head in self.heads or ():
+            check(self.site != "residual" and head in range(model.cfg.n_heads),
+                  f"head {head} at site {self.site!r}; expected one of {model.cfg.n_heads} heads "
+                  "of codes or values")
+
+    def row(self) -> dict[str, Any]:
+        """Return the columns that name this intervention in tables."""
+        return {"write": self.write, "scope": self.scope,
+                "layers": ",".join(map(str, self.layers)), "site": self.site,
+                "alpha": self.alpha if self.write.startswith("steer") else float("nan"),
+                "heads": "all" if self.heads is None else ",".join(map(str, self.heads)),
+                "renormalized": self.renormalize}
+
+
+def intervene_model(
+    model: Any,
+    task: Counterfactuals,
+    interventions: Sequence[Intervention],
+    *,
+    split: str = "ood",
+    n: int = 2_000,
+    n_reference: int = 4_096,
+    seed: int = 0,
+    batch_size: int = 250,
+    n_bootstrap: int = 1_000,
+    meta: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> InterventionResult:
+    """What becomes of the answers when codes a[:, q, k] are replaced in the forward pass?
+
+    model   anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
+    task    the minimal pairs and their answers: `make_task(...).counterfactuals`
+    n       instances drawn; those count whose two answers differ and which the model answers
+            rightly, the instance and the donor
+    n_reference  training instances for means and erasers, where one of the writes needs them
+    batch_size   instances at once; transplants and shuffled donors come from the same batch
+
+    Every outcome is compared with the hooked, unpatched pass over the same batch. Intervals are
+    95 %, clustered by combination. Raises `ConfigError` (with the choices) for an intervention
+    that does not fit the task or the model, `ProbeError` when no pair counts.
+    """
+    check(len(interventions) > 0, "there are no interventions; expected at least one", ConfigError)
+    check(n >= 2 and batch_size >= 2, f"n is {n} and batch_size {batch_size}; expected at least 2",
+          ConfigError)
+    for intervention in interventions:
+        intervention.check(task, model)
+    device = next(model.parameters()).device
+    places = sorted({(i.site, layer) for i in interventions for layer in i.layers})
+    starts = range(0, n, batch_size)
+    n_reference_batches = -(-n_reference // batch_size) if _needs(interventions) else 0
+    total = n_reference_batches + len(starts) * (len(interventions) + 3)
+    done = 0
+
+    def advance(*_: int) -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(min(done, total), total)
+
+    references = References({}, {})
+    if _needs(interventions):
+        references = measure(
+            model, task, places, n=n_reference, seed=seed, batch_size=batch_size,
+            erase={(i.scope, i.write == "erase_shuffled") for i in interventions
+                   if WRITES[i.write].needs == "erasers"}, progress=advance)
+    generator = make_generator(seed, f"interventions {split}", device)
+    frames: list[pd.DataFrame] = []
+    n_counted = n_known = 0
+    for index, start in enumerate(starts):
+        pairs = task.pairs(split, min(batch_size, n - start), generator)
+        passes = []
+        for batch in (pairs.instances, pairs.donors, pairs.same):
+            passes.append(capture(model, batch.inputs, places))
+            advance()
+        (clean, own), (answered, donors), (_, same) = passes
+        kept = pairs.counts & task.known(pairs, clean, answered)
+        n_counted, n_known = n_counted + int(pairs.counts.sum()), n_known + int(kept.sum())
+        if int(kept.sum()) < 2:
+            continue  # no other instance to take a shuffled donor from
+        chosen, of = pairs[kept], _rows(kept)
+        pool = task.membership(pairs.instances)
+        # Once more, because the last digits depend on which instances are computed together.
+        unpatched, _ = capture(model, chosen.instances.inputs, ())
+        for number, intervention in enumerate(interventions):
+            noise = make_generator(seed, f"intervention {number} batch {index}", device)
+            scope = task.scope(intervention.scope, chosen,
+                               elsewhere=WRITES[intervention.write].elsewhere)
+            material = Material(
+                chosen, of(donors), of(same), own,
+                transplants(pool, chosen, noise), references.means,
+                _erasers(intervention, references, scope, chosen, task), noise)
+            patched = _patched(model, intervention, material, scope)
+            outcomes = task.outcomes(chosen, unpatched, answered[kept], patched)
+            frames.append(_frame(number, chosen, outcomes, material, intervention))
+            advance()
+    check(bool(frames), f"of {n} instances of {split}, {n_counted} have two different answers, and "
+          f"the model gives both in {n_known}; expected at least two of a batch. Is it trained?",
+          ProbeError)
+    settings = {
+        **(dict(meta) if meta else {}), "split": split, "n": n, "n_counted": n_counted,
+        "n_known": n_known, "n_reference": n_reference if n_reference_batches else 0,
+        "seed": seed, "batch_size": batch_size, "n_bootstrap": n_bootstrap, "level": 0.95,
+        "chance": None if np.isnan(task.chance) else task.chance,
+        "normalization": normalization_of(model), "constituents": list(task.constituents),
+        "interventions": [
+            {**asdict(i), "layers": list(i.layers),
+             "heads": None if i.heads is None else list(i.heads)} for i in interventions]}
+    rows = [i.row() for i in interventions]
+    return InterventionResult(
+        *tables(pd.concat(frames, ignore_index=True), rows, task.constituents, n_bootstrap, seed),
+        settings=settings)
+
+
+def _erasers(
+    intervention: Intervention, references: References, scope: Tensor, pairs: MinimalPairs,
+    task: Counterfactuals,
+) -> dict[Place, Edit]:
+    """Return what erases the label of each instance in each layer, where that is wanted."""
+    if WRITES[intervention.write].needs != "erasers":
+        return {}
+    fitted = references.erasers[intervention.scope, intervention.write == "erase_shuffled"]
+    label = label_to_erase(task, pairs)
+    return {(intervention.site, layer):
+            fitted[intervention.site, layer].edit(scope, pairs.slot, label)
+            for layer in intervention.layers}
+
+
+def _patched(
+    model: Any, intervention: Intervention, material: Material, scope: Tensor
+) -> Tensor:
+    """Return the logits of the instances with one intervention in a scope [B, Q, K]."""
+    kind, site = WRITES[intervention.write], SITES[intervention.site]
+    mask = site.mask(scope, intervention.heads, model.cfg.n_heads)
+
+    def edit_of(place: Place) -> Edit:
+        def edit(live: Tensor) -> Tensor:
+            written = torch.where(
+                mask, kind.values(material, place, live, intervention.alpha), live)
+            if intervention.renormalize:
+                written = constrained(written, scope, normalization_of(model))
+            return written
+
+        return edit
+
+    return write(model, material.pairs.instances.inputs, {
+        (intervention.site, layer): edit_of((intervention.site, layer))
+        for layer in intervention.layers})
+
+
+def _needs(interventions: Sequence[Intervention]) -> bool:
+    return any(WRITES[i.write].needs in ("means", "erasers") for i in interventions)
+
+
+def _rows(kept: Tensor) -> Callable[[Mapping[Place, Tensor]], dict[Place, Tensor]]:
+    return lambda activations: {place: x[kept] for place, x in activations.items()}
+
+
+def _frame(
+    number: int, pairs: MinimalPairs, outcomes: Mapping[str, Tensor], material: Material,
+    intervention: Intervention,
+) -> pd.DataFrame:
+    """Return one row per instance; without those that nothing could be transplanted to."""
+    frame = pd.DataFrame({
+        "intervention": number, "combination": pairs.instances.combination.cpu().numpy(),
+        "source": pairs.source.cpu().numpy(), "target": pairs.target.cpu().numpy(),
+        **{name: values.double().cpu().numpy() for name, values in outcomes.items()}})
+    if WRITES[intervention.write].needs == "pool":
+        return frame[(material.transplants >= 0).cpu().numpy()]
+    return frame

@@ -1,0 +1,116 @@
+"""Where can be written: codes, values and residual streams, and the constraint of a code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from latentcode.errors import ConfigError, check
+from latentcode.models.attention import rms_head
+from latentcode.models.kernels import written_out
+from latentcode.training.evaluation import evaluating
+
+Place = tuple[str, int]
+"""A site and a layer."""
+Edit = Callable[[Tensor], Tensor]
+"""What is computed at a place -> what is put there instead."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """An activation of a layer that an intervention can write.
+
+    hook    name of its hook point, with {} for the layer
+    vector  the axis along which one token's, or one pair's, numbers lie
+    heads   the axis of the heads, if it has one
+    """
+
+    hook: str
+    vector: int
+    heads: int | None
+
+    def mask(self, scope: Tensor, heads: tuple[int, ...] | None, n_heads: int) -> Tensor:
+        """Return what of the activation a scope [B, Q, K] of some heads covers, broadcastable.
+
+        Codes are those of the scope; values are those of its keys, residual streams those of
+        its queries.
+        """
+        if self.hook.endswith("pattern"):
+            mask = scope[:, None]  # [B, H, Q, K]
+        elif self.heads is None:
+            return scope.any(2)[..., None]  # [B, T, D]
+        else:
+            mask = scope.any(1)[..., None, None]  # [B, K, H, d]
+        if heads is None:
+            return mask
+        assert self.heads is not None
+        chosen = torch.zeros(n_heads, dtype=torch.bool, device=scope.device)
+        chosen[list(heads)] = True
+        shape = [1] * mask.ndim
+        shape[self.heads] = n_heads
+        return mask & chosen.view(shape)
+
+
+SITES: Mapping[str, Site] = {
+    "code": Site("blocks.{}.attn.hook_pattern", 1, 1),
+    "value": Site("blocks.{}.attn.hook_v", -1, 2),
+    "residual": Site("blocks.{}.hook_resid_pre", -1, None),
+}
+"""Code a[:, q, k]; value of a key, which all queries see; residual stream entering the layer."""
+
+
+def capture(
+    model: Any, inputs: Tensor, places: Collection[Place]
+) -> tuple[Tensor, dict[Place, Tensor]]:
+    """Return the logits and what is computed at some places, through the hooked path."""
+    kept: dict[Place, Tensor] = {}
+
+    def keep(place: Place, activation: Tensor, hook: object) -> None:
+        kept[place] = activation.clone()
+
+    logits = _run(model, inputs, {place: partial(keep, place) for place in places})
+    return logits, kept
+
+
+def write(model: Any, inputs: Tensor, edits: Mapping[Place, Edit]) -> Tensor:
+    """Return the logits with activations replaced by what the edits make of them."""
+    def replace(edit: Edit, activation: Tensor, hook: object) -> Tensor:
+        return edit(activation)
+
+    return _run(model, inputs, {place: partial(replace, edit) for place, edit in edits.items()})
+
+
+def _run(model: Any, inputs: Tensor, hooks: Mapping[Place, Any]) -> Tensor:
+    # Kernels round otherwise than the hooked path, which a layer takes where it is hooked: every
+    # pass takes it everywhere, so that passes differ by what is written alone.
+    with evaluating(model), written_out():
+        logits: Tensor = model.run_with_hooks(inputs, fwd_hooks=[
+            (SITES[site].hook.format(layer), hook) for (site, layer), hook in hooks.items()])
+    return logits
+
+
+def normalization_of(model: Any) -> str:
+    """Return how a model normalises its codes; models of other libraries use a softmax."""
+    return str(getattr(model.cfg, "normalization", "softmax"))
+
+
+def constrained(code: Tensor, scope: Tensor, normalization: str) -> Tensor:
+    """Return written codes [B, H, Q, K] with the constraint that the model's own codes obey.
+
+    softmax   a >= 0, sum_k a_hqk = 1: in every row that the scope [B, Q, K] touches, whole
+    rms_head, softmax_rms_head   mean_h a_hqk^2 = 1: every code of the scope
+
+    `ConfigError` for `none`, whose codes obey none.
+    """
+    check(normalization != "none", "codes without normalisation obey no constraint; expected "
+          "renormalize=False for this model", ConfigError)
+    if normalization == "softmax":
+        positive = code.clamp_min(0.0)
+        sums = positive.sum(-1, keepdim=True).clamp_min(torch.finfo(code.dtype).tiny)
+        return torch.where(scope.any(2)[:, None, :, None], positive / sums, code)
+    return torch.where(scope[:, None], rms_head(code), code)

@@ -1,0 +1,153 @@
+"""What is written: donors, means, differences, nothing, noise; and the controls of each.
+
+A *write* takes what is computed at a place in the patched run (`live`, so that what was written
+in an earlier layer has had its effect) and returns what to put there, of the same shape. Where
+it is put is the scope's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from latentcode.probes.interventions.sites import SITES, Place
+from latentcode.tasks.counterfactuals import MinimalPairs
+
+
+@dataclass(frozen=True)
+class Material:
+    """What is at hand for B instances.
+
+    pairs      the instances and their donors
+    donors, same  place -> activations [B, ...] of the two donors
+    pool       place -> activations of other instances, to transplant
+    transplants  int64 [B], which of the pool has the donor's constituent in the same slot; -1 none
+    means      place -> mean activation [slot, constituent, ...] over training instances, or empty
+    erasers    place -> what erases the label from activations, given the scope; or empty
+    generator  for noise
+    """
+
+    pairs: MinimalPairs
+    donors: Mapping[Place, Tensor]
+    same: Mapping[Place, Tensor]
+    pool: Mapping[Place, Tensor]
+    transplants: Tensor
+    means: Mapping[Place, Tensor]
+    erasers: Mapping[Place, Callable[[Tensor], Tensor]]
+    generator: torch.Generator
+
+    def mean(self, place: Place, constituent: Tensor) -> Tensor:
+        """Return the mean activation of a constituent of each instance in its slot."""
+        return self.means[place][self.pairs.slot, constituent]
+
+    def others(self) -> Tensor:
+        """Return another instance for each: a cyclic shift of a random order."""
+        n = len(self.pairs)
+        device = self.pairs.slot.device
+        order = torch.randperm(n, generator=self.generator, device=device)
+        other = torch.empty_like(order)
+        other[order] = order.roll(1)
+        return other
+
+    def any_constituent(self, n: int) -> Tensor:
+        """Return constituents drawn at random."""
+        slot = self.pairs.slot
+        return torch.randint(n, slot.shape, generator=self.generator, device=slot.device)
+
+    def noise_like(self, x: Tensor, axis: int) -> Tensor:
+        """Return random directions with the norms of x along an axis."""
+        noise = torch.randn(x.shape, generator=self.generator, device=x.device, dtype=x.dtype)
+        return noise * x.norm(dim=axis, keepdim=True) / noise.norm(dim=axis, keepdim=True)
+
+
+@dataclass(frozen=True)
+class Write:
+    """One way to write.
+
+    values       (material, place, live, alpha) -> what to put there
+    description  one sentence for people
+    control      whether nothing should come of it
+    needs        of the material: `means`, `erasers`, `pool` or nothing
+    real         it is a code that the model computed for some instance: nothing to renormalise
+                 while a whole row is written
+    elsewhere    written at another position than the one that differs
+    """
+
+    values: Callable[[Material, Place, Tensor, float], Tensor]
+    description: str
+    control: bool = False
+    needs: str = ""
+    real: bool = False
+    elsewhere: bool = False
+
+
+def _steer(m: Material, place: Place, live: Tensor, alpha: float) -> Tensor:
+    return live + alpha * (m.mean(place, m.pairs.target) - m.mean(place, m.pairs.source))
+
+
+def _steer_random(m: Material, place: Place, live: Tensor, alpha: float) -> Tensor:
+    step = m.mean(place, m.pairs.target) - m.mean(place, m.pairs.source)
+    return live + alpha * m.noise_like(step, _vector(place, live))
+
+
+def _set_any(m: Material, place: Place, live: Tensor, alpha: float) -> Tensor:
+    return m.mean(place, m.any_constituent(m.means[place].shape[1]))
+
+
+def _vector(place: Place, live: Tensor) -> int:
+    return SITES[place[0]].vector % live.ndim
+
+
+WRITES: Mapping[str, Write] = {
+    "donor": Write(lambda m, p, x, _: m.donors[p], "the minimal pair's", real=True),
+    "same": Write(lambda m, p, x, _: m.same[p],
+                  "a donor's with the same constituents and fresh values", control=True,
+                  real=True),
+    "elsewhere": Write(lambda m, p, x, _: m.donors[p],
+                       "the minimal pair's, at another position", control=True, real=True,
+                       elsewhere=True),
+    "shuffled": Write(lambda m, p, x, _: m.donors[p][m.others()],
+                      "the donor's of another instance", control=True, real=True),
+    "transplant": Write(lambda m, p, x, _: m.pool[p][m.transplants],
+                        "another instance's that has the donor's constituent", needs="pool",
+                        real=True),
+    "set": Write(lambda m, p, x, _: m.mean(p, m.pairs.target),
+                 "the mean over instances with the donor's constituent", needs="means"),
+    "set_same": Write(lambda m, p, x, _: m.mean(p, m.pairs.source),
+                      "the mean over instances with the instance's own constituent",
+                      control=True, needs="means"),
+    "set_shuffled": Write(_set_any, "the mean of a constituent drawn at random", control=True,
+                          needs="means"),
+    "steer": Write(_steer, "plus alpha times the difference of the two means", needs="means"),
+    "steer_random": Write(_steer_random, "plus a random direction as long as that difference",
+                          control=True, needs="means"),
+    "zero": Write(lambda m, p, x, _: torch.zeros_like(x), "zero"),
+    "mean": Write(lambda m, p, x, _: m.means[p].mean((0, 1)).expand_as(x),
+                  "the mean over all training instances", needs="means"),
+    "erase": Write(lambda m, p, x, _: m.erasers[p](x), "the same without its label (LEACE)",
+                   needs="erasers"),
+    "erase_shuffled": Write(lambda m, p, x, _: m.erasers[p](x),
+                            "the same without a shuffled label (LEACE)", control=True,
+                            needs="erasers"),
+    "random": Write(lambda m, p, x, _: m.noise_like(x, _vector(p, x)),
+                    "a random one of equal norm", control=True),
+    "identity": Write(lambda m, p, x, _: x, "itself: nothing changes", control=True, real=True),
+}
+"""Ways to write, by name."""
+
+
+def transplants(
+    pool_membership: Tensor, pairs: MinimalPairs, generator: torch.Generator
+) -> Tensor:
+    """Return for each instance one of a pool that has its donor's constituent in its slot.
+
+    pool_membership bool [N, S, C] -> int64 [B], -1 where the pool has none. (An instance is never
+    its own, because it lacks the donor's constituent.)
+    """
+    fits = pool_membership[:, pairs.slot, pairs.target].T  # [B, N]
+    keys = torch.rand(fits.shape, generator=generator, device=fits.device)
+    best = torch.where(fits, keys, -1.0).max(1)
+    return torch.where(best.values >= 0.0, best.indices, -1)

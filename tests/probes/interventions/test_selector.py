@@ -1,0 +1,113 @@
+"""Where a code provably selects the operation, writing it switches every answer; controls none."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from selector import D, K, Selector, selector_model
+
+from latentcode.probes.interventions import Intervention, InterventionResult, intervene_model
+from latentcode.probes.interventions.sites import capture
+
+N = 600
+
+
+def rates(*interventions: Intervention) -> list[dict[str, float]]:
+    result = intervene_model(selector_model(), Selector(), interventions, n=N, n_reference=1_000,
+                             split="train")
+    assert result.settings["n_known"] == N  # the model is never wrong
+    by_metric = result.table.pivot(index=["write", "scope", "site", "alpha", "renormalized"],
+                                   columns="metric", values="value")
+    return [by_metric.xs((i.write, i.scope, i.site), level=(0, 1, 2)).iloc[0].to_dict()
+            for i in interventions]
+
+
+def test_the_code_is_the_rule() -> None:
+    pairs = Selector().pairs("train", 50, torch.Generator().manual_seed(0))
+    _, activations = capture(selector_model(), pairs.instances.inputs, [("code", 0)])
+    code = activations["code", 0]  # [B, H, Q, K]
+    expected = torch.nn.functional.one_hot(pairs.instances.info["rules"], K).float()
+    torch.testing.assert_close(code[:, :, 1:, 0].transpose(1, 2), expected, atol=1e-5, rtol=0)
+    assert code[:, :, :, 1:].abs().max() < 1e-5
+    assert D > 3 * K
+
+
+@pytest.mark.parametrize(("write", "scope"), [
+    *product(["donor", "transplant", "set", "steer"], ["pair", "row"]),
+    # Of the others, what everything holds for the other query belongs to another rule.
+    ("donor", "everything"), ("steer", "everything")])
+def test_every_answer_switches(write: str, scope: str) -> None:
+    (outcome,) = rates(Intervention(write, scope, (0,)))
+    assert (outcome["switch"], outcome["stay"], outcome["others"]) == (1.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("write", ["identity", "same", "set_same"])
+def test_the_same_rule_changes_nothing(write: str) -> None:
+    for scope in ("pair", "row", "everything"):
+        (outcome,) = rates(Intervention(write, scope, (0,)))
+        assert (outcome["switch"], outcome["stay"]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("scope", ["pair", "row"])
+def test_another_position_changes_nothing_here(scope: str) -> None:
+    (outcome,) = rates(Intervention("elsewhere", scope, (0,)))
+    assert (outcome["switch"], outcome["stay"]) == (0.0, 1.0)
+
+
+def test_random_and_shuffled_codes_switch_at_most_by_chance() -> None:
+    bound = 1 / K + 4 * (1 / K * (1 - 1 / K) / N) ** 0.5
+    for outcome in rates(Intervention("random", "row", (0,)),
+                         Intervention("set_shuffled", "row", (0,))):
+        assert outcome["switch"] <= bound
+        assert outcome["stay"] <= bound
+    # Another instance's donor code is never a code of no rule: one of K rules.
+    (outcome,) = rates(Intervention("shuffled", "pair", (0,)))
+    assert outcome["switch"] <= bound
+
+
+def test_without_its_label_the_code_selects_nothing() -> None:
+    erased, zero = rates(Intervention("erase", "row", (0,)), Intervention("zero", "row", (0,)))
+    bound = 1 / K + 4 * (1 / K * (1 - 1 / K) / N) ** 0.5
+    assert erased["stay"] <= bound
+    assert zero["stay"] <= bound
+
+
+def test_the_rule_is_in_the_query_and_not_in_the_value() -> None:
+    residual, value = rates(Intervention("donor", "pair", (0,), site="residual"),
+                            Intervention("donor", "pair", (0,), site="value"))
+    assert residual["switch"] == 1.0
+    assert (value["switch"], value["stay"]) == (0.0, 1.0)
+    # The symbol is in the value and not in the code: fresh values carry another answer over.
+    (same,) = rates(Intervention("same", "pair", (0,), site="value"))
+    assert same["stay"] == 0.0
+
+
+def test_one_head_is_a_part_of_the_code() -> None:
+    everything, one = (intervene_model(
+        selector_model(), Selector(), [Intervention("donor", "pair", (0,), heads=heads)], n=200)
+        for heads in (tuple(range(K)), (3,)))
+    assert np.nanmin(everything.matrix("switch").to_numpy()) == 1.0
+    matrix = one.matrix("switch")
+    assert list(matrix.index) == list(Selector.constituents)
+    # With the code of both rules the two answers tie, and the lower symbol wins.
+    assert 0.0 < matrix["+3"].mean() < 1.0
+    rest = matrix.drop(index="+3", columns="+3").to_numpy()
+    assert np.nanmax(rest) == 0.0
+
+
+def test_result_is_kept(tmp_path: object) -> None:
+    result = intervene_model(selector_model(), Selector(), [
+        Intervention("donor", "pair", (0,)), Intervention("steer", "row", (0,), alpha=2.0)], n=100)
+    folder = result.save(f"{tmp_path}/result")
+    loaded = InterventionResult.load(folder)
+    assert loaded.summary().equals(result.summary())
+    assert loaded.settings == result.settings
+    assert (folder / "figure.png").stat().st_size > 1_000
+    assert "steer 2" in repr(loaded)
+    assert "100 of 100 instances count" in loaded._repr_html_()
+    row = loaded.table[(loaded.table["write"] == "donor") & (loaded.table["metric"] == "switch")]
+    assert row[["value", "low", "high"]].to_numpy().tolist() == [[1.0, 1.0, 1.0]]
+    assert int(row["n"].iloc[0]) == int(loaded.by_constituent.query("write == 'donor'")["n"].sum())

@@ -1,0 +1,82 @@
+"""The standard interventions of a run, from Python and from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import latentcode as lc
+from latentcode.cli import main
+from latentcode.errors import ProbeError
+from latentcode.probes.interventions import WRITES, standard_interventions
+from latentcode.tasks.counterfactuals import SCOPES
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
+    """A model that has learned nothing, and is right by chance now and then."""
+    return lc.train(lc.preset("smoke", "sraven", "hyla"),
+                    tmp_path_factory.mktemp("runs") / "hyla", progress=False)
+
+
+def test_every_write_has_its_place() -> None:
+    chosen = standard_interventions(4, tuple(SCOPES))
+    assert len(set(chosen)) == len(chosen)
+    assert {i.write for i in chosen} == set(WRITES)
+    assert {i.scope for i in chosen} == set(SCOPES)
+    assert {i.layers for i in chosen} >= {(0,), (3,), (2, 3), (0, 1, 2, 3)}
+    assert any(i.renormalize for i in chosen)
+    bare = standard_interventions(2, ("pair", "row", "everything"), normalized=False)
+    assert not any(i.renormalize for i in bare)
+    # A donor never stands alone: the same place is written with the same constituents.
+    for i in chosen:
+        if i.write == "donor":
+            assert any(j.write == "same" and (j.scope, j.layers, j.site) ==
+                       (i.scope, i.layers, i.site) for j in chosen)
+
+
+def test_a_run_is_intervened_on(run: lc.Run) -> None:
+    result = lc.intervene(run, [lc.Intervention("identity", "row", (1,)),
+                                lc.Intervention("donor", "everything", (0, 1))], n=800)
+    rates = result.table.pivot(index="write", columns="metric", values="value")
+    assert rates.loc["identity", "stay"] == 1.0
+    assert rates.loc["identity", "kl"] == 0.0
+    assert rates.loc["donor", "kl"] > 0.0
+    assert result.settings["kind"] == "hyla"
+    assert 2 <= result.settings["n_known"] < result.settings["n_counted"] <= 800
+    again = lc.intervene(run, [lc.Intervention("identity", "row", (1,)),
+                               lc.Intervention("donor", "everything", (0, 1))], n=800)
+    assert again.table.equals(result.table)
+    with pytest.raises(ProbeError, match="the model gives both in"):
+        lc.intervene(run, [lc.Intervention("identity", "row", (1,))], n=4)
+
+
+def test_command_line(run: lc.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["intervene", str(run.path), "--out", str(tmp_path / "all"), "--n", "400"])
+    out = capsys.readouterr().out
+    assert "elsewhere" in out
+    assert "instances count" in out
+    assert f"{tmp_path / 'all'}" in out
+    whole = lc.InterventionResult.load(tmp_path / "all")
+    n_interventions = len(standard_interventions(2, tuple(SCOPES)))
+    assert len(whole.table[whole.table["metric"] == "switch"]) == n_interventions
+    main(["intervene", str(run.path), "--out", str(tmp_path / "some"), "--n", "400", "--write",
+          "donor", "steer", "--scope", "row", "pair", "--layers", "each", "0,1", "--alpha", "1",
+          "3", "--heads", "0", "2"])
+    some = lc.InterventionResult.load(tmp_path / "some")
+    switches = some.table[some.table["metric"] == "switch"]
+    assert len(switches) == 2 * 3 * (1 + 2)
+    assert set(switches["layers"]) == {"0", "1", "0,1"}
+    assert set(switches["heads"]) == {"0,2"}
+    main(["show", str(tmp_path / "some")])
+    assert "steer 3, heads 0,2" in capsys.readouterr().out
+    for arguments, message in (
+            (["--write", "give"], "unknown write 'give'"),
+            (["--write", "donor", "--layers", "top"], "layers is 'top'; expected each, upper"),
+            ([], "exists already")):
+        with pytest.raises(SystemExit):
+            main(["intervene", str(run.path), "--out",
+                  str(tmp_path / ("some" if not arguments else "new")), *arguments])
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()

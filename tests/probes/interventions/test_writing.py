@@ -1,0 +1,169 @@
+"""Nothing written changes nothing, bit for bit; something written changes something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+import latentcode as lc
+from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.models.attention import rms_head
+from latentcode.probes.interventions import WRITES, Intervention
+from latentcode.probes.interventions.model import intervene_model
+from latentcode.probes.interventions.references import measure
+from latentcode.probes.interventions.sites import SITES, capture, constrained, write
+from latentcode.tasks.counterfactuals import SCOPES, MinimalPairs
+
+KINDS = tuple(lc.ATTENTION_KINDS)
+
+
+def model_of(kind: str) -> lc.HookedTransformer:
+    return lc.HookedTransformer(lc.preset("smoke", "sraven", kind).model, seed=1).eval()
+
+
+@pytest.fixture(scope="module")
+def pairs() -> MinimalPairs:
+    task = lc.make_task(lc.preset("smoke", "sraven").task)
+    return task.counterfactuals.pairs("ood", 12, lc.make_generator(0, "pairs"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("site", list(SITES))
+def test_identity_is_bit_equal_and_noise_is_not(kind: str, site: str, pairs: MinimalPairs) -> None:
+    model, inputs = model_of(kind), pairs.instances.inputs
+    places = [(site, layer) for layer in range(2)]
+    clean, own = capture(model, inputs, places)
+    for place in places:
+        torch.testing.assert_close(clean, model(inputs), rtol=1e-4, atol=1e-5)
+        assert torch.equal(write(model, inputs, {place: lambda live: live}), clean)
+        assert torch.equal(
+            write(model, inputs, {place: lambda live, x=own[place]: x.clone()}), clean)
+        noise = torch.randn(own[place].shape, generator=torch.Generator().manual_seed(0))
+        patched = write(model, inputs, {place: lambda live, x=noise: x})
+        assert (patched - clean).abs().amax((1, 2)).min() > 1e-6  # of every instance
+        assert torch.equal(capture(model, inputs, places)[0], clean)  # no hook is left behind
+
+
+def test_all_codes_of_another_instance_are_its_attention(pairs: MinimalPairs) -> None:
+    model = model_of("hyla")
+    places = [(site, layer) for site in ("code", "value") for layer in range(2)]
+    donor, activations = capture(model, pairs.donors.inputs, places)
+    # With its codes and its values in all layers, and its residual stream, it is the donor.
+    _, stream = capture(model, pairs.donors.inputs, [("residual", 0)])
+    edits = {place: (lambda live, x=x: x) for place, x in {**activations, **stream}.items()}
+    torch.testing.assert_close(write(model, pairs.instances.inputs, edits), donor)
+
+
+@pytest.mark.parametrize("scope", list(SCOPES))
+def test_only_the_scope_is_written(scope: str, pairs: MinimalPairs) -> None:
+    task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
+    model, where = model_of("softmax"), task.scope(scope, pairs)
+    seen: dict[str, Tensor] = {}
+
+    def edit(live: Tensor) -> Tensor:
+        seen["before"] = live.clone()
+        seen["after"] = torch.where(SITES["code"].mask(where, (1, 3), 4), live + 1.0, live)
+        return seen["after"]
+
+    write(model, pairs.instances.inputs, {("code", 1): edit})
+    changed = (seen["after"] != seen["before"]).transpose(0, 1)  # [H, B, Q, K]
+    assert not changed[[0, 2]].any()
+    assert torch.equal(changed[1], where)
+    assert torch.equal(changed[3], where)
+
+
+@pytest.mark.parametrize("normalization", ["softmax", "rms_head", "softmax_rms_head"])
+def test_renormalised_codes_obey_the_constraint(normalization: str, pairs: MinimalPairs) -> None:
+    task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
+    where = task.scope("pairs", pairs)
+    generator = torch.Generator().manual_seed(0)
+    code = torch.rand((12, 4, 18, 18), generator=generator) + 0.1
+    out = constrained(code, where, normalization)
+    if normalization == "softmax":
+        rows = where.any(2)
+        sums = out.sum(-1).transpose(1, 2)[rows]
+        torch.testing.assert_close(sums, torch.ones_like(sums))
+        assert torch.equal(out.movedim(1, 2)[~rows], code.movedim(1, 2)[~rows])
+        # The proportions inside a row stay.
+        row = (out / code).movedim(1, 2)[rows]
+        torch.testing.assert_close(row, row[..., :1].expand_as(row))
+    else:
+        torch.testing.assert_close(out.movedim(1, -1)[where],
+                                   rms_head(code).movedim(1, -1)[where])
+        assert torch.equal(out.movedim(1, -1)[~where], code.movedim(1, -1)[~where])
+    # A model's own codes obey it already.
+    own = code.softmax(-1) if normalization == "softmax" else rms_head(code)
+    torch.testing.assert_close(constrained(own, where, normalization), own, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ConfigError, match="expected renormalize=False"):
+        constrained(code, where, "none")
+
+
+def test_means_are_those_of_the_constituents() -> None:
+    task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
+    model = model_of("hyla")
+    place = ("code", 1)
+    references = measure(model, task, [place], n=300, batch_size=300, split="train")
+    pairs = task.pairs("train", 300, lc.make_generator(0, "interventions train"))
+    _, activations = capture(model, pairs.instances.inputs, [place])
+    member = task.membership(pairs.instances)
+    for slot, constituent in ((0, 0), (1, 7)):
+        expected = activations[place][member[:, slot, constituent]].mean(0)
+        torch.testing.assert_close(references.means[place][slot, constituent], expected,
+                                   rtol=1e-4, atol=1e-5)
+
+
+def test_erasers_are_those_of_the_package() -> None:
+    from concept_erasure import LeaceFitter
+
+    task = lc.make_task(lc.preset("smoke", "logic").task).counterfactuals
+    model = lc.HookedTransformer(lc.preset("smoke", "logic").model, seed=1).eval()
+    place = ("code", 1)
+    erasers = measure(model, task, [place], n=400, batch_size=400, split="train",
+                      erase=[("pair", False)]).erasers["pair", False][place]
+    pairs = task.pairs("train", 400, lc.make_generator(0, "interventions train"))
+    _, activations = capture(model, pairs.instances.inputs, [place])
+    code = activations[place]
+    x = code[:, :, -1, -1].double()
+    term = int(pairs.source[0])
+    z = task.membership(pairs.instances)[:, 0, term].double()
+    eraser = LeaceFitter(4, 1, dtype=torch.float64).update(x, z[:, None]).eraser
+    erased = erasers.edit(task.scope("pair", pairs), pairs.slot,
+                          torch.full_like(pairs.slot, term))(code)
+    torch.testing.assert_close(erased[:, :, -1, -1].double(), eraser(x), rtol=1e-4, atol=1e-5)
+    assert torch.equal(erased[:, :, :-1], code[:, :, :-1])
+    # No linear map of what is left tells the label on these instances.
+    left = erased[:, :, -1, -1].double()
+    covariance = ((left - left.mean(0)) * (z - z.mean())[:, None]).mean(0)
+    assert covariance.abs().max() < 1e-6 < ((x - x.mean(0)) * (z - z.mean())[:, None]).mean(
+        0).abs().max()
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"write": "donors"}, "unknown write 'donors'; expected one of: donor, same"),
+    ({"scope": "column"}, "unknown scope 'column'; expected one of: pair, pairs, row"),
+    ({"site": "key"}, "unknown site 'key'; expected one of: code, value, residual"),
+    ({"layers": ()}, "layers is empty"),
+    ({"layers": (2,)}, "unknown layer 2; expected one of: 0, 1"),
+    ({"heads": (4,)}, "head 4 at site 'code'; expected one of 4 heads"),
+    ({"site": "residual", "heads": (0,)}, "head 0 at site 'residual'"),
+    ({"write": "erase", "site": "value"}, "labels are erased from codes"),
+    ({"write": "erase", "scope": "everything"}, "expected one of pair, pairs, row to erase"),
+    ({"site": "value", "renormalize": True}, "codes are renormalised"),
+])
+def test_what_does_not_fit_is_one_error(change: dict[str, object], message: str) -> None:
+    task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
+    wrong = replace(Intervention("donor", "row", (0,)), **change)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
+        intervene_model(model_of("hyla"), task, [wrong], n=10)
+    assert issubclass(UnknownNameError, ConfigError)
+    assert set(WRITES) >= {"donor", "same", "identity"}
+
+
+def test_codes_without_normalisation_are_not_renormalised() -> None:
+    task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
+    with pytest.raises(ConfigError, match="expected renormalize=False"):
+        intervene_model(model_of("linear"), task, [
+            Intervention("set", "row", (0,), renormalize=True)], n=10)

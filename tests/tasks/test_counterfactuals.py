@@ -1,0 +1,186 @@
+"""Minimal pairs share everything but one constituent, and the answers are those of the rules."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import latentcode as lc
+from latentcode.config import LogicConfig, SravenConfig
+from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.tasks.logic_counterfactuals import LEAST_DIFFERENCE
+from latentcode.tasks.sraven.rules import DISTRIBUTE, RULES, STEPS, complete
+from latentcode.tasks.sraven.task import aligned
+
+N = 3_000
+
+
+def drawn(config: SravenConfig | LogicConfig, split: str = "ood", seed: int = 0):  # type: ignore[no-untyped-def]
+    task = lc.make_task(config)
+    return task, task.counterfactuals.pairs(split, N, lc.make_generator(seed, "pairs"))
+
+
+@pytest.mark.parametrize("permuted", [False, True])
+def test_sraven_donors_differ_in_the_first_rows_of_one_feature(permuted: bool) -> None:
+    config = SravenConfig(n_features=3, permuted=permuted)
+    _, pairs = drawn(config)
+    ours, theirs, same = (aligned(b.info["grid"], b.info["permutations"])
+                          for b in (pairs.instances, pairs.donors, pairs.same))  # [B, G, G, M]
+    here = torch.nn.functional.one_hot(pairs.slot, 3).bool()[:, None, None]
+    for donor in (theirs, same):
+        changed = donor != ours
+        assert not (changed & ~here).any()  # the other features
+        assert not changed[:, -1, :-1].any()  # the last row
+        assert changed[:, :-1].flatten(1).any(1).float().mean() > 0.97
+    assert torch.equal(same[:, -1, -1], ours[:, -1, -1])  # the same rule gives the same answer
+    # The donor's first rows obey its rule, and its answer is that rule's.
+    feature = theirs.masked_select(here).view(-1, 3, 3)
+    context = feature[:, -1, :-1]
+    a, b = context.unbind(1)
+    answer = feature[:, -1, -1]
+    for rule, name in enumerate(RULES):
+        mine = (pairs.target == rule) & ((rule != DISTRIBUTE) | (a != b))
+        rows = feature[mine]
+        fits, _ = complete(torch.cat([rows[:, :2], rows[:, 1:2]], 1), 8)
+        assert fits[:, rule].all(), name
+        expected = (b + STEPS[rule] if rule < len(STEPS) else a + b if name == "sum"
+                    else a - b if name == "difference" else rows_third(feature, context))
+        expected = expected if len(expected) == int(mine.sum()) else expected[mine]
+        assert torch.equal(answer[mine], expected % 8), name
+    assert torch.equal(pairs.donors.targets.gather(1, pairs.slot[:, None])[:, 0], answer)
+    # What counts: an answer that is known and another than the instance's.
+    differ = (pairs.donors.targets != pairs.instances.targets).any(1)
+    assert torch.equal(pairs.counts, differ & ((pairs.target != DISTRIBUTE) | (a != b)))
+    assert (pairs.source != pairs.target).all()
+    # Inputs show what the grid says, with the answer hidden.
+    shown = pairs.donors.inputs.view(N, 3, 3, 3, 8)
+    assert shown[:, -1, -1].abs().max() == 0
+    panels = pairs.donors.info["grid"].flatten(1, 2)[:, :-1]
+    assert torch.equal(shown.flatten(1, 2)[:, :-1].argmax(-1), panels)
+
+
+def rows_third(feature: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+    """The symbol of the first row that the context lacks."""
+    return feature[:, 0].sum(1) - context.sum(1)
+
+
+def test_sraven_rules_and_labels_follow() -> None:
+    task, pairs = drawn(SravenConfig(n_features=3))
+    slots = pairs.slot.tolist()
+    ours, theirs = task.labels(pairs.instances), task.labels(pairs.donors)
+    for i in range(50):
+        for token in range(3):
+            changed = ours[f"rule_{token}"][i] != theirs[f"rule_{token}"][i]
+            assert changed == (token == slots[i])
+        assert ours[f"rule_{slots[i]}"][i] == RULES[int(pairs.source[i])]
+        assert theirs[f"rule_{slots[i]}"][i] == RULES[int(pairs.target[i])]
+        member = task.counterfactuals.membership(pairs.donors)[i, slots[i]]
+        assert member.nonzero().flatten().tolist() == [int(pairs.target[i])]
+    share = torch.bincount(pairs.target, minlength=8) / N
+    assert share.min() > 0.08
+
+
+def test_sraven_outcomes_of_known_logits() -> None:
+    task, pairs = drawn(SravenConfig(n_features=3, permuted=False))
+    pairs = pairs[pairs.counts]
+    n_tokens = pairs.instances.inputs.shape[1]
+
+    def logits(targets: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros(len(targets), n_tokens, 8)
+        out[:, -3:] = 10.0 * torch.nn.functional.one_hot(targets, 8).float()
+        return out
+
+    clean, donor = logits(pairs.instances.targets), logits(pairs.donors.targets)
+    counterfactuals = task.counterfactuals
+    assert counterfactuals.known(pairs, clean, donor).all()
+    assert not counterfactuals.known(pairs, donor, donor).any()
+    stays = counterfactuals.outcomes(pairs, clean, donor, clean)
+    switches = counterfactuals.outcomes(pairs, clean, donor, donor)
+    for name, unchanged, changed in (("switch", 0, 1), ("stay", 1, 0), ("others", 1, 1)):
+        assert (stays[name] == unchanged).all()
+        assert (switches[name] == changed).all()
+    assert stays["kl"].max() < 1e-6 < 5.0 < switches["kl"].min()
+    assert switches["kl_others"].max() < 1e-6
+    assert switches["p_target"].min() > 0.99
+    wrong = donor.clone()
+    wrong[:, -3:] = wrong[:, -3:].roll(1, -1)
+    assert (counterfactuals.outcomes(pairs, clean, donor, wrong)["others"] == 0).all()
+
+
+@pytest.mark.parametrize("permuted", [False, True])
+def test_sraven_scopes(permuted: bool) -> None:
+    task, pairs = drawn(SravenConfig(n_features=3, permuted=permuted))
+    pairs = pairs[:40]
+    counterfactuals = task.counterfactuals
+    masks = {name: counterfactuals.scope(name, pairs) for name in counterfactuals.scopes}
+    sizes = {"pair": 1, "pairs": 3, "row": 27, "feature": 9 * 27, "everything": 27 * 27}
+    previous = None
+    for name, size in sizes.items():
+        assert (masks[name].sum((1, 2)) == size).all()
+        if previous is not None:
+            assert (masks[name] | ~previous).all()  # each holds the smaller ones
+        previous = masks[name]
+    # The pairs are those that the task names.
+    for slot in range(3):
+        mine = pairs[pairs.slot == slot]
+        names = [f"response.{slot}->response.{slot}",
+                 *(f"response.{slot}->row3.panel{p}.same" for p in (1, 2))]
+        query, key = task.positions(names, mine.instances)
+        batch = torch.arange(len(mine))[:, None].expand_as(query)
+        expected = torch.zeros(len(mine), 27, 27, dtype=torch.bool)
+        expected[batch, query, key] = True
+        assert torch.equal(counterfactuals.scope("pairs", mine), expected)
+    elsewhere = counterfactuals.scope("row", pairs, elsewhere=True)
+    assert not (elsewhere & masks["row"]).any()
+    with pytest.raises(UnknownNameError, match="unknown scope 'rows'; expected one of: pair"):
+        counterfactuals.scope("rows", pairs)
+
+
+@pytest.mark.parametrize("split", ["train", "ood", "unknown"])
+def test_logic_donors_differ_in_one_term(split: str) -> None:
+    config = LogicConfig(ood_fraction=0.5, unknown_fraction=0.25)
+    task, pairs = drawn(config, split)
+    ours, theirs, same = pairs.instances, pairs.donors, pairs.same
+    assert torch.equal(ours.inputs[..., :-1], theirs.inputs[..., :-1])
+    assert torch.equal(ours.inputs[:, -1], same.inputs[:, -1])  # the query
+    assert torch.equal(ours.targets, same.targets)
+    assert (ours.inputs[:, :-1] != same.inputs[:, :-1]).any(-1).all()
+    members = [task.counterfactuals.membership(b)[:, 0] for b in (ours, theirs)]
+    assert (members[0] != members[1]).sum(1).eq(2).all()
+    assert members[0].gather(1, pairs.source[:, None]).all()
+    assert not members[1].gather(1, pairs.source[:, None]).any()
+    assert members[1].gather(1, pairs.target[:, None]).all()
+    known = pairs.target < config.n_known_terms
+    assert (known.all() if split != "unknown" else not known.any())
+    far = (ours.targets - theirs.targets).abs()[:, 0] >= LEAST_DIFFERENCE
+    assert torch.equal(pairs.counts, far)
+    assert 0.05 < pairs.counts.float().mean() < 0.95
+
+
+def test_logic_outcomes_of_known_answers() -> None:
+    task, pairs = drawn(LogicConfig(ood_fraction=0.5))
+    pairs = pairs[pairs.counts]
+    ours, theirs = pairs.instances.targets, pairs.donors.targets
+
+    def logits(answer: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(answer, (31, 0))[..., None]
+
+    clean, donor = logits(ours), logits(theirs)
+    counterfactuals = task.counterfactuals
+    assert counterfactuals.known(pairs, clean, donor).all()
+    assert not counterfactuals.known(pairs, clean, clean).any()
+    quarter = counterfactuals.outcomes(pairs, clean, donor, logits(ours + (theirs - ours) / 4))
+    torch.testing.assert_close(quarter["moved"], torch.full_like(quarter["moved"], 0.25),
+                               atol=1e-4, rtol=0)
+    assert (quarter["switch"] == 0).all()
+    assert (quarter["stay"] == 1).all()
+    torch.testing.assert_close(quarter["error_source"], ((theirs - ours) / 4).square()[:, 0])
+    torch.testing.assert_close(quarter["error_target"], (3 * (theirs - ours) / 4).square()[:, 0])
+    assert (counterfactuals.outcomes(pairs, clean, donor, donor)["switch"] == 1).all()
+
+
+def test_a_task_without_minimal_pairs_says_so() -> None:
+    from latentcode.tasks.base import Task
+
+    with pytest.raises(ConfigError, match="offers no minimal pairs"):
+        Task.counterfactuals.fget(type("T", (), {"name": "language"})())  # type: ignore[attr-defined]
