@@ -1,6 +1,8 @@
-"""The figure of interventions: what switches and what stays, by layers, scope and write."""
+"""The figure of interventions: where donors switch answers, and what every other write does."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -9,88 +11,108 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
-from latentcode.probes.style import GREY, category_styles, style
+from latentcode.probes.style import GREY, PALETTE, SEQUENTIAL, style
+
+_MAPPED = {"donor": "the minimal pair's", "same": "same constituents, fresh values (control)"}
+"""Writes that are drawn as a map of scope x layers, and its heading."""
+_RATES = {"switch": (PALETTE[0], "o"), "stay": (PALETTE[1], "s")}
 
 
 def intervention_figure(table: pd.DataFrame, chance: float | None) -> Figure:
     """Return the rates of an intervention table (`InterventionResult.table`).
 
-    Rows: switch (the answer becomes the donor's) and stay (it remains). A panel per scope and
-    site; layers across, one marker per write, bars their 95 % intervals; the dashed line is the
-    rate at which a random answer switches.
+    Left, where donors were written at several scopes or layers: maps of the rate at which answers
+    switch, for the donor's codes and below for the control's. Right: every other intervention, the
+    rates at which answers switch to the donor's and stay, bars their 95 % intervals; the dashed
+    line is the rate at which a random answer switches.
     """
-    table = table[table["metric"].isin(["switch", "stay"])].copy()
+    table = table[table["metric"].isin(_RATES)].reset_index(drop=True)
     check(len(table) > 0, "the table holds no rates to draw", ProbeError)
-    table["write"] = [_name(r) for r in table.itertuples()]
-    writes = list(dict.fromkeys(table["write"]))
-    panels = list(dict.fromkeys(zip(table["scope"], table["site"], strict=True)))
-    layers = sorted(table["layers"].unique(), key=lambda text: (text.count(","), text))
-    styles = category_styles(writes)
-    width = 0.16 * len(layers) * max(len(writes), 4) ** 0.7 + 0.7
+    plain = (table["site"].eq("code") & table["heads"].eq("all") & ~table["renormalized"]
+             & table["alpha"].isna() & table["write"].isin(_MAPPED))
+    mapped = table[plain & table["metric"].eq("switch")]
+    if len(mapped[["scope", "layers"]].drop_duplicates()) < 2:
+        plain[:], mapped = False, mapped[:0]
+    listed = table[~plain]
+    names = [_name(r) for r in listed.itertuples()]
+    order = list(dict.fromkeys(names))
+    scopes = list(dict.fromkeys(mapped["scope"]))
+    layers = sorted(mapped["layers"].unique(), key=lambda text: (text.count(","), text))
+    height = max(0.15 * len(order) + 1.0, 2 * (0.3 * len(scopes) + 1.1) if len(mapped) else 1.4)
+    widths = [0.55 * len(layers) + 1.4] * bool(len(mapped)) + [5.2] * bool(order)
     with style():
-        figure = Figure(figsize=(min(width, 4.0) * len(panels) + 2.2, 4.6), layout="constrained")
-        grid = figure.subplots(2, len(panels), sharex=True, sharey=True, squeeze=False)
-        for row, metric in enumerate(("switch", "stay")):
-            grid[row, 0].set_ylabel(f"{metric} rate")
-            for column, (scope, site) in enumerate(panels):
-                block = table[(table["metric"] == metric) & (table["scope"] == scope)
-                              & (table["site"] == site)]
-                axes = grid[row, column]
-                for i, name in enumerate(writes):
-                    offset = 0.7 * ((i + 0.5) / len(writes) - 0.5)
-                    _draw(axes, block[block["write"] == name], layers, offset, *styles[name])
-                if metric == "switch" and chance is not None:
-                    axes.axhline(chance, color=GREY, linestyle="--", linewidth=1.0, zorder=1)
-                if row == 0:
-                    axes.set_title(scope if site == "code" else f"{scope}, {site}")
-                else:
-                    axes.set_xlabel("layers")
-        grid[0, 0].set_xticks(range(len(layers)), layers)
-        grid[0, 0].set_xlim(-0.5, len(layers) - 0.5)
-        grid[0, 0].set_ylim(-0.03, 1.03)
-        handles = [Line2D([], [], color=color, marker=marker, linestyle="", label=str(name))
-                   for name, (color, marker) in styles.items()]
-        if chance is not None:
-            handles.append(Line2D([], [], color=GREY, linestyle="--", label="random answer"))
-        figure.legend(handles=handles, loc="outside right upper")
+        figure = Figure(figsize=(sum(widths) + 0.4, height), layout="constrained")
+        grid = figure.add_gridspec(1, len(widths), width_ratios=widths)
+        if len(mapped):
+            maps = grid[0, 0].subgridspec(2, 1)
+            for row, (write, heading) in enumerate(_MAPPED.items()):
+                axes = figure.add_subplot(maps[row, 0])
+                block = mapped[mapped["write"] == write]
+                rates = block.pivot(index="scope", columns="layers", values="value")
+                draw_rates(axes, rates.reindex(index=scopes, columns=layers))
+                axes.set(xlabel="layers", title=f"switch rate: {heading}")
+        if order:
+            axes = figure.add_subplot(grid[0, -1])
+            _draw_list(axes, listed.assign(name=names), order)
+            if chance is not None:
+                axes.axvline(chance, color=GREY, linestyle="--", linewidth=1.0, zorder=1)
     return figure
 
 
 def matrix_figure(matrix: pd.DataFrame, title: str) -> Figure:
-    """Return a table of rates as a heat map: rules of instances down, of donors across."""
+    """Return a table of rates as a map: constituents of instances down, of donors across."""
     with style():
-        size = 0.42 * max(matrix.shape) + 1.6
-        figure = Figure(figsize=(size + 0.6, size), layout="constrained")
+        height, width = (0.42 * n + 1.5 for n in matrix.shape)
+        figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.subplots()
-        axes.grid(False)
-        image = axes.imshow(matrix.to_numpy(), vmin=0.0, vmax=1.0, cmap="cividis")
-        axes.set_xticks(range(matrix.shape[1]), matrix.columns, rotation=90)
-        axes.set_yticks(range(matrix.shape[0]), matrix.index)
+        draw_rates(axes, matrix)
+        axes.tick_params(axis="x", rotation=90)
         axes.set(xlabel="donor", ylabel="instance", title=title)
-        for (i, j), value in np.ndenumerate(matrix.to_numpy()):
-            if np.isfinite(value):
-                axes.text(j, i, f"{value:.2f}".removeprefix("0"), ha="center", va="center",
-                          fontsize=7, color="white" if value < 0.6 else "black")
-        figure.colorbar(image, ax=axes, shrink=0.8)
     return figure
 
 
+def draw_rates(axes: Axes, rates: pd.DataFrame) -> None:
+    """Draw rates in [0, 1] as colours and numbers; what is missing stays white."""
+    axes.grid(False)
+    axes.imshow(rates.to_numpy(dtype=np.float64), vmin=0.0, vmax=1.0, cmap=SEQUENTIAL,
+                aspect="auto")
+    axes.set_xticks(range(rates.shape[1]), [str(name) for name in rates.columns])
+    axes.set_yticks(range(rates.shape[0]), [str(name) for name in rates.index])
+    for (i, j), rate in np.ndenumerate(rates.to_numpy(dtype=np.float64)):
+        if np.isfinite(rate):
+            axes.text(j, i, f"{rate:.2f}", ha="center", va="center", fontsize=7,
+                      color="white" if rate < 0.55 else "black")
+
+
+def _draw_list(axes: Axes, table: pd.DataFrame, order: Sequence[str]) -> None:
+    for metric, (color, marker) in _RATES.items():
+        rows = table[table["metric"] == metric]
+        y = [order.index(name) for name in rows["name"]]
+        bars = np.stack([rows["value"] - rows["low"], rows["high"] - rows["value"]])
+        axes.errorbar(rows["value"], y, xerr=np.clip(np.nan_to_num(bars), 0.0, None), color=color,
+                      marker=marker, markersize=3.5, linestyle="", elinewidth=1.0)
+    axes.set_yticks(range(len(order)), order, fontsize=7)
+    axes.set_ylim(len(order) - 0.4, -0.6)
+    axes.set_xlim(-0.03, 1.03)
+    axes.set_xlabel("rate")
+    axes.legend(handles=[Line2D([], [], color=color, marker=marker, linestyle="", label=metric)
+                         for metric, (color, marker) in _RATES.items()],
+                loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+
+
 def _name(row: object) -> str:
-    alpha, heads = getattr(row, "alpha", np.nan), getattr(row, "heads", "all")
-    name = f"{getattr(row, 'write', '')}"
-    if not np.isnan(alpha):
-        name += f" {alpha:g}"
-    if heads != "all":
-        name += f", heads {heads}"
-    return f"{name}, renormalized" if getattr(row, "renormalized", False) else name
+    """Return what was written, then where."""
+    what = written({name: getattr(row, name) for name in ("write", "alpha", "heads",
+                                                          "renormalized")})
+    site = getattr(row, "site", "code")
+    where = f"{getattr(row, 'scope', '')}, layers {getattr(row, 'layers', '')}"
+    return f"{what}: {where}" + ("" if site == "code" else f", {site}")
 
 
-def _draw(
-    axes: Axes, block: pd.DataFrame, layers: list[str], offset: float, color: str, marker: str
-) -> None:
-    if not len(block):
-        return
-    x = np.array([layers.index(name) for name in block["layers"]]) + offset
-    bars = np.stack([block["value"] - block["low"], block["high"] - block["value"]])
-    axes.errorbar(x, block["value"], yerr=np.clip(np.nan_to_num(bars), 0.0, None), color=color,
-                  marker=marker, markersize=4, linestyle="", elinewidth=1.0)
+def written(named: dict[str, object]) -> str:
+    """Return an intervention's write with whatever is not the ordinary: `steer 2`."""
+    alpha = named["alpha"]
+    extra = f" {alpha:g}" if isinstance(alpha, float) and not np.isnan(alpha) else ""
+    if named["heads"] != "all":
+        extra += f", heads {named['heads']}"
+    return f"{named['write']}{extra}{', renormalized' if named['renormalized'] else ''}"

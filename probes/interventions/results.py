@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from latentcode.probes.bootstrap import percentile_interval, resample
-from latentcode.probes.interventions.figures import intervention_figure
+from latentcode.probes.interventions.figures import intervention_figure, matrix_figure, written
 from latentcode.probes.results import TableResult
 
 PLACE: tuple[str, ...] = ("write", "scope", "layers", "site", "alpha", "heads", "renormalized")
@@ -62,8 +62,8 @@ class InterventionResult(TableResult):
         rows = []
         for key, block in self.table.groupby(list(PLACE), sort=False, dropna=False):
             assert isinstance(key, tuple)
-            named = dict(zip(PLACE, key, strict=True))
-            row: dict[str, Any] = {"write": _written(named),
+            named: dict[str, Any] = dict(zip(PLACE, key, strict=True))
+            row: dict[str, Any] = {"write": written(named),
                                    **{k: named[k] for k in ("scope", "layers", "site")}}
             values = block.set_index("metric")
             for metric in metrics:
@@ -75,7 +75,7 @@ class InterventionResult(TableResult):
         return pd.DataFrame(rows)
 
     def figure(self) -> Figure:
-        """Return rates of switching and staying: a panel per scope and site, layers across."""
+        """Return rates of switching and staying; see `intervention_figure`."""
         return intervention_figure(self.table, self.settings["chance"])
 
     def matrix(self, metric: str = "switch", **place: object) -> pd.DataFrame:
@@ -94,13 +94,10 @@ class InterventionResult(TableResult):
         return matrix.reindex(index=[n for n in names if n in matrix.index],
                               columns=[n for n in names if n in matrix.columns])
 
-
-def _written(named: Mapping[str, Any]) -> str:
-    """Return an intervention's write with whatever is not the ordinary."""
-    extra = "" if np.isnan(named["alpha"]) else f" {named['alpha']:g}"
-    if named["heads"] != "all":
-        extra += f", heads {named['heads']}"
-    return f"{named['write']}{extra}{', renormalized' if named['renormalized'] else ''}"
+    def matrix_figure(self, metric: str = "switch", **place: object) -> Figure:
+        """Return `matrix` as a picture."""
+        where = ", ".join(f"{name} {value}" for name, value in place.items())
+        return matrix_figure(self.matrix(metric, **place), f"{metric} rate\n{where}")
 
 
 def tables(

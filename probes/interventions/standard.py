@@ -84,7 +84,7 @@ def standard_interventions(
         alphas = (1.0, 2.0, 4.0) if name.startswith("steer") else (1.0,)
         for alpha in alphas:
             chosen.append(Intervention(name, "row", upper, alpha=alpha))
-            if normalized and not write.real:
+            if normalized and not write.real and name != "zero":
                 chosen.append(Intervention(name, "row", upper, alpha=alpha, renormalize=True))
     chosen += [Intervention(name, "everything", every)
                for name in ("elsewhere", "shuffled", "transplant", "random")
