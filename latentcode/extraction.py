@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
 from latentcode.config import TaskConfig, config_hash, to_dict
 from latentcode.devices import resolve_device
-from latentcode.errors import ConfigError, UnknownNameError, check
+from latentcode.errors import ConfigError, check
 from latentcode.models.config import kind_of
-from latentcode.partial_codes import partial_codes
-from latentcode.provenance import package_version, software
+from latentcode.provenance import package_version
+from latentcode.reading import (
+    Hooks,
+    Progress,
+    Reader,
+    Sink,
+    from_pattern,
+    from_residual,
+    gather_codes,
+)
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
 from latentcode.tasks import Batch, Task, make_task
@@ -27,17 +32,6 @@ from latentcode.training.evaluation import DRAW, evaluating
 
 BLOCK_BYTES = 2**28
 """Bytes of codes and residual streams that gather on the device before they move to the host."""
-
-Hooks = list[tuple[str, Callable[..., None]]]
-Progress = Callable[[int, int], None]
-
-
-def gather_codes(
-    pattern: Float[Tensor, "B H Q K"], query: Int[Tensor, "B P"], key: Int[Tensor, "B P"]
-) -> Float[Tensor, "B P H"]:
-    """code[b, p] = pattern[b, :, query[b, p], key[b, p]], the code of each pair."""
-    batch = torch.arange(len(pattern), device=pattern.device)[:, None]
-    return pattern[batch, :, query, key]
 
 
 def extract(
@@ -152,7 +146,7 @@ def extract_codes(
     return reader.read(out, overwrite=overwrite, progress=progress)
 
 
-class CodeReader:
+class CodeReader(Reader):
     """One model, one stream of instances, and what of their activations is wanted.
 
     Instances are drawn DRAW at a time from a generator of their own, so that which they are
@@ -176,53 +170,18 @@ class CodeReader:
     ) -> None:
         names = tuple(pairs) if pairs is not None else tuple(task.pairs)[:1]
         task.check_pairs(names)
-        kept = tuple(range(model.cfg.n_layers)) if layers is None else tuple(layers)
-        for layer in kept:
-            if layer not in range(model.cfg.n_layers):
-                raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
-        check(n >= 1 and batch_size >= 1 and bool(names) and bool(kept),
-              f"n is {n}, batch_size {batch_size}, pairs {names}, layers {kept}; expected at least "
-              "one of each")
-        self.model, self.task, self.split, self.seed = model, task, split, seed
-        self.n, self.names, self.layers, self.batch_size = n, names, kept, batch_size
-        self.residuals, self.pairs = residuals, tuple(task.pairs[p] for p in names)
-        self.meta = meta or {"split": split, "seed": seed}
-        self.device = next(model.parameters()).device
-        query, _ = task.positions(names, self._draw(0))
-        self.columns, self.row_of_pair = _distinct_queries(query)
-        self.shapes: dict[str, tuple[int, ...]] = {
-            "scores": (len(kept), len(names), n, model.cfg.n_heads)}
-        if residuals:
-            self.shapes["residuals"] = (len(kept), len(self.columns), n, model.cfg.d_model)
+        self.task, self.split, self.seed, self.names = task, split, seed, names
+        super().__init__(
+            model, [task.pairs[p] for p in names], n=n, layers=layers, residuals=residuals,
+            batch_size=batch_size, meta=meta or {"split": split, "seed": seed})
 
-    def read(
-        self, out: str | Path | None = None, *, overwrite: bool = False,
-        progress: Progress | None = None,
-    ) -> LatentCodes:
-        """Return the codes: in memory or, with `out`, from the folder they are written to."""
-        if out is not None:
-            folder = self.to_folder(out, overwrite=overwrite, progress=progress)
-            return LatentCodes.load(folder, verify=False)
-        memory = _Memory(self.shapes)
-        self._read_into(memory, 0, progress)
-        arrays = {name: array.transpose(2, 0, 1, 3) for name, array in memory.arrays.items()}
-        return LatentCodes(
-            arrays["scores"], pd.concat(memory.tables, ignore_index=True), self.pairs, self.layers,
-            self.meta, arrays.get("residuals"), self._query_of_pair())
+    def _queries(self) -> Tensor:
+        return self.task.positions(self.names, self._draw(0))[0]
 
-    def to_folder(
-        self, out: str | Path, *, overwrite: bool = False, progress: Progress | None = None
-    ) -> Path:
-        """Write the codes to a folder while they are read, in memory that does not grow with n."""
-        settings = {
-            **self.meta, "split": self.split, "seed": self.seed, "n": self.n, "pairs": self.names,
-            "layers": self.layers, "residuals": self.residuals, "batch_size": self.batch_size,
-            "device": self.device.type, "weights": _digest(self.model), "software": software()}
-        with partial_codes(Path(out), self.shapes, settings, overwrite=overwrite) as work:
-            self._read_into(work, work.n_done, progress)
-            return work.finish(self.pairs, self.layers, self._query_of_pair(), self.meta)
+    def _source(self) -> dict[str, Any]:
+        return {"split": self.split, "seed": self.seed}
 
-    def _read_into(self, sink: _Sink, done: int, progress: Progress | None) -> None:
+    def _read_into(self, sink: Sink, done: int, progress: Progress | None) -> None:
         with evaluating(self.model):
             for index in range(-(-done // DRAW), -(-self.n // DRAW)):
                 self._read_draw(index, sink, progress)
@@ -231,7 +190,7 @@ class CodeReader:
         generator = make_generator(self.seed, f"extract {self.split} {index}", self.device)
         return self.task.sample(self.split, DRAW, generator)
 
-    def _read_draw(self, index: int, sink: _Sink, progress: Progress | None) -> None:
+    def _read_draw(self, index: int, sink: Sink, progress: Progress | None) -> None:
         begin = index * DRAW
         batch = self._draw(index)[:self.n - begin]
         query, key = self.task.positions(self.names, batch)
@@ -275,11 +234,11 @@ class CodeReader:
             name = f"blocks.{layer}.attn"
             attention = self._attention(layer)
             if attention is None:
-                hooks.append((f"{name}.hook_pattern", _from_pattern(codes, query, key)))
+                hooks.append((f"{name}.hook_pattern", from_pattern(codes, query, key)))
             else:
                 hooks += _from_rows(name, attention, codes, rows, row_of_pair, key)
         if self.residuals:
-            hooks += [(f"blocks.{layer}.hook_resid_pre", _from_residual(streams, rows))
+            hooks += [(f"blocks.{layer}.hook_resid_pre", from_residual(streams, rows))
                       for layer, streams in zip(self.layers, place["residuals"], strict=True)]
         return hooks
 
@@ -294,36 +253,6 @@ class CodeReader:
         written = is_hooked(attention.hook_attn_scores) or is_hooked(attention.hook_pattern)
         return attention if type(attention) is Attention and not written else None
 
-    def _query_of_pair(self) -> tuple[int, ...]:
-        return self.row_of_pair if self.residuals else ()
-
-
-class _Sink(Protocol):
-    """Takes the values of instances, then their labels; instances come in order."""
-
-    def write(self, name: str, start: int, values: np.ndarray) -> None: ...
-
-    def add(self, labels: pd.DataFrame) -> None: ...
-
-
-class _Memory:
-    def __init__(self, shapes: dict[str, tuple[int, ...]]) -> None:
-        self.arrays = {name: np.empty(shape, np.float32) for name, shape in shapes.items()}
-        self.tables: list[pd.DataFrame] = []
-
-    def write(self, name: str, start: int, values: np.ndarray) -> None:
-        self.arrays[name][:, :, start:start + values.shape[2]] = values
-
-    def add(self, labels: pd.DataFrame) -> None:
-        self.tables.append(labels)
-
-
-def _from_pattern(codes: Tensor, query: Tensor, key: Tensor) -> Callable[..., None]:
-    def store(pattern: Tensor, hook: object) -> None:
-        codes.copy_(gather_codes(pattern, query, key).transpose(0, 1))
-    return store
-
-
 def _from_rows(
     name: str, attention: Any, codes: Tensor, rows: Tensor, row_of_pair: Tensor, key: Tensor
 ) -> Hooks:
@@ -337,34 +266,6 @@ def _from_rows(
         codes.copy_(gather_codes(pattern, row_of_pair, key).transpose(0, 1))
 
     return [(f"{name}.hook_q", keep), (f"{name}.hook_k", store)]
-
-
-def _from_residual(streams: Tensor, rows: Tensor) -> Callable[..., None]:
-    def store(residual: Tensor, hook: object) -> None:
-        batch = torch.arange(len(residual), device=residual.device)[:, None]
-        streams.copy_(residual[batch, rows].transpose(0, 1))
-    return store
-
-
-def _distinct_queries(query: Tensor) -> tuple[list[int], tuple[int, ...]]:
-    """Return the columns of `query` [B, P] that are distinct, and each pair's place in them."""
-    columns: list[int] = []
-    of_pair: list[int] = []
-    for p in range(query.shape[1]):
-        same = [i for i, c in enumerate(columns) if torch.equal(query[:, c], query[:, p])]
-        if not same:
-            columns.append(p)
-        of_pair.append(same[0] if same else len(columns) - 1)
-    return columns, tuple(of_pair)
-
-
-def _digest(model: Any) -> str:
-    """Return the SHA-256 of all weights, by which an interrupted extraction knows its model."""
-    digest = hashlib.sha256()
-    for name, weight in model.named_parameters():
-        digest.update(name.encode())
-        digest.update(weight.detach().cpu().flatten().contiguous().view(torch.uint8).numpy())
-    return digest.hexdigest()
 
 
 __all__ = ["CodeReader", "code_reader", "extract", "extract_codes", "gather_codes"]

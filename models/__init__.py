@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = lazy_module(__name__, {
         "ATTENTION_KINDS", "ModelConfig", "kind_of", "with_kind"),
     "latentcode.models.transformer": ("HookedTransformer",),
     "latentcode.models.hypernetwork": ("ValueNetwork", "value_network"),
+    "latentcode.models.pretrained": ("Layout", "identity_error", "layout", "load_pretrained"),
     "latentcode.models.attention": (
         "apply_value_network", "attention_scores", "normalize"),
 })

@@ -97,28 +97,34 @@ def value_network(
     """Return the value network that `code` generates in a layer of a model.
 
     model  a `HookedTransformer`, or anything whose `blocks[layer].attn` has TransformerLens'
-           W_V, b_V [H, ...] and W_O
+           W_V, b_V [H, ...] and W_O, a `TransformerBridge` included: where several query
+           heads share a value head (grouped-query attention), each of them gets its weights
     code   [..., H]: any codes, measured (`hook_pattern[b, :, q, k]`) or made up
     cross  take the cross-attention layer of the block
 
     Then `sum_k value_network(model, l, a[:, q, k])(LN1(x)_k) + b_O` is the layer's output for
-    query q (paper, Eq. 5, 6 and 10). Raises `ConfigError` for a layer or a code of the wrong
-    size.
+    query q (paper, Eq. 5, 6 and 10); on a bridge, LN1(x) is what `attn.hook_in` shows. Raises
+    `ConfigError` for a layer or a code of the wrong size.
     """
     n_layers = len(model.blocks)
     check(0 <= layer < n_layers, f"layer is {layer}; expected 0 to {n_layers - 1}")
     block = model.blocks[layer]
     attention = block.cross_attn if cross else block.attn
     w_v, w_o, b_v = attention.W_V, attention.W_O, attention.b_V  # [H D d], [H d D], [H d]
-    n_heads = w_v.shape[0]
+    n_heads = w_o.shape[0]
+    if w_v.shape[0] != n_heads:
+        group = n_heads // w_v.shape[0]
+        w_v = w_v.repeat_interleave(group, dim=0)
+        b_v = None if b_v is None else b_v.repeat_interleave(group, dim=0)
     check(code.shape[-1:] == (n_heads,),
           f"code has shape {tuple(code.shape)}; expected [..., {n_heads}], one number per head")
-    config = attention.cfg
+    config = getattr(attention, "cfg", None)  # a bridge's attention has none, and is linear
     kind = getattr(config, "value_network", "linear")
     phi = getattr(config, "nonlinearity", "identity")
     if kind == "linear" and phi == "identity":
         weight = torch.einsum("...h,hde,hef->...df", code, w_v, w_o)
-        return ValueNetwork((weight,), (torch.einsum("...h,he,hef->...f", code, b_v, w_o),))
+        bias = None if b_v is None else torch.einsum("...h,he,hef->...f", code, b_v, w_o)
+        return ValueNetwork((weight,), (bias,))
     if kind == "linear":
         # phi acts on each head's value: all heads' values are hidden units with fixed input
         # weights, and the code scales their output weights.

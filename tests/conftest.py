@@ -35,9 +35,17 @@ def modules_with_shapes() -> list[str]:
 # classes, a value of the wrong type has to reach the error of ours that tests ask for.
 install_import_hook(modules_with_shapes(), "beartype.beartype")
 
+import pytest
 import torch
+from small_language_models import SmallModels
 
 torch.set_num_threads(1)
 
 settings.register_profile("latentcode", derandomize=True, deadline=None)
 settings.load_profile("latentcode")
+
+
+@pytest.fixture(scope="session")
+def small_models(tmp_path_factory: pytest.TempPathFactory) -> SmallModels:
+    """Folders of tiny language models with random weights, made when they are first asked for."""
+    return SmallModels(tmp_path_factory.mktemp("language_models"))

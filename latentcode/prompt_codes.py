@@ -1,0 +1,197 @@
+"""Reads the codes of prompts out of a pretrained language model, only those that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from latentcode.codes import LatentCodes
+from latentcode.errors import check
+from latentcode.models.pretrained import layout
+from latentcode.prompts import Prompts, as_prompts
+from latentcode.provenance import package_version
+from latentcode.reading import (
+    Hooks,
+    Progress,
+    Reader,
+    Sink,
+    from_pattern,
+    from_residual,
+)
+from latentcode.training.evaluation import evaluating
+
+PATTERN_BYTES = 2**28
+"""Bytes of one layer's pattern beyond which a batch takes fewer prompts, at least one."""
+BLOCK, BLOCK_BYTES = 4_096, 2**28
+"""Prompts, and bytes of their codes, that gather before they move on; a power of two."""
+LAST = "unembed.hook_in"
+
+
+def extract_prompts(
+    model: Any,
+    prompts: Prompts | pd.DataFrame | str | Path,
+    *,
+    layers: Sequence[int] | None = None,
+    residuals: bool = False,
+    batch_size: int = 32,
+    prepend_bos: bool | None = None,
+    meta: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> LatentCodes:
+    """What are the codes a[:, q, k] of a language model at one (query, key) of each prompt?
+
+    model        a `TransformerBridge`, such as `load_pretrained` returns
+    prompts      `Prompts`, a DataFrame, or the path of a JSONL file
+    layers       layer numbers; default: all
+    residuals    also keep `hook_resid_pre` at the queries, a control for every probe
+    batch_size   prompts of one forward pass, fewer where they are long
+    prepend_bos  whether prompts begin with the token for a beginning; default: as in
+                 `model.to_tokens`. Indices of positions count it
+    meta         what else to record
+    out          a folder to write to while reading, as in `extract`
+
+    The rows keep the order of the prompts. Beside the prompts' columns, the labels hold position
+    and text of the query's and the key's token (`query_token`; of several pairs `query_token_0`
+    and so on), and `next_token`, what the model says comes after the prompt. Prompts of similar
+    length share a batch, padded on the right under a mask. Memory: the pattern of one layer and
+    one batch, what is asked for, and nothing else.
+
+    Raises what `Prompts.tokenize` raises, `UnknownNameError` for a layer, `ConfigError` for a model
+    without a pattern and for a key after its query, which a causal model gives no score; with
+    `out` what `extract` raises.
+    """
+    reader = PromptReader(model, as_prompts(prompts), layers=layers, residuals=residuals,
+                          batch_size=batch_size, prepend_bos=prepend_bos, meta=meta)
+    return reader.read(out, overwrite=overwrite, progress=progress)
+
+
+class PromptReader(Reader):
+    """One language model, one set of prompts, and what of the activations is wanted."""
+
+    def __init__(
+        self,
+        model: Any,
+        prompts: Prompts,
+        *,
+        layers: Sequence[int] | None = None,
+        residuals: bool = False,
+        batch_size: int = 32,
+        prepend_bos: bool | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.prompts = prompts
+        self.tokens = prompts.tokenize(model, prepend_bos)
+        self.layout = layout(model)
+        if self.layout.causal:
+            self.tokens.check_causal(prompts)
+        check(LAST in model.hook_dict, f"the model has no hook {LAST}; expected a language model")
+        name = str(model.cfg.model_name)
+        super().__init__(
+            model, prompts.pairs, n=len(prompts), layers=layers, residuals=residuals,
+            batch_size=batch_size, meta={
+                "run": Path(name).name if Path(name).is_dir() else name, "kind": "softmax",
+                "architecture": model.cfg.architecture, "split": "prompts",
+                "prompts": prompts.digest(), "prepend_bos": prepend_bos,
+                "latentcode_version": package_version("latentcode"), **(meta or {})})
+
+    def _queries(self) -> Tensor:
+        return torch.from_numpy(self.tokens.query)
+
+    def _source(self) -> dict[str, Any]:
+        return {"dtype": str(next(self.model.parameters()).dtype)}
+
+    def _read_into(self, sink: Sink, done: int, progress: Progress | None) -> None:
+        bytes_each = 4 * sum(a * b * c for a, b, _, c in self.shapes.values())
+        fitting = max(BLOCK_BYTES // bytes_each, 1)
+        block = min(BLOCK, 2 ** (fitting.bit_length() - 1))
+        with evaluating(self.model):
+            for begin in range(done, self.n, block):
+                self._read_block(np.arange(begin, min(begin + block, self.n)), sink, progress)
+
+    def _read_block(self, rows: np.ndarray, sink: Sink, progress: Progress | None) -> None:
+        begin = int(rows[0])
+        values = {name: torch.empty((a, b, len(rows), c), device=self.device)
+                  for name, (a, b, _, c) in self.shapes.items()}
+        answers = torch.empty(len(rows), dtype=torch.int64)
+        n_read = 0
+        for batch in self._batches(rows):
+            place = {name: array.new_empty((*array.shape[:2], len(batch), array.shape[3]))
+                     for name, array in values.items()}
+            logits = self._run(batch, place)
+            within = torch.from_numpy(batch - begin)
+            answers[within] = logits[:, -1].argmax(dim=-1).cpu()
+            for name, array in values.items():
+                array[:, :, within.to(self.device)] = place[name]
+            n_read += len(batch)
+            if progress is not None:
+                progress(begin + n_read, self.n)
+        for name, array in values.items():
+            sink.write(name, begin, array.cpu().numpy())
+        sink.add(self._labels(rows).assign(next_token=self._texts(answers.tolist())))
+
+    def _batches(self, rows: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield the rows in batches of similar length."""
+        lengths = np.asarray([len(self.tokens.ids[row]) for row in rows])
+        order = np.argsort(lengths, kind="stable")
+        batch: list[int] = []
+        for i in order:
+            size = 4 * self.layout.n_heads * int(lengths[i]) ** 2 * (len(batch) + 1)
+            if batch and (len(batch) == self.batch_size or size > PATTERN_BYTES):
+                yield rows[batch]
+                batch = []
+            batch.append(int(i))
+        yield rows[batch]
+
+    def _run(self, batch: np.ndarray, place: dict[str, Tensor]) -> Tensor:
+        """Put what a batch of prompts shows into `place`; return logits [B, 1, V] after each."""
+        ids = [torch.tensor(self.tokens.ids[row]) for row in batch]
+        lengths = torch.tensor([len(row) for row in ids], device=self.device)
+        padded = torch.nn.utils.rnn.pad_sequence(
+            ids, batch_first=True, padding_value=self.model.tokenizer.pad_token_id or 0)
+        mask = torch.arange(padded.shape[1], device=self.device) < lengths[:, None]
+        padding = {} if bool(mask.all()) else {"attention_mask": mask.long()}
+
+        def last_only(stream: Tensor, hook: object) -> Tensor:
+            # The logits of all tokens of a batch would be larger than everything else.
+            return stream[torch.arange(len(lengths), device=self.device), lengths - 1][:, None]
+
+        return self.model.run_with_hooks(
+            padded.to(self.device), **padding,
+            fwd_hooks=[*self._hooks(batch, place), (LAST, last_only)])
+
+    def _hooks(self, batch: np.ndarray, place: dict[str, Tensor]) -> Hooks:
+        query, key = (torch.from_numpy(positions[batch]).to(self.device)
+                      for positions in (self.tokens.query, self.tokens.key))
+        hooks: Hooks = [
+            (self.layout.pattern_hooks[layer], from_pattern(codes, query, key))
+            for layer, codes in zip(self.layers, place["scores"], strict=True)]
+        if self.residuals:
+            hooks += [
+                (self.layout.residual_hooks[layer], from_residual(streams, query[:, self.columns]))
+                for layer, streams in zip(self.layers, place["residuals"], strict=True)]
+        return hooks
+
+    def _labels(self, rows: np.ndarray) -> pd.DataFrame:
+        labels = self.prompts.labels.iloc[rows].reset_index(drop=True)
+        for p in range(len(self.pairs)):
+            suffix = "" if len(self.pairs) == 1 else f"_{p}"
+            for role, positions in (("query", self.tokens.query), ("key", self.tokens.key)):
+                at = positions[rows, p]
+                labels[f"{role}_position{suffix}"] = at
+                labels[f"{role}_token{suffix}"] = self._texts(
+                    [self.tokens.ids[row][t] for row, t in zip(rows, at, strict=True)])
+        return labels
+
+    def _texts(self, ids: Sequence[int]) -> list[str]:
+        return [self.model.tokenizer.decode([i]) for i in ids]
+
+
+__all__ = ["PromptReader", "extract_prompts"]

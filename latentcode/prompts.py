@@ -1,0 +1,310 @@
+"""Prompt tasks: texts, the (query, key) pairs to read in each, and what is known of them.
+
+    {"prompt": "The capital of France is", "query": -1, "key": "France", "label": "capital"}
+
+A line of a JSONL file, or a row of a DataFrame, is one prompt. Needs pandas only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latentcode.codes import Pair
+from latentcode.errors import ArtifactError, ConfigError, SplitError, check
+from latentcode.storage import parse_json
+
+Position = int | str
+"""A token by its index (negative from the end), or the last token of a piece of the prompt."""
+
+SINGLE = "query->key"
+"""Name of the pair that the columns `query` and `key` give."""
+SPLITS = ("train", "ood")
+PLACES = ("query", "key", "pairs")
+READ_OFF = ("query_position", "key_position", "query_token", "key_token", "next_token")
+"""Labels that the extraction adds; `query_token_0` and so on where there are several pairs."""
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """N prompts, the pairs to read in each of them, and their labels.
+
+    labels     one row per prompt: `prompt`, `combination`, label columns, possibly `split`
+    positions  name of a pair -> its (query, key) in every prompt
+
+    `combination` says which prompts belong together: none of them is held out while another is
+    trained on, and the bootstrap resamples them as one. By default prompts of equal text do. The
+    label cannot be what they share, because a held-out label could not be decoded; where prompts
+    share a template or a subject, give that, or the intervals come out too narrow.
+    """
+
+    labels: pd.DataFrame
+    positions: Mapping[str, tuple[tuple[Position, Position], ...]]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Prompts:
+        """Read a JSONL file, one object with the columns of `from_frame` on each line.
+
+        `ArtifactError` names the line that is no such object; else as `from_frame`.
+        """
+        path = Path(path)
+        try:
+            lines = path.read_text(encoding="utf-8").split("\n")
+        except (OSError, ValueError) as error:
+            raise ArtifactError(f"prompts {path} cannot be read: {error}") from None
+        rows: list[dict[str, Any]] = []
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = parse_json(line)
+            except ValueError as error:
+                raise ArtifactError(f"{path} line {number} is not JSON: {error}") from None
+            check(isinstance(row, dict), f"{path} line {number} is {line.strip()[:60]!r}; expected "
+                  "an object such as {\"prompt\": ..., \"query\": -1, \"key\": ...}", ArtifactError)
+            rows.append(row)
+            check(set(row) == set(rows[0]), f"{path} line {number} has the columns {sorted(row)}; "
+                  f"expected {sorted(rows[0])}, those of the first", ArtifactError)
+        return cls.from_frame(pd.DataFrame(
+            {column: pd.Series([row[column] for row in rows], dtype=_dtype(rows, column))
+             for column in (rows[0] if rows else {})}))
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame) -> Prompts:
+        """Take prompts from a DataFrame with these columns.
+
+        prompt       the text
+        query, key   the pair to read: an index of a token as `model.to_tokens(prompt)` counts
+                     them (negative from the end), or a piece of the prompt, whose last token counts
+        pairs        instead, several pairs by name: {"last->subject": [-1, "France"], ...}
+        combination  what belongs together, see `Prompts`
+        split        `train` or `ood`; see also `split`
+        others       labels: text, whole numbers, or measurements
+
+        `ConfigError` names the column or the row that cannot be used.
+        """
+        check(len(frame) > 0, "there are no prompts; expected at least one")
+        frame = frame.reset_index(drop=True)
+        frame.columns = frame.columns.map(str)
+        check("prompt" in frame, f"prompts have no column 'prompt'; they have "
+              f"{list(frame.columns)}")
+        given = [column for column in PLACES if column in frame]
+        check(given in (["query", "key"], ["pairs"]), f"prompts say with columns {given} which "
+              "pairs to read; expected query and key, or pairs")
+        for i, text in enumerate(frame["prompt"]):
+            check(isinstance(text, str) and bool(text), f"prompt of row {i} is {text!r}; expected "
+                  "text")
+        texts = frame["prompt"].tolist()
+        labels = frame.drop(columns=given)
+        for column in labels:
+            _check_label(str(column), labels[column])
+        if "combination" not in labels:
+            first: dict[str, int] = {}
+            labels["combination"] = [first.setdefault(text, i) for i, text in enumerate(texts)]
+        if "split" in labels:
+            for i, split in enumerate(labels["split"]):
+                check(split in SPLITS, f"split of {_row(i, texts[i])} is {split!r}; expected one "
+                      f"of: {', '.join(SPLITS)}")
+        if given == ["pairs"]:
+            return cls(labels, _named_pairs(frame["pairs"].tolist(), texts))
+        return cls(labels, {SINGLE: tuple(
+            _pair([query, key], SINGLE, i, texts[i])
+            for i, (query, key) in enumerate(zip(frame["query"], frame["key"], strict=True)))})
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """The named pairs. Of several, pair p resolves a label `name` to the column `name_p`."""
+        single = len(self.positions) == 1
+        return tuple(Pair(name, f"{name} of each prompt", None if single else p)
+                     for p, name in enumerate(self.positions))
+
+    def split(self, heldout: float = 0.3, seed: int = 0, label: str = "label") -> Prompts:
+        """Return the prompts with a column `split`: whole combinations are held out as `ood`.
+
+        heldout  share of the combinations
+        label    every value of it that is held out also occurs in training, if there is such a
+                 column
+
+        `SplitError` where that cannot be done.
+        """
+        check("split" not in self.labels, "these prompts have a column 'split' already; expected "
+              "to divide them by one of the two")
+        check(0.0 < heldout < 1.0, f"heldout is {heldout}; expected a number between 0 and 1")
+        groups, combinations = pd.factorize(self.labels["combination"])
+        values = self.labels[label] if label in self.labels else pd.Series(0, self.labels.index)
+        table = pd.crosstab(groups, values.to_numpy()).to_numpy() > 0
+        wanted = max(1, round(heldout * len(combinations)))
+        left = table.sum(axis=0)
+        chosen: list[int] = []
+        for group in np.random.default_rng(seed).permutation(len(combinations)):
+            if len(chosen) < wanted and (left - table[group] > 0).all():
+                left = left - table[group]
+                chosen.append(int(group))
+        check(len(chosen) == wanted, f"{wanted} of {len(combinations)} combinations cannot be held "
+              f"out (heldout {heldout}) with every {label} left in training, only {len(chosen)}; "
+              "hold out fewer, or give more prompts", SplitError)
+        split = np.where(np.isin(groups, chosen), "ood", "train")
+        return Prompts(self.labels.assign(split=split), self.positions)
+
+    def digest(self) -> str:
+        """Return a SHA-256 of everything, by which an interrupted extraction knows its prompts."""
+        content = repr([self.labels.to_dict("list"), dict(self.positions)])
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    def tokenize(self, model: Any, prepend_bos: bool | None = None) -> Tokens:
+        """Return the tokens of every prompt, those of `model.to_tokens`, and where its pairs are.
+
+        `ConfigError` names the row whose position does not exist, or whose text is missing or
+        ambiguous, and prompts that are longer than the model's context.
+        """
+        tokenizer = getattr(model, "tokenizer", None)
+        check(getattr(tokenizer, "is_fast", False), "the model has no tokenizer that tells which "
+              "characters a token stands for; expected a 'fast' one")
+        limit = getattr(model.cfg, "n_ctx", None)
+        tokens, places = [], []
+        for i, text in enumerate(self.labels["prompt"]):
+            where = _row(i, text)
+            ids, spans = _encode(model, text, prepend_bos)
+            check(limit is None or len(ids) <= limit, f"{where} has {len(ids)} tokens; expected at "
+                  f"most {limit}, the context of the model")
+            tokens.append(ids)
+            places.append([[_locate(position, text, spans, name, where) for position in pairs[i]]
+                           for name, pairs in self.positions.items()])
+        query, key = np.moveaxis(np.asarray(places, dtype=np.int64), 2, 0)
+        return Tokens(tokens, query, key)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Token ids of each prompt, and its query and key positions, int64 [N, P]."""
+
+    ids: Sequence[Sequence[int]]
+    query: np.ndarray
+    key: np.ndarray
+
+    def check_causal(self, prompts: Prompts) -> None:
+        """Raise `ConfigError` for the first key after its query, which a causal model masks."""
+        for i, p in np.argwhere(self.key > self.query):
+            where = _row(int(i), prompts.labels["prompt"].iloc[i])
+            check(False, f"pair {prompts.pairs[p].name!r} of {where} has key {self.key[i, p]} "
+                  f"after query {self.query[i, p]}; expected a key that the query can see")
+
+
+def as_prompts(prompts: Prompts | pd.DataFrame | str | Path) -> Prompts:
+    """Return prompts given as such, as a DataFrame or as the path of a JSONL file."""
+    if isinstance(prompts, Prompts):
+        return prompts
+    return (Prompts.from_frame(prompts) if isinstance(prompts, pd.DataFrame)
+            else Prompts.read(prompts))
+
+
+def _row(index: int, text: str) -> str:
+    return f"row {index} ({text if len(text) <= 40 else text[:37] + '...'!r})"
+
+
+def _dtype(rows: Sequence[Mapping[str, Any]], column: str) -> Any:
+    """Positions and pairs stay the objects that they are in the file; pandas infers the others."""
+    return object if column in PLACES or not rows else None
+
+
+def _check_label(column: str, values: pd.Series) -> None:
+    base = column.rstrip("0123456789").removesuffix("_")
+    check(column not in READ_OFF and base not in READ_OFF,
+          f"a column of the prompts is called {column!r}, as what the extraction adds; rename it")
+    missing = np.flatnonzero(values.isna())
+    check(len(missing) == 0, f"label {column!r} of row {next(iter(missing), 0)} is missing; "
+          "expected a value in every row")
+    kinds = {type(value).__name__ for value in values}
+    check(len(kinds) == 1 and not kinds & {"list", "dict", "tuple"},
+          f"label {column!r} has values of type {', '.join(sorted(kinds))}; expected text, whole "
+          "numbers or measurements throughout")
+
+
+def _named_pairs(
+    pairs: Sequence[Any], texts: Sequence[str]
+) -> dict[str, tuple[tuple[Position, Position], ...]]:
+    names = list(pairs[0]) if isinstance(pairs[0], Mapping) else []
+    for i, given in enumerate(pairs):
+        check(isinstance(given, Mapping) and bool(given) and set(given) == set(names),
+              f"pairs of {_row(i, texts[i])} are {given!r}; expected (query, key) by name"
+              + (f", the names {names} as in row 0" if names else ""))
+    return {name: tuple(_pair(given[name], name, i, texts[i]) for i, given in enumerate(pairs))
+            for name in names}
+
+
+def _pair(given: Any, name: str, index: int, text: str) -> tuple[Position, Position]:
+    where = f"pair {name!r} of {_row(index, text)}"
+    check(isinstance(given, (list, tuple)) and len(given) == 2,
+          f"{where} is {given!r}; expected [query, key]")
+    query, key = (_as_position(value, where) for value in given)
+    return query, key
+
+
+def _as_position(value: Any, where: str) -> Position:
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
+    check(isinstance(value, str) and bool(value), f"{where} names a position {value!r}; expected "
+          "the index of a token, or a piece of the prompt")
+    return str(value)
+
+
+def _encode(
+    model: Any, text: str, prepend_bos: bool | None
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return the tokens of `model.to_tokens(text)` and the characters of `text` they stand for.
+
+    A token that stands for no character, such as the beginning of the sequence, has (0, 0).
+    """
+    tokenizer, config = model.tokenizer, model.cfg
+    own_bos = getattr(config, "tokenizer_prepends_bos", True)
+    wanted = getattr(config, "default_prepend_bos", True) if prepend_bos is None else prepend_bos
+    prefix = ""
+    if wanted and not own_bos and tokenizer.bos_token is not None:
+        atom = tokenizer(tokenizer.bos_token, add_special_tokens=False)["input_ids"]
+        prefix = tokenizer.bos_token if len(atom) == 1 else ""
+    encoded = tokenizer(prefix + text, return_offsets_mapping=True)
+    ids, spans = list(encoded["input_ids"]), list(encoded["offset_mapping"])
+    if getattr(config, "tokenizer_appends_eos", False):
+        while len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
+            ids, spans = ids[:-1], spans[:-1]
+    if own_bos and not wanted and ids[0] == tokenizer.bos_token_id:
+        ids, spans = ids[1:], spans[1:]
+    shift = len(prefix)
+    return ids, [(max(start - shift, 0), max(end - shift, 0)) for start, end in spans]
+
+
+def _locate(
+    position: Position, text: str, spans: Sequence[tuple[int, int]], name: str, where: str
+) -> int:
+    """Return the index of a token from 0; a piece of the text means its last token."""
+    n = len(spans)
+    if isinstance(position, int):
+        check(-n <= position < n, f"pair {name!r} of {where} names token {position}; expected "
+              f"{-n} to {n - 1}, as it has {n} tokens")
+        return position % n
+    begin = text.find(position)
+    check(begin >= 0, f"pair {name!r} of {where} names the text {position!r}, which does not occur "
+          "in the prompt")
+    check(text.find(position, begin + 1) < 0, f"pair {name!r} of {where} names the text "
+          f"{position!r}, which occurs more than once; give more of the text around it, or the "
+          "index of a token")
+    last = begin + len(position)
+    touching = [t for t, (start, end) in enumerate(spans) if start < last <= end]
+    if not touching:  # trailing white space may belong to no token
+        touching = [t for t, (start, end) in enumerate(spans) if begin < end <= last]
+    check(bool(touching), f"pair {name!r} of {where} names the text {position!r}, for which there "
+          "is no token", ConfigError)
+    return touching[-1]
+
+
+__all__ = ["Position", "Prompts", "Tokens", "as_prompts"]

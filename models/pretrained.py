@@ -1,0 +1,267 @@
+"""Pretrained language models, as TransformerLens bridges whose codes can be read and written.
+
+A softmax transformer is a hypernetwork too: with a = softmax over keys, the output of a layer is
+sum_k W_qk x_k + b_O with W_qk = sum_h a_hqk W_O^h W_V^h (paper, Eq. 5), where query heads of one
+group share W_V^h in grouped-query attention.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from latentcode.errors import ArtifactError, ConfigError, check
+from latentcode.models.hypernetwork import value_network
+
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+
+PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+SAFE = ("model.safetensors", "model.safetensors.index.json")
+TOKENIZERS = ("tokenizer*", "vocab*", "*.model")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where are the codes of a model, and does writing them take effect?
+
+    pattern_hooks   per layer the hook that shows the codes [B, H, Q, K]
+    residual_hooks  per layer the hook that shows the residual stream [B, T, D] entering it
+    writable        whether what a hook returns at the pattern is what the layer goes on with; some
+                    architectures show their pattern only after it was used
+    causal          whether a query sees no later key
+    """
+
+    n_layers: int
+    n_heads: int
+    d_model: int
+    pattern_hooks: tuple[str, ...]
+    residual_hooks: tuple[str, ...]
+    writable: bool
+    causal: bool
+
+    def check_writable(self) -> None:
+        """Raise `ConfigError` where writing a code would change nothing."""
+        check(self.writable, "this architecture shows its attention pattern only after it was "
+              "used, so that a code written there changes nothing; expected one whose pattern can "
+              "be replaced, such as GPT-2, Llama, GPT-NeoX, Qwen or Gemma")
+
+
+def layout(model: Any) -> Layout:
+    """Return where the codes of a model are: of one of ours, or of a `TransformerBridge`.
+
+    A bridge is asked by two passes over two tokens, one of them with all patterns set to zero.
+    `ConfigError` names the layers that show no pattern or no residual stream.
+    """
+    config = model.cfg
+    patterns = tuple(f"blocks.{layer}.attn.hook_pattern" for layer in range(config.n_layers))
+    residuals = tuple(f"blocks.{layer}.hook_resid_pre" for layer in range(config.n_layers))
+    ours = not hasattr(model, "original_model")
+    causal = (config.causal if ours
+              else getattr(config, "attention_dir", "causal") == "causal")
+    writable = ours or _is_written(model, patterns, residuals)
+    return Layout(config.n_layers, config.n_heads, config.d_model, patterns, residuals,
+                  writable, causal)
+
+
+def _is_written(model: Any, patterns: tuple[str, ...], residuals: tuple[str, ...]) -> bool:
+    """Return whether patterns of zero change the logits, after seeing that all hooks exist."""
+    seen: dict[str, tuple[int, ...]] = {}
+
+    def see(name: str) -> tuple[str, Callable[..., None]]:
+        def store(activation: Tensor, hook: object) -> None:
+            seen[name] = tuple(activation.shape)
+        return name, store
+
+    def erase(pattern: Tensor, hook: object) -> Tensor:
+        return torch.zeros_like(pattern)
+
+    tokens = torch.arange(2, device=next(model.parameters()).device)[None]
+    known = [name for name in (*patterns, *residuals) if name in model.hook_dict]
+    with torch.no_grad(), warnings.catch_warnings():
+        # TransformerLens warns of an edit that it discards; that is what we want to find out.
+        warnings.simplefilter("ignore")
+        logits = model.run_with_hooks(tokens, fwd_hooks=[see(name) for name in known])
+        expected = {**dict.fromkeys(patterns, (1, model.cfg.n_heads, 2, 2)),
+                    **dict.fromkeys(residuals, (1, 2, model.cfg.d_model))}
+        missing = [f"{name} {seen.get(name, '')}".strip() for name, shape in expected.items()
+                   if seen.get(name) != shape]
+        check(not missing, f"model {model.cfg.model_name!r} ({model.cfg.architecture}) does not "
+              f"show {', '.join(missing)}; expected the attention pattern [B, H, Q, K] and the "
+              "residual stream [B, T, D] of every layer")
+        erased = model.run_with_hooks(tokens, fwd_hooks=[(name, erase) for name in patterns])
+    return not torch.equal(logits, erased)
+
+
+def load_pretrained(
+    name_or_folder: str | Path,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    untrained: bool = False,
+    seed: int = 0,
+) -> TransformerBridge:
+    """What does a pretrained language model look like to this toolkit? A `TransformerBridge`.
+
+    name_or_folder  a folder that `save_pretrained` wrote, tokenizer included, read without a
+                    network; or a name on the Hugging Face hub, such as `gpt2`
+    untrained       the same architecture with fresh weights, drawn from `seed`: the control of
+                    probes
+    dtype           of the weights
+
+    Attention is computed openly (the `eager` implementation), so that
+    `blocks.{l}.attn.hook_pattern` shows the codes and, where `layout(model).writable`, takes them.
+    No layer keeps its pattern after its turn. Weights are read from safetensors only: a pickle
+    runs whatever code it contains. The model is in evaluation mode.
+
+    `ArtifactError` for a folder that is missing, holds no model or no safetensors, whose weights
+    do not fit, and for a name that cannot be fetched; `ConfigError` for an architecture without
+    an attention pattern.
+    """
+    folder = _folder(name_or_folder)
+    name = str(name_or_folder)
+    with _quiet(), _as_artifact_error(name, folder):
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+        source = {"local_files_only": folder is not None, "trust_remote_code": False}
+        config = AutoConfig.from_pretrained(name, **source)
+        config.output_attentions = False  # or the patterns of all layers would be collected
+        tokenizer = AutoTokenizer.from_pretrained(name, **source)
+        if untrained:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                network = AutoModelForCausalLM.from_config(
+                    config, dtype=dtype, attn_implementation="eager")
+        else:
+            opened: Any = AutoModelForCausalLM.from_pretrained(
+                name, config=config, dtype=dtype, attn_implementation="eager",
+                use_safetensors=True, output_loading_info=True, **source)
+            network, loading = opened
+            lacking = sorted(map(str, (*loading["missing_keys"], *loading["mismatched_keys"])))
+            check(not lacking, f"the weights of model {name!r} lack {', '.join(lacking[:5])}"
+                  f"{f' and {len(lacking) - 5} more' if len(lacking) > 5 else ''}; expected one "
+                  "of the right shape for every parameter", ArtifactError)
+        model = _bridge(name, network.to(device), tokenizer, device, dtype)
+    layout(model)
+    return model
+
+
+def _bridge(
+    name: str, network: nn.Module, tokenizer: Any, device: str | torch.device, dtype: torch.dtype
+) -> TransformerBridge:
+    from transformer_lens.model_bridge import TransformerBridge
+
+    architecture = type(network).__name__
+    try:
+        model = TransformerBridge.boot_transformers(
+            name, hf_model=network, tokenizer=tokenizer, device=device, dtype=dtype)
+    except (ValueError, KeyError, AttributeError, NotImplementedError) as error:
+        raise ConfigError(f"model {name!r} is a {architecture}, which TransformerLens cannot open: "
+                          f"{_first_line(error)}") from None
+    check(hasattr(model, "blocks") and all(hasattr(block, "attn") for block in model.blocks),
+          f"model {name!r} is a {architecture}, not every layer of which is attention; expected "
+          "a transformer with an attention pattern in every layer")
+    for block in model.blocks:
+        block.attn.register_forward_hook(_forget_pattern)
+    return model.eval()
+
+
+def _forget_pattern(attention: nn.Module, inputs: object, output: object) -> None:
+    """Let go of the pattern that some bridges keep, which for long prompts is most of the memory.
+
+    A plain function, so that models can be copied.
+    """
+    attention._pattern = None  # type: ignore[assignment]
+
+
+def identity_error(model: Any, tokens: Int[Tensor, "B T"]) -> Float[Tensor, " L"]:
+    """max |sum_k W_qk x_k + b_O - y_q| of every layer: is Eq. 2 = Eq. 5 of the paper in a bridge?
+
+    tokens  a few: every W_qk is made, B x T x T matrices of D x D
+
+    Rounding where the value networks are what `value_network` says; otherwise attention does
+    something more (a gate, a norm before the output projection), and the value networks of this
+    architecture are not to be trusted.
+    """
+    errors = []
+    with torch.no_grad():
+        for layer, block in enumerate(model.blocks):
+            names = [f"blocks.{layer}.attn.{point}"
+                     for point in ("hook_in", "hook_pattern", "o.hook_out")]
+            _, cache = model.run_with_cache(tokens, names_filter=names)
+            x, pattern, output = (cache[name] for name in names)
+            network = value_network(model, layer, pattern.permute(0, 2, 3, 1))
+            total = network(x[:, None]).sum(dim=2)
+            if block.attn.b_O is not None:
+                total = total + block.attn.b_O
+            errors.append((total - output).abs().max())
+    return torch.stack(errors)
+
+
+def _folder(name_or_folder: str | Path) -> Path | None:
+    """Return a model folder after a look at its files, or None for a name on the hub."""
+    folder = Path(name_or_folder)
+    text = str(name_or_folder)
+    if not folder.is_dir():
+        is_name = isinstance(name_or_folder, str) and not folder.exists() and (
+            text.count("/") <= 1 and "\\" not in text and not text.startswith((".", "/", "~")))
+        check(is_name, f"model folder {text!r} does not exist", ArtifactError)
+        return None
+    check((folder / "config.json").is_file(), f"folder {text!r} holds no config.json; expected a "
+          "model that save_pretrained wrote", ArtifactError)
+    if not any((folder / file).is_file() for file in SAFE):
+        pickled = [file for file in PICKLED if (folder / file).is_file()]
+        why = (f"only {pickled[0]}, a pickle, which runs whatever code it contains and is never "
+               "loaded" if pickled else "no weights")
+        raise ArtifactError(f"model folder {text!r} holds {why}; expected {SAFE[0]}, which "
+                            "save_pretrained writes")
+    # transformers would make up an empty tokenizer.
+    check(any(found for pattern in TOKENIZERS for found in folder.glob(pattern)),
+          f"model folder {text!r} holds no tokenizer; expected tokenizer.json, which the "
+          "tokenizer's save_pretrained writes", ArtifactError)
+    return folder
+
+
+@contextmanager
+def _as_artifact_error(name: str, folder: Path | None) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+        if isinstance(error, (ArtifactError, ConfigError, torch.OutOfMemoryError)):
+            raise
+        where = (f"model folder {name!r} cannot be opened" if folder is not None else
+                 f"model {name!r} is no folder here, and could not be had from the Hugging Face "
+                 "hub")
+        raise ArtifactError(f"{where}: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()),
+                type(error).__name__)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Show no progress bars of the weights."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+__all__ = ["Layout", "identity_error", "layout", "load_pretrained"]

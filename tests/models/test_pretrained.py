@@ -1,0 +1,223 @@
+"""Pretrained models: codes are read and written where they are used, and Eq. 2 = Eq. 5 holds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_language_models import SmallModels
+from torch import Tensor
+
+from latentcode.errors import ArtifactError, ConfigError
+from latentcode.models.hypernetwork import value_network
+from latentcode.models.pretrained import identity_error, layout, load_pretrained
+from latentcode.models.transformer import HookedTransformer
+from latentcode.presets import preset
+
+ARCHITECTURES = ("gpt2", "llama", "neox", "qwen2", "gemma2")
+TOKENS = torch.randint(1, 400, (2, 6), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_output_of_attention_is_the_sum_of_value_networks(
+    architecture: str, small_models: SmallModels
+) -> None:
+    model = load_pretrained(small_models(architecture))
+    # Gemma 2 normalises what attention puts out before it is added to the stream.
+    shown = "attn.hook_out" if architecture == "gemma2" else "hook_attn_out"
+    for layer in range(2):
+        names = [f"blocks.{layer}.{point}" for point in ("attn.hook_in", "attn.hook_pattern",
+                                                         shown)]
+        with torch.no_grad():
+            _, cache = model.run_with_cache(TOKENS, names_filter=names)
+            x, pattern, output = (cache[name] for name in names)
+            total = torch.zeros_like(output)
+            for q in range(6):
+                for k in range(6):
+                    total[:, q] += value_network(model, layer, pattern[:, :, q, k])(x[:, k])
+            bias = model.blocks[layer].attn.b_O
+            total += 0.0 if bias is None else bias
+        assert output.abs().max() > 0.1
+        torch.testing.assert_close(total, output, atol=1e-5, rtol=0.0)
+    assert identity_error(model, TOKENS).max() < 1e-5
+
+
+def test_a_wrong_head_or_bias_breaks_the_identity(
+    small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load_pretrained(small_models("qwen2"))
+    attention = type(model.blocks[0].attn)
+    values, biases = attention.W_V, attention.b_V
+    monkeypatch.setattr(attention, "W_V", property(lambda self: values.fget(self).flip(0)))
+    assert identity_error(model, TOKENS).min() > 1e-3
+    monkeypatch.setattr(attention, "W_V", values)
+    assert identity_error(model, TOKENS).max() < 1e-5
+    monkeypatch.setattr(attention, "b_V", property(lambda self: 2.0 * biases.fget(self)))
+    assert identity_error(model, TOKENS).min() > 1e-3
+
+
+def test_query_heads_of_a_group_share_their_value_head(small_models: SmallModels) -> None:
+    model = load_pretrained(small_models("llama"))
+    attention = model.blocks[1].attn
+    assert (attention.W_V.shape[0], attention.W_O.shape[0]) == (2, 4)
+    for head in range(4):
+        network = value_network(model, 1, torch.eye(4)[head])
+        expected = attention.W_V[head // 2] @ attention.W_O[head]
+        torch.testing.assert_close(network.matrix, expected)
+        assert network.biases == (None,)
+    with pytest.raises(ConfigError, match=r"code has shape \(2,\); expected \[..., 4\]"):
+        value_network(model, 1, torch.ones(2))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_codes_are_read_and_written(architecture: str, small_models: SmallModels) -> None:
+    model = load_pretrained(small_models(architecture))
+    shown = layout(model)
+    assert (shown.n_layers, shown.n_heads, shown.d_model) == (2, 4, 32)
+    assert shown.writable
+    assert shown.causal
+    seen: dict[str, Tensor] = {}
+
+    def read(activation: Tensor, hook: Any) -> None:
+        seen[hook.name] = activation
+
+    with torch.no_grad():
+        plain = model(TOKENS)
+        hooked = model.run_with_hooks(TOKENS, fwd_hooks=[
+            (name, read) for name in (*shown.pattern_hooks, *shown.residual_hooks)])
+        patterns = [seen[name] for name in shown.pattern_hooks]
+        assert torch.equal(plain, hooked)
+        for pattern in patterns:
+            torch.testing.assert_close(pattern.sum(dim=-1), torch.ones(2, 4, 6))
+            assert (pattern.triu(1) == 0).all()
+        for name, pattern in zip(shown.pattern_hooks, patterns, strict=True):
+            same = model.run_with_hooks(
+                TOKENS, fwd_hooks=[(name, lambda a, hook, p=pattern: p.clone())])
+            other = model.run_with_hooks(TOKENS, fwd_hooks=[
+                (name, lambda a, hook: torch.roll(a, 1, dims=1))])
+            assert torch.equal(same, plain)
+            assert (other - plain).abs().max() > 1e-4
+
+
+def test_a_pattern_that_is_only_shown_is_called_so(small_models: SmallModels) -> None:
+    shown = layout(load_pretrained(small_models("gptj")))
+    assert not shown.writable
+    with pytest.raises(ConfigError, match="a code written there changes nothing"):
+        shown.check_writable()
+
+
+def test_our_own_models_have_a_layout() -> None:
+    model = HookedTransformer(preset("smoke", "logic", "hyla").model)
+    shown = layout(model)
+    assert shown.writable
+    assert {*shown.pattern_hooks, *shown.residual_hooks} <= set(model.hook_dict)
+
+
+@pytest.mark.parametrize(("architecture", "n_alive"), [("gpt2", 0), ("llama", 0), ("neox", 0),
+                                                      ("gptj", 1)])
+def test_no_layer_keeps_its_pattern(
+    architecture: str, n_alive: int, small_models: SmallModels
+) -> None:
+    import gc
+    import weakref
+
+    model = load_pretrained(small_models(architecture))
+    kept: list[weakref.ref[Tensor]] = []
+
+    def look(pattern: Tensor, hook: object) -> None:
+        gc.collect()
+        assert len([ref for ref in kept if ref() is not None]) <= n_alive
+        kept.append(weakref.ref(pattern))
+
+    with torch.no_grad():
+        model.run_with_hooks(TOKENS, fwd_hooks=[(n, look) for n in layout(model).pattern_hooks])
+    assert len(kept) == model.cfg.n_layers > 1 + n_alive
+    gc.collect()
+    assert kept[-1]() is None
+
+
+def test_fresh_weights_are_the_same_architecture_and_seeded(small_models: SmallModels) -> None:
+    folder = small_models("llama")
+    trained = load_pretrained(folder)
+    state = torch.random.get_rng_state()
+    first, again, other = (load_pretrained(folder, untrained=True, seed=s) for s in (3, 3, 4))
+    assert torch.equal(torch.random.get_rng_state(), state)
+    with torch.no_grad():
+        logits = [model(TOKENS) for model in (first, again, other, trained)]
+    assert logits[0].shape == logits[3].shape
+    assert torch.equal(logits[0], logits[1])
+    assert not torch.allclose(logits[0], logits[2])
+    assert not torch.allclose(logits[0], logits[3])
+    assert layout(first).writable
+
+
+def test_weights_take_the_type_that_is_asked_for(small_models: SmallModels) -> None:
+    for untrained in (False, True):
+        model = load_pretrained(small_models("gpt2"), dtype=torch.float64, untrained=untrained)
+        assert {p.dtype for p in model.parameters()} == {torch.float64}
+    assert identity_error(load_pretrained(small_models("gpt2"), dtype=torch.float64),
+                          TOKENS).max() < 1e-12
+
+
+def _copy(source: Path, target: Path) -> Path:
+    shutil.copytree(source, target)
+    return target
+
+
+def test_what_is_no_model_is_one_clear_error(small_models: SmallModels, tmp_path: Path) -> None:
+    good = small_models("gpt2")
+    (tmp_path / "empty").mkdir()
+    pickled = _copy(good, tmp_path / "pickled")
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    bare = _copy(good, tmp_path / "bare")
+    (bare / "model.safetensors").unlink()
+    damaged = _copy(good, tmp_path / "damaged")
+    (damaged / "model.safetensors").write_bytes(b"\0" * 64)
+    strange = _copy(good, tmp_path / "strange")
+    (strange / "config.json").write_text('{"model_type": "abacus"}')
+    mute = _copy(good, tmp_path / "mute")
+    (mute / "tokenizer.json").unlink()
+    (mute / "tokenizer_config.json").unlink()
+    for folder, message in (
+        (tmp_path / "nowhere", "model folder .* does not exist"),
+        ("./nowhere", "does not exist"),
+        (tmp_path / "empty", "holds no config.json"),
+        (pickled, "only pytorch_model.bin, a pickle"),
+        (bare, "holds no weights; expected model.safetensors"),
+        (damaged, "cannot be opened"),
+        (strange, "cannot be opened.*abacus"),
+        (mute, "holds no tokenizer"),
+        ("somebody/no-such-model", "could not be had from the Hugging Face hub"),
+    ):
+        with pytest.raises(ArtifactError, match=message) as raised:
+            load_pretrained(folder)
+        assert len(str(raised.value).splitlines()) == 1
+
+
+def test_weights_that_do_not_fit_are_refused(small_models: SmallModels, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = _copy(small_models("llama"), tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    name = "model.layers.1.self_attn.v_proj.weight"
+    save_file({k: v for k, v in weights.items() if k != name}, folder / "model.safetensors",
+              {"format": "pt"})
+    with pytest.raises(ArtifactError, match=f"lack {name}"):
+        load_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_key_value_heads": 4}))
+    with pytest.raises(ArtifactError):
+        load_pretrained(folder)
+
+
+def test_a_model_without_attention_is_refused(small_models: SmallModels) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        folder = small_models("mamba")
+    with pytest.raises(ConfigError, match="Mamba"):
+        load_pretrained(folder)

@@ -1,0 +1,308 @@
+"""Prompts: positions are found or refused by row, and codes are those of the model, in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_language_models import SmallModels, make_tokenizer
+from torch import Tensor
+
+import latentcode as lc
+from latentcode import prompt_codes
+from latentcode.errors import (
+    ArtifactError,
+    ConfigError,
+    LatentCodeError,
+    SplitError,
+    UnknownNameError,
+)
+from latentcode.models.pretrained import load_pretrained
+from latentcode.prompts import Prompts
+
+ROWS = [
+    {"prompt": "The capital of France is", "query": -1, "key": "France", "label": "city"},
+    {"prompt": "The river in Italy", "query": "Italy", "key": "river", "label": "river"},
+    {"prompt": "The capital of Peru is Lima and then we asked about the capital of Kenya",
+     "query": -1, "key": "Kenya", "label": "city"},
+    {"prompt": "naïve café in Lima", "query": -1, "key": "café", "label": "river"},
+    {"prompt": "The river is", "query": 2, "key": 0, "label": "river"},
+    {"prompt": "The river in Italy and then we asked", "query": -1, "key": "river",
+     "label": "city"},
+]
+
+
+@pytest.fixture(scope="module", params=["gpt2", "llama", "neox"])
+def model(request: pytest.FixtureRequest, small_models: SmallModels) -> Any:
+    return load_pretrained(small_models(request.param))
+
+
+@pytest.fixture(scope="module")
+def gpt2(small_models: SmallModels) -> Any:
+    return load_pretrained(small_models("gpt2"))
+
+
+def frame(*rows: Mapping[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame(rows or ROWS)
+
+
+def one_by_one(model: Any, prompts: Prompts, names: list[str]) -> list[list[Tensor]]:
+    """Return what hooks show of each prompt alone, as any user of the bridge would see it."""
+    seen = []
+    for text in prompts.labels["prompt"]:
+        with torch.no_grad():
+            _, cache = model.run_with_cache(model.to_tokens(text), names_filter=names)
+        seen.append([cache[name][0] for name in names])
+    return seen
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_codes_are_those_of_every_prompt_alone(model: Any, batch_size: int) -> None:
+    prompts = Prompts.from_frame(frame())
+    codes = lc.extract_prompts(model, prompts, residuals=True, batch_size=batch_size)
+    assert codes.scores.shape == (6, 2, 1, 4)
+    assert codes.labels["prompt"].tolist() == [row["prompt"] for row in ROWS]
+    assert codes.labels["label"].tolist() == [row["label"] for row in ROWS]
+    hooks = [f"blocks.{layer}.{point}" for layer in range(2)
+             for point in ("attn.hook_pattern", "hook_resid_pre")]
+    for i, shown in enumerate(one_by_one(model, prompts, hooks)):
+        q, k = codes.labels.loc[i, ["query_position", "key_position"]]
+        for layer in range(2):
+            pattern, residual = shown[2 * layer:2 * layer + 2]
+            assert pattern[:, q, k].min() > 0
+            np.testing.assert_allclose(codes.scores[i, layer, 0], pattern[:, q, k], atol=1e-6)
+            assert codes.residuals is not None
+            np.testing.assert_allclose(codes.residuals[i, layer, 0], residual[q], atol=1e-5)
+        with torch.no_grad():
+            answer = model(model.to_tokens(ROWS[i]["prompt"]))[0, -1].argmax()
+        assert codes.labels.loc[i, "next_token"] == model.tokenizer.decode([int(answer)])
+    assert codes.labels["key_token"].tolist()[:4] == [" France", " river", " Kenya", " café"]
+    assert codes.labels["query_token"].tolist()[:2] == [" is", " Italy"]
+
+
+def test_padding_side_and_beginning_follow_the_model(gpt2: Any) -> None:
+    prompts = Prompts.from_frame(frame())
+    expected = lc.extract_prompts(gpt2, prompts)
+    side = gpt2.tokenizer.padding_side
+    try:
+        gpt2.tokenizer.padding_side = "left"
+        np.testing.assert_array_equal(lc.extract_prompts(gpt2, prompts).scores, expected.scores)
+    finally:
+        gpt2.tokenizer.padding_side = side
+    for prepend_bos in (None, False, True):
+        tokens = prompts.tokenize(gpt2, prepend_bos)
+        for ids, text in zip(tokens.ids, prompts.labels["prompt"], strict=True):
+            assert list(ids) == gpt2.to_tokens(text, prepend_bos=prepend_bos)[0].tolist()
+    bare = lc.extract_prompts(gpt2, prompts, prepend_bos=False)
+    assert (expected.labels["key_position"] - bare.labels["key_position"]).tolist() == [
+        1, 1, 1, 1, 0, 1]
+    assert bare.labels["key_token"].tolist()[4] == "The"
+
+
+def test_several_named_pairs(gpt2: Any) -> None:
+    rows = [{"prompt": row["prompt"], "combination": "a", "label": row["label"], "role_0": "x",
+             "role_1": "y", "pairs": {"last->first": [-1, 0], "last->last": [-1, -1]}}
+            for row in ROWS]
+    codes = lc.extract_prompts(gpt2, frame(*rows), layers=[1], residuals=True)
+    assert codes.scores.shape == (6, 1, 2, 4)
+    assert codes.query_of_pair == (0, 0)  # one residual stream serves both
+    single = lc.extract_prompts(gpt2, frame(*(
+        {"prompt": row["prompt"], "query": -1, "key": 0} for row in ROWS)), layers=[1])
+    np.testing.assert_array_equal(codes.select(layer=1, pair="last->first"),
+                                  single.select(layer=1, pair="query->key"))
+    assert (codes.label("key_token", "last->last") == codes.label("query_token", "last->first")
+            ).all()
+    assert codes.label("role", "last->last").tolist() == ["y"] * 6
+    assert "key_position_1" in codes.labels
+
+
+def test_a_file_says_the_same_as_a_frame(gpt2: Any, tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("\n\n".join(map(json.dumps, ROWS)) + "\n", encoding="utf-8")
+    prompts = Prompts.read(path)
+    assert prompts.digest() == Prompts.from_frame(frame()).digest()
+    assert prompts.digest() != Prompts.from_frame(frame(*ROWS[:5])).digest()
+    codes = lc.extract_prompts(gpt2, path, out=tmp_path / "codes", batch_size=2)
+    in_memory = lc.extract_prompts(gpt2, frame(), batch_size=2)
+    np.testing.assert_array_equal(codes.scores, in_memory.scores)
+    pd.testing.assert_frame_equal(codes.labels, in_memory.labels)
+    assert lc.LatentCodes.load(tmp_path / "codes").meta["run"] == "gpt2"
+
+
+def test_an_interrupted_extraction_goes_on(
+    gpt2: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from latentcode import codes, partial_codes
+
+    for module in (codes, partial_codes):
+        monkeypatch.setattr(module, "SHARD", 2)
+    monkeypatch.setattr(prompt_codes, "BLOCK", 2)
+    out = tmp_path / "codes"
+
+    def stop(done: int, total: int) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lc.extract_prompts(gpt2, frame(), out=out, batch_size=1, progress=stop)
+    with pytest.raises(LatentCodeError, match="other settings"):
+        lc.extract_prompts(gpt2, frame(*ROWS[::-1]), out=out, batch_size=1)
+    seen: list[int] = []
+    resumed = lc.extract_prompts(gpt2, frame(), out=out, batch_size=1,
+                                 progress=lambda done, total: seen.append(done))
+    assert seen == [5, 6]
+    np.testing.assert_array_equal(resumed.scores, lc.extract_prompts(gpt2, frame(),
+                                                                     batch_size=1).scores)
+
+
+def test_long_prompts_share_no_batch(gpt2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[tuple[int, ...]] = []
+    run = gpt2.run_with_hooks
+
+    def count(tokens: Tensor, **settings: Any) -> Tensor:
+        sizes.append(tuple(tokens.shape))
+        logits: Tensor = run(tokens, **settings)
+        assert logits.shape == (len(tokens), 1, 400)
+        return logits
+
+    monkeypatch.setattr(prompt_codes, "PATTERN_BYTES", 4 * 4 * 2 * 8**2)
+    prompts = Prompts.from_frame(frame())
+    reader = prompt_codes.PromptReader(gpt2, prompts)
+    monkeypatch.setattr(gpt2, "run_with_hooks", count)
+    reader.read()
+    lengths = sorted(map(len, reader.tokens.ids))
+    assert sum(b for b, _ in sizes) == 6
+    assert all(b == 1 or b * t**2 <= 2 * 8**2 for b, t in sizes)
+    assert max(b for b, _ in sizes) > 1
+    assert max(t for _, t in sizes) == lengths[-1]
+    assert [t for _, t in sizes] == sorted(t for _, t in sizes)
+
+
+def test_what_cannot_be_read_is_named(gpt2: Any, tmp_path: Path) -> None:
+    good = ROWS[0]
+    for row, message in (
+        ({**good, "key": "Spain"}, r"row 1 \('The capital of France is'\) names the text 'Spain', "
+                                   "which does not occur"),
+        ({**good, "prompt": "Lima is Lima", "key": "Lima"}, "row 1 .* occurs more than once"),
+        ({**good, "key": 99}, "row 1 .* names token 99; expected -"),
+        ({**good, "query": 1, "key": "France"}, "row 1 .* has key . after query 1"),
+        ({**good, "prompt": "Lima " * 80, "key": 0}, "row 1 .* expected at most 64"),
+        ({**good, "key": 1.5}, r"row 1 .* names a position 1\.5"),
+        ({**good, "key": True}, "row 1 .* names a position True"),
+        ({**good, "key": ""}, "row 1 .* names a position ''"),
+        ({**good, "prompt": None}, "prompt of row 1 is .*; expected text"),
+        ({**good, "label": None}, "label 'label' of row 1 is missing"),
+        ({**good, "label": 3}, "label 'label' has values of type int, str"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            lc.extract_prompts(gpt2, frame(good, row))
+    for rows, message in (
+        ([], "there are no prompts"),
+        ([{"text": "a"}], "no column 'prompt'"),
+        ([{"prompt": "a", "query": 0}], r"columns \['query'\]"),
+        ([{**good, "pairs": {"a": [0, 0]}}], "expected query and key, or pairs"),
+        ([{"prompt": "a", "pairs": [0, 0]}], "pairs of row 0"),
+        ([{"prompt": "a", "pairs": {"x": [0]}}], "pair 'x' of row 0"),
+        ([{"prompt": "a", "pairs": {"x": [0, 0]}}, {"prompt": "a", "pairs": {"y": [0, 0]}}],
+         "pairs of row 1"),
+        ([{**good, "split": "test"}], "split of row 0 .* is 'test'; expected one of: train, ood"),
+        ([{**good, "key_token_0": "a"}], "as what the extraction adds"),
+        ([{**good, "topics": ["a"]}], "label 'topics' has values of type list"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Prompts.from_frame(pd.DataFrame(rows))
+    with pytest.raises(UnknownNameError, match="unknown layer 2; expected one of: 0, 1"):
+        lc.extract_prompts(gpt2, frame(), layers=[2])
+    with pytest.raises(ConfigError, match="no tokenizer"):
+        lc.extract_prompts(lc.HookedTransformer(lc.preset("smoke", "logic", "softmax").model),
+                           frame())
+    path = tmp_path / "prompts.jsonl"
+    for text, message in (
+        ("{}\n[1]", "line 2 is '\\[1\\]'; expected an object"),
+        ("{\n", "line 1 is not JSON"),
+        (f"{json.dumps(good)}\n\n{json.dumps({'prompt': 'a'})}", "line 3 has the columns"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ArtifactError, match=message):
+            Prompts.read(path)
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        Prompts.read(tmp_path / "nowhere.jsonl")
+
+
+def prompts_of(combinations: list[int], labels: list[int]) -> Prompts:
+    return Prompts.from_frame(pd.DataFrame({
+        "prompt": [f"p{i}" for i in range(len(labels))], "query": 0, "key": 0,
+        "combination": combinations, "label": labels}))
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 2)), min_size=2, max_size=40),
+       st.floats(0.05, 0.8), st.integers(0, 3))
+def test_a_split_holds_out_combinations_and_no_label(
+    rows: list[tuple[int, int]], heldout: float, seed: int
+) -> None:
+    prompts = prompts_of(*map(list, zip(*rows, strict=True)))
+    wanted = max(1, round(heldout * prompts.labels["combination"].nunique()))
+    try:
+        labels = prompts.split(heldout, seed).labels
+    except SplitError:
+        return
+    train, ood = (labels[labels["split"] == name] for name in ("train", "ood"))
+    assert not set(train["combination"]) & set(ood["combination"])
+    assert ood["combination"].nunique() == wanted
+    assert set(ood["label"]) <= set(train["label"])
+    pd.testing.assert_frame_equal(labels, prompts.split(heldout, seed).labels)
+
+
+def test_splits_depend_on_the_seed_and_may_be_impossible() -> None:
+    prompts = prompts_of(list(range(20)), [0, 1] * 10)
+    splits = {tuple(prompts.split(0.3, seed).labels["split"]) for seed in range(4)}
+    assert len(splits) == 4
+    assert {split.count("ood") for split in splits} == {6}
+    with pytest.raises(SplitError, match=r"2 of 3 combinations cannot be held out"):
+        prompts_of([0, 1, 2], [0, 1, 1]).split(0.6)
+    with pytest.raises(ConfigError, match="heldout is 1"):
+        prompts.split(1.0)
+    with pytest.raises(ConfigError, match="already"):
+        prompts.split().split()
+
+
+def test_prompts_of_equal_text_are_one_combination_by_default() -> None:
+    rows = [{"prompt": text, "query": 0, "key": 0} for text in ("a", "b", "a", "c", "b")]
+    assert Prompts.from_frame(frame(*rows)).labels["combination"].tolist() == [0, 1, 0, 3, 1]
+
+
+class _Tokens:
+    """As much of a model as tokenizing asks for."""
+
+    class cfg:
+        n_ctx = None
+        default_prepend_bos = True
+        tokenizer_prepends_bos = False
+
+    tokenizer = make_tokenizer()
+
+
+@given(st.text(st.sampled_from("aeiou lmnéï½🙂 \n"), min_size=1, max_size=12), st.data())
+def test_a_piece_of_text_is_found_at_its_last_character(text: str, data: st.DataObject) -> None:
+    begin = data.draw(st.integers(0, len(text) - 1))
+    end = data.draw(st.integers(begin + 1, len(text)))
+    piece = text[begin:end]
+    prompts = Prompts.from_frame(frame({"prompt": text, "query": -1, "key": piece}))
+    model = _Tokens()
+    if text.find(piece, text.find(piece) + 1) >= 0:
+        with pytest.raises(ConfigError, match="more than once"):
+            prompts.tokenize(model)
+        return
+    tokens = prompts.tokenize(model)
+    at = int(tokens.key[0, 0])
+    # A token of this tokenizer is written with one character per byte.
+    size = [len(t) for t in model.tokenizer.convert_ids_to_tokens(tokens.ids[0][1:])]
+    assert sum(size[:at - 1]) < len(text[:end].encode()) <= sum(size[:at])
