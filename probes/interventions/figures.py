@@ -34,7 +34,7 @@ def intervention_figure(table: pd.DataFrame, chance: float | None) -> Figure:
     if len(mapped[["scope", "layers"]].drop_duplicates()) < 2:
         plain[:], mapped = False, mapped[:0]
     listed = table[~plain]
-    names = [_name(r) for r in listed.itertuples()]
+    names = [name_of(r) for r in listed.itertuples()]
     order = list(dict.fromkeys(names))
     scopes = list(dict.fromkeys(mapped["scope"]))
     layers = sorted(mapped["layers"].unique(), key=lambda text: (text.count(","), text))
@@ -100,7 +100,7 @@ def _draw_list(axes: Axes, table: pd.DataFrame, order: Sequence[str]) -> None:
                 loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
 
 
-def _name(row: object) -> str:
+def name_of(row: object) -> str:
     """Return what was written, then where."""
     what = written({name: getattr(row, name) for name in ("write", "alpha", "heads",
                                                           "renormalized")})

@@ -45,7 +45,8 @@ def intervene(
     counterfactuals = own.counterfactuals
     if interventions is None:
         interventions = standard_interventions(
-            model.cfg.n_layers, counterfactuals.scopes, model.cfg.normalization != "none")
+            model.cfg.n_layers, model.cfg.n_heads, counterfactuals.scopes,
+            model.cfg.normalization != "none")
     meta = {"run": run.name, "run_id": run.id, "kind": kind_of(run.config.model),
             "config_hash": config_hash(run.config), "task": to_dict(own.config),
             "step": run.checkpoints()[-1] if step is None else step}
@@ -61,7 +62,7 @@ def layer_sets(n_layers: int) -> tuple[tuple[int, ...], ...]:
 
 
 def standard_interventions(
-    n_layers: int, scopes: Sequence[str], normalized: bool = True
+    n_layers: int, n_heads: int, scopes: Sequence[str], normalized: bool = True
 ) -> tuple[Intervention, ...]:
     """Return what a causal claim needs, once over.
 
@@ -70,6 +71,7 @@ def standard_interventions(
     - every other way to write, with its controls, at the response's row in the upper half of the
       layers; steering by 1, 2 and 4 times the difference; what is no real code both raw and
       (where `normalized` says that the model's codes obey a constraint) renormalised;
+    - the donor's codes of one head alone, for every head: is one of them doing it all?
     - labels erased at every scope that allows it;
     - values and residual streams in place of codes.
     """
@@ -86,6 +88,7 @@ def standard_interventions(
             chosen.append(Intervention(name, "row", upper, alpha=alpha))
             if normalized and not write.real and name != "zero":
                 chosen.append(Intervention(name, "row", upper, alpha=alpha, renormalize=True))
+    chosen += [Intervention("donor", "row", upper, heads=(head,)) for head in range(n_heads)]
     chosen += [Intervention(name, "everything", every)
                for name in ("elsewhere", "shuffled", "transplant", "random")
                if not WRITES[name].elsewhere]

@@ -1,0 +1,276 @@
+"""What do the codes of trained runs say, and what do they cause? Every probe, over kinds and seeds.
+
+    latentcode sweep --grid kinds_sraven --out runs/kinds_sraven
+    python -m latentcode.experiments.codes_study --runs runs/kinds_sraven \
+        --out experiments/results/codes/sraven
+
+decodes the labels with all controls, compares mean codes, correlates distances of codes and of
+tasks, aligns the seeds, and writes codes back, for every run of a folder. Each result is a folder
+of its own; what is there already is not computed again, so that an interrupted study goes on.
+`tables/` holds the means over seeds, `README.md` shows them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pandas as pd
+import tyro
+from matplotlib.figure import Figure
+
+from latentcode.errors import RunError, check
+from latentcode.models.config import kind_of
+from latentcode.probes.alignment import AlignmentResult
+from latentcode.probes.comparing import align_runs, similarity_of_run, topography_of_runs
+from latentcode.probes.interventions import InterventionResult, intervene
+from latentcode.probes.interventions.figures import draw_rates, name_of
+from latentcode.probes.interventions.results import PLACE
+from latentcode.probes.probing import probe
+from latentcode.probes.results import DecodingResult, TableResult
+from latentcode.probes.similarity import ALL, SimilarityResult
+from latentcode.probes.style import style
+from latentcode.probes.topography import TopographyResult
+from latentcode.progress import bar
+from latentcode.provenance import environment
+from latentcode.runs import Run
+from latentcode.storage import replace_file, write_json
+from latentcode.tasks import make_task
+
+R = TypeVar("R", bound=TableResult)
+
+
+@dataclass(frozen=True)
+class Study:
+    """Probe and intervene on every run of a folder."""
+
+    runs: Path
+    """Folder of run folders, such as a sweep's."""
+    out: Path
+    """Folder of the results."""
+    n: int = 3_000
+    """Instances drawn for the interventions on a run; those count that the model answers."""
+    n_probe: int = 4_096
+    """Instances that probes are fitted on, and that they are scored on."""
+    device: str = "cpu"
+    """cpu or cuda."""
+
+    def run(self) -> None:
+        runs = open_runs(self.runs)
+        began = time.monotonic()
+        kinds = list(dict.fromkeys(kind_of(run.config.model) for run in runs))
+        decoded, similar, caused = {}, {}, {}
+        for run in runs:
+            folder = self.out / run.name
+            print(run.name, flush=True)
+            decoded[run.name] = kept(folder / "decoding", DecodingResult, partial(
+                probe, run, n_train=self.n_probe, n_heldout=self.n_probe, device=self.device,
+                progress=bar("fitting probes")))
+            similar[run.name] = kept(folder / "similarity", SimilarityResult, partial(
+                similarity_of_run, run, n=self.n_probe, device=self.device,
+                progress=bar("comparing codes")))
+            caused[run.name] = kept(folder / "interventions", InterventionResult, partial(
+                intervene, run, n=self.n, device=self.device, progress=bar("writing codes back")))
+        topography = kept(self.out / "topography", TopographyResult, partial(
+            topography_of_runs, runs, n=self.n_probe, device=self.device,
+            progress=bar("comparing distances")))
+        tables = {
+            "runs": _described(runs),
+            "decoding": _over_seeds(
+                {name: result.table for name, result in decoded.items()}, runs,
+                ["layer", "pair", "label", "source", "metric"], ["value", "chance"]),
+            "concentration": _over_seeds(
+                {name: _whole(result) for name, result in similar.items()}, runs,
+                ["layer", "pair", "source", "measure"], ["value"]),
+            "topography": topography.table.groupby(
+                ["kind", "layer", "label", "source", "distance", "metric"],
+                sort=False)["rho"].agg(["mean", "min", "max", "count"]).reset_index(),
+            "interventions": _over_seeds(
+                {name: _best_head(result.table) for name, result in caused.items()}, runs,
+                [*PLACE, "metric"], ["value", "n"])}
+        if len(runs) > 1:
+            alignment = kept(self.out / "alignment", AlignmentResult, partial(
+                align_runs, runs, device=self.device, progress=bar("aligning runs")))
+            tables["alignment"] = alignment.summary()
+        folder = self.out / "tables"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, table in tables.items():
+            with replace_file(folder / f"{name}.csv") as temporary:
+                table.to_csv(temporary, index=False, float_format="%.4g")
+        figure = switching_figure(tables["interventions"], kinds)
+        with replace_file(folder / "switching.png") as temporary:
+            figure.savefig(temporary, dpi=150, format="png")
+        write_json(folder / "study.json", {
+            "settings": {"n": self.n, "n_probe": self.n_probe, "device": self.device},
+            "runs": [{"name": run.name, "id": run.id} for run in runs],
+            "environment": environment(self.device)})
+        with replace_file(self.out / "README.md") as temporary:
+            temporary.write_text(page(tables, kinds, runs), encoding="utf-8")
+        print(f"{(time.monotonic() - began) / 60:.1f} minutes; wrote {self.out / 'README.md'}")
+
+
+def open_runs(folder: Path) -> list[Run]:
+    """Return the runs of a folder that have a checkpoint, by name; `RunError` for none."""
+    check(folder.is_dir(), f"{folder} does not exist; expected a folder of runs", RunError)
+    paths = sorted(path.parent for path in folder.glob("*/config.yaml"))
+    runs = [run for run in map(Run.open, paths) if run.checkpoints()]
+    check(len(runs) > 0, f"{folder} holds no trained run", RunError)
+    return runs
+
+
+def kept(folder: Path, kind: type[R], compute: Callable[[], R]) -> R:
+    """Return the result that a folder holds, or compute it and put it there."""
+    if not (folder / kind.marker()).exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        compute().save(folder)
+    return kind.load(folder)
+
+
+def _described(runs: Sequence[Run]) -> pd.DataFrame:
+    rows = []
+    for run in runs:
+        task, latest = make_task(run.config.task), run.latest()
+        rows.append({
+            "run": run.name, "kind": kind_of(run.config.model), "step": run.checkpoints()[-1],
+            **{f"{task.headline}, {split}": latest.loc[task.headline, split]
+               for split in ("test", "ood") if split in latest}})
+    return pd.DataFrame(rows)
+
+
+def _whole(result: SimilarityResult) -> pd.DataFrame:
+    """Return the concentration of all instances of a run."""
+    return result.concentration[result.concentration["class"] == ALL]
+
+
+def _best_head(table: pd.DataFrame) -> pd.DataFrame:
+    """Return an intervention table with, of single heads, the one that switches most alone.
+
+    Heads have no common order over runs, so the same head of two runs is not the same thing.
+    """
+    single = (table["heads"] != "all") & (table["metric"] == "switch")
+    if not single.any():
+        return table
+    best = table.loc[table.loc[single, "value"].idxmax(), "heads"]
+    chosen = table[(table["heads"] == "all") | (table["heads"] == best)]
+    return chosen.assign(heads=chosen["heads"].where(chosen["heads"] == "all", "best one"))
+
+
+def _over_seeds(
+    results: Mapping[str, pd.DataFrame], runs: Sequence[Run], place: list[str],
+    columns: list[str],
+) -> pd.DataFrame:
+    """Return, per kind and place, the mean of columns over runs, and the range of the first."""
+    frames = [table.assign(kind=kind_of(run.config.model))
+              for run, table in zip(runs, results.values(), strict=True)]
+    grouped = pd.concat(frames).groupby(["kind", *place], sort=False, dropna=False)
+    table = grouped[columns].mean()
+    first = grouped[columns[0]]
+    table.insert(1, "min", first.min())
+    table.insert(2, "max", first.max())
+    table["n_runs"] = first.size()
+    return table.reset_index()
+
+
+def switching_figure(table: pd.DataFrame, kinds: Sequence[str]) -> Figure:
+    """Return maps of the switch rate, scope x layers, means over seeds: a column per kind.
+
+    Above for the minimal pair's codes, below for the control's.
+    """
+    chosen = table[(table["metric"] == "switch") & (table["site"] == "code")
+                   & ~table["renormalized"] & (table["heads"] == "all")]
+    layers = sorted(chosen["layers"].unique(), key=lambda text: (text.count(","), text))
+    scopes = list(dict.fromkeys(chosen["scope"]))
+    with style():
+        figure = Figure(figsize=((0.5 * len(layers) + 1.0) * len(kinds) + 0.6,
+                                 2 * (0.3 * len(scopes) + 0.8)), layout="constrained")
+        grid = figure.subplots(2, len(kinds), squeeze=False, sharex=True, sharey=True)
+        for row, (write, name) in enumerate((("donor", "donor"), ("same", "same constituents"))):
+            for column, kind in enumerate(kinds):
+                block = chosen[(chosen["kind"] == kind) & (chosen["write"] == write)]
+                rates = block.pivot(index="scope", columns="layers", values="value")
+                draw_rates(grid[row, column], rates.reindex(index=scopes, columns=layers))
+                grid[row, column].set_title(f"{kind}: {name}")
+        for axes in grid[-1]:
+            axes.set_xlabel("layers")
+        figure.suptitle("rate at which answers switch to the donor's", fontsize=10)
+    return figure
+
+
+def page(tables: dict[str, pd.DataFrame], kinds: Sequence[str], runs: Sequence[Run]) -> str:
+    """Return the tables that a reader wants first, as Markdown."""
+    task = make_task(runs[0].config.task)
+    decoding = tables["decoding"]
+    headline = decoding[decoding["metric"].isin(["accuracy", "f1"])]
+    cells = headline.assign(score=[
+        f"{r.value:.2f} ({r.min:.2f} to {r.max:.2f})" for r in headline.itertuples()])
+    read = cells.pivot_table(index=["kind", "label", "layer"], columns="source", values="score",
+                             aggfunc="first", sort=False)
+    read["chance"] = cells.groupby(["kind", "label", "layer"], sort=False)["chance"].first().map(
+        "{:.2f}".format)
+    caused = tables["interventions"]
+    rates = caused[caused["metric"].isin(["switch", "stay"])]
+    shown = rates.assign(rate=[f"{r.value:.2f} ({r.min:.2f} to {r.max:.2f})"
+                               for r in rates.itertuples()])
+    shown["what"] = [name_of(r) for r in shown.itertuples()]
+    written = shown.pivot_table(index="what", columns=["kind", "metric"], values="rate",
+                                aggfunc="first", sort=False)
+    written.columns = pd.Index([": ".join(map(str, names)) for names in written.columns])
+    order = [f"{kind}: {metric}" for kind in kinds for metric in ("switch", "stay")]
+    topography = tables["topography"]
+    follows = topography[topography["metric"] == topography["metric"].iloc[0]]
+    follows = follows.assign(rho=[f"{r.mean:.2f} ({r.min:.2f} to {r.max:.2f})"
+                                  for r in follows.itertuples()])
+    distances = follows.pivot_table(index=["kind", "label", "distance", "layer"],
+                                    columns="source", values="rho", aggfunc="first", sort=False)
+    heads = tables["concentration"].pivot_table(
+        index=["kind", "layer", "source"], columns="measure", values="value", sort=False)
+    parts = [
+        f"# What the codes of {task.name} models say, and what they cause",
+        "Written by `python -m latentcode.experiments.codes_study`; see its module for the "
+        "commands. Numbers are means over runs of a kind, with the smallest and the largest in "
+        "brackets; intervals of each run, clustered by combination, are in the folders beside "
+        "this page, the numbers below in `tables/`.",
+        "## The models", _markdown(tables["runs"]),
+        "## Which labels can be read out (held-out combinations)",
+        "Logistic probes on the code, beside the residual stream that enters the layer, the code "
+        "of the untrained model, and shuffled labels.", _markdown(read.reset_index()),
+        "## How many heads a code uses", _markdown(heads.reset_index().round(2)),
+        "## Do close tasks have close codes?",
+        f"Spearman's rho of distances, {topography['metric'].iloc[0]} distance of points.",
+        _markdown(distances.reset_index())]
+    if "alignment" in tables:
+        parts += ["## Are the codes of different runs the same?",
+                  _markdown(tables["alignment"])]
+    parts += [
+        "## What is caused: rates at which answers switch to the donor's, and stay",
+        "![switch rates by scope and layers](tables/switching.png)",
+        _markdown(written.reindex(columns=order).reset_index())]
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    """Return a table as Markdown; numbers to three digits."""
+    def cell(value: object) -> str:
+        if isinstance(value, float | np.floating):
+            return "" if np.isnan(value) else f"{value:.3g}"
+        return str(value)
+
+    lines = ["| " + " | ".join(map(str, table.columns)) + " |",
+             "|" + "---|" * table.shape[1]]
+    lines += ["| " + " | ".join(map(cell, row)) + " |"
+              for row in table.itertuples(index=False, name=None)]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the study from the command line."""
+    tyro.cli(Study, args=arguments, prog="python -m latentcode.experiments.codes_study").run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""The study of codes runs from end to end, keeps what it has, and says what it was asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import latentcode as lc
+from latentcode.errors import RunError
+from latentcode.experiments.codes_study import main, open_runs
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("study") / "runs"
+    for kind in ("hyla", "linear"):
+        lc.train(lc.preset("smoke", "sraven", kind), folder / kind, progress=False)
+    return folder
+
+
+@pytest.mark.slow
+def test_study(runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    main(["--runs", str(runs), "--out", str(out), "--n", "300", "--n-probe", "300"])
+    page = (out / "README.md").read_text()
+    for heading in ("The models", "Which labels", "How many heads", "close codes", "the same?",
+                    "What is caused"):
+        assert heading in page
+    assert "| hyla |" in page
+    assert "donor: row, layers 0" in page
+    table = pd.read_csv(out / "tables" / "interventions.csv", dtype={"layers": str})
+    identity = table[(table["write"] == "identity") & (table["metric"] == "stay")]
+    assert set(identity["kind"]) == {"hyla", "linear"}
+    assert (identity["value"] == 1.0).all()
+    linear = lc.InterventionResult.load(out / "linear" / "interventions")
+    rates = linear.table[(linear.table["write"] == "donor") & (linear.table["metric"] == "switch")]
+    mine = table[(table["kind"] == "linear") & (table["write"] == "donor")
+                 & (table["metric"] == "switch")]
+    assert mine["value"].tolist() == pytest.approx(rates["value"].tolist(), abs=1e-3)
+    # Nothing is computed twice; what was deleted comes back the same.
+    before = (out / "hyla" / "decoding" / "table.csv").stat().st_mtime_ns
+    for file in (out / "topography").iterdir():
+        file.unlink()
+    (out / "topography").rmdir()
+    main(["--runs", str(runs), "--out", str(out), "--n", "300", "--n-probe", "300"])
+    assert (out / "hyla" / "decoding" / "table.csv").stat().st_mtime_ns == before
+    assert (out / "README.md").read_text() == page
+
+
+def test_a_folder_without_runs_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="does not exist; expected a folder of runs"):
+        open_runs(tmp_path / "nothing")
+    with pytest.raises(RunError, match="holds no trained run"):
+        open_runs(tmp_path)
