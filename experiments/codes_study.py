@@ -155,7 +155,7 @@ def _best_head(table: pd.DataFrame) -> pd.DataFrame:
     single = (table["heads"] != "all") & (table["metric"] == "switch")
     if not single.any():
         return table
-    best = table.loc[table.loc[single, "value"].idxmax(), "heads"]
+    best = table[single].sort_values("value", kind="stable")["heads"].iloc[-1]
     chosen = table[(table["heads"] == "all") | (table["heads"] == best)]
     return chosen.assign(heads=chosen["heads"].where(chosen["heads"] == "all", "best one"))
 

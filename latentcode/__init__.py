@@ -29,14 +29,21 @@ if TYPE_CHECKING:
     from latentcode.models.config import with_kind as with_kind
     from latentcode.models.hypernetwork import ValueNetwork as ValueNetwork
     from latentcode.models.hypernetwork import value_network as value_network
+    from latentcode.models.pretrained import load_pretrained as load_pretrained
     from latentcode.models.transformer import HookedTransformer as HookedTransformer
     from latentcode.official import export_flax as export_flax
     from latentcode.official import import_flax as import_flax
     from latentcode.presets import preset as preset
     from latentcode.probes.decoding import decode as decode
+    from latentcode.probes.interventions import Intervention as Intervention
+    from latentcode.probes.interventions import InterventionResult as InterventionResult
+    from latentcode.probes.interventions import intervene as intervene
     from latentcode.probes.probing import probe as probe
     from latentcode.probes.projection import tsne as tsne
+    from latentcode.probes.prompt_probing import probe_prompts as probe_prompts
     from latentcode.probes.results import DecodingResult as DecodingResult
+    from latentcode.prompt_codes import extract_prompts as extract_prompts
+    from latentcode.prompts import Prompts as Prompts
     from latentcode.runs import Run as Run
     from latentcode.seeds import make_generator as make_generator
     from latentcode.tasks import Batch as Batch
@@ -54,13 +61,18 @@ __getattr__, __dir__, __all__ = lazy_module(__name__, {
     "latentcode.extraction": ["extract", "extract_codes"],
     "latentcode.models.config": ["ATTENTION_KINDS", "ModelConfig", "with_kind"],
     "latentcode.models.hypernetwork": ["ValueNetwork", "value_network"],
+    "latentcode.models.pretrained": ["load_pretrained"],
     "latentcode.models.transformer": ["HookedTransformer"],
     "latentcode.official": ["export_flax", "import_flax"],
     "latentcode.presets": ["preset"],
     "latentcode.probes.decoding": ["decode"],
+    "latentcode.probes.interventions": ["Intervention", "InterventionResult", "intervene"],
     "latentcode.probes.probing": ["probe"],
     "latentcode.probes.projection": ["tsne"],
+    "latentcode.probes.prompt_probing": ["probe_prompts"],
     "latentcode.probes.results": ["DecodingResult"],
+    "latentcode.prompt_codes": ["extract_prompts"],
+    "latentcode.prompts": ["Prompts"],
     "latentcode.runs": ["Run"],
     "latentcode.seeds": ["make_generator"],
     "latentcode.tasks": ["Batch", "Task", "make_task"],

@@ -22,6 +22,14 @@ CURRENT: dict[str, int] = {
     "latentcode.checkpoint": 3,
     "latentcode.codes": 3,
     "latentcode.decoding": 2,
+    "latentcode.similarity": 1,
+    "latentcode.topography": 1,
+    "latentcode.alignment": 1,
+    "latentcode.interventions": 1,
+    "latentcode.projection": 1,
+    "latentcode.cached_projection": 1,
+    "latentcode.value_networks": 1,
+    "latentcode.hyla_variance": 1,
 }
 """The version in which each format is written today."""
 

@@ -95,12 +95,14 @@ class ScatterCell:
     row, column  names of its place; order of first appearance
     coordinates  float [N, 2]
     values       the label [N] that colours the points; its name heads the legend
+    note         what stands below the panel, such as how far to trust it
     """
 
     row: str
     column: str
     coordinates: np.ndarray
     values: pd.Series
+    note: str = ""
 
     def __post_init__(self) -> None:
         check(self.coordinates.shape == (len(self.values), 2),
@@ -158,6 +160,7 @@ def scatter_figure(
             axes.set(xticks=[], yticks=[], box_aspect=1.0)
             axes.spines[:].set_visible(True)
             axes.spines[:].set_color("#BBBBBB")
+            axes.set_xlabel(cell.note, fontsize=7)
             if row == min(r for r, c in at if c == column):
                 axes.set_title(cell.column)
             if column == min(c for r, c in at if r == row):

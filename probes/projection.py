@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from latentcode.errors import ProbeError, check, check_choice
+from latentcode.probes.controls import shuffle_labels
 
 Progress = Callable[[int, int], None]
 """Called with (iterations done, iterations in all)."""
@@ -16,9 +19,15 @@ Progress = Callable[[int, int], None]
 EXAGGERATION_ITERATIONS = 250
 """Iterations of early exaggeration that t-SNE begins with."""
 QUALITY_POINTS = 2000
-"""Most points that the trustworthiness is measured on; its cost grows with their square."""
+"""Most points that qualities are measured on; their cost grows with the square."""
 QUALITY_NEIGHBORS = 15
-"""Neighbours that the trustworthiness looks at."""
+"""Neighbours that the trustworthiness and the agreement of labels look at."""
+SHUFFLES = 20
+"""Times that labels are shuffled to see how far neighbours agree on them by chance."""
+
+
+TRANSFORM_PERPLEXITY = 5.0
+"""Perplexity with which t-SNE places a new point among the fitted ones: few, near neighbours."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,36 @@ class Projection:
         return len(self.coordinates)
 
 
+@dataclass(frozen=True)
+class FittedProjection:
+    """A projection that can place other points in the same plane.
+
+    projection  the points that it was fitted on
+    place       [M, d] -> [M, 2], for points that were checked
+    d           dimensions of the points
+    """
+
+    projection: Projection
+    place: Callable[[np.ndarray], np.ndarray]
+    d: int
+
+    def transform(self, x: np.ndarray) -> Projection:
+        """Return other points [M, d] among the fitted ones, which stay where they are.
+
+        Its settings say how many points the plane was fitted on, its quality is that of the new
+        points among themselves. `ProbeError` for points of other dimensions, or not finite.
+        """
+        x = _points(x)
+        check(x.shape[1] == self.d, f"points have shape {x.shape}; expected (points, {self.d}), "
+              "as those that the projection was fitted on", ProbeError)
+        fitted = self.projection
+        with threadpool_limits(1, user_api="blas"):
+            coordinates = np.asarray(self.place(x), dtype=np.float64)
+        settings = {**fitted.settings, "fitted_on": len(fitted)}
+        return Projection(coordinates, fitted.method, settings, quality(
+            x, coordinates, settings.get("metric", "euclidean"), settings["seed"]))
+
+
 def tsne(
     x: np.ndarray,
     *,
@@ -60,7 +99,20 @@ def tsne(
     `ProbeError` for fewer than 3 * perplexity + 1 points, for points that are not finite, and
     for points that are all the same.
     """
-    x = _points(x)
+    return fit_projection(x, "tsne", seed=seed, perplexity=perplexity, n_iter=n_iter,
+                          metric=metric, n_jobs=n_jobs, progress=progress).projection
+
+
+def _fit_tsne(
+    x: np.ndarray,
+    *,
+    seed: int = 0,
+    perplexity: float = 30.0,
+    n_iter: int = 500,
+    metric: str = "euclidean",
+    n_jobs: int = 1,
+    progress: Progress | None = None,
+) -> FittedProjection:
     check_choice("metric", metric, ("euclidean", "cosine"))
     check(perplexity >= 1.0, f"perplexity is {perplexity!r}; expected at least 1", ProbeError)
     check(n_iter >= 1, f"n_iter is {n_iter!r}; expected at least 1", ProbeError)
@@ -79,8 +131,8 @@ def tsne(
     def report(iteration: int, error: float, embedding: np.ndarray) -> None:
         nonlocal done
         done += 1
-        assert progress is not None
-        progress(done, total)
+        if progress is not None and done <= total:  # the callback stays for later transforms
+            progress(done, total)
 
     embedding = TSNE(
         perplexity=perplexity, early_exaggeration_iter=EXAGGERATION_ITERATIONS, n_iter=n_iter,
@@ -91,7 +143,13 @@ def tsne(
     settings = {"seed": seed, "perplexity": perplexity, "n_iter": n_iter,
                 "early_exaggeration_iter": EXAGGERATION_ITERATIONS, "metric": metric,
                 "initialization": "pca", "n_jobs": n_jobs}
-    return Projection(coordinates, "tsne", settings, quality(x, coordinates, metric, seed))
+
+    def place(new: np.ndarray) -> np.ndarray:
+        return np.array(embedding.transform(new, perplexity=min(TRANSFORM_PERPLEXITY, perplexity)))
+
+    return FittedProjection(
+        Projection(coordinates, "tsne", settings, quality(x, coordinates, metric, seed)), place,
+        x.shape[1])
 
 
 def umap(
@@ -109,7 +167,19 @@ def umap(
     first call of a process compiles for half a minute. `ProbeError` for fewer points than
     n_neighbors + 1, and for points that are not finite.
     """
-    x = _points(x)
+    return fit_projection(x, "umap", seed=seed, n_neighbors=n_neighbors, min_dist=min_dist,
+                          metric=metric, progress=progress).projection
+
+
+def _fit_umap(
+    x: np.ndarray,
+    *,
+    seed: int = 0,
+    n_neighbors: int = 15,
+    min_dist: float = 0.1,
+    metric: str = "euclidean",
+    progress: Progress | None = None,
+) -> FittedProjection:
     check_choice("metric", metric, ("euclidean", "cosine"))
     check(len(x) > n_neighbors, f"n_neighbors is {n_neighbors} for {len(x)} points; expected fewer "
           "neighbours than points", ProbeError)
@@ -121,16 +191,24 @@ def umap(
     if progress is not None:
         progress(1, 1)
     settings = {"seed": seed, "n_neighbors": n_neighbors, "min_dist": min_dist, "metric": metric}
-    return Projection(coordinates, "umap", settings, quality(x, coordinates, metric, seed))
+    return FittedProjection(
+        Projection(coordinates, "umap", settings, quality(x, coordinates, metric, seed)),
+        layout.transform, x.shape[1])
 
 
 def pca(x: np.ndarray, *, seed: int = 0, progress: Progress | None = None) -> Projection:
     """Return the two principal components of codes x [N, d]; nothing here is random.
 
-    `settings` holds the share of the variance that each explains. `ProbeError` for fewer than
-    three points, and for points that are not finite.
+    `settings` holds the share of the variance that each explains, and the seed, which draws the
+    points that the quality is measured on. `ProbeError` for fewer than three points, and for
+    points that are not finite.
     """
-    x = _points(x)
+    return fit_projection(x, "pca", seed=seed, progress=progress).projection
+
+
+def _fit_pca(
+    x: np.ndarray, *, seed: int = 0, progress: Progress | None = None
+) -> FittedProjection:
     check(len(x) >= 3 and x.shape[1] >= 2, f"points have shape {x.shape}; expected at least 3 "
           "points of 2 dimensions", ProbeError)
     from sklearn.decomposition import PCA
@@ -140,8 +218,9 @@ def pca(x: np.ndarray, *, seed: int = 0, progress: Progress | None = None) -> Pr
     if progress is not None:
         progress(1, 1)
     share = [float(v) for v in fitted.explained_variance_ratio_]
-    return Projection(coordinates, "pca", {"explained_variance_ratio": share},
-                      quality(x, coordinates, "euclidean", seed))
+    return FittedProjection(
+        Projection(coordinates, "pca", {"seed": seed, "explained_variance_ratio": share},
+                   quality(x, coordinates, "euclidean", seed)), fitted.transform, x.shape[1])
 
 
 def _points(x: np.ndarray) -> np.ndarray:
@@ -152,17 +231,47 @@ def _points(x: np.ndarray) -> np.ndarray:
     return x
 
 
-METHODS: dict[str, Callable[..., Projection]] = {"tsne": tsne, "umap": umap, "pca": pca}
-"""Ways to project, each `method(x, *, seed, progress, **settings) -> Projection`."""
+METHODS: dict[str, Callable[..., FittedProjection]] = {
+    "tsne": _fit_tsne, "umap": _fit_umap, "pca": _fit_pca}
+"""Ways to project; their settings are those of `tsne`, `umap` and `pca`."""
+
+
+def settings_of(method: str, **settings: Any) -> dict[str, Any]:
+    """Return all settings of a method, those that are not given with their defaults.
+
+    `UnknownNameError` for a method that there is not, and for a setting that it does not have.
+    """
+    check_choice("projection", method, METHODS)
+    known = {name: parameter.default for name, parameter
+             in signature(METHODS[method]).parameters.items() if name not in ("x", "progress")}
+    for name in settings:
+        check_choice(f"setting of {method}", name, known)
+    return {**known, **settings}
+
+
+def fit_projection(
+    x: np.ndarray, method: str = "tsne", *, seed: int = 0, progress: Progress | None = None,
+    **settings: Any,
+) -> FittedProjection:
+    """Return x [N, d] in two dimensions, with a `transform` that places other points there.
+
+    method    `tsne`, `umap` or `pca`
+    settings  those of the method; see the functions of these names
+
+    The same points, seed and settings give the same bits, of the transform too, whatever the
+    number of BLAS threads. Raises what these functions raise.
+    """
+    settings = settings_of(method, seed=seed, **settings)
+    with threadpool_limits(1, user_api="blas"):
+        return METHODS[method](_points(x), progress=progress, **settings)
 
 
 def project(
     x: np.ndarray, method: str = "tsne", *, seed: int = 0, progress: Progress | None = None,
     **settings: Any,
 ) -> Projection:
-    """Return x [N, d] in two dimensions, by one of `METHODS` with its own settings."""
-    check_choice("projection", method, METHODS)
-    return METHODS[method](x, seed=seed, progress=progress, **settings)
+    """Return x [N, d] in two dimensions, as `fit_projection` places it."""
+    return fit_projection(x, method, seed=seed, progress=progress, **settings).projection
 
 
 def quality(
@@ -182,3 +291,52 @@ def quality(
     k = min(QUALITY_NEIGHBORS, (len(x) - 1) // 2)
     value = trustworthiness(x, coordinates, n_neighbors=k, metric=metric)
     return {"trustworthiness": float(value), "points": len(x), "neighbors": k}
+
+
+def label_quality(
+    points: np.ndarray, values: np.ndarray, *, groups: np.ndarray | None = None,
+    metric: str = "euclidean", seed: int = 0,
+) -> dict[str, float]:
+    """How far do points of one class lie together?
+
+    points  [N, d]: coordinates in the plane, or the codes themselves
+    values  [N] classes
+    groups  [N] int, the combination of each instance; labels are shuffled as the control of the
+            probes shuffles them, among combinations. Without groups among instances.
+
+    Returns `knn_agreement`, the mean share of the 15 nearest neighbours that have a point's class;
+    `knn_shuffled`, what shuffled labels give, a mean over 20 shuffles; `silhouette`, the mean of
+    (b - a) / max(a, b) with the mean distances a to the own and b to the nearest other class
+    (Rousseeuw 1987; NaN where every point has one class, or its own); and the number of
+    `classes`. On at most 2,000 points. `ProbeError` for values that are measurements, and for
+    fewer than 4 points.
+    """
+    from sklearn.metrics import silhouette_score
+    from sklearn.neighbors import NearestNeighbors
+
+    points, values = _points(points), np.asarray(values)
+    check(values.shape == (len(points),), f"values have shape {values.shape}; expected "
+          f"({len(points)},), one per point", ProbeError)
+    check(values.dtype.kind != "f", "values are measurements; neighbours agree on classes only",
+          ProbeError)
+    check(len(points) >= 4, f"there are {len(points)} points; expected at least 4", ProbeError)
+    rng = np.random.default_rng(seed)
+    cluster = np.arange(len(points)) if groups is None else np.asarray(groups)
+    if len(points) > QUALITY_POINTS:
+        rows = rng.choice(len(points), QUALITY_POINTS, replace=False)
+        points, values, cluster = points[rows], values[rows], cluster[rows]
+    kinds, kind = np.unique(values.astype(str), return_inverse=True)
+    k = min(QUALITY_NEIGHBORS, (len(points) - 1) // 2)
+    nearest = NearestNeighbors(n_neighbors=k, metric=metric).fit(points)
+    neighbors = nearest.kneighbors(return_distance=False)  # [N, k], without the point itself
+
+    def agreement(of_class: np.ndarray) -> float:
+        return float((of_class[neighbors] == of_class[:, None]).mean())
+
+    shuffled = [agreement(shuffle_labels(kind[:, None], cluster, rng)[:, 0])
+                for _ in range(SHUFFLES)]
+    defined = 2 <= len(kinds) < len(points)
+    return {
+        "knn_agreement": agreement(kind), "knn_shuffled": float(np.mean(shuffled)),
+        "silhouette": float(silhouette_score(points, kind, metric=metric)) if defined
+        else float("nan"), "classes": len(kinds)}

@@ -13,14 +13,21 @@ from typing import Annotated, Any, Union
 import tyro
 
 from latentcode.cli.experiments import Demo, Sweep
+from latentcode.cli.interventions import Intervene
 from latentcode.cli.official import ExportFlax, ImportFlax, Parity
+from latentcode.cli.pretrained import ExtractPrompts, ProbePrompts
+from latentcode.cli.projection import Project, ValueNetworks
 from latentcode.cli.reading import Extract, Probe, Show
+from latentcode.cli.similarity import Align, Similarity, Topography
 from latentcode.cli.train import train_command
 from latentcode.errors import LatentCodeError
 
 COMMANDS: dict[str, type] = {
-    "extract": Extract, "probe": Probe, "show": Show, "parity": Parity, "import-flax": ImportFlax,
-    "export-flax": ExportFlax, "demo": Demo, "sweep": Sweep}
+    "extract": Extract, "probe": Probe, "intervene": Intervene, "show": Show, "parity": Parity,
+    "import-flax": ImportFlax, "export-flax": ExportFlax, "demo": Demo, "sweep": Sweep,
+    "project": Project, "value-networks": ValueNetworks,
+    "extract-prompts": ExtractPrompts, "probe-prompts": ProbePrompts,
+    "similarity": Similarity, "topography": Topography, "align": Align}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -35,10 +35,15 @@ def test_study(runs: Path, tmp_path: Path) -> None:
     assert set(identity["kind"]) == {"hyla", "linear"}
     assert (identity["value"] == 1.0).all()
     linear = lc.InterventionResult.load(out / "linear" / "interventions")
-    rates = linear.table[(linear.table["write"] == "donor") & (linear.table["metric"] == "switch")]
+    whole, single = (linear.table[
+        (linear.table["write"] == "donor") & (linear.table["metric"] == "switch")
+        & (linear.table["heads"] == "all").eq(every)] for every in (True, False))
     mine = table[(table["kind"] == "linear") & (table["write"] == "donor")
-                 & (table["metric"] == "switch")]
-    assert mine["value"].tolist() == pytest.approx(rates["value"].tolist(), abs=1e-3)
+                 & (table["metric"] == "switch")].set_index("heads")["value"]
+    assert len(single) == 4
+    assert mine["best one"] == pytest.approx(single["value"].max(), abs=1e-3)
+    rates, mine = whole, mine["all"]
+    assert mine.tolist() == pytest.approx(rates["value"].tolist(), abs=1e-3)
     # Nothing is computed twice; what was deleted comes back the same.
     before = (out / "hyla" / "decoding" / "table.csv").stat().st_mtime_ns
     for file in (out / "topography").iterdir():

@@ -8,7 +8,14 @@ from sklearn.manifold import trustworthiness
 
 from latentcode.errors import ProbeError, UnknownNameError
 from latentcode.probes import projection
-from latentcode.probes.projection import project, quality, tsne
+from latentcode.probes.projection import (
+    fit_projection,
+    label_quality,
+    project,
+    quality,
+    settings_of,
+    tsne,
+)
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +125,86 @@ def test_umap_keeps_clusters_apart_and_is_reproducible() -> None:
         2 * spread)
     with pytest.raises(ProbeError, match="n_neighbors is 15 for 10 points"):
         project(x[:10], "umap")
+    fitted = fit_projection(x, "umap", seed=1)
+    placed = fitted.transform(x[:30] + 0.01)
+    assert placed.coordinates.tobytes() == fitted.transform(x[:30] + 0.01).coordinates.tobytes()
+    nearest = np.linalg.norm(placed.coordinates[:, None] - centres, axis=-1).argmin(axis=1)
+    assert (nearest == y[:30]).all()
+
+
+def test_new_points_are_placed_among_the_fitted_ones(points: np.ndarray) -> None:
+    fitted = fit_projection(points[:90], "tsne", perplexity=10.0, n_iter=250, seed=2)
+    before = fitted.projection.coordinates.copy()
+    placed, again = (fitted.transform(points[90:]) for _ in range(2))
+    other = fit_projection(points[:90], "tsne", perplexity=10.0, n_iter=250, seed=2)
+    assert placed.coordinates.tobytes() == again.coordinates.tobytes()
+    assert placed.coordinates.tobytes() == other.transform(points[90:]).coordinates.tobytes()
+    assert fitted.projection.coordinates.tobytes() == before.tobytes()
+    centre = np.stack([before[np.arange(90) % 3 == c].mean(axis=0) for c in range(3)])
+    nearest = np.linalg.norm(placed.coordinates[:, None] - centre, axis=-1).argmin(axis=1)
+    assert (nearest == np.arange(90, 120) % 3).all()
+    assert placed.settings == {**fitted.projection.settings, "fitted_on": 90}
+    assert placed.quality["points"] == 30
+    with pytest.raises(ProbeError, match=r"shape \(30, 7\); expected \(points, 8\)"):
+        fitted.transform(points[90:, :7])
+
+
+def test_the_progress_of_a_fit_does_not_run_on_in_a_transform(points: np.ndarray) -> None:
+    seen: list[int] = []
+    fitted = fit_projection(points, "tsne", perplexity=5.0, n_iter=20,
+                            progress=lambda done, total: seen.append(done))
+    fitted.transform(points[:5])
+    assert seen == list(range(1, 271))
+
+
+def test_pca_places_new_points_in_the_plane_of_the_fitted_ones(points: np.ndarray) -> None:
+    fitted = fit_projection(points[:60], "pca")
+    mean = points[:60].mean(axis=0)
+    axes = np.linalg.svd(points[:60] - mean)[2][:2]
+    expected = (points[60:] - mean) @ axes.T
+    placed = fitted.transform(points[60:]).coordinates
+    np.testing.assert_allclose(np.abs(placed), np.abs(expected), atol=1e-10)
+
+
+def test_a_setting_of_another_method_is_named(points: np.ndarray) -> None:
+    with pytest.raises(UnknownNameError, match=r"setting of pca 'perplexity'; expected .*seed"):
+        fit_projection(points, "pca", perplexity=3.0)
+    assert settings_of("tsne", seed=4)["perplexity"] == 30.0
+
+
+def test_classes_apart_agree_with_their_neighbours_and_shuffled_ones_do_not(
+    points: np.ndarray
+) -> None:
+    names = np.array(["a", "b", "c"])[np.arange(120) % 3]
+    apart = label_quality(points, names)
+    assert apart["knn_agreement"] > 0.98
+    assert apart["silhouette"] > 0.3
+    assert apart["classes"] == 3
+    # A neighbour is any other point: 39 of 119 have the same class.
+    assert apart["knn_shuffled"] == pytest.approx(39 / 119, abs=0.02)
+    mixed = label_quality(points, np.random.default_rng(1).permutation(names))
+    assert mixed["knn_agreement"] == pytest.approx(39 / 119, abs=0.06)
+    assert mixed["silhouette"] < 0.05
+
+
+def test_labels_are_shuffled_among_combinations() -> None:
+    # Ten combinations far apart, whose points share a class: neighbours agree whatever the class.
+    groups = np.repeat(np.arange(10), 20)
+    x = 100.0 * np.eye(10)[groups] + np.random.default_rng(0).normal(size=(200, 10))
+    of_instance = label_quality(x, groups % 2)
+    of_combination = label_quality(x, groups % 2, groups=groups)
+    assert of_instance["knn_agreement"] == of_combination["knn_agreement"] == 1.0
+    assert of_combination["knn_shuffled"] == 1.0
+    assert of_instance["knn_shuffled"] < 0.6
+
+
+def test_label_quality_says_what_it_cannot_judge(points: np.ndarray) -> None:
+    with pytest.raises(ProbeError, match="measurements"):
+        label_quality(points, np.linspace(0.0, 1.0, 120))
+    with pytest.raises(ProbeError, match=r"shape \(3,\); expected \(120,\)"):
+        label_quality(points, np.array(["a", "b", "c"]))
+    with pytest.raises(ProbeError, match="3 points; expected at least 4"):
+        label_quality(points[:3], np.array(["a", "b", "c"]))
+    one = label_quality(points, np.full(120, "a"))
+    assert one["knn_agreement"] == 1.0
+    assert np.isnan(one["silhouette"])
