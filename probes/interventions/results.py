@@ -78,6 +78,23 @@ class InterventionResult(TableResult):
         """Return rates of switching and staying; see `intervention_figure`."""
         return intervention_figure(self.table, self.settings["chance"])
 
+    def figures(self) -> dict[str, Figure]:
+        """Return the rates and, of the donor's codes where they switch most, rule by rule."""
+        plain = self.table[
+            (self.table["write"] == "donor") & (self.table["metric"] == "switch")
+            & (self.table["heads"] == "all") & (self.table["site"] == "code")
+            & ~self.table["renormalized"]]
+        rates = plain[plain["scope"] != "everything"].dropna(subset="value")
+        if not len(rates):
+            return super().figures()
+        best = rates.sort_values("value", kind="stable").iloc[-1]
+        place = {name: best[name] for name in ("write", "scope", "layers", "site", "heads",
+                                               "renormalized")}
+        title = f"donor's codes: {best['scope']}, layers {best['layers']}"
+        return super().figures() | {
+            f"{metric}.png": matrix_figure(self.matrix(metric, **place), f"{metric} rate\n{title}")
+            for metric in ("switch", "stay")}
+
     def matrix(self, metric: str = "switch", **place: object) -> pd.DataFrame:
         """Return a metric as a table: constituents of instances down, of donors across.
 
@@ -93,11 +110,6 @@ class InterventionResult(TableResult):
         names = self.settings["constituents"]
         return matrix.reindex(index=[n for n in names if n in matrix.index],
                               columns=[n for n in names if n in matrix.columns])
-
-    def matrix_figure(self, metric: str = "switch", **place: object) -> Figure:
-        """Return `matrix` as a picture."""
-        where = ", ".join(f"{name} {value}" for name, value in place.items())
-        return matrix_figure(self.matrix(metric, **place), f"{metric} rate\n{where}")
 
 
 def tables(

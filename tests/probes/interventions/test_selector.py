@@ -106,6 +106,7 @@ def test_result_is_kept(tmp_path: object) -> None:
     assert loaded.summary().equals(result.summary())
     assert loaded.settings == result.settings
     assert (folder / "figure.png").stat().st_size > 1_000
+    assert (folder / "switch.png").stat().st_size > 1_000
     assert "steer 2" in repr(loaded)
     assert "100 of 100 instances count" in loaded._repr_html_()
     row = loaded.table[(loaded.table["write"] == "donor") & (loaded.table["metric"] == "switch")]
