@@ -93,9 +93,10 @@ class Study:
             "interventions": _over_seeds(
                 {name: _best_head(result.table) for name, result in caused.items()}, runs,
                 [*PLACE, "metric"], ["value", "n"])}
-        if len(runs) > 1:
+        compared = two_of_each_kind(runs)
+        if len(compared) > 1:
             alignment = kept(self.out / "alignment", AlignmentResult, partial(
-                align_runs, runs, device=self.device, progress=bar("aligning runs")))
+                align_runs, compared, device=self.device, progress=bar("aligning runs")))
             tables["alignment"] = alignment.summary()
         folder = self.out / "tables"
         folder.mkdir(parents=True, exist_ok=True)
@@ -121,6 +122,14 @@ def open_runs(folder: Path) -> list[Run]:
     runs = [run for run in map(Run.open, paths) if run.checkpoints()]
     check(len(runs) > 0, f"{folder} holds no trained run", RunError)
     return runs
+
+
+def two_of_each_kind(runs: Sequence[Run]) -> list[Run]:
+    """Return the first two runs of each kind: pairs of runs grow with the square of their number."""
+    chosen: dict[str, list[Run]] = {}
+    for run in runs:
+        chosen.setdefault(kind_of(run.config.model), []).append(run)
+    return [run for same in chosen.values() for run in same[:2]]
 
 
 def kept(folder: Path, kind: type[R], compute: Callable[[], R]) -> R:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from latentcode.probes.projection import project as project
     from latentcode.probes.projection import tsne as tsne
     from latentcode.probes.projection_cache import CachedProjection as CachedProjection
+    from latentcode.probes.prompt_patching import patch_prompts as patch_prompts
     from latentcode.probes.prompt_probing import probe_prompts as probe_prompts
     from latentcode.probes.results import DecodingResult as DecodingResult
     from latentcode.probes.similarity import SimilarityResult as SimilarityResult
@@ -50,6 +51,7 @@ __getattr__, __dir__, __all__ = lazy_module("latentcode.probes", {
     "latentcode.probes.logistic": ["LogisticProbe", "fit_probe"],
     "latentcode.probes.figures": ["ScatterCell", "decoding_figure", "scatter_figure"],
     "latentcode.probes.probing": ["probe"],
+    "latentcode.probes.prompt_patching": ["patch_prompts"],
     "latentcode.probes.prompt_probing": ["probe_prompts"],
     "latentcode.probes.projecting": ["ProjectionResult", "project_codes"],
     "latentcode.probes.projection": ["FittedProjection", "Projection", "fit_projection",

@@ -9,6 +9,11 @@ from latentcode.probes.results import TableResult
 
 RESULTS: dict[str, str] = {
     "DecodingResult": "latentcode.probes.results",
+    "SimilarityResult": "latentcode.probes.similarity",
+    "TopographyResult": "latentcode.probes.topography",
+    "AlignmentResult": "latentcode.probes.alignment",
+    "ProjectionResult": "latentcode.probes.projecting",
+    "ValueNetworkResult": "latentcode.probes.value_network_result",
     "InterventionResult": "latentcode.probes.interventions.results",
 }
 """Class -> its module, which is imported when a folder is opened."""

@@ -58,7 +58,8 @@ def test_the_examples_are_of_the_first_version() -> None:
 
 
 def test_every_version_leads_to_the_present_one() -> None:
-    assert set(FILES) == set(CURRENT)
+    # A format that never changed has no older version that must still load.
+    assert {name for name, version in CURRENT.items() if version > 1} <= set(FILES) <= set(CURRENT)
     assert set(MIGRATIONS) == {
         (name, old) for name, current in CURRENT.items() for old in range(1, current)}
 

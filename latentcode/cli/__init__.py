@@ -15,7 +15,7 @@ import tyro
 from latentcode.cli.experiments import Demo, Sweep
 from latentcode.cli.interventions import Intervene
 from latentcode.cli.official import ExportFlax, ImportFlax, Parity
-from latentcode.cli.pretrained import ExtractPrompts, ProbePrompts
+from latentcode.cli.pretrained import ExtractPrompts, PatchPrompts, ProbePrompts
 from latentcode.cli.projection import Project, ValueNetworks
 from latentcode.cli.reading import Extract, Probe, Show
 from latentcode.cli.similarity import Align, Similarity, Topography
@@ -27,6 +27,7 @@ COMMANDS: dict[str, type] = {
     "import-flax": ImportFlax, "export-flax": ExportFlax, "demo": Demo, "sweep": Sweep,
     "project": Project, "value-networks": ValueNetworks,
     "extract-prompts": ExtractPrompts, "probe-prompts": ProbePrompts,
+    "patch-prompts": PatchPrompts,
     "similarity": Similarity, "topography": Topography, "align": Align}
 
 

@@ -8,7 +8,7 @@ the answers that both constituents give.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -75,10 +75,21 @@ class Counterfactuals(ABC):
     """Rate at which an answer drawn at random becomes the donor's; NaN where it has no meaning."""
     scopes: tuple[str, ...]
     """Those of `SCOPES` that the task knows."""
+    lacks: Mapping[str, str] = {}
+    """What a write may need (`Write.needs`) and the task does not offer, and why."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the outcomes must know, one sentence each."""
 
     @abstractmethod
     def pairs(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
         """Draw n instances of a split, a slot and another constituent for each, and the donors."""
+
+    def batches(
+        self, split: str, n: int, batch_size: int, generator: torch.Generator
+    ) -> Iterator[MinimalPairs]:
+        """Yield n minimal pairs of a split, at most `batch_size` at once."""
+        for start in range(0, n, batch_size):
+            yield self.pairs(split, min(batch_size, n - start), generator)
 
     @abstractmethod
     def membership(self, batch: Batch) -> Tensor:

@@ -3,7 +3,7 @@
 Constituents (rules, terms) are compared by what they do, combinations by their constituents:
 
     edit(A, B)         how many constituents only one of the two multisets has
-    matched(A, B; c)   min over one-to-one matchings of the mean cost c(a, b) of matched constituents
+    matched(A, B; c)   min over one-to-one matchings of the mean cost c(a, b) of the matched
 
 `edit` knows identity alone: all different constituents are equally far apart.
 """

@@ -24,6 +24,7 @@ from latentcode.probes.interventions.sites import (
     Edit,
     Place,
     capture,
+    check_written,
     constrained,
     normalization_of,
     write,
@@ -33,7 +34,7 @@ from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 Progress = Callable[[int, int], None]
-"""Called with (forward passes done, forward passes in all)."""
+"""Called with (instances passed through the model, those in all)."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class Intervention:
             if layer not in range(model.cfg.n_layers):
                 raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
         needs = WRITES[self.write].needs
+        if needs in task.lacks:
+            raise ConfigError(f"{self.write!r} cannot be written: {task.lacks[needs]}")
         if self.site != "code":
             check(needs != "erasers" and not self.renormalize, f"{self.write!r} with renormalize="
                   f"{self.renormalize} at site {self.site!r}; labels are erased from codes, and "
@@ -75,6 +78,10 @@ class Intervention:
               f"one of {', '.join(ERASABLE)} to erase a label")
         check(not self.renormalize or normalization_of(model) != "none", "the codes of this model "
               "are not normalised; expected renormalize=False")
+        groups = getattr(model.cfg, "n_key_value_heads", None) or model.cfg.n_heads
+        check(self.heads is None or self.site != "value" or groups == model.cfg.n_heads,
+              f"heads is {self.heads} at site 'value'; expected None, as the {model.cfg.n_heads} "
+              f"heads of this model share the values of {groups}")
         for head in self.heads or ():
             check(self.site != "residual" and head in range(model.cfg.n_heads),
                   f"head {head} at site {self.site!r}; expected one of {model.cfg.n_heads} heads "
@@ -123,16 +130,12 @@ def intervene_model(
         intervention.check(task, model)
     device = next(model.parameters()).device
     places = sorted({(i.site, layer) for i in interventions for layer in i.layers})
-    starts = range(0, n, batch_size)
-    n_reference_batches = -(-n_reference // batch_size) if _needs(interventions) else 0
-    total = n_reference_batches + len(starts) * (len(interventions) + 3)
-    done = 0
+    n_reference = n_reference if _needs(interventions) else 0
+    total = n_reference + n * (len(interventions) + 3)
 
-    def advance(*_: int) -> None:
-        nonlocal done
-        done += 1
+    def advance(done: int, _: int = 0) -> None:
         if progress is not None:
-            progress(min(done, total), total)
+            progress(done, total)
 
     references = References({}, {})
     if _needs(interventions):
@@ -142,18 +145,20 @@ def intervene_model(
                    if WRITES[i.write].needs == "erasers"}, progress=advance)
     generator = make_generator(seed, f"interventions {split}", device)
     frames: list[pd.DataFrame] = []
-    n_counted = n_known = 0
-    for index, start in enumerate(starts):
-        pairs = task.pairs(split, min(batch_size, n - start), generator)
-        passes = []
-        for batch in (pairs.instances, pairs.donors, pairs.same):
-            passes.append(capture(model, batch.inputs, places))
-            advance()
+    n_drawn = n_counted = n_known = 0
+    for index, pairs in enumerate(task.batches(split, n, batch_size, generator)):
+        if index == 0:
+            check_written(model, pairs.instances.inputs[:2], places)
+        done = n_reference + n_drawn * (len(interventions) + 3)
+        n_drawn += len(pairs)
+        passes = [capture(model, batch.inputs, places)
+                  for batch in (pairs.instances, pairs.donors, pairs.same)]
+        advance(done + 3 * len(pairs))
         (clean, own), (answered, donors), (_, same) = passes
         kept = pairs.counts & task.known(pairs, clean, answered)
         n_counted, n_known = n_counted + int(pairs.counts.sum()), n_known + int(kept.sum())
-        if int(kept.sum()) < 2:
-            continue  # no other instance to take a shuffled donor from
+        if not bool(kept.any()):
+            continue
         chosen, of = pairs[kept], _rows(kept)
         pool = task.membership(pairs.instances)
         # Once more, because the last digits depend on which instances are computed together.
@@ -169,16 +174,18 @@ def intervene_model(
             patched = _patched(model, intervention, material, scope)
             outcomes = task.outcomes(chosen, unpatched, answered[kept], patched)
             frames.append(_frame(number, chosen, outcomes, material, intervention))
-            advance()
-    check(bool(frames), f"of {n} instances of {split}, {n_counted} have two different answers, and "
-          f"the model gives both in {n_known}; expected at least two of a batch. Is it trained?",
+            advance(done + (number + 4) * len(pairs))
+    advance(total)
+    check(n_known >= 2, f"of {n} instances of {split}, {n_counted} have two different answers, and "
+          f"the model gives both in {n_known}; expected at least two. Is it trained?",
           ProbeError)
     settings = {
         **(dict(meta) if meta else {}), "split": split, "n": n, "n_counted": n_counted,
-        "n_known": n_known, "n_reference": n_reference if n_reference_batches else 0,
+        "n_known": n_known, "n_reference": n_reference,
         "seed": seed, "batch_size": batch_size, "n_bootstrap": n_bootstrap, "level": 0.95,
         "chance": None if np.isnan(task.chance) else task.chance,
         "normalization": normalization_of(model), "constituents": list(task.constituents),
+        "notes": list(task.notes),
         "interventions": [
             {**asdict(i), "layers": list(i.layers),
              "heads": None if i.heads is None else list(i.heads)} for i in interventions]}
@@ -211,8 +218,8 @@ def _patched(
 
     def edit_of(place: Place) -> Edit:
         def edit(live: Tensor) -> Tensor:
-            written = torch.where(
-                mask, kind.values(material, place, live, intervention.alpha), live)
+            values = kind.values(material, place, live, intervention.alpha).to(live.dtype)
+            written = torch.where(mask, values, live)
             if intervention.renormalize:
                 written = constrained(written, scope, normalization_of(model))
             return written
@@ -236,11 +243,12 @@ def _frame(
     number: int, pairs: MinimalPairs, outcomes: Mapping[str, Tensor], material: Material,
     intervention: Intervention,
 ) -> pd.DataFrame:
-    """Return one row per instance; without those that nothing could be transplanted to."""
+    """Return one row per instance; without those that have no other to take something from."""
     frame = pd.DataFrame({
         "intervention": number, "combination": pairs.instances.combination.cpu().numpy(),
         "source": pairs.source.cpu().numpy(), "target": pairs.target.cpu().numpy(),
         **{name: values.double().cpu().numpy() for name, values in outcomes.items()}})
-    if WRITES[intervention.write].needs == "pool":
+    needs = WRITES[intervention.write].needs
+    if needs == "pool":
         return frame[(material.transplants >= 0).cpu().numpy()]
-    return frame
+    return frame[:0] if needs == "another" and len(pairs) == 1 else frame

@@ -81,13 +81,15 @@ def measure(
     count: Tensor | None = None
     codes: dict[tuple[str, Place], list[Tensor]] = {}
     slots, labels = [], []
-    for start in range(0, n, batch_size):
-        pairs = task.pairs(split, min(batch_size, n - start), generator)
+    n_drawn = 0
+    for pairs in task.batches(split, n, batch_size, generator):
+        n_drawn += len(pairs)
         member = task.membership(pairs.instances).float()
         _, activations = capture(model, pairs.instances.inputs, places)
         count = member.sum(0) if count is None else count + member.sum(0)
         for place, x in activations.items():
-            total = torch.einsum("bsc,b...->sc...", member, x)
+            wide = torch.promote_types(x.dtype, torch.float32)
+            total = torch.einsum("bsc,b...->sc...", member.to(wide), x.to(wide))
             totals[place] = totals[place] + total if place in totals else total
         for scope in {scope for scope, _ in erase}:
             where = task.scope(scope, pairs)
@@ -98,7 +100,7 @@ def measure(
         slots.append(pairs.slot)
         labels.append(member[torch.arange(len(pairs), device=device), pairs.slot])
         if progress is not None:
-            progress(start + len(pairs), n)
+            progress(n_drawn, n)
     assert count is not None
     check(bool((count > 0).all()) or not task.exclusive, f"some of {task.constituents} occur in "
           f"none of {n} instances of {split}; expected a larger n", ProbeError)

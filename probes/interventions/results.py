@@ -54,7 +54,7 @@ class InterventionResult(TableResult):
                  "answers, and the model gives both of these."]
         if s["chance"] is not None:
             notes.append(f"An answer drawn at random switches in {s['chance']:.3f}.")
-        return tuple(notes)
+        return (*notes, *s.get("notes", ()))
 
     def summary(self, metrics: Sequence[str] = ("switch", "stay", "others", "moved")
                 ) -> pd.DataFrame:

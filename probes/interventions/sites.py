@@ -13,6 +13,7 @@ from torch import Tensor
 from latentcode.errors import ConfigError, check
 from latentcode.models.attention import rms_head
 from latentcode.models.kernels import written_out
+from latentcode.models.pretrained import layout
 from latentcode.training.evaluation import evaluating
 
 Place = tuple[str, int]
@@ -85,12 +86,35 @@ def write(model: Any, inputs: Tensor, edits: Mapping[Place, Edit]) -> Tensor:
     return _run(model, inputs, {place: partial(replace, edit) for place, edit in edits.items()})
 
 
+def check_written(model: Any, inputs: Tensor, places: Collection[Place]) -> None:
+    """Raise `ConfigError` where a model does not go on with what is written at some places.
+
+    inputs  a few instances: zeros at all places of a site have to change their logits
+    """
+    sites = sorted({site for site, _ in places})
+    if "code" in sites:
+        layout(model).check_writable()
+    logits, _ = capture(model, inputs, ())
+    for site in sites:
+        hooks = [place for place in places if place[0] == site]
+        unknown = [name for name in map(_hook, hooks) if name not in model.hook_dict]
+        check(not unknown, f"the model has no hook {', '.join(unknown)}; expected one for site "
+              f"{site!r} in every layer")
+        zeros = write(model, inputs, dict.fromkeys(hooks, torch.zeros_like))
+        check(not torch.equal(zeros, logits), f"zeros written at site {site!r} change no logit of "
+              "this model; expected an architecture that goes on with what is written")
+
+
+def _hook(place: Place) -> str:
+    return SITES[place[0]].hook.format(place[1])
+
+
 def _run(model: Any, inputs: Tensor, hooks: Mapping[Place, Any]) -> Tensor:
     # Kernels round otherwise than the hooked path, which a layer takes where it is hooked: every
     # pass takes it everywhere, so that passes differ by what is written alone.
     with evaluating(model), written_out():
         logits: Tensor = model.run_with_hooks(inputs, fwd_hooks=[
-            (SITES[site].hook.format(layer), hook) for (site, layer), hook in hooks.items()])
+            (_hook(place), hook) for place, hook in hooks.items()])
     return logits
 
 

@@ -70,7 +70,8 @@ class Write:
     values       (material, place, live, alpha) -> what to put there
     description  one sentence for people
     control      whether nothing should come of it
-    needs        of the material: `means`, `erasers`, `pool` or nothing
+    needs        of the material: `same`, `means`, `erasers`, `pool`, `another` (instance of the
+                 batch) or nothing
     real         it is a code that the model computed for some instance: nothing to renormalise
                  while a whole row is written
     elsewhere    written at another position than the one that differs
@@ -105,12 +106,13 @@ WRITES: Mapping[str, Write] = {
     "donor": Write(lambda m, p, x, _: m.donors[p], "the minimal pair's", real=True),
     "same": Write(lambda m, p, x, _: m.same[p],
                   "a donor's with the same constituents and fresh values", control=True,
-                  real=True),
+                  needs="same", real=True),
     "elsewhere": Write(lambda m, p, x, _: m.donors[p],
                        "the minimal pair's, at another position", control=True, real=True,
                        elsewhere=True),
     "shuffled": Write(lambda m, p, x, _: m.donors[p][m.others()],
-                      "the donor's of another instance", control=True, real=True),
+                      "the donor's of another instance", control=True, needs="another",
+                      real=True),
     "transplant": Write(lambda m, p, x, _: m.pool[p][m.transplants],
                         "another instance's that has the donor's constituent", needs="pool",
                         real=True),

@@ -11,7 +11,7 @@ the best matching of their rules.
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 
@@ -54,13 +54,11 @@ def answer_distances(n_values: int, grid_size: int) -> tuple[np.ndarray, np.ndar
     steps = np.abs(np.subtract.outer(np.arange(n_values), np.arange(n_values)))
     steps = np.minimum(steps, n_values - steps).astype(np.float64)
     functional, circular = np.zeros((2, len(RULES), len(RULES)))
-    for a, b in product(range(len(RULES)), repeat=2):
-        if a == b:
-            continue
+    for a, b in combinations(range(len(RULES)), 2):
         both = valid[a] & valid[b]
         together = np.einsum("nu,nv->uv", answers[a, both], answers[b, both]) / both.sum()
-        functional[a, b] = 1.0 - np.trace(together)
-        circular[a, b] = (together * steps).sum()
+        functional[a, b] = functional[b, a] = 1.0 - np.trace(together)
+        circular[a, b] = circular[b, a] = (together * steps).sum()
     return functional, circular
 
 

@@ -1,0 +1,267 @@
+"""One call from codes to pictures: every layer and pair in two dimensions, with its quality."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from latentcode.codes import LatentCodes
+from latentcode.errors import ProbeError, check
+from latentcode.probes.controls import check_pair_of_codes
+from latentcode.probes.figures import ScatterCell, scatter_figure
+from latentcode.probes.labels import combination_clusters
+from latentcode.probes.projection import Projection, label_quality
+from latentcode.probes.projection_cache import CachedProjection
+from latentcode.probes.results import TableResult
+from latentcode.probes.style import category_styles
+
+OURS: tuple[str, ...] = ("instance", "split", "fitted", "layer", "pair", "projection_x",
+                         "projection_y")
+"""Columns of the coordinates; a label of such a name is left out."""
+
+PER_INCH = 15.0
+"""Letters of a footnote that an inch holds."""
+ROUNDING = 1e-6
+"""Codes that differ by less than this share of the largest are the same."""
+
+
+@dataclass(frozen=True, repr=False)
+class ProjectionResult(TableResult):
+    """Codes in two dimensions, and how far to trust the picture.
+
+    coordinates  one row per split, layer, pair and instance: `projection_x`, `projection_y`,
+                 whether the plane was `fitted` to the split, and all labels of the instance
+    quality      one row per split, layer and pair: `trustworthiness`, on how many points and
+                 neighbours
+    labels       one row per split, layer, pair, label and space, the `plane` or the `code` itself:
+                 `knn_agreement` beside `knn_shuffled`, `silhouette` (see `label_quality`)
+    settings     the method with its settings, per layer and pair where they differ
+    """
+
+    FORMAT = "latentcode.projection"
+    COLUMNS: ClassVar = {
+        "coordinates": OURS,
+        "quality": ("split", "layer", "pair", "fitted", "n", "trustworthiness", "points",
+                    "neighbors"),
+        "labels": ("split", "layer", "pair", "label", "space", "classes", "knn_agreement",
+                   "knn_shuffled", "silhouette")}
+    OPEN: ClassVar = ("coordinates",)
+
+    coordinates: pd.DataFrame
+    quality: pd.DataFrame
+    labels: pd.DataFrame
+    settings: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        """One line that says what the summary shows."""
+        return "ProjectionResult: quality of the plane, agreement of neighbours on labels"
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a reader of these pictures must know, one sentence each."""
+        notes = []
+        notes += [f"{place}: the codes of all instances are the same, and there is no plane."
+                  for place in self.settings["constant"]]
+        judged = set(self.labels["label"])
+        if colours := [name for name in self.settings["labels"] if name not in judged]:
+            notes.append(f"Measurements colour the points, and have no agreement of neighbours: "
+                         f"{', '.join(colours)}.")
+        if not self.quality["fitted"].all():
+            notes.append("Points of splits that the plane was not fitted to are placed among "
+                         "those that it was; they cannot move them.")
+        return tuple(notes)
+
+    def summary(self) -> pd.DataFrame:
+        """Return, per split, layer and pair, the trustworthiness, and per label the agreement
+        of neighbours in the plane and in the codes."""
+        keys = ["split", "layer", "pair"]
+        table = self.quality[[*keys, "trustworthiness"]]
+        if len(self.labels) == 0:
+            return table.round(3)
+        plane, code = (self.labels[self.labels["space"] == space][
+            [*keys, "label", "knn_agreement", "knn_shuffled", "silhouette"]]
+            for space in ("plane", "code"))
+        code = code[[*keys, "label", "knn_agreement"]].rename(
+            columns={"knn_agreement": "knn_agreement_in_code"})
+        return table.merge(plane, on=keys, how="left").merge(
+            code, on=[*keys, "label"], how="left").round(3)
+
+    def figure(self) -> Figure:
+        """Return a panel per layer (across), label, pair and split (down), with its quality."""
+        cells = []
+        several_pairs = self.coordinates["pair"].nunique() > 1
+        several_splits = self.coordinates["split"].nunique() > 1
+        groups = list(self.coordinates.groupby(["pair", "split", "layer"], sort=False))
+        for label in self.settings["labels"]:
+            for (pair, split, layer), points in groups:
+                row = [label, *([str(pair)] if several_pairs else []),
+                       *([str(split)] if several_splits else [])]
+                cells.append(ScatterCell(
+                    "\n".join(row), f"layer {layer}",
+                    points[["projection_x", "projection_y"]].to_numpy(), points[label],
+                    self._note(label, pair, split, layer)))
+        figure = scatter_figure(cells)
+        width = int(PER_INCH * figure.get_figwidth())
+        figure.supxlabel("\n".join(line for text in self._footnotes()
+                                   for line in wrap(text, width)), fontsize=7)
+        return figure
+
+    def _note(self, label: str, *place: object) -> str:
+        rows = self.labels[(self.labels["label"] == label) & (self.labels["space"] == "plane")]
+        note = f"T {_at(self.quality, *place)['trustworthiness']:.2f}"
+        if len(rows):
+            values = _at(rows, *place)
+            note += (f", kNN {values['knn_agreement']:.2f} ({values['knn_shuffled']:.2f})"
+                     f", S {values['silhouette']:.2f}")
+        return note
+
+    def _footnotes(self) -> list[str]:
+        pairs, fitted = self.quality["pair"].unique(), self.quality[self.quality["fitted"]].iloc[0]
+        return [
+            ", ".join(f"{name} {value}" for name, value in self.settings["method"].items())
+            + (f"; {pairs[0]}" if len(pairs) == 1 else "")
+            + f"; fitted to {fitted['n']:,} points of {fitted['split']}",
+            "T: trustworthiness. kNN: share of nearest neighbours with the same label (of shuffled "
+            "labels). S: silhouette."]
+
+
+def _at(table: pd.DataFrame, pair: object, split: object, layer: object) -> pd.Series:
+    rows = table[(table["pair"] == pair) & (table["split"] == split) & (table["layer"] == layer)]
+    return rows.iloc[0]
+
+
+def project_codes(
+    codes: LatentCodes,
+    labels: Sequence[str],
+    *,
+    method: str = "tsne",
+    others: Sequence[LatentCodes] = (),
+    layers: Sequence[int] | None = None,
+    pairs: Sequence[str] | None = None,
+    seed: int = 0,
+    cache: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **settings: Any,
+) -> ProjectionResult:
+    """How do the codes lie, and do those of one label lie together? (Fig. 2D, 5A, 5B)
+
+    codes     what the planes are fitted to, one per layer and pair
+    labels    names of labels; "rule" is that of each pair's response
+    method    `tsne`, `umap` or `pca`, with its `settings`
+    others    codes of other splits, placed in the planes of `codes`
+    layers, pairs  default: all that the codes have
+    cache     folder of the cache; default: `default_cache()`
+    progress  called with (hundredths done, hundredths in all)
+
+    Labels that are shuffled for comparison are shuffled among combinations where the codes have
+    that label. Where all codes are the same, as in a layer that cannot know the instance yet,
+    there is no plane, which the result says. Raises `UnknownNameError` for a layer, pair, label or
+    setting that there is not, and `ProbeError` as `fit_projection` does, and where no layer and
+    pair has different codes.
+    """
+    check(len(labels) > 0, "no label is given; expected at least one", ProbeError)
+    splits = _split_names([codes, *others])
+    for other in others:
+        check_pair_of_codes(codes, other, "codes to project")
+    asked = [(layer, pair) for pair in (pairs or [p.name for p in codes.pairs])
+             for layer in (codes.layers if layers is None else layers)]
+    places = [(layer, pair) for layer, pair in asked
+              if not _is_constant(codes.select(layer=layer, pair=pair))]
+    check(len(places) > 0, "all codes are the same at every layer and pair; there is nothing to "
+          "project", ProbeError)
+    columns = {(split, pair): _columns(part, labels, pair)
+               for part, split in zip([codes, *others], splits, strict=True)
+               for pair in {pair for _, pair in places}}
+    tables: dict[str, list[Any]] = {"coordinates": [], "quality": [], "labels": []}
+    used: dict[str, Any] = {}
+    for i, (layer, pair) in enumerate(places):
+        def report(done: int, total: int, begun: int = i) -> None:
+            if progress is not None:
+                progress(100 * begun + 99 * done // total, 100 * len(places))
+
+        plane = CachedProjection(codes.select(layer=layer, pair=pair), method, seed=seed,
+                                 cache=cache, progress=report, **settings)
+        for part, split in zip([codes, *others], splits, strict=True):
+            points = part.select(layer=layer, pair=pair)
+            found = plane.projection if part is codes else plane.transform(points)
+            where = {"split": split, "layer": layer, "pair": pair}
+            known = columns[split, pair]
+            tables["coordinates"].append(_coordinates(found, known, part is codes, where))
+            tables["quality"].append({**where, "fitted": part is codes, "n": len(found),
+                                      **found.quality})
+            tables["labels"] += _label_rows(part, points, found, known[list(labels)], where, seed)
+        used[f"layer {layer}, {pair}"] = dict(plane.projection.settings)
+        if progress is not None:
+            progress(100 * (i + 1), 100 * len(places))
+    quality = pd.DataFrame(tables["quality"])
+    return ProjectionResult(
+        pd.concat(tables["coordinates"], ignore_index=True), quality,
+        pd.DataFrame(tables["labels"], columns=list(ProjectionResult.COLUMNS["labels"])),
+        {"method": _common(method, used), "of_plane": used, "labels": list(labels),
+         "constant": [f"Layer {layer}, {pair}" for layer, pair in asked
+                      if (layer, pair) not in places],
+         "codes": [dict(part.meta) for part in (codes, *others)],
+         "quality": quality.to_dict("records")})
+
+
+def _is_constant(points: np.ndarray) -> bool:
+    return bool(np.ptp(points, axis=0).max() <= ROUNDING * np.abs(points).max())
+
+
+def _split_names(parts: Sequence[LatentCodes]) -> list[str]:
+    """Return what to call each set of codes; `ProbeError` where two have one name."""
+    names = [str(part.meta.get("split", "codes")) for part in parts]
+    check(len(set(names)) == len(names), f"codes are of splits {', '.join(names)}; expected "
+          "different ones, by which their points are told apart", ProbeError)
+    return names
+
+
+def _columns(codes: LatentCodes, labels: Sequence[str], pair: str) -> pd.DataFrame:
+    """Return all labels of the instances, and those that are asked for under their own names."""
+    asked = {name: codes.label(name, pair) for name in labels}
+    for name, values in asked.items():
+        check(not values.isna().any(), f"label {name!r} has {int(values.isna().sum())} missing "
+              "values; expected none", ProbeError)
+        if not pd.api.types.is_float_dtype(values):
+            category_styles(values.unique().tolist())  # now, and not after long work
+    kept = codes.labels.drop(columns=[c for c in OURS if c in codes.labels and c not in asked])
+    return kept.assign(**asked).reset_index(drop=True)
+
+
+def _coordinates(
+    found: Projection, labels: pd.DataFrame, fitted: bool, where: Mapping[str, object]
+) -> pd.DataFrame:
+    ours = pd.DataFrame({
+        "instance": np.arange(len(found)), "split": where["split"], "fitted": fitted,
+        "layer": where["layer"], "pair": where["pair"],
+        "projection_x": found.coordinates[:, 0], "projection_y": found.coordinates[:, 1]})
+    return pd.concat([ours, labels.drop(columns=[c for c in OURS if c in labels])], axis=1)
+
+
+def _label_rows(
+    codes: LatentCodes, points: np.ndarray, found: Projection, labels: pd.DataFrame,
+    where: Mapping[str, object], seed: int,
+) -> list[dict[str, Any]]:
+    groups = combination_clusters(codes) if "combination" in codes.labels else None
+    metric = str(found.settings.get("metric", "euclidean"))
+    return [
+        {**where, "label": name, "space": space, **label_quality(
+            place, labels[name].to_numpy(), groups=groups, metric=measured, seed=seed)}
+        for name in labels if not pd.api.types.is_float_dtype(labels[name])
+        for space, place, measured in (("plane", found.coordinates, "euclidean"),
+                                       ("code", points, metric))]
+
+
+def _common(method: str, used: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the method and the settings that all planes share."""
+    first = next(iter(used.values()))
+    return {"name": method, **{name: value for name, value in first.items()
+                               if all(other.get(name) == value for other in used.values())}}

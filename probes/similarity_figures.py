@@ -1,0 +1,168 @@
+"""Pictures of similarity and alignment: cosine matrices, codes as rows, measures per layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize, TwoSlopeNorm
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
+
+from latentcode.errors import ProbeError, check
+from latentcode.probes.style import SOURCE_STYLES, style
+
+DIVERGING = "RdBu_r"
+"""Colour map of signed values: white is 0."""
+MEASURE_NAMES = {
+    "participation_ratio": "participation ratio", "sparsity": "sparsity (Hoyer)",
+    "largest_share": "share of the\nlargest head", "one_hot": "one-hot codes\n(share)",
+    "same_head": "commonest head\nis the largest (share)"}
+
+
+def cosine_figure(table: pd.DataFrame, order: Sequence[str], title: str) -> Figure:
+    """Return cosine matrices: a row per source, a column per layer.
+
+    table  columns layer, source, row, column, value; one pair and one centring
+    order  the classes from left to right and from top to bottom
+    """
+    check(len(table) > 0, "there are no cosines to draw", ProbeError)
+    sources = [s for s in SOURCE_STYLES if s in set(table["source"])]
+    layers = sorted(table["layer"].unique().tolist())
+    side = max(1.35, 0.13 * len(order))
+    names = 0.07 * max(map(len, order)) + 0.3
+    with style():
+        figure = Figure(figsize=(side * len(layers) + names + 1.1,
+                                 side * len(sources) + names + 0.6), layout="constrained")
+        grid = figure.subplots(len(sources), len(layers), squeeze=False)
+        for (i, source), (j, layer) in _places(sources, layers):
+            axes = grid[i, j]
+            block = table[(table["source"] == source) & (table["layer"] == layer)]
+            matrix = block.pivot(index="row", columns="column", values="value").loc[
+                list(order), list(order)]
+            drawn = heat(axes, matrix.to_numpy(), TwoSlopeNorm(0.0, -1.0, 1.0))
+            axes.set_box_aspect(1.0)
+            ticks = range(len(order))
+            axes.set_yticks(ticks, order if j == 0 else [""] * len(order), fontsize=7)
+            last = i == len(sources) - 1
+            axes.set_xticks(ticks, order if last else [""] * len(order), fontsize=7, rotation=90)
+            if i == 0:
+                axes.set_title(f"layer {layer}")
+            if j == 0:
+                axes.set_ylabel(SOURCE_STYLES[source][2])
+        figure.colorbar(drawn, ax=grid, label="cosine", shrink=0.6, ticks=[-1, 0, 1])
+        figure.suptitle(title, fontsize=9.5)
+    return figure
+
+
+def codes_figure(
+    samples: pd.DataFrame, means: pd.DataFrame, what: str, classes: Sequence[str]
+) -> Figure:
+    """Return points as rows of colours: single instances above, class means below, per layer.
+
+    samples  columns layer, instance, class, component, value
+    means    columns layer, class, component, value
+    """
+    layers = sorted(samples["layer"].unique().tolist())
+    n_samples, n_classes = samples["instance"].nunique(), len(classes)
+    wide = samples["component"].nunique()
+    width, names = float(np.clip(0.1 * wide, 1.7, 3.0)), 0.065 * max(map(len, classes)) + 0.3
+    with style():
+        figure = Figure(figsize=(width * len(layers) + names + 0.8,
+                                 0.125 * (n_samples + n_classes) + 1.5), layout="constrained")
+        grid = figure.subplots(2, len(layers), squeeze=False,
+                               height_ratios=[n_samples, n_classes])
+        for j, layer in enumerate(layers):
+            some = samples[samples["layer"] == layer].sort_values(["class", "instance"])
+            points = some.pivot(index="instance", columns="component", values="value")
+            points = points.loc[some["instance"].unique()]
+            of_class = means[means["layer"] == layer].pivot(
+                index="class", columns="component", values="value").loc[list(classes)]
+            # One scale for both: a mean that is paler than its instances shows that they cancel.
+            norm = signed_norm(np.concatenate([points.to_numpy(), of_class.to_numpy()]))
+            drawn = heat(grid[0, j], points.to_numpy(), norm)
+            heat(grid[1, j], of_class.to_numpy(), norm)
+            first = some.drop_duplicates("instance")["class"].tolist()
+            for axes, ticks in ((grid[0, j], first), (grid[1, j], list(classes))):
+                axes.set_yticks(range(len(ticks)), ticks if j == 0 else [""] * len(ticks),
+                                fontsize=6.5)
+            grid[0, j].set_xticks([])
+            grid[0, j].set_title(f"layer {layer}")
+            grid[1, j].set_xlabel("head" if wide <= 64 else "component")
+            bar = figure.colorbar(drawn, ax=grid[:, j], orientation="horizontal", shrink=0.8,
+                                  fraction=0.04, pad=0.02)
+            bar.ax.tick_params(labelsize=6.5)
+        grid[0, 0].set_ylabel("sampled")
+        grid[1, 0].set_ylabel("mean")
+        figure.suptitle(what, fontsize=9.5)
+    return figure
+
+
+def concentration_figure(table: pd.DataFrame, title: str) -> Figure:
+    """Return one panel per measure: its value per layer, sources side by side.
+
+    table  columns layer, source, measure, value, low, high
+    """
+    measures = list(table["measure"].unique())
+    sources = [s for s in SOURCE_STYLES if s in set(table["source"])]
+    layers = sorted(table["layer"].unique().tolist())
+    with style():
+        figure = Figure(figsize=(1.75 * len(measures) + 0.4, 2.7), layout="constrained")
+        grid = figure.subplots(1, len(measures), squeeze=False)[0]
+        for axes, measure in zip(grid, measures, strict=True):
+            points_per_layer(axes, table[table["measure"] == measure], sources, layers)
+            axes.set_title(MEASURE_NAMES.get(measure, measure))
+            axes.set_ylim(-0.03, 1.03)
+        figure.legend(handles=source_handles(sources), loc="outside lower center",
+                      ncols=len(sources))
+        figure.suptitle(title, fontsize=9.5)
+    return figure
+
+
+def points_per_layer(
+    axes: Axes, table: pd.DataFrame, sources: Sequence[str], layers: Sequence[int], *,
+    value: str = "value",
+) -> None:
+    """Draw a column of values with their intervals over the layers, sources side by side."""
+    for i, source in enumerate(sources):
+        rows = table[table["source"] == source].sort_values("layer")
+        color, marker, _ = SOURCE_STYLES[source]
+        place = np.array([layers.index(layer) for layer in rows["layer"]])
+        x = place + 0.16 * (i - (len(sources) - 1) / 2)
+        bars = np.stack([rows[value] - rows["low"], rows["high"] - rows[value]])
+        axes.errorbar(x, rows[value], yerr=np.clip(np.nan_to_num(bars), 0.0, None), color=color,
+                      marker=marker, markersize=4.0, linestyle="", elinewidth=1.1)
+    axes.set_xticks(range(len(layers)), [str(layer) for layer in layers])
+    axes.set_xlim(-0.5, len(layers) - 0.5)
+    axes.set_xlabel("layer")
+
+
+def source_handles(sources: Sequence[str]) -> list[Line2D]:
+    """Return the entries of a legend of sources."""
+    return [Line2D([], [], color=SOURCE_STYLES[s][0], marker=SOURCE_STYLES[s][1], linestyle="",
+                   markersize=4.5, label=SOURCE_STYLES[s][2]) for s in sources]
+
+
+def heat(axes: Axes, values: np.ndarray, norm: Normalize) -> AxesImage:
+    """Draw a matrix as coloured cells, and return what a colour bar needs."""
+    axes.grid(False)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    cmap = DIVERGING if isinstance(norm, TwoSlopeNorm) else "cividis"
+    # Cells of a large matrix are smaller than a pixel; "none" would drop some of them.
+    return axes.imshow(values, cmap=cmap, norm=norm, aspect="auto", interpolation="nearest")
+
+
+def signed_norm(values: np.ndarray) -> Normalize:
+    """Return a scale that is symmetric about 0, or from 0 up where nothing is negative."""
+    most = float(np.abs(values).max()) or 1.0
+    return TwoSlopeNorm(0.0, -most, most) if values.min() < 0 else Normalize(0.0, most)
+
+
+def _places(
+    rows: Sequence[str], columns: Sequence[int]
+) -> list[tuple[tuple[int, str], tuple[int, int]]]:
+    return [(row, column) for row in enumerate(rows) for column in enumerate(columns)]

@@ -1,0 +1,231 @@
+"""Are equal codes found equal, permuted heads found exactly, and unrelated ones unrelated?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from latentcode.codes import LatentCodes
+from latentcode.errors import ProbeError
+from latentcode.probes.alignment import AlignmentResult, align
+from latentcode.probes.matching import (
+    Moments,
+    cka,
+    fit_rotation,
+    linear_cka,
+    match_heads,
+    procrustes,
+    procrustes_distance,
+)
+from latentcode.probes.transfer import ALIGNMENTS
+
+Planted = Callable[..., LatentCodes]
+FAST: dict[str, Any] = {"n_bootstrap": 100, "pairs": ["query->query"]}
+ORDER = np.array([3, 0, 7, 1, 2, 11, 4, 10, 5, 6, 9, 8])
+SIGN = np.array([1, -1, -1, 1, 1, -1, 1, 1, 1, -1, 1, -1.0])
+
+
+def rotation(d: int, rng: np.random.Generator) -> np.ndarray:
+    return np.asarray(np.linalg.qr(rng.normal(size=(d, d)))[0])
+
+
+# --- Measures -------------------------------------------------------------------------------------
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(st.integers(1, 6), st.integers(0, 1000), st.floats(0.1, 10.0))
+def test_neither_measure_sees_rotation_shift_or_scale(d: int, seed: int, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    x, other = rng.normal(size=(2, 30, d))
+    y = scale * x @ rotation(d, rng) + rng.normal(size=d)
+    assert linear_cka(x, y) == pytest.approx(1.0)
+    assert procrustes_distance(x, y) == pytest.approx(0.0, abs=1e-9)
+    assert linear_cka(y, other) == pytest.approx(linear_cka(x, other), abs=1e-9)
+    assert procrustes_distance(y, other) == pytest.approx(procrustes_distance(x, other))
+
+
+def slow_hsic(k: np.ndarray, m: np.ndarray) -> float:
+    """Unbiased HSIC of Gram matrices, Eq. 5 of Song et al. (2012)."""
+    n = len(k)
+    k, m = k - np.diag(np.diag(k)), m - np.diag(np.diag(m))
+    one = np.ones(n)
+    return float(np.trace(k @ m) + (one @ k @ one) * (one @ m @ one) / ((n - 1) * (n - 2))
+                 - 2 / (n - 2) * (one @ k @ m @ one))
+
+
+def test_cka_against_gram_matrices() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(25, 4)) + 3.0
+    y = x[:, :3] ** 2 + rng.normal(size=(25, 3))
+    k, m = x @ x.T, y @ y.T
+    assert linear_cka(x, y) == pytest.approx(
+        slow_hsic(k, m) / np.sqrt(slow_hsic(k, k) * slow_hsic(m, m)))
+
+
+def test_few_unrelated_instances_of_many_dimensions_are_unrelated() -> None:
+    values, naive = [], []
+    for seed in range(20):
+        x, y = np.random.default_rng(seed).normal(size=(2, 30, 100))
+        values.append(linear_cka(x, y))
+        a, b = x - x.mean(axis=0), y - y.mean(axis=0)
+        naive.append(np.square(a.T @ b).sum() / np.linalg.norm(a.T @ a) / np.linalg.norm(b.T @ b))
+    assert abs(np.mean(values)) < 0.05
+    assert np.mean(naive) > 0.6  # what debiasing takes away
+
+
+def test_moments_without_a_group_are_those_of_the_rest() -> None:
+    rng = np.random.default_rng(1)
+    x, y, groups = rng.normal(size=(40, 5)), rng.normal(size=(40, 3)), np.arange(40) % 4
+    left = Moments.of(x, y, groups).without_each()
+    for measure, whole in ((cka, linear_cka), (procrustes, procrustes_distance)):
+        slow = [whole(x[groups != g], y[groups != g]) for g in range(4)]
+        np.testing.assert_allclose(measure(left), slow, atol=1e-9)
+
+
+def test_points_that_do_not_vary_have_no_similarity() -> None:
+    x = np.random.default_rng(0).normal(size=(10, 3))
+    still = np.ones((10, 3)) + 1e-9 * x
+    assert np.isnan(linear_cka(still, x))
+    assert np.isnan(procrustes_distance(x, still))
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(st.integers(1, 8), st.integers(0, 1000), st.booleans())
+def test_permuted_heads_are_found_exactly(n_heads: int, seed: int, signed: bool) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(60, n_heads)) if signed else rng.random((60, n_heads))
+    order = rng.permutation(n_heads)
+    sign = rng.choice([-1.0, 1.0], n_heads) if signed else np.ones(n_heads)
+    y = x[:, order] * sign
+    match = match_heads(x, y)
+    np.testing.assert_array_equal(match.order, np.argsort(order))
+    np.testing.assert_allclose(match.apply(y), x)
+    np.testing.assert_allclose(match.correlation, 1.0)
+
+
+def test_codes_without_negative_entries_are_never_flipped() -> None:
+    x = np.random.default_rng(0).random((50, 2))
+    assert (match_heads(x, 1.0 - x).sign == 1.0).all()
+    assert (match_heads(x, 1.0 - x, signed=True).sign == -1.0).all()
+    with pytest.raises(ProbeError, match="2 and 1 heads"):
+        match_heads(x, x[:, :1])
+
+
+def test_the_best_rotation_is_found() -> None:
+    rng = np.random.default_rng(0)
+    x, turn = rng.normal(size=(50, 4)), rotation(4, rng)
+    np.testing.assert_allclose(fit_rotation(x, 3.0 * x @ turn + 7.0).apply(3.0 * x @ turn + 7.0), x)
+
+
+# --- Models ---------------------------------------------------------------------------------------
+
+
+def named(codes: LatentCodes, run: str, change: Callable[[np.ndarray], np.ndarray]) -> LatentCodes:
+    """Return the codes of another model: those that `change` makes of the scores' last axis."""
+    assert codes.residuals is not None
+    return replace(codes, scores=change(codes.scores).astype(np.float32),
+                   residuals=codes.residuals + 0.01, meta=codes.meta | {"run": run, "kind": "hyla"})
+
+
+def noise(seed: int) -> Callable[[np.ndarray], np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return lambda scores: rng.normal(size=scores.shape)
+
+
+@pytest.fixture(scope="module")
+def result(planted: Planted) -> AlignmentResult:
+    both = planted("train", instances=12), planted("ood", instances=12)
+    changes = {"a": lambda s: s, "permuted": lambda s: s[..., ORDER] * SIGN, "noise": noise(0)}
+    models: Any = [tuple(named(codes, run, change) for codes in both)
+                   for run, change in changes.items()]
+    untrained: Any = [tuple(named(codes, run, noise(i)) for codes in both)
+                      for i, run in enumerate(changes, 1)]
+    return align(models, ["term_1", "terms"], untrained=untrained, **FAST)
+
+
+def values(result: AlignmentResult, table: str, **where: object) -> Any:
+    rows = getattr(result, table)
+    for column, value in where.items():
+        rows = rows[rows[column] == value]
+    return rows
+
+
+def test_a_permuted_model_is_the_same_model(result: AlignmentResult) -> None:
+    where = {"run_a": "a", "run_b": "permuted", "source": "code"}
+    same = values(result, "layers", **where, layer_a=1, layer_b=1).set_index("measure")
+    assert same.loc["cka", "value"] == pytest.approx(1.0, abs=1e-5)
+    assert same.loc["procrustes", "value"] == pytest.approx(0.0, abs=1e-3)
+    assert abs(same.loc["cka", "null"]) < 0.2
+    heads = values(result, "heads", **where, layer=1)
+    np.testing.assert_array_equal(heads["head_b"], np.argsort(ORDER))
+    np.testing.assert_array_equal(heads["sign"], SIGN[np.argsort(ORDER)])
+    np.testing.assert_allclose(heads["heldout"], 1.0, atol=1e-5)
+    assert (heads["by_chance"] < 0.6).all()
+
+
+@pytest.mark.parametrize("label", ["term_1", "terms"])
+def test_probes_transfer_after_matching_only(result: AlignmentResult, label: str) -> None:
+    where = {"label": label, "source": "code", "layer": 1}
+    score = values(result, "transfer", run_a="a", run_b="permuted", **where).set_index(
+        "alignment")["value"]
+    assert score["matched"] == pytest.approx(score["own"])
+    assert score["matched, scaled"] == pytest.approx(score["own"], abs=0.02)
+    assert score["rotated"] == pytest.approx(score["own"], abs=0.02)
+    assert score["own"] > 0.9
+    for control in ("raw", "random", "random, scaled"):
+        assert score[control] < score["own"] - 0.25, control
+    unrelated = values(result, "transfer", run_a="a", run_b="noise", **where).set_index(
+        "alignment")["value"]
+    assert (unrelated.drop("own") < score["own"] - 0.25).all()
+    assert set(score.index) == set(ALIGNMENTS)
+
+
+def test_every_comparison_is_there_with_its_controls(result: AlignmentResult) -> None:
+    assert set(result.layers["source"]) == {"code", "residual", "untrained"}
+    couples = set(result.layers[["run_a", "run_b"]].itertuples(index=False, name=None))
+    assert len(couples) == 6
+    itself = values(result, "layers", run_a="a", run_b="a", source="code", measure="cka")
+    assert list(itself[["layer_a", "layer_b"]].itertuples(index=False, name=None)) == [(0, 1)]
+    assert len(result.transfer) == 6 * 3 * 2 * 2 * len(ALIGNMENTS)  # ordered pairs of runs
+    untrained = values(result, "transfer", source="untrained", alignment="matched")
+    assert (untrained["value"] < 0.6).all()
+
+
+def test_matching_is_not_fitted_on_what_it_is_scored_on(planted: Planted) -> None:
+    """Of noise, matched heads correlate where they were fitted and nowhere else."""
+    both = planted("train", instances=3), planted("ood", instances=3)
+    models: Any = [tuple(named(codes, str(seed), noise(10 + 2 * seed + i))
+                         for i, codes in enumerate(both)) for seed in range(2)]
+    heads = align(models, ["term_1"], controls=False, **FAST).heads
+    assert heads["fitted"].mean() > 0.2
+    assert abs(heads["heldout"].mean()) < 0.1
+
+
+def test_results_are_kept_and_drawn(result: AlignmentResult, tmp_path: Path) -> None:
+    noted = replace(result, settings={**result.settings, "heldout_trained_on": {
+        "a": [0, 6], "permuted": [4, 6]}})
+    folder = noted.save(tmp_path / "alignment")
+    again = AlignmentResult.load(folder)
+    np.testing.assert_allclose(again.transfer["value"], result.transfer["value"])
+    assert again.settings == noted.settings
+    assert {"figure.png", "procrustes.png", "transfer.png"} <= {p.name for p in folder.iterdir()}
+    assert "Run permuted was trained on 4 of the 6" in repr(again)
+    assert "Run a was" not in repr(again)
+
+
+def test_errors_say_what_is_wrong(planted: Planted) -> None:
+    both = planted("train"), planted("ood")
+    with pytest.raises(ProbeError, match="there are 1 models"):
+        align([both], ["term_1"], controls=False)
+    with pytest.raises(ProbeError, match="expected different names"):
+        align([both, both], ["term_1"], controls=False)
+    other: Any = tuple(named(c.subset(np.arange(len(c))[::-1].copy()), "b", noise(0)) for c in both)
+    with pytest.raises(ProbeError, match="codes of b are of other instances"):
+        align([both, other], ["term_1"], controls=False)

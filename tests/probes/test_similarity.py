@@ -1,0 +1,173 @@
+"""Do cosines, orders and concentrations have their closed forms, and controls beside them?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from latentcode.codes import LatentCodes
+from latentcode.errors import ProbeError, UnknownNameError
+from latentcode.probes.similarity import (
+    ALL,
+    SimilarityResult,
+    cluster_order,
+    concentration,
+    cosine_matrix,
+    label_similarity,
+)
+
+Planted = Callable[..., LatentCodes]
+
+
+@pytest.fixture(scope="module")
+def result(planted: Planted) -> SimilarityResult:
+    return label_similarity(planted("ood"), "term_1", untrained=planted("ood", strength=0.0),
+                            n_bootstrap=200, n_samples=5)
+
+
+@pytest.mark.parametrize(("code", "ratio", "sparsity", "one_hot"), [
+    ([1.0, 0.0, 0.0, 0.0], 0.25, 1.0, 1.0), ([-3.0, 3.0, 3.0, -3.0], 1.0, 0.0, 0.0),
+    ([1e-30, 1e-30, 0.0, 0.0], 0.5, (2 - np.sqrt(2)) / (2 - 1), 0.0),
+    ([90.0, 5.0, 5.0, 0.0], 1e4 / (4 * 8150), (2 - 100 / np.sqrt(8150)) / 1, 1.0)])
+def test_concentration_has_its_closed_form(
+    code: list[float], ratio: float, sparsity: float, one_hot: float
+) -> None:
+    found = concentration(np.array([code]))
+    assert found["participation_ratio"][0] == pytest.approx(ratio)
+    assert found["sparsity"][0] == pytest.approx(sparsity, abs=1e-12)
+    assert found["one_hot"][0] == one_hot
+    assert found["largest_share"][0] == pytest.approx(max(np.abs(code)) / np.abs(code).sum())
+
+
+def test_gaussian_codes_have_the_stated_participation_ratio() -> None:
+    x = np.random.default_rng(0).normal(size=(200, 4_000))
+    assert concentration(x)["participation_ratio"].mean() == pytest.approx(2 / np.pi, abs=0.005)
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(st.integers(1, 6), st.integers(0, 1000), st.floats(0.01, 100.0))
+def test_concentration_knows_neither_scale_sign_nor_order(
+    n_heads: int, seed: int, scale: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(3, n_heads))
+    same = x[:, rng.permutation(n_heads)] * scale * rng.choice([-1, 1], n_heads)
+    for name, values in concentration(x).items():
+        np.testing.assert_allclose(concentration(same)[name], values, atol=1e-9)
+        assert (values >= -1e-12).all()
+        assert (values <= 1 + 1e-12).all()
+
+
+def test_a_code_of_zeros_is_refused() -> None:
+    with pytest.raises(ProbeError, match="1 of 2 codes are zero"):
+        concentration(np.array([[1.0, 2.0], [0.0, 0.0]]))
+
+
+def test_cosines_of_known_means() -> None:
+    means = np.array([[1.0, 1.0], [1.0, -1.0], [3.0, 3.0]])
+    np.testing.assert_allclose(cosine_matrix(means), [[1, 0, 1], [0, 1, 0], [1, 0, 1]], atol=1e-12)
+    centred = cosine_matrix(means, "centred")
+    away = means - means.mean(axis=0)
+    assert centred[0, 1] == pytest.approx(
+        away[0] @ away[1] / np.linalg.norm(away[0]) / np.linalg.norm(away[1]))
+    orthogonal = cosine_matrix(np.eye(5), "centred")
+    np.testing.assert_allclose(orthogonal[~np.eye(5, dtype=bool)], -1 / 4, atol=1e-12)
+
+
+def test_means_that_differ_by_rounding_have_no_centred_cosine() -> None:
+    means = np.ones((3, 4)) + 1e-8 * np.random.default_rng(0).normal(size=(3, 4))
+    assert np.isnan(cosine_matrix(means, "centred")).all()
+    np.testing.assert_allclose(cosine_matrix(means), 1.0)
+
+
+def test_every_class_counts_the_same_in_the_centre(planted: Planted) -> None:
+    codes = planted("ood")
+    often = np.flatnonzero(codes.labels["term_1"] == "t0")
+    more = codes.subset(np.concatenate([np.arange(len(codes)), np.repeat(often, 4)]))
+    before, after = (label_similarity(c, "term_1", controls=False, n_bootstrap=100).matrix(
+        layer=1, pair="query->query") for c in (codes, more))
+    assert more.labels["term_1"].value_counts()["t0"] == 5 * len(often) > 0
+    np.testing.assert_allclose(after.loc[before.index, before.index], before, atol=1e-6)
+
+
+def test_similar_classes_stand_together() -> None:
+    angles = np.array([0.0, 2.0, 0.1, 2.1, 0.05])
+    points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    order = angles[cluster_order(cosine_matrix(points))]
+    assert sorted(order[:2]) == [2.0, 2.1] or sorted(order[-2:]) == [2.0, 2.1]
+
+
+def test_planted_means_are_found_beside_their_controls(
+    planted: Planted, result: SimilarityResult
+) -> None:
+    codes = planted("ood")
+    slow = codes.mean_by("term_1", layer=1, pair="query->query").to_numpy(np.float64)
+    mine = result.means[(result.means["source"] == "code") & (result.means["layer"] == 1)
+                        & (result.means["pair"] == "query->query")]
+    np.testing.assert_allclose(
+        mine.pivot(index="class", columns="component", values="value"), slow, atol=1e-6)
+    matrix = result.matrix(layer=1, pair="query->query", centring="raw")
+    slow_cosine = cosine_matrix(slow)
+    names = sorted(matrix.index)
+    np.testing.assert_allclose(matrix.loc[names, names], slow_cosine, atol=1e-6)
+    assert set(result.cosines["source"]) == {"code", "residual", "untrained", "shuffled"}
+    assert set(result.concentration["source"]) == {"code", "residual", "untrained"}
+    shuffled = result.cosines.query("source == 'shuffled' and layer == 1 and centring == 'raw' "
+                                    "and pair == 'query->query' and row != column")
+    code = result.cosines.query("source == 'code' and layer == 1 and centring == 'raw' "
+                                "and pair == 'query->query' and row != column")
+    assert not np.allclose(shuffled["value"], code["value"])
+    assert ((code["low"] <= code["value"]) & (code["value"] <= code["high"])).mean() > 0.9
+
+
+def test_the_share_of_one_head(planted: Planted) -> None:
+    codes = planted("ood", residuals=False)
+    scores = np.full_like(codes.scores, 0.001)
+    scores[:, :, :, 2] = 1.0
+    scores[:30, :, :, 2], scores[:30, :, :, 5] = 0.001, -1.0
+    found = label_similarity(replace(codes, scores=scores), "term_1", controls=False,
+                             n_bootstrap=100).concentration
+    whole = found[(found["class"] == ALL) & (found["layer"] == 0)].set_index(["pair", "measure"])
+    values = whole.loc["query->query", "value"]
+    assert values["one_hot"] == 1.0
+    assert values["same_head"] == pytest.approx(1 - 30 / len(codes))
+    assert values["participation_ratio"] == pytest.approx(1 / 12, abs=0.01)
+
+
+def test_results_are_kept_and_drawn(result: SimilarityResult, tmp_path: Path) -> None:
+    folder = result.save(tmp_path / "similarity")
+    again = SimilarityResult.load(folder)
+    assert again.settings == dict(result.settings)
+    for name in SimilarityResult.COLUMNS:
+        mine, theirs = getattr(result, name), getattr(again, name)
+        assert list(mine["label"]) == list(theirs["label"])
+        np.testing.assert_allclose(mine["value"], theirs["value"], rtol=1e-6)
+    names = {path.name for path in folder.iterdir()}
+    assert {"figure.png", "points_code.png", "points_residual.png", "points_untrained.png",
+            "concentration.png"} <= names
+    assert "closest classes" in repr(again)
+
+
+def test_equal_seeds_give_equal_results(planted: Planted, result: SimilarityResult) -> None:
+    again = label_similarity(planted("ood"), "term_1", untrained=planted("ood", strength=0.0),
+                             n_bootstrap=200, n_samples=5)
+    assert all(getattr(again, n).equals(getattr(result, n)) for n in SimilarityResult.COLUMNS)
+
+
+def test_errors_say_what_is_wrong(planted: Planted) -> None:
+    codes = planted("ood")
+    with pytest.raises(ProbeError, match="without its controls"):
+        label_similarity(codes, "term_1")
+    with pytest.raises(UnknownNameError, match="unknown label 'rule'"):
+        label_similarity(codes, "rule", controls=False)
+    with pytest.raises(ProbeError, match="is a measurement"):
+        label_similarity(codes, "target", controls=False)
+    with pytest.raises(ProbeError, match="of other instances: label"):
+        label_similarity(codes, "term_1", untrained=planted("ood", strength=0.0).subset(
+            np.arange(len(codes))[::-1].copy()))
