@@ -125,7 +125,7 @@ def open_runs(folder: Path) -> list[Run]:
 
 
 def two_of_each_kind(runs: Sequence[Run]) -> list[Run]:
-    """Return the first two runs of each kind: pairs of runs grow with the square of their number."""
+    """Return the first two runs of each kind: pairs of runs grow as the square of their number."""
     chosen: dict[str, list[Run]] = {}
     for run in runs:
         chosen.setdefault(kind_of(run.config.model), []).append(run)

@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions import intervene as intervene
     from latentcode.probes.probing import probe as probe
     from latentcode.probes.projection import tsne as tsne
+    from latentcode.probes.prompt_patching import patch_prompts as patch_prompts
     from latentcode.probes.prompt_probing import probe_prompts as probe_prompts
     from latentcode.probes.results import DecodingResult as DecodingResult
     from latentcode.prompt_codes import extract_prompts as extract_prompts
+    from latentcode.prompt_counterfactuals import PromptCounterfactuals as PromptCounterfactuals
     from latentcode.prompts import Prompts as Prompts
     from latentcode.runs import Run as Run
     from latentcode.seeds import make_generator as make_generator
@@ -69,9 +71,11 @@ __getattr__, __dir__, __all__ = lazy_module(__name__, {
     "latentcode.probes.interventions": ["Intervention", "InterventionResult", "intervene"],
     "latentcode.probes.probing": ["probe"],
     "latentcode.probes.projection": ["tsne"],
+    "latentcode.probes.prompt_patching": ["patch_prompts"],
     "latentcode.probes.prompt_probing": ["probe_prompts"],
     "latentcode.probes.results": ["DecodingResult"],
     "latentcode.prompt_codes": ["extract_prompts"],
+    "latentcode.prompt_counterfactuals": ["PromptCounterfactuals"],
     "latentcode.prompts": ["Prompts"],
     "latentcode.runs": ["Run"],
     "latentcode.seeds": ["make_generator"],

@@ -113,7 +113,7 @@ class Prompts:
             labels["combination"] = [first.setdefault(text, i) for i, text in enumerate(texts)]
         if "split" in labels:
             for i, split in enumerate(labels["split"]):
-                check(split in SPLITS, f"split of {_row(i, texts[i])} is {split!r}; expected one "
+                check(split in SPLITS, f"split of {row_name(i, texts[i])} is {split!r}; expected one "
                       f"of: {', '.join(SPLITS)}")
         if given == ["pairs"]:
             return cls(labels, _named_pairs(frame["pairs"].tolist(), texts))
@@ -173,8 +173,8 @@ class Prompts:
         limit = getattr(model.cfg, "n_ctx", None)
         tokens, places = [], []
         for i, text in enumerate(self.labels["prompt"]):
-            where = _row(i, text)
-            ids, spans = _encode(model, text, prepend_bos)
+            where = row_name(i, text)
+            ids, spans = encode(model, text, prepend_bos)
             check(limit is None or len(ids) <= limit, f"{where} has {len(ids)} tokens; expected at "
                   f"most {limit}, the context of the model")
             tokens.append(ids)
@@ -195,7 +195,7 @@ class Tokens:
     def check_causal(self, prompts: Prompts) -> None:
         """Raise `ConfigError` for the first key after its query, which a causal model masks."""
         for i, p in np.argwhere(self.key > self.query):
-            where = _row(int(i), prompts.labels["prompt"].iloc[i])
+            where = row_name(int(i), prompts.labels["prompt"].iloc[i])
             check(False, f"pair {prompts.pairs[p].name!r} of {where} has key {self.key[i, p]} "
                   f"after query {self.query[i, p]}; expected a key that the query can see")
 
@@ -208,7 +208,8 @@ def as_prompts(prompts: Prompts | pd.DataFrame | str | Path) -> Prompts:
             else Prompts.read(prompts))
 
 
-def _row(index: int, text: str) -> str:
+def row_name(index: int, text: str) -> str:
+    """Return what errors call a row of prompts."""
     return f"row {index} ({text if len(text) <= 40 else text[:37] + '...'!r})"
 
 
@@ -236,14 +237,14 @@ def _named_pairs(
     names = list(pairs[0]) if isinstance(pairs[0], Mapping) else []
     for i, given in enumerate(pairs):
         check(isinstance(given, Mapping) and bool(given) and set(given) == set(names),
-              f"pairs of {_row(i, texts[i])} are {given!r}; expected (query, key) by name"
+              f"pairs of {row_name(i, texts[i])} are {given!r}; expected (query, key) by name"
               + (f", the names {names} as in row 0" if names else ""))
     return {name: tuple(_pair(given[name], name, i, texts[i]) for i, given in enumerate(pairs))
             for name in names}
 
 
 def _pair(given: Any, name: str, index: int, text: str) -> tuple[Position, Position]:
-    where = f"pair {name!r} of {_row(index, text)}"
+    where = f"pair {name!r} of {row_name(index, text)}"
     check(isinstance(given, (list, tuple)) and len(given) == 2,
           f"{where} is {given!r}; expected [query, key]")
     query, key = (_as_position(value, where) for value in given)
@@ -258,7 +259,7 @@ def _as_position(value: Any, where: str) -> Position:
     return str(value)
 
 
-def _encode(
+def encode(
     model: Any, text: str, prepend_bos: bool | None
 ) -> tuple[list[int], list[tuple[int, int]]]:
     """Return the tokens of `model.to_tokens(text)` and the characters of `text` they stand for.
@@ -307,4 +308,4 @@ def _locate(
     return touching[-1]
 
 
-__all__ = ["Position", "Prompts", "Tokens", "as_prompts"]
+__all__ = ["Position", "Prompts", "Tokens", "as_prompts", "encode", "row_name"]

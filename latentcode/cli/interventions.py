@@ -1,4 +1,7 @@
-"""`latentcode intervene`: write codes back, and see what becomes of the answers."""
+"""`latentcode intervene`: write codes back, and see what becomes of the answers.
+
+Options that say what is written where are shared with `patch-prompts`.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,10 @@ if TYPE_CHECKING:
 Split = Literal["train", "test", "ood", "unknown"]
 
 
-@dataclass(frozen=True)
-class Intervene:
-    """Write other codes into a trained model, and see whether its answers follow.
+@dataclass(frozen=True, kw_only=True)
+class Writing:
+    """What is written where: the product of these lists."""
 
-    Without --write: all ways to write with their controls, over layers and scopes. Example:
-    latentcode intervene runs/sraven --out results/switch --write donor same --scope row
-    --layers upper
-    """
-
-    path: tyro.conf.Positional[Path]
-    """A run folder."""
-    out: Path
-    """Folder of the tables and the figure."""
     write: tuple[str, ...] = ()
     """What is written: donor, same, elsewhere, shuffled, transplant, set, set_same, set_shuffled,
     steer, steer_random, zero, mean, erase, erase_shuffled, random, identity."""
@@ -44,6 +38,34 @@ class Intervene:
     """Of these heads alone; default: all."""
     renormalize: bool = False
     """Bring what was written back to the constraint of the model's codes."""
+
+    def interventions(self, n_layers: int) -> list[Intervention] | None:
+        """Return the product of the lists, or None for the standard ones."""
+        from latentcode.probes.interventions import Intervention
+
+        if not self.write:
+            return None
+        layers = [chosen for text in self.layers for chosen in _layers(text, n_layers)]
+        return [
+            Intervention(write, scope, chosen, site, alpha, self.heads or None, self.renormalize)
+            for site in self.site for scope in self.scope for chosen in layers
+            for write in self.write
+            for alpha in (self.alpha if write.startswith("steer") else (1.0,))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intervene(Writing):
+    """Write other codes into a trained model, and see whether its answers follow.
+
+    Without --write: all ways to write with their controls, over layers and scopes. Example:
+    latentcode intervene runs/sraven --out results/switch --write donor same --scope row
+    --layers upper
+    """
+
+    path: tyro.conf.Positional[Path]
+    """A run folder."""
+    out: Path
+    """Folder of the tables and the figure."""
     split: Split = "ood"
     """Which instances."""
     n: int = 2_000
@@ -64,23 +86,10 @@ class Intervene:
         run = Run.open(self.path)
         check_free(self.out, overwrite=self.overwrite, marker=InterventionResult.marker())
         result = intervene(
-            run, self._interventions(run.config.model.n_layers), split=self.split, n=self.n,
+            run, self.interventions(run.config.model.n_layers), split=self.split, n=self.n,
             seed=self.seed, device=self.device, progress=bar("forward passes"))
         print(result)
         print(result.save(self.out, overwrite=self.overwrite))
-
-    def _interventions(self, n_layers: int) -> list[Intervention] | None:
-        """Return the product of the lists, or None for the standard ones."""
-        from latentcode.probes.interventions import Intervention
-
-        if not self.write:
-            return None
-        layers = [chosen for text in self.layers for chosen in _layers(text, n_layers)]
-        return [
-            Intervention(write, scope, chosen, site, alpha, self.heads or None, self.renormalize)
-            for site in self.site for scope in self.scope for chosen in layers
-            for write in self.write
-            for alpha in (self.alpha if write.startswith("steer") else (1.0,))]
 
 
 def _layers(text: str, n_layers: int) -> list[tuple[int, ...]]:

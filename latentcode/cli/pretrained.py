@@ -1,4 +1,4 @@
-"""`latentcode extract-prompts | probe-prompts`: the codes of pretrained language models."""
+"""`latentcode extract-prompts | probe-prompts | patch-prompts`: codes of pretrained models."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import tyro
+
+from latentcode.cli.interventions import Writing
 
 if TYPE_CHECKING:
     import torch
@@ -115,6 +117,56 @@ class ProbePrompts:
         print(f"wrote result {self.out}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class PatchPrompts(Writing):
+    """Write a donor prompt's codes into a pretrained model, and see whether its answer follows.
+
+    A line of the pairs is {"prompt": "The capital of France is", "answer": " Paris", "donor": "The
+    language of France is", "donor_answer": " French", "query": -1, "key": "France"}: prompt and
+    donor have as many tokens, the answers are one token each. A further column, same, holds the
+    control's prompt, with the same answer. Without --write: the donor's codes and the controls',
+    over layers and scopes.
+    """
+
+    model: tyro.conf.Positional[str]
+    """A folder that save_pretrained wrote, or a name on the Hugging Face hub."""
+    pairs: tyro.conf.Positional[Path]
+    """Minimal pairs of prompts, one JSON object per line."""
+    out: Path
+    """Folder of the tables and the figure."""
+    among: Literal["vocabulary", "answers"] = "vocabulary"
+    """The model's answer: the likeliest token of all, or the likelier of the two answers."""
+    seed: int = 0
+    """Seed of noise, shuffling and bootstrap."""
+    device: str = "cpu"
+    """cpu or cuda."""
+    dtype: Dtype = "float32"
+    """Type of the weights."""
+    batch_size: int = 32
+    """Prompts of one forward pass."""
+    overwrite: bool = False
+    """Replace results that the folder already holds."""
+
+    def run(self) -> None:
+        from latentcode.devices import resolve_device
+        from latentcode.models.pretrained import load_pretrained
+        from latentcode.probes import patch_prompts
+        from latentcode.probes.interventions import InterventionResult
+        from latentcode.progress import bar
+        from latentcode.prompts import Prompts
+        from latentcode.storage import check_free
+
+        check_free(self.out, overwrite=self.overwrite, marker=InterventionResult.marker())
+        prompts = Prompts.read(self.pairs)
+        model = load_pretrained(self.model, device=resolve_device(self.device),
+                                dtype=_dtype(self.dtype))
+        result = patch_prompts(
+            model, prompts, self.interventions(model.cfg.n_layers), among=self.among,
+            seed=self.seed, batch_size=self.batch_size, progress=bar("prompts"))
+        print(result)
+        print(f"wrote result {result.save(self.out, overwrite=self.overwrite)}")
+
+
 def _dtype(name: Dtype) -> torch.dtype:
     import torch
 
@@ -122,4 +174,4 @@ def _dtype(name: Dtype) -> torch.dtype:
     return types[name]
 
 
-__all__ = ["ExtractPrompts", "ProbePrompts"]
+__all__ = ["ExtractPrompts", "PatchPrompts", "ProbePrompts"]
