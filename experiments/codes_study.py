@@ -5,15 +5,17 @@
         --out experiments/results/codes/sraven
 
 decodes the labels with all controls, compares mean codes, correlates distances of codes and of
-tasks, aligns the seeds, and writes codes back, for every run of a folder. Each result is a folder
-of its own; what is there already is not computed again, so that an interrupted study goes on.
-`tables/` holds the means over seeds, `README.md` shows them.
+tasks, aligns the seeds, and writes codes back, for every run of a folder. Each result is kept in a
+folder of its own under `results/` of the runs; what is there already is not computed again, so that
+an interrupted study goes on. What it comes to is written to `out`: `README.md`, `tables/` (means
+over runs, and all runs with their intervals), `figures/` (of the first run of each kind).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +26,7 @@ import pandas as pd
 import tyro
 from matplotlib.figure import Figure
 
+from latentcode.config import to_dict
 from latentcode.errors import RunError, check
 from latentcode.models.config import kind_of
 from latentcode.probes.alignment import AlignmentResult
@@ -32,7 +35,7 @@ from latentcode.probes.interventions import InterventionResult, intervene
 from latentcode.probes.interventions.figures import draw_rates, name_of
 from latentcode.probes.interventions.results import PLACE
 from latentcode.probes.probing import probe
-from latentcode.probes.results import DecodingResult, TableResult
+from latentcode.probes.results import FIGURE, DecodingResult, TableResult
 from latentcode.probes.similarity import ALL, SimilarityResult
 from latentcode.probes.style import style
 from latentcode.probes.topography import TopographyResult
@@ -50,9 +53,9 @@ class Study:
     """Probe and intervene on every run of a folder."""
 
     runs: Path
-    """Folder of run folders, such as a sweep's."""
+    """Folder of run folders, such as a sweep's; whole results are kept in its folder `results`."""
     out: Path
-    """Folder of the results."""
+    """Folder of the page, its tables and its figures."""
     n: int = 3_000
     """Instances drawn for the interventions on a run; those count that the model answers."""
     n_probe: int = 4_096
@@ -61,58 +64,118 @@ class Study:
     """cpu or cuda."""
 
     def run(self) -> None:
-        runs = open_runs(self.runs)
-        began = time.monotonic()
-        kinds = list(dict.fromkeys(kind_of(run.config.model) for run in runs))
+        runs, began = open_runs(self.runs), time.monotonic()
+        found = self._results(runs)
+        tables = summarised(runs, found)
+        for name, table in tables.items():
+            with whole_file(self.out / "tables" / f"{name}.csv") as temporary:
+                table.to_csv(temporary, index=False, float_format="%.4g")
+        for name, figure in drawn(runs, found, tables).items():
+            with whole_file(self.out / "figures" / f"{name}.png") as temporary:
+                figure.savefig(temporary, dpi=110, format="png")
+        with whole_file(self.out / "README.md") as temporary:
+            temporary.write_text(page(tables, runs), encoding="utf-8")
+        write_json(self.out / "study.json", {
+            "settings": {"n": self.n, "n_probe": self.n_probe, "device": self.device},
+            "runs": [{"name": run.name, "id": run.id, "config": to_dict(run.config)}
+                     for run in runs],
+            "environment": environment(self.device)})
+        print(f"{(time.monotonic() - began) / 60:.1f} minutes; wrote {self.out / 'README.md'}")
+
+    def _results(self, runs: Sequence[Run]) -> Results:
+        work, device = self.runs / "results", self.device
         decoded, similar, caused = {}, {}, {}
         for run in runs:
-            folder = self.out / run.name
             print(run.name, flush=True)
+            folder = work / run.name
             decoded[run.name] = kept(folder / "decoding", DecodingResult, partial(
-                probe, run, n_train=self.n_probe, n_heldout=self.n_probe, device=self.device,
+                probe, run, n_train=self.n_probe, n_heldout=self.n_probe, device=device,
                 progress=bar("fitting probes")))
             similar[run.name] = kept(folder / "similarity", SimilarityResult, partial(
-                similarity_of_run, run, n=self.n_probe, device=self.device,
+                similarity_of_run, run, n=self.n_probe, device=device,
                 progress=bar("comparing codes")))
             caused[run.name] = kept(folder / "interventions", InterventionResult, partial(
-                intervene, run, n=self.n, device=self.device, progress=bar("writing codes back")))
-        topography = kept(self.out / "topography", TopographyResult, partial(
-            topography_of_runs, runs, n=self.n_probe, device=self.device,
+                intervene, run, n=self.n, device=device, progress=bar("writing codes back")))
+        topography = kept(work / "topography", TopographyResult, partial(
+            topography_of_runs, runs, n=self.n_probe, device=device,
             progress=bar("comparing distances")))
-        tables = {
-            "runs": _described(runs),
-            "decoding": _over_seeds(
-                {name: result.table for name, result in decoded.items()}, runs,
-                ["layer", "pair", "label", "source", "metric"], ["value", "chance"]),
-            "concentration": _over_seeds(
-                {name: _whole(result) for name, result in similar.items()}, runs,
-                ["layer", "pair", "source", "measure"], ["value"]),
-            "topography": topography.table.groupby(
-                ["kind", "layer", "label", "source", "distance", "metric"],
-                sort=False)["rho"].agg(["mean", "min", "max", "count"]).reset_index(),
-            "interventions": _over_seeds(
-                {name: _best_head(result.table) for name, result in caused.items()}, runs,
-                [*PLACE, "metric"], ["value", "n"])}
-        compared = two_of_each_kind(runs)
+        compared, alignment = two_of_each_kind(runs), None
         if len(compared) > 1:
-            alignment = kept(self.out / "alignment", AlignmentResult, partial(
-                align_runs, compared, device=self.device, progress=bar("aligning runs")))
-            tables["alignment"] = alignment.summary()
-        folder = self.out / "tables"
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, table in tables.items():
-            with replace_file(folder / f"{name}.csv") as temporary:
-                table.to_csv(temporary, index=False, float_format="%.4g")
-        figure = switching_figure(tables["interventions"], kinds)
-        with replace_file(folder / "switching.png") as temporary:
-            figure.savefig(temporary, dpi=150, format="png")
-        write_json(folder / "study.json", {
-            "settings": {"n": self.n, "n_probe": self.n_probe, "device": self.device},
-            "runs": [{"name": run.name, "id": run.id} for run in runs],
-            "environment": environment(self.device)})
-        with replace_file(self.out / "README.md") as temporary:
-            temporary.write_text(page(tables, kinds, runs), encoding="utf-8")
-        print(f"{(time.monotonic() - began) / 60:.1f} minutes; wrote {self.out / 'README.md'}")
+            alignment = kept(work / "alignment", AlignmentResult, partial(
+                align_runs, compared, device=device, progress=bar("aligning runs")))
+        return Results(decoded, similar, caused, topography, alignment)
+
+
+@dataclass(frozen=True)
+class Results:
+    """What was found, by the names of the runs."""
+
+    decoded: Mapping[str, DecodingResult]
+    similar: Mapping[str, SimilarityResult]
+    caused: Mapping[str, InterventionResult]
+    topography: TopographyResult
+    alignment: AlignmentResult | None
+
+
+def summarised(runs: Sequence[Run], found: Results) -> dict[str, pd.DataFrame]:
+    """Return the tables of a study, by name."""
+    decoding = {name: result.table for name, result in found.decoded.items()}
+    caused = {name: result.table for name, result in found.caused.items()}
+    tables = {
+        "runs": _described(runs),
+        "decoding": _over_seeds(
+            decoding, runs, ["layer", "pair", "label", "source", "metric"], ["value", "chance"]),
+        "decoding_per_run": _per_run(decoding),
+        "concentration": _over_seeds(
+            {name: _whole(result) for name, result in found.similar.items()}, runs,
+            ["layer", "pair", "source", "measure"], ["value"]),
+        "topography": found.topography.table.groupby(
+            ["kind", "layer", "label", "source", "distance", "metric"],
+            sort=False)["rho"].agg(["mean", "min", "max", "count"]).reset_index(),
+        "topography_per_run": found.topography.table,
+        "generalization": found.topography.correlation,
+        "interventions": _over_seeds(
+            {name: _best_head(table) for name, table in caused.items()}, runs,
+            [*PLACE, "metric"], ["value", "n"]),
+        "interventions_per_run": _per_run(caused)}
+    if found.alignment is not None:
+        tables["alignment"] = found.alignment.summary()
+    return tables
+
+
+def drawn(
+    runs: Sequence[Run], found: Results, tables: Mapping[str, pd.DataFrame]
+) -> dict[str, Figure]:
+    """Return the figures of a study, by name: of all runs, and of the first run of each kind."""
+    kinds = kinds_of(runs)
+    figures = {"switching": switching_figure(tables["interventions"], kinds),
+               "topography": found.topography.figure()}
+    if len(found.topography.correlation):
+        figures["generalization"] = found.topography.generalization_figure()
+    if found.alignment is not None:
+        figures |= {"alignment": found.alignment.figure(),
+                    "transfer": found.alignment.transfer_figure()}
+    for kind in kinds:
+        first = next(run.name for run in runs if kind_of(run.config.model) == kind)
+        figures |= {f"{kind}-decoding": found.decoded[first].figure(),
+                    f"{kind}-cosines": found.similar[first].figure(),
+                    f"{kind}-heads": found.similar[first].concentration_figure()}
+        figures |= {f"{kind}-{'interventions' if name == FIGURE else name.removesuffix('.png')}":
+                    figure for name, figure in found.caused[first].figures().items()}
+    return figures
+
+
+def kinds_of(runs: Sequence[Run]) -> list[str]:
+    """Return the attention kinds of some runs, each once."""
+    return list(dict.fromkeys(kind_of(run.config.model) for run in runs))
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """As `replace_file`, in a folder that need not exist."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path) as temporary:
+        yield temporary
 
 
 def open_runs(folder: Path) -> list[Run]:
@@ -154,6 +217,11 @@ def _described(runs: Sequence[Run]) -> pd.DataFrame:
 def _whole(result: SimilarityResult) -> pd.DataFrame:
     """Return the concentration of all instances of a run."""
     return result.concentration[result.concentration["class"] == ALL]
+
+
+def _per_run(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    return pd.concat([table.assign(run=name) for name, table in tables.items()],
+                     ignore_index=True)
 
 
 def _best_head(table: pd.DataFrame) -> pd.DataFrame:
@@ -210,9 +278,9 @@ def switching_figure(table: pd.DataFrame, kinds: Sequence[str]) -> Figure:
     return figure
 
 
-def page(tables: dict[str, pd.DataFrame], kinds: Sequence[str], runs: Sequence[Run]) -> str:
+def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
     """Return the tables that a reader wants first, as Markdown."""
-    task = make_task(runs[0].config.task)
+    task, kinds = make_task(runs[0].config.task), kinds_of(runs)
     decoding = tables["decoding"]
     headline = decoding[decoding["metric"].isin(["accuracy", "f1"])]
     cells = headline.assign(score=[
@@ -242,8 +310,8 @@ def page(tables: dict[str, pd.DataFrame], kinds: Sequence[str], runs: Sequence[R
         f"# What the codes of {task.name} models say, and what they cause",
         "Written by `python -m latentcode.experiments.codes_study`; see its module for the "
         "commands. Numbers are means over runs of a kind, with the smallest and the largest in "
-        "brackets; intervals of each run, clustered by combination, are in the folders beside "
-        "this page, the numbers below in `tables/`.",
+        "brackets; `tables/` has them, and every run with its intervals, clustered by "
+        "combination.",
         "## The models", _markdown(tables["runs"]),
         "## Which labels can be read out (held-out combinations)",
         "Logistic probes on the code, beside the residual stream that enters the layer, the code "
@@ -257,7 +325,7 @@ def page(tables: dict[str, pd.DataFrame], kinds: Sequence[str], runs: Sequence[R
                   _markdown(tables["alignment"])]
     parts += [
         "## What is caused: rates at which answers switch to the donor's, and stay",
-        "![switch rates by scope and layers](tables/switching.png)",
+        "![switch rates by scope and layers](figures/switching.png)",
         _markdown(written.reindex(columns=order).reset_index())]
     return "\n\n".join(parts) + "\n"
 

@@ -34,7 +34,8 @@ def test_study(runs: Path, tmp_path: Path) -> None:
     identity = table[(table["write"] == "identity") & (table["metric"] == "stay")]
     assert set(identity["kind"]) == {"hyla", "linear"}
     assert (identity["value"] == 1.0).all()
-    linear = lc.InterventionResult.load(out / "linear" / "interventions")
+    work = runs / "results"
+    linear = lc.InterventionResult.load(work / "linear" / "interventions")
     whole, single = (linear.table[
         (linear.table["write"] == "donor") & (linear.table["metric"] == "switch")
         & (linear.table["heads"] == "all").eq(every)] for every in (True, False))
@@ -44,13 +45,15 @@ def test_study(runs: Path, tmp_path: Path) -> None:
     assert mine["best one"] == pytest.approx(single["value"].max(), abs=1e-3)
     rates, mine = whole, mine["all"]
     assert mine.tolist() == pytest.approx(rates["value"].tolist(), abs=1e-3)
+    names = {path.stem for path in (out / "figures").iterdir()}
+    assert names >= {"switching", "alignment", "hyla-interventions", "linear-cosines"}
     # Nothing is computed twice; what was deleted comes back the same.
-    before = (out / "hyla" / "decoding" / "table.csv").stat().st_mtime_ns
-    for file in (out / "topography").iterdir():
+    before = (work / "hyla" / "decoding" / "table.csv").stat().st_mtime_ns
+    for file in (work / "topography").iterdir():
         file.unlink()
-    (out / "topography").rmdir()
+    (work / "topography").rmdir()
     main(["--runs", str(runs), "--out", str(out), "--n", "300", "--n-probe", "300"])
-    assert (out / "hyla" / "decoding" / "table.csv").stat().st_mtime_ns == before
+    assert (work / "hyla" / "decoding" / "table.csv").stat().st_mtime_ns == before
     assert (out / "README.md").read_text() == page
 
 
