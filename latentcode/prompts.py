@@ -113,8 +113,8 @@ class Prompts:
             labels["combination"] = [first.setdefault(text, i) for i, text in enumerate(texts)]
         if "split" in labels:
             for i, split in enumerate(labels["split"]):
-                check(split in SPLITS, f"split of {row_name(i, texts[i])} is {split!r}; expected one "
-                      f"of: {', '.join(SPLITS)}")
+                check(split in SPLITS, f"split of {row_name(i, texts[i])} is {split!r}; expected "
+                      f"one of: {', '.join(SPLITS)}")
         if given == ["pairs"]:
             return cls(labels, _named_pairs(frame["pairs"].tolist(), texts))
         return cls(labels, {SINGLE: tuple(

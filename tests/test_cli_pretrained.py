@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from prompt_pairs import pairs_of
 from small_language_models import SmallModels
 
 import latentcode as lc
@@ -69,6 +70,72 @@ def test_probe_prompts_with_all_controls(
     # The key's token is another one for each label, and the code is a score of that token.
     assert table.loc["code", "value"] > table.loc["shuffled", "value"]
     assert (out / "figure.png").stat().st_size > 1_000
+
+
+@pytest.fixture
+def pairs(small_models: SmallModels, tmp_path: Path) -> Path:
+    """Minimal pairs that the llama-shaped model answers rightly, and a control of its own."""
+    model = lc.load_pretrained(small_models("llama"))
+    rows = [{**row, "same": row["prompt"].replace("capital", "river")}
+            for row in pairs_of(model, ("The capital of {}",))]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_patch_prompts(
+    small_models: SmallModels, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = str(small_models("llama")), tmp_path / "result"
+    main(["patch-prompts", folder, str(pairs), "--out", str(out)])
+    shown = capsys.readouterr().out
+    assert f"wrote result {out}" in shown
+    assert "instances count" in shown
+    result = lc.InterventionResult.load(out)
+    switches = result.table[result.table["metric"] == "switch"]
+    assert set(switches["write"]) == {"donor", "same", "elsewhere", "shuffled", "random",
+                                      "identity"}
+    assert set(switches["scope"]) == {"pair", "row", "everything"}
+    n = len(pairs.read_text().splitlines())
+    assert (switches["n"] == n).all()
+    assert result.settings["n_known"] == n
+    assert (result.settings["kind"], result.settings["run"]) == ("softmax", "llama")
+    assert (out / "figure.png").stat().st_size > 1_000
+    main(["show", str(out)])
+    assert "elsewhere" in capsys.readouterr().out
+
+    some = tmp_path / "some"
+    main(["patch-prompts", folder, str(pairs), "--out", str(some), "--write", "donor", "identity",
+          "--site", "residual", "--scope", "everything", "--layers", "each", "0,1", "--among",
+          "answers", "--batch-size", "7"])
+    table = lc.InterventionResult.load(some).table
+    rates = table[table["metric"] == "switch"].set_index(["write", "layers"])["value"]
+    # All that enters the first layer is all there is.
+    assert rates["donor", "0"] == rates["donor", "0,1"] == 1.0
+    assert rates["identity"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_patch_prompts_refuses(
+    small_models: SmallModels, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = str(small_models("llama")), tmp_path / "result"
+    plain = tmp_path / "plain.jsonl"
+    plain.write_text('{"prompt": "Lima is", "query": -1, "key": "Lima"}\n')
+    for arguments, message in (
+        ([folder, str(plain)], "no column donor, answer, donor_answer"),
+        ([folder, str(pairs), "--write", "give"], "unknown write 'give'"),
+        ([folder, str(pairs), "--write", "donor", "--scope", "pairs"], "unknown scope 'pairs'"),
+        ([folder, str(pairs), "--write", "donor", "--layers", "top"], "layers is 'top'"),
+        ([folder, str(pairs), "--write", "donor", "--layers", "2"], "unknown layer 2"),
+        ([str(small_models("gptj")), str(pairs), "--among", "answers"], "after it was used"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(["patch-prompts", *arguments, "--out", str(out)])
+        assert stopped.value.code == 2
+        error = capsys.readouterr().err.strip()
+        assert message in error, arguments
+        assert len(error.splitlines()) == 1, error
+        assert not out.exists()
 
 
 def test_errors_are_one_line_and_nothing_is_written(

@@ -5,7 +5,7 @@ Options that say what is written where are shared with `patch-prompts`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -44,6 +44,10 @@ class Writing:
         from latentcode.probes.interventions import Intervention
 
         if not self.write:
+            others = [f.name for f in fields(Writing)
+                      if f.name != "write" and getattr(self, f.name) != f.default]
+            check(not others, f"--{' and --'.join(others)} given without --write; expected what is "
+                  "written there, or neither for the standard interventions", ConfigError)
             return None
         layers = [chosen for text in self.layers for chosen in _layers(text, n_layers)]
         return [
@@ -89,7 +93,7 @@ class Intervene(Writing):
             run, self.interventions(run.config.model.n_layers), split=self.split, n=self.n,
             seed=self.seed, device=self.device, progress=bar("forward passes"))
         print(result)
-        print(result.save(self.out, overwrite=self.overwrite))
+        print(f"wrote result {result.save(self.out, overwrite=self.overwrite)}")
 
 
 def _layers(text: str, n_layers: int) -> list[tuple[int, ...]]:

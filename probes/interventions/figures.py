@@ -37,7 +37,7 @@ def intervention_figure(table: pd.DataFrame, chance: float | None) -> Figure:
     names = [name_of(r) for r in listed.itertuples()]
     order = list(dict.fromkeys(names))
     scopes = list(dict.fromkeys(mapped["scope"]))
-    layers = sorted(mapped["layers"].unique(), key=lambda text: (text.count(","), text))
+    layers = sorted(mapped["layers"].unique(), key=_by_number)
     height = max(0.15 * len(order) + 1.0, 2 * (0.3 * len(scopes) + 1.1) if len(mapped) else 1.4)
     widths = [0.55 * len(layers) + 1.4] * bool(len(mapped)) + [5.2] * bool(order)
     with style():
@@ -49,7 +49,8 @@ def intervention_figure(table: pd.DataFrame, chance: float | None) -> Figure:
                 axes = figure.add_subplot(maps[row, 0])
                 block = mapped[mapped["write"] == write]
                 rates = block.pivot(index="scope", columns="layers", values="value")
-                draw_rates(axes, rates.reindex(index=scopes, columns=layers))
+                draw_rates(axes, rates.reindex(index=scopes, columns=layers).rename(
+                    columns=in_short))
                 axes.set(xlabel="layers", title=f"switch rate: {heading}")
         if order:
             axes = figure.add_subplot(grid[0, -1])
@@ -105,8 +106,21 @@ def name_of(row: object) -> str:
     what = written({name: getattr(row, name) for name in ("write", "alpha", "heads",
                                                           "renormalized")})
     site = getattr(row, "site", "code")
-    where = f"{getattr(row, 'scope', '')}, layers {getattr(row, 'layers', '')}"
+    where = f"{getattr(row, 'scope', '')}, layers {in_short(getattr(row, 'layers', ''))}"
     return f"{what}: {where}" + ("" if site == "code" else f", {site}")
+
+
+def in_short(layers: str) -> str:
+    """Return 3-6 for 3,4,5,6, and whatever has gaps or few layers as it is."""
+    _, numbers = _by_number(layers)
+    whole = len(numbers) > 2 and numbers == tuple(range(numbers[0], numbers[-1] + 1))
+    return f"{numbers[0]}-{numbers[-1]}" if whole else layers
+
+
+def _by_number(layers: str) -> tuple[int, tuple[int, ...]]:
+    """Return by what sets of layers are ordered: single ones first, in their order."""
+    numbers = tuple(int(text) for text in layers.split(","))
+    return len(numbers), numbers
 
 
 def written(named: dict[str, object]) -> str:

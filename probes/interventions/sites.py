@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -100,7 +101,10 @@ def check_written(model: Any, inputs: Tensor, places: Collection[Place]) -> None
         unknown = [name for name in map(_hook, hooks) if name not in model.hook_dict]
         check(not unknown, f"the model has no hook {', '.join(unknown)}; expected one for site "
               f"{site!r} in every layer")
-        zeros = write(model, inputs, dict.fromkeys(hooks, torch.zeros_like))
+        with warnings.catch_warnings():
+            # TransformerLens warns of some edits that it discards; the error says more.
+            warnings.simplefilter("ignore")
+            zeros = write(model, inputs, dict.fromkeys(hooks, torch.zeros_like))
         check(not torch.equal(zeros, logits), f"zeros written at site {site!r} change no logit of "
               "this model; expected an architecture that goes on with what is written")
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import latentcode as lc
 from latentcode.cli import main
 from latentcode.errors import ProbeError
 from latentcode.probes.interventions import WRITES, standard_interventions
+from latentcode.probes.interventions.figures import intervention_figure
 from latentcode.tasks.counterfactuals import SCOPES
 
 
@@ -34,6 +36,18 @@ def test_every_write_has_its_place() -> None:
         if i.write == "donor" and i.heads is None:
             assert any(j.write == "same" and (j.scope, j.layers, j.site) ==
                        (i.scope, i.layers, i.site) for j in chosen)
+
+
+def test_layers_are_drawn_in_their_order() -> None:
+    table = pd.DataFrame([
+        {**lc.Intervention(write, "row", layers).row(), "metric": "switch", "value": 0.5,
+         "low": 0.4, "high": 0.6}
+        for write in ("donor", "same", "random")
+        for layers in ((2, 4, 6), (10,), (0, 1), (2,), (8, 9, 10, 11))])
+    maps, _, rates = intervention_figure(table, 0.1).axes
+    assert [text.get_text() for text in maps.get_xticklabels()] == [
+        "2", "10", "0,1", "2,4,6", "8-11"]
+    assert "random: row, layers 8-11" in [text.get_text() for text in rates.get_yticklabels()]
 
 
 def test_a_run_is_intervened_on(run: lc.Run) -> None:
@@ -73,6 +87,7 @@ def test_command_line(run: lc.Run, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "steer 3, heads 0,2" in capsys.readouterr().out
     for arguments, message in (
             (["--write", "give"], "unknown write 'give'"),
+            (["--scope", "row", "pair"], "--scope given without --write"),
             (["--write", "donor", "--layers", "top"], "layers is 'top'; expected each, upper"),
             ([], "exists already")):
         with pytest.raises(SystemExit):
