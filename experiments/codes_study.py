@@ -6,13 +6,15 @@
 
 decodes the labels with all controls, compares mean codes, correlates distances of codes and of
 tasks, aligns the seeds, and writes codes back, for every run of a folder. Each result is kept in a
-folder of its own under `results/` of the runs; what is there already is not computed again, so that
-an interrupted study goes on. What it comes to is written to `out`: `README.md`, `tables/` (means
+folder of its own under `results/` of the runs, named by what determines it; what is there already is
+not computed again, so that an interrupted study goes on. What it comes to is written to `out`: `README.md`, `tables/` (means
 over runs, and all runs with their intervals), `figures/` (of the first run of each kind).
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -85,9 +87,10 @@ class Study:
     def _results(self, runs: Sequence[Run]) -> Results:
         work, device = self.runs / "results", self.device
         decoded, similar, caused = {}, {}, {}
+        sizes = {"n": self.n, "n_probe": self.n_probe}
         for run in runs:
             print(run.name, flush=True)
-            folder = work / run.name
+            folder = work / f"{run.name}-{key_of([run], sizes)}"
             decoded[run.name] = kept(folder / "decoding", DecodingResult, partial(
                 probe, run, n_train=self.n_probe, n_heldout=self.n_probe, device=device,
                 progress=bar("fitting probes")))
@@ -96,12 +99,12 @@ class Study:
                 progress=bar("comparing codes")))
             caused[run.name] = kept(folder / "interventions", InterventionResult, partial(
                 intervene, run, n=self.n, device=device, progress=bar("writing codes back")))
-        topography = kept(work / "topography", TopographyResult, partial(
+        topography = kept(work / f"topography-{key_of(runs, sizes)}", TopographyResult, partial(
             topography_of_runs, runs, n=self.n_probe, device=device,
             progress=bar("comparing distances")))
         compared, alignment = two_of_each_kind(runs), None
         if len(compared) > 1:
-            alignment = kept(work / "alignment", AlignmentResult, partial(
+            alignment = kept(work / f"alignment-{key_of(compared, sizes)}", AlignmentResult, partial(
                 align_runs, compared, device=device, progress=bar("aligning runs")))
         return Results(decoded, similar, caused, topography, alignment)
 
@@ -195,6 +198,12 @@ def two_of_each_kind(runs: Sequence[Run]) -> list[Run]:
     return [run for same in chosen.values() for run in same[:2]]
 
 
+def key_of(runs: Sequence[Run], settings: Mapping[str, object]) -> str:
+    """Return a few letters that another run, checkpoint or setting would change."""
+    text = json.dumps([[(run.id, run.checkpoints()[-1]) for run in runs], dict(settings)])
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
 def kept(folder: Path, kind: type[R], compute: Callable[[], R]) -> R:
     """Return the result that a folder holds, or compute it and put it there."""
     if not (folder / kind.marker()).exists():
@@ -260,7 +269,7 @@ def switching_figure(table: pd.DataFrame, kinds: Sequence[str]) -> Figure:
     """
     chosen = table[(table["metric"] == "switch") & (table["site"] == "code")
                    & ~table["renormalized"] & (table["heads"] == "all")]
-    layers = sorted(chosen["layers"].unique(), key=lambda text: (text.count(","), text))
+    layers = list(dict.fromkeys(chosen["layers"]))
     scopes = list(dict.fromkeys(chosen["scope"]))
     with style():
         figure = Figure(figsize=((0.5 * len(layers) + 1.0) * len(kinds) + 0.6,
@@ -325,6 +334,9 @@ def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
                   _markdown(tables["alignment"])]
     parts += [
         "## What is caused: rates at which answers switch to the donor's, and stay",
+        "Of single heads (`best one`) the one that switches most is shown, chosen on these same "
+        "instances: an upper bound for any head alone. " + " ".join(
+            make_task(runs[0].config.task).counterfactuals.notes),
         "![switch rates by scope and layers](figures/switching.png)",
         _markdown(written.reindex(columns=order).reset_index())]
     return "\n\n".join(parts) + "\n"

@@ -24,7 +24,13 @@ from latentcode.errors import SplitError, check, check_choice
 from latentcode.models.pretrained import layout
 from latentcode.prompts import Prompts, as_prompts, encode, row_name
 from latentcode.tasks.base import Batch
-from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs, codes_of, rows_of
+from latentcode.tasks.counterfactuals import (
+    Answered,
+    Counterfactuals,
+    MinimalPairs,
+    codes_of,
+    rows_of,
+)
 
 NEEDED = ("donor", "answer", "donor_answer")
 Among = Literal["vocabulary", "answers"]
@@ -176,9 +182,10 @@ class PromptCounterfactuals(Counterfactuals):
         return torch.stack([codes_of(query[:, p], key[:, p:p + 1], n_tokens)
                             for p in range(n_pairs)]).any(0)
 
-    def known(self, pairs: MinimalPairs, clean: Tensor, donor: Tensor) -> Tensor:
-        """Return where the model says both answers, each where it is right, bool [B]."""
-        return self._says(pairs, clean)[0] & self._says(pairs, donor)[1]
+    def right(self, pairs: MinimalPairs, logits: Tensor, of: Answered) -> Tensor:
+        """Return where the model says the answer, bool [B]."""
+        ours, theirs = self._says(pairs, logits)
+        return theirs if of == "donors" else ours
 
     def outcomes(
         self, pairs: MinimalPairs, clean: Tensor, donor: Tensor, patched: Tensor
@@ -197,7 +204,7 @@ class PromptCounterfactuals(Counterfactuals):
         probability = after.exp()
         at_clean, at_donor, at_patched = (self._difference(pairs, x)
                                           for x in (clean, donor, patched))
-        # `known` pairs have a positive difference before and a negative one with the donor; in
+        # Pairs that count have a positive difference before and a negative one with the donor; in
         # few bits both may be zero.
         whole = torch.where(at_clean == at_donor, 1.0, at_clean - at_donor)
         return {"switch": theirs.float(), "stay": ours.float(),

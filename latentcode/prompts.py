@@ -115,6 +115,10 @@ class Prompts:
             for i, split in enumerate(labels["split"]):
                 check(split in SPLITS, f"split of {row_name(i, texts[i])} is {split!r}; expected "
                       f"one of: {', '.join(SPLITS)}")
+            for combination, splits in labels.groupby("combination", sort=False)["split"]:
+                check(splits.nunique() == 1, f"combination {combination!r} is in splits "
+                      f"{', '.join(sorted(set(splits)))}; expected each in one of them, so that "
+                      "what is held out was never trained on")
         if given == ["pairs"]:
             return cls(labels, _named_pairs(frame["pairs"].tolist(), texts))
         return cls(labels, {SINGLE: tuple(

@@ -54,7 +54,7 @@ def outcomes(result: lc.InterventionResult) -> dict[str, float]:
 
 
 def patch(model: Any, rows: list[dict[str, Any]], *args: Any, **settings: Any) -> dict[str, float]:
-    return outcomes(patch_prompts(model, pd.DataFrame(rows), [Intervention(*args)], n_bootstrap=10,
+    return outcomes(patch_prompts(model, pd.DataFrame(rows), [Intervention(*args)], n_bootstrap=100,
                                   **settings))
 
 
@@ -121,7 +121,7 @@ def test_scopes_are_the_named_codes(gpt2: Any) -> None:
 def test_identity_changes_nothing_and_noise_does(
     model: Any, rows: list[dict[str, Any]], site: str
 ) -> None:
-    for scope in ("row", "everything"):
+    for scope in ("pair" if site == "value" else "row", "everything"):
         same = patch(model, rows, "identity", scope, BOTH, site)
         assert (same["stay"], same["switch"], same["kl"], same["moved"]) == (1.0, 0.0, 0.0, 0.0)
         noise = patch(model, rows, "random", scope, BOTH, site)
@@ -231,7 +231,7 @@ def test_the_control_is_needed_to_be_written(model: Any, rows: list[dict[str, An
     assert not any(i.write == "same" for i in prompt_interventions(bare, 2))
     result = patch_prompts(model, frame, [Intervention("donor", "row", (0,))])
     assert "there is no control" in repr(result)
-    # The donor as its own control: both writes are the same, then.
+    # A control that the model answers otherwise is none, and does not count.
     with_same = frame.assign(same=frame["donor"])
     task = PromptCounterfactuals(model, with_same)
     assert {i.write for i in prompt_interventions(task, 2)} == {
@@ -240,7 +240,8 @@ def test_the_control_is_needed_to_be_written(model: Any, rows: list[dict[str, An
                                               Intervention("same", "row", (0,))])
     assert "there is no control" not in repr(result)
     donor, same = (result.table[result.table["write"] == name] for name in ("donor", "same"))
-    assert donor["value"].tolist() == same["value"].tolist()
+    assert (donor["n"] == len(rows)).all()
+    assert (same["n"] == 0).all()
 
 
 def test_a_standard_set_for_twelve_layers_is_small(gpt2: Any) -> None:
@@ -278,7 +279,8 @@ def test_means_want_one_layout_and_every_label(model: Any, rows: list[dict[str, 
     named = [{**row, "donor_label": "elsewhere"} for row in one]
     with pytest.raises(ConfigError, match="no prompt to measure on has the label 'elsewhere'"):
         patch_prompts(model, pd.DataFrame(named), writes[:1])
-    half = [{**row, "split": ("train", "ood")[i % 2]} for i, row in enumerate(one)]
+    half = [{**row, "split": ("train", "ood")[i % 2], "combination": i}
+            for i, row in enumerate(one)]
     result = patch_prompts(model, pd.DataFrame(half), writes[:1])
     assert result.settings["n"] == len(half) // 2
     assert result.settings["n_reference"] == len(half) - len(half) // 2
@@ -330,13 +332,13 @@ def test_models_that_do_not_take_a_code_are_refused(
                           ("attn.hook_none", "the model has no hook blocks.0.attn.hook_none")):
         monkeypatch.setitem(SITES, "value", Site(f"blocks.{{}}.{hook}", 1, 1))  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match=message):
-            patch(model, rows, "donor", "row", (0,), "value")
+            patch(model, rows, "donor", "everything", (0,), "value")
     monkeypatch.undo()
     llama = load_pretrained(small_models("llama"))
     rows = pairs_of(llama, ("The capital of {}",))[:4]
     with pytest.raises(ConfigError, match=r"heads is \(1,\) at site 'value'; expected None, as the "
                                           "4 heads of this model share the values of 2"):
-        patch(llama, rows, "donor", "row", (0,), "value", 1.0, (1,))
+        patch(llama, rows, "donor", "everything", (0,), "value", 1.0, (1,))
     one = patch(llama, rows, "donor", "row", BOTH, "code", 1.0, (1,))
     assert 0.0 < one["kl"] != patch(llama, rows, "donor", "row", BOTH)["kl"]
 

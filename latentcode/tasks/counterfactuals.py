@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -25,6 +26,10 @@ SCOPES: dict[str, str] = {
     "everything": "every query attending to every key",
 }
 """Which codes an intervention writes; a task offers some of them."""
+
+
+Answered = Literal["instances", "donors", "same"]
+"""Whose answer: a batch of `MinimalPairs`."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +109,8 @@ class Counterfactuals(ABC):
         """
 
     @abstractmethod
-    def known(self, pairs: MinimalPairs, clean: Tensor, donor: Tensor) -> Tensor:
-        """Return where the model answers both the instance and the donor rightly, bool [B]."""
+    def right(self, pairs: MinimalPairs, logits: Tensor, of: Answered) -> Tensor:
+        """Return where logits answer the instances, their donors or the control's, bool [B]."""
 
     @abstractmethod
     def outcomes(

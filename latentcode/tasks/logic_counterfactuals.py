@@ -7,8 +7,15 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from latentcode.errors import check
 from latentcode.tasks.base import Batch
-from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs, codes_of, rows_of
+from latentcode.tasks.counterfactuals import (
+    Answered,
+    Counterfactuals,
+    MinimalPairs,
+    codes_of,
+    rows_of,
+)
 from latentcode.tasks.logic import FuzzyLogic
 
 LEAST_DIFFERENCE = 0.1
@@ -27,6 +34,8 @@ class LogicCounterfactuals(Counterfactuals):
     n_slots = 1
     chance = float("nan")
     scopes = ("pair", "row", "everything")
+    notes = ("An answer counts as switched where it is nearer to the donor's, so that destroyed "
+             "answers switch too: read the rate beside those of zero, mean and random.",)
 
     def __init__(self, task: FuzzyLogic) -> None:
         self.task = task
@@ -36,15 +45,17 @@ class LogicCounterfactuals(Counterfactuals):
         """Draw n instances, and for each one of its terms and another to put in its place.
 
         The other term is uniform over those of its kind (known or unknown) that f lacks. f' may
-        be of any split.
+        be of any split. `ConfigError` where its kind has no other term.
         """
         config = self.task.config
+        n_all, n_known = len(self.constituents), config.n_known_terms
+        first, last = (n_known, n_all) if split == "unknown" else (0, n_known)
+        check(last - first > config.n_terms, f"split {split!r} has {last - first} terms, of which "
+              f"a function has {config.n_terms}; expected at least one more to put in its place")
         instances = self.task.sample(split, n, generator)
         device, terms = generator.device, instances.info["terms"]
         k = torch.randint(config.n_terms, (n, 1), generator=generator, device=device)
-        first, last = ((config.n_known_terms, len(self.constituents)) if split == "unknown"
-                       else (0, config.n_known_terms))
-        order = torch.rand(n, len(self.constituents), generator=generator, device=device)
+        order = torch.rand(n, n_all, generator=generator, device=device)
         order[:, :first], order[:, last:] = -1.0, -1.0
         target = order.scatter(1, terms, -1.0).argmax(1)
         variables = instances.inputs[..., :-1]
@@ -79,10 +90,10 @@ class LogicCounterfactuals(Counterfactuals):
             return rows_of(query[:, None], n_tokens)
         return codes_of(query, query[:, None], n_tokens)
 
-    def known(self, pairs: MinimalPairs, clean: Tensor, donor: Tensor) -> Tensor:
-        """Return where each answer lies nearer to its own function's than to the other's."""
+    def right(self, pairs: MinimalPairs, logits: Tensor, of: Answered) -> Tensor:
+        """Return where the answer lies nearer to its own function's than to the other's."""
         ours, theirs = pairs.instances.targets[:, 0], pairs.donors.targets[:, 0]
-        return _nearer(clean, ours, theirs) & _nearer(donor, theirs, ours)
+        return _nearer(logits, theirs, ours) if of == "donors" else _nearer(logits, ours, theirs)
 
     def outcomes(
         self, pairs: MinimalPairs, clean: Tensor, donor: Tensor, patched: Tensor
@@ -90,16 +101,15 @@ class LogicCounterfactuals(Counterfactuals):
         """Return what became of each answer, float [B] each.
 
         switch, stay   the answer lies nearer to f'(query), or not
-        moved          how far the answer went from the clean one (0) to the donor's (1)
+        moved          where the answer lies between f(query) (0) and f'(query) (1)
         error_source, error_target  squared error against f(query) and against f'(query)
         """
         ours, theirs = pairs.instances.targets[:, 0], pairs.donors.targets[:, 0]
         answer = patched[:, -1, 0]
         switch = _nearer(patched, theirs, ours).float()
-        before, after = clean[:, -1, 0], donor[:, -1, 0]
-        # `known` pairs only have answers on two sides of the middle between f and f'.
         return {"switch": switch, "stay": 1.0 - switch,
-                "moved": (answer - before) / torch.where(after == before, 1.0, after - before),
+                # Pairs that do not count may have the same answer.
+                "moved": (answer - ours) / torch.where(theirs == ours, 1.0, theirs - ours),
                 "error_source": (answer - ours).square(),
                 "error_target": (answer - theirs).square()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -29,7 +30,7 @@ from latentcode.probes.interventions.sites import (
     normalization_of,
     write,
 )
-from latentcode.probes.interventions.writes import WRITES, Material, transplants
+from latentcode.probes.interventions.writes import WRITES, Material, possible, transplants
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
@@ -64,6 +65,9 @@ class Intervention:
         check_choice("site", self.site, SITES)
         task.check_scope(self.scope)
         check(len(self.layers) > 0, "layers is empty; expected at least one")
+        check(self.heads is None or len(self.heads) > 0, "heads is empty; expected None for all, "
+              "or at least one")
+        check(math.isfinite(self.alpha), f"alpha is {self.alpha!r}; expected a finite number")
         for layer in self.layers:
             if layer not in range(model.cfg.n_layers):
                 raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
@@ -74,6 +78,11 @@ class Intervention:
             check(needs != "erasers" and not self.renormalize, f"{self.write!r} with renormalize="
                   f"{self.renormalize} at site {self.site!r}; labels are erased from codes, and "
                   "codes are renormalised")
+        check(needs != "elsewhere" or self.scope != "everything", f"{self.write!r} at scope "
+              "'everything', which leaves no other position; expected another scope")
+        check(self.site != "value" or self.scope not in ("row", "feature"), f"scope is "
+              f"{self.scope!r} at site 'value', where it covers every key, for all queries; "
+              "expected 'everything', or single keys with 'pair' or 'pairs'")
         check(needs != "erasers" or self.scope in ERASABLE, f"scope is {self.scope!r}; expected "
               f"one of {', '.join(ERASABLE)} to erase a label")
         check(not self.renormalize or normalization_of(model) != "none", "the codes of this model "
@@ -115,7 +124,7 @@ def intervene_model(
     model   anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
     task    the minimal pairs and their answers: `make_task(...).counterfactuals`
     n       instances drawn; those count whose two answers differ and which the model answers
-            rightly, the instance and the donor
+            rightly, the instance and the donor (for `same` the control's donor, too)
     n_reference  training instances for means and erasers, where one of the writes needs them
     batch_size   instances at once; transplants and shuffled donors come from the same batch
 
@@ -124,10 +133,13 @@ def intervene_model(
     that does not fit the task or the model, `ProbeError` when no pair counts.
     """
     check(len(interventions) > 0, "there are no interventions; expected at least one", ConfigError)
-    check(n >= 2 and batch_size >= 2, f"n is {n} and batch_size {batch_size}; expected at least 2",
-          ConfigError)
+    for name, value, least in (("n", n, 2), ("batch_size", batch_size, 2),
+                               ("n_bootstrap", n_bootstrap, 100)):
+        check(value >= least, f"{name} is {value!r}; expected at least {least}", ConfigError)
     for intervention in interventions:
         intervention.check(task, model)
+    check(n_reference >= 2 or not _needs(interventions), f"n_reference is {n_reference!r}; "
+          "expected at least 2 for means and erasers", ConfigError)
     device = next(model.parameters()).device
     places = sorted({(i.site, layer) for i in interventions for layer in i.layers})
     n_reference = n_reference if _needs(interventions) else 0
@@ -137,7 +149,7 @@ def intervene_model(
         if progress is not None:
             progress(done, total)
 
-    references = References({}, {})
+    references = References({}, {}, torch.zeros(0, device=device), {})
     if _needs(interventions):
         references = measure(
             model, task, places, n=n_reference, seed=seed, batch_size=batch_size,
@@ -154,8 +166,10 @@ def intervene_model(
         passes = [capture(model, batch.inputs, places)
                   for batch in (pairs.instances, pairs.donors, pairs.same)]
         advance(done + 3 * len(pairs))
-        (clean, own), (answered, donors), (_, same) = passes
-        kept = pairs.counts & task.known(pairs, clean, answered)
+        (clean, own), (answered, donors), (controlled, same) = passes
+        kept = (pairs.counts & task.right(pairs, clean, "instances")
+                & task.right(pairs, answered, "donors"))
+        same_right = task.right(pairs, controlled, "same")
         n_counted, n_known = n_counted + int(pairs.counts.sum()), n_known + int(kept.sum())
         if not bool(kept.any()):
             continue
@@ -168,10 +182,12 @@ def intervene_model(
             scope = task.scope(intervention.scope, chosen,
                                elsewhere=WRITES[intervention.write].elsewhere)
             material = Material(
-                chosen, of(donors), of(same), own,
-                transplants(pool, chosen, noise), references.means,
+                chosen, of(donors), of(same), same_right[kept], own,
+                transplants(pool, chosen, noise), references,
                 _erasers(intervention, references, scope, chosen, task), noise)
             patched = _patched(model, intervention, material, scope)
+            check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
+                  "finite", ProbeError)
             outcomes = task.outcomes(chosen, unpatched, answered[kept], patched)
             frames.append(_frame(number, chosen, outcomes, material, intervention))
             advance(done + (number + 4) * len(pairs))
@@ -243,12 +259,9 @@ def _frame(
     number: int, pairs: MinimalPairs, outcomes: Mapping[str, Tensor], material: Material,
     intervention: Intervention,
 ) -> pd.DataFrame:
-    """Return one row per instance; without those that have no other to take something from."""
+    """Return one row per instance that counts."""
     frame = pd.DataFrame({
         "intervention": number, "combination": pairs.instances.combination.cpu().numpy(),
         "source": pairs.source.cpu().numpy(), "target": pairs.target.cpu().numpy(),
         **{name: values.double().cpu().numpy() for name, values in outcomes.items()}})
-    needs = WRITES[intervention.write].needs
-    if needs == "pool":
-        return frame[(material.transplants >= 0).cpu().numpy()]
-    return frame[:0] if needs == "another" and len(pairs) == 1 else frame
+    return frame[possible(WRITES[intervention.write], material).cpu().numpy()]

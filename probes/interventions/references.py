@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latentcode.errors import ProbeError, check
 from latentcode.probes.interventions.sites import Edit, Place, capture
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
@@ -23,11 +22,15 @@ class References:
     """What was measured on training instances.
 
     means    place -> [slot, constituent, ...], the mean activation of instances with that
-             constituent in that slot
+             constituent in that slot; zero where there is none
+    overall  place -> the mean activation of all instances
+    count    float [slot, constituent], of how many instances
     erasers  (scope, shuffled) -> place -> `Erasers`
     """
 
     means: Mapping[Place, Tensor]
+    overall: Mapping[Place, Tensor]
+    count: Tensor
     erasers: Mapping[tuple[str, bool], Mapping[Place, Erasers]]
 
 
@@ -73,12 +76,13 @@ def measure(
     erase  (scope, shuffled) of the erasers that are wanted; shuffled ones are fitted to the labels
            of other instances
 
-    `ProbeError` for a constituent that occurs in no instance.
+    The instances are others than those that `intervene_model` writes to, of the same split too.
     """
     device = next(model.parameters()).device
-    generator = make_generator(seed, f"interventions {split}", device)
+    generator = make_generator(seed, f"interventions reference {split}", device)
     totals: dict[Place, Tensor] = {}
-    count: Tensor | None = None
+    sums: dict[Place, Tensor] = {}
+    count = torch.zeros((), device=device)
     codes: dict[tuple[str, Place], list[Tensor]] = {}
     slots, labels = [], []
     n_drawn = 0
@@ -86,11 +90,12 @@ def measure(
         n_drawn += len(pairs)
         member = task.membership(pairs.instances).float()
         _, activations = capture(model, pairs.instances.inputs, places)
-        count = member.sum(0) if count is None else count + member.sum(0)
+        count = count + member.sum(0)
         for place, x in activations.items():
             wide = torch.promote_types(x.dtype, torch.float32)
             total = torch.einsum("bsc,b...->sc...", member.to(wide), x.to(wide))
-            totals[place] = totals[place] + total if place in totals else total
+            totals[place] = totals.get(place, 0.0) + total
+            sums[place] = sums.get(place, 0.0) + x.to(wide).sum(0)
         for scope in {scope for scope, _ in erase}:
             where = task.scope(scope, pairs)
             for place, x in activations.items():
@@ -101,9 +106,6 @@ def measure(
         labels.append(member[torch.arange(len(pairs), device=device), pairs.slot])
         if progress is not None:
             progress(n_drawn, n)
-    assert count is not None
-    check(bool((count > 0).all()) or not task.exclusive, f"some of {task.constituents} occur in "
-          f"none of {n} instances of {split}; expected a larger n", ProbeError)
     means = {place: total / count.clamp_min(1.0).view(*count.shape, *[1] * (total.ndim - 2))
              for place, total in totals.items()}
     slot, label = torch.cat(slots), torch.cat(labels)
@@ -113,7 +115,7 @@ def measure(
             place: _fit(torch.cat(parts), slot, label[order] if shuffled else label, task)
             for (of, place), parts in codes.items() if of == scope}
         for scope, shuffled in erase}
-    return References(means, erasers)
+    return References(means, {place: x / n_drawn for place, x in sums.items()}, count, erasers)
 
 
 def _fit(codes: Tensor, slot: Tensor, label: Tensor, task: Counterfactuals) -> Erasers:

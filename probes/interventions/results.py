@@ -145,4 +145,6 @@ def tables(
             names = constituents[int(str(source))], constituents[int(str(target))]
             pairs.append({**place, "source": names[0], "target": names[1], "n": len(cell),
                           "switch": cell["switch"].mean(), "stay": cell["stay"].mean()})
-    return pd.DataFrame(long), pd.DataFrame(pairs)
+    columns = InterventionResult.COLUMNS
+    return (pd.DataFrame(long, columns=list(columns["table"])),
+            pd.DataFrame(pairs, columns=list(columns["by_constituent"])))

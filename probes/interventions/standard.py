@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from latentcode.config import TaskConfig, config_hash, to_dict
@@ -46,7 +46,7 @@ def intervene(
     if interventions is None:
         interventions = standard_interventions(
             model.cfg.n_layers, model.cfg.n_heads, counterfactuals.scopes,
-            model.cfg.normalization != "none")
+            model.cfg.normalization != "none", counterfactuals.lacks)
     meta = {"run": run.name, "run_id": run.id, "kind": kind_of(run.config.model),
             "config_hash": config_hash(run.config), "task": to_dict(own.config),
             "step": run.checkpoints()[-1] if step is None else step}
@@ -62,7 +62,8 @@ def layer_sets(n_layers: int) -> tuple[tuple[int, ...], ...]:
 
 
 def standard_interventions(
-    n_layers: int, n_heads: int, scopes: Sequence[str], normalized: bool = True
+    n_layers: int, n_heads: int, scopes: Sequence[str], normalized: bool = True,
+    lacks: Collection[str] = (),
 ) -> tuple[Intervention, ...]:
     """Return what a causal claim needs, once over.
 
@@ -73,7 +74,9 @@ def standard_interventions(
       (where `normalized` says that the model's codes obey a constraint) renormalised;
     - the donor's codes of one head alone, for every head: is one of them doing it all?
     - labels erased at every scope that allows it;
-    - values and residual streams in place of codes.
+    - values (of all keys: a row sees them all) and residual streams in place of codes.
+
+    lacks  what the task does not offer (`Counterfactuals.lacks`) is left out
     """
     upper, every = tuple(range(n_layers // 2, n_layers)), tuple(range(n_layers))
     chosen = [Intervention(write, scope, layers)
@@ -90,14 +93,15 @@ def standard_interventions(
                 chosen.append(Intervention(name, "row", upper, alpha=alpha, renormalize=True))
     chosen += [Intervention("donor", "row", upper, heads=(head,)) for head in range(n_heads)]
     chosen += [Intervention(name, "everything", every)
-               for name in ("elsewhere", "shuffled", "transplant", "random")
-               if not WRITES[name].elsewhere]
+               for name in ("shuffled", "transplant", "random")]
     if normalized:  # a pair alone breaks the sum over keys of a softmax
         chosen += [Intervention(write, scope, upper, renormalize=True)
                    for scope in scopes if scope.startswith("pair") for write in ("donor", "same")]
     chosen += [Intervention(write, scope, layers, site=site)
-               for site in ("value", "residual")
-               for scope, layers in (("row", upper), ("row", every), ("everything", every[:1]),
-                                     ("everything", upper))
+               for site, scope, layers in (
+                   ("value", "everything", every[:1]), ("value", "everything", upper),
+                   ("value", "everything", every),
+                   ("residual", "row", upper), ("residual", "row", every),
+                   ("residual", "everything", every[:1]), ("residual", "everything", upper))
                for write in ("donor", "same")]
-    return tuple(dict.fromkeys(chosen))
+    return tuple(i for i in dict.fromkeys(chosen) if WRITES[i.write].needs not in lacks)

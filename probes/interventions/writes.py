@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from latentcode.probes.interventions.references import References
 from latentcode.probes.interventions.sites import SITES, Place
 from latentcode.tasks.counterfactuals import MinimalPairs
 
@@ -23,9 +24,10 @@ class Material:
 
     pairs      the instances and their donors
     donors, same  place -> activations [B, ...] of the two donors
+    same_right  bool [B]: the model answers the control's donor rightly
     pool       place -> activations of other instances, to transplant
     transplants  int64 [B], which of the pool has the donor's constituent in the same slot; -1 none
-    means      place -> mean activation [slot, constituent, ...] over training instances, or empty
+    references means over training instances
     erasers    place -> what erases the label from activations, given the scope; or empty
     generator  for noise
     """
@@ -33,15 +35,16 @@ class Material:
     pairs: MinimalPairs
     donors: Mapping[Place, Tensor]
     same: Mapping[Place, Tensor]
+    same_right: Tensor
     pool: Mapping[Place, Tensor]
     transplants: Tensor
-    means: Mapping[Place, Tensor]
+    references: References
     erasers: Mapping[Place, Callable[[Tensor], Tensor]]
     generator: torch.Generator
 
     def mean(self, place: Place, constituent: Tensor) -> Tensor:
         """Return the mean activation of a constituent of each instance in its slot."""
-        return self.means[place][self.pairs.slot, constituent]
+        return self.references.means[place][self.pairs.slot, constituent]
 
     def others(self) -> Tensor:
         """Return another instance for each: a cyclic shift of a random order."""
@@ -52,10 +55,11 @@ class Material:
         other[order] = order.roll(1)
         return other
 
-    def any_constituent(self, n: int) -> Tensor:
-        """Return constituents drawn at random."""
-        slot = self.pairs.slot
-        return torch.randint(n, slot.shape, generator=self.generator, device=slot.device)
+    def any_constituent(self) -> Tensor:
+        """Return constituents drawn at random from those that were measured in the slot."""
+        seen = self.references.count[self.pairs.slot] > 0  # [B, C]
+        keys = torch.rand(seen.shape, generator=self.generator, device=seen.device)
+        return torch.where(seen, keys, -1.0).argmax(1)
 
     def noise_like(self, x: Tensor, axis: int) -> Tensor:
         """Return random directions with the norms of x along an axis."""
@@ -71,7 +75,8 @@ class Write:
     description  one sentence for people
     control      whether nothing should come of it
     needs        of the material: `same`, `means`, `erasers`, `pool`, `another` (instance of the
-                 batch) or nothing
+                 batch), `elsewhere` or nothing
+    measured     whose constituent must have been measured: `source`, `target`
     real         it is a code that the model computed for some instance: nothing to renormalise
                  while a whole row is written
     elsewhere    written at another position than the one that differs
@@ -81,6 +86,7 @@ class Write:
     description: str
     control: bool = False
     needs: str = ""
+    measured: tuple[str, ...] = ()
     real: bool = False
     elsewhere: bool = False
 
@@ -95,7 +101,7 @@ def _steer_random(m: Material, place: Place, live: Tensor, alpha: float) -> Tens
 
 
 def _set_any(m: Material, place: Place, live: Tensor, alpha: float) -> Tensor:
-    return m.mean(place, m.any_constituent(m.means[place].shape[1]))
+    return m.mean(place, m.any_constituent())
 
 
 def _vector(place: Place, live: Tensor) -> int:
@@ -108,8 +114,8 @@ WRITES: Mapping[str, Write] = {
                   "a donor's with the same constituents and fresh values", control=True,
                   needs="same", real=True),
     "elsewhere": Write(lambda m, p, x, _: m.donors[p],
-                       "the minimal pair's, at another position", control=True, real=True,
-                       elsewhere=True),
+                       "the minimal pair's, at another position", control=True,
+                       needs="elsewhere", real=True, elsewhere=True),
     "shuffled": Write(lambda m, p, x, _: m.donors[p][m.others()],
                       "the donor's of another instance", control=True, needs="another",
                       real=True),
@@ -117,28 +123,49 @@ WRITES: Mapping[str, Write] = {
                         "another instance's that has the donor's constituent", needs="pool",
                         real=True),
     "set": Write(lambda m, p, x, _: m.mean(p, m.pairs.target),
-                 "the mean over instances with the donor's constituent", needs="means"),
+                 "the mean over instances with the donor's constituent", needs="means",
+                 measured=("target",)),
     "set_same": Write(lambda m, p, x, _: m.mean(p, m.pairs.source),
                       "the mean over instances with the instance's own constituent",
-                      control=True, needs="means"),
+                      control=True, needs="means", measured=("source",)),
     "set_shuffled": Write(_set_any, "the mean of a constituent drawn at random", control=True,
                           needs="means"),
-    "steer": Write(_steer, "plus alpha times the difference of the two means", needs="means"),
+    "steer": Write(_steer, "plus alpha times the difference of the two means", needs="means",
+                   measured=("source", "target")),
     "steer_random": Write(_steer_random, "plus a random direction as long as that difference",
-                          control=True, needs="means"),
+                          control=True, needs="means", measured=("source", "target")),
     "zero": Write(lambda m, p, x, _: torch.zeros_like(x), "zero"),
-    "mean": Write(lambda m, p, x, _: m.means[p].mean((0, 1)).expand_as(x),
+    "mean": Write(lambda m, p, x, _: m.references.overall[p].expand_as(x),
                   "the mean over all training instances", needs="means"),
     "erase": Write(lambda m, p, x, _: m.erasers[p](x), "the same without its label (LEACE)",
-                   needs="erasers"),
+                   needs="erasers", measured=("source",)),
     "erase_shuffled": Write(lambda m, p, x, _: m.erasers[p](x),
                             "the same without a shuffled label (LEACE)", control=True,
-                            needs="erasers"),
+                            needs="erasers", measured=("source",)),
     "random": Write(lambda m, p, x, _: m.noise_like(x, _vector(p, x)),
                     "a random one of equal norm", control=True),
     "identity": Write(lambda m, p, x, _: x, "itself: nothing changes", control=True, real=True),
 }
 """Ways to write, by name."""
+
+
+def possible(write: Write, material: Material) -> Tensor:
+    """Return which instances something can be written to, bool [B].
+
+    Not those that have no other of their batch to take it from, whose constituents were not
+    measured, or whose control the model itself answers wrongly: they do not count.
+    """
+    pairs = material.pairs
+    rows = torch.ones_like(pairs.counts)
+    if write.needs == "pool":
+        rows = material.transplants >= 0
+    elif write.needs == "same":
+        rows = material.same_right
+    elif write.needs == "another" and len(pairs) == 1:
+        rows = ~rows
+    for name in write.measured:
+        rows = rows & (material.references.count[pairs.slot, getattr(pairs, name)] > 0)
+    return rows
 
 
 def transplants(

@@ -9,7 +9,7 @@ import pytest
 
 import latentcode as lc
 from latentcode.errors import RunError
-from latentcode.experiments.codes_study import main, open_runs
+from latentcode.experiments.codes_study import key_of, main, open_runs
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,8 @@ def test_study(runs: Path, tmp_path: Path) -> None:
     assert set(identity["kind"]) == {"hyla", "linear"}
     assert (identity["value"] == 1.0).all()
     work = runs / "results"
-    linear = lc.InterventionResult.load(work / "linear" / "interventions")
+    (folder,) = work.glob("linear-*")
+    linear = lc.InterventionResult.load(folder / "interventions")
     whole, single = (linear.table[
         (linear.table["write"] == "donor") & (linear.table["metric"] == "switch")
         & (linear.table["heads"] == "all").eq(every)] for every in (True, False))
@@ -48,13 +49,19 @@ def test_study(runs: Path, tmp_path: Path) -> None:
     names = {path.stem for path in (out / "figures").iterdir()}
     assert names >= {"switching", "alignment", "hyla-interventions", "linear-cosines"}
     # Nothing is computed twice; what was deleted comes back the same.
-    before = (work / "hyla" / "decoding" / "table.csv").stat().st_mtime_ns
-    for file in (work / "topography").iterdir():
+    (hyla,), (topography,) = work.glob("hyla-*"), work.glob("topography-*")
+    before = (hyla / "decoding" / "table.csv").stat().st_mtime_ns
+    for file in topography.iterdir():
         file.unlink()
-    (work / "topography").rmdir()
+    topography.rmdir()
     main(["--runs", str(runs), "--out", str(out), "--n", "300", "--n-probe", "300"])
-    assert (work / "hyla" / "decoding" / "table.csv").stat().st_mtime_ns == before
+    assert (hyla / "decoding" / "table.csv").stat().st_mtime_ns == before
+    assert topography.is_dir()
     assert (out / "README.md").read_text() == page
+    # Another setting, or another run of the same name, is another result.
+    run = lc.Run.open(runs / "hyla")
+    assert hyla.name == f"hyla-{key_of([run], {'n': 300, 'n_probe': 300})}"
+    assert key_of([run], {"n": 400, "n_probe": 300}) != hyla.name.split("-")[1]
 
 
 def test_a_folder_without_runs_is_one_error(tmp_path: Path) -> None:

@@ -18,7 +18,13 @@ from latentcode.models.config import ModelConfig
 from latentcode.models.dense import LAYER_NORM_EPSILON
 from latentcode.models.transformer import HookedTransformer
 from latentcode.tasks.base import Batch
-from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs, codes_of, rows_of
+from latentcode.tasks.counterfactuals import (
+    Answered,
+    Counterfactuals,
+    MinimalPairs,
+    codes_of,
+    rows_of,
+)
 
 K = 8
 """Symbols, rules and heads."""
@@ -95,9 +101,8 @@ class Selector(Counterfactuals):
             return rows_of(query[:, None], 3)
         return codes_of(query, torch.zeros_like(query)[:, None], 3)
 
-    def known(self, pairs: MinimalPairs, clean: Tensor, donor: Tensor) -> Tensor:
-        return ((clean[:, 1:].argmax(-1) == pairs.instances.targets).all(1)
-                & (donor[:, 1:].argmax(-1) == pairs.donors.targets).all(1))
+    def right(self, pairs: MinimalPairs, logits: Tensor, of: Answered) -> Tensor:
+        return (logits[:, 1:].argmax(-1) == getattr(pairs, of).targets).all(1)
 
     def outcomes(
         self, pairs: MinimalPairs, clean: Tensor, donor: Tensor, patched: Tensor

@@ -92,8 +92,10 @@ def test_sraven_outcomes_of_known_logits() -> None:
 
     clean, donor = logits(pairs.instances.targets), logits(pairs.donors.targets)
     counterfactuals = task.counterfactuals
-    assert counterfactuals.known(pairs, clean, donor).all()
-    assert not counterfactuals.known(pairs, donor, donor).any()
+    assert counterfactuals.right(pairs, clean, "instances").all()
+    assert counterfactuals.right(pairs, clean, "same").all()
+    assert counterfactuals.right(pairs, donor, "donors").all()
+    assert not counterfactuals.right(pairs, donor, "instances").any()
     stays = counterfactuals.outcomes(pairs, clean, donor, clean)
     switches = counterfactuals.outcomes(pairs, clean, donor, donor)
     for name, unchanged, changed in (("switch", 0, 1), ("stay", 1, 0), ("others", 1, 1)):
@@ -167,8 +169,10 @@ def test_logic_outcomes_of_known_answers() -> None:
 
     clean, donor = logits(ours), logits(theirs)
     counterfactuals = task.counterfactuals
-    assert counterfactuals.known(pairs, clean, donor).all()
-    assert not counterfactuals.known(pairs, clean, clean).any()
+    assert counterfactuals.right(pairs, clean, "instances").all()
+    assert counterfactuals.right(pairs, clean, "same").all()
+    assert counterfactuals.right(pairs, donor, "donors").all()
+    assert not counterfactuals.right(pairs, clean, "donors").any()
     quarter = counterfactuals.outcomes(pairs, clean, donor, logits(ours + (theirs - ours) / 4))
     torch.testing.assert_close(quarter["moved"], torch.full_like(quarter["moved"], 0.25),
                                atol=1e-4, rtol=0)
@@ -177,6 +181,27 @@ def test_logic_outcomes_of_known_answers() -> None:
     torch.testing.assert_close(quarter["error_source"], ((theirs - ours) / 4).square()[:, 0])
     torch.testing.assert_close(quarter["error_target"], (3 * (theirs - ours) / 4).square()[:, 0])
     assert (counterfactuals.outcomes(pairs, clean, donor, donor)["switch"] == 1).all()
+
+
+@pytest.mark.parametrize("config", [LogicConfig(), SravenConfig(n_features=3)])
+def test_another_position_is_another_position(config: LogicConfig | SravenConfig) -> None:
+    task, pairs = drawn(config)
+    counterfactuals = task.counterfactuals
+    for name in counterfactuals.scopes:
+        if name != "everything":
+            here, elsewhere = (counterfactuals.scope(name, pairs[:20], elsewhere=there)
+                               for there in (False, True))
+            assert (here.sum((1, 2)) == elsewhere.sum((1, 2))).all()
+            assert not (here & elsewhere).any()
+
+
+def test_where_there_is_no_other_term_or_position() -> None:
+    few = lc.make_task(lc.preset("smoke", "logic").task)
+    assert few.counts["unknown_terms"] == few.config.n_terms
+    with pytest.raises(ConfigError, match="split 'unknown' has 2 terms, of which a function has 2"):
+        few.counterfactuals.pairs("unknown", 4, lc.make_generator(0, "pairs"))
+    one = lc.make_task(SravenConfig(n_features=1, ood_fraction=0.0))
+    assert "no other response token" in one.counterfactuals.lacks["elsewhere"]
 
 
 def test_a_task_without_minimal_pairs_says_so() -> None:

@@ -10,7 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from latentcode.tasks.base import Batch
-from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs, codes_of, rows_of
+from latentcode.tasks.counterfactuals import (
+    Answered,
+    Counterfactuals,
+    MinimalPairs,
+    codes_of,
+    rows_of,
+)
 from latentcode.tasks.sraven.rules import (
     DISTRIBUTE,
     RULES,
@@ -31,7 +37,7 @@ class SravenCounterfactuals(Counterfactuals):
 
     A row that was drawn under rule A need not obey rule B (a constant row has a = b): the donor is
     a problem that no rule generates as a whole, and what its answer should be is known all the
-    same. So pairs are kept where the model gives that answer (`known`).
+    same. So pairs are kept where the model gives that answer (`right`).
     """
 
     constituents = RULES
@@ -42,6 +48,8 @@ class SravenCounterfactuals(Counterfactuals):
         self.task = task
         self.n_slots = task.config.n_features
         self.chance = 1.0 / task.config.n_values
+        self.lacks = {} if self.n_slots > 1 else {
+            "elsewhere": "with one feature there is no other response token"}
 
     def pairs(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
         """Draw n instances, and for each a response token and another rule, both uniform."""
@@ -84,11 +92,10 @@ class SravenCounterfactuals(Counterfactuals):
         keys = response[:, None] if name == "pair" else places[:, -1]
         return codes_of(response, keys, n_tokens)
 
-    def known(self, pairs: MinimalPairs, clean: Tensor, donor: Tensor) -> Tensor:
-        """Return where the response token of both is right, bool [B]."""
-        right = self._answer(pairs.instances, pairs.slot) == self._chosen(clean, pairs.slot)
-        return right & (self._answer(pairs.donors, pairs.slot)
-                        == self._chosen(donor, pairs.slot))
+    def right(self, pairs: MinimalPairs, logits: Tensor, of: Answered) -> Tensor:
+        """Return where the answer at the response token is right, bool [B]."""
+        batch: Batch = getattr(pairs, of)
+        return self._answer(batch, pairs.slot) == self._chosen(logits, pairs.slot)
 
     def outcomes(
         self, pairs: MinimalPairs, clean: Tensor, donor: Tensor, patched: Tensor

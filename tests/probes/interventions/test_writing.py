@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import latentcode as lc
-from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.models.attention import rms_head
 from latentcode.probes.interventions import WRITES, Intervention
 from latentcode.probes.interventions.model import intervene_model
@@ -106,13 +106,16 @@ def test_means_are_those_of_the_constituents() -> None:
     model = model_of("hyla")
     place = ("code", 1)
     references = measure(model, task, [place], n=300, batch_size=300, split="train")
-    pairs = task.pairs("train", 300, lc.make_generator(0, "interventions train"))
+    pairs = task.pairs("train", 300, lc.make_generator(0, "interventions reference train"))
     _, activations = capture(model, pairs.instances.inputs, [place])
     member = task.membership(pairs.instances)
     for slot, constituent in ((0, 0), (1, 7)):
         expected = activations[place][member[:, slot, constituent]].mean(0)
         torch.testing.assert_close(references.means[place][slot, constituent], expected,
                                    rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(references.overall[place], activations[place].mean(0), rtol=1e-4,
+                               atol=1e-5)
+    assert torch.equal(references.count, member.sum(0).float())
 
 
 def test_erasers_are_those_of_the_package() -> None:
@@ -123,7 +126,7 @@ def test_erasers_are_those_of_the_package() -> None:
     place = ("code", 1)
     erasers = measure(model, task, [place], n=400, batch_size=400, split="train",
                       erase=[("pair", False)]).erasers["pair", False][place]
-    pairs = task.pairs("train", 400, lc.make_generator(0, "interventions train"))
+    pairs = task.pairs("train", 400, lc.make_generator(0, "interventions reference train"))
     _, activations = capture(model, pairs.instances.inputs, [place])
     code = activations[place]
     x = code[:, :, -1, -1].double()
@@ -152,6 +155,10 @@ def test_erasers_are_those_of_the_package() -> None:
     ({"write": "erase", "site": "value"}, "labels are erased from codes"),
     ({"write": "erase", "scope": "everything"}, "expected one of pair, pairs, row to erase"),
     ({"site": "value", "renormalize": True}, "codes are renormalised"),
+    ({"site": "value"}, "where it covers every key"),
+    ({"write": "elsewhere", "scope": "everything"}, "leaves no other position"),
+    ({"heads": ()}, "heads is empty"),
+    ({"alpha": float("inf")}, "alpha is inf"),
 ])
 def test_what_does_not_fit_is_one_error(change: dict[str, object], message: str) -> None:
     task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
@@ -160,6 +167,74 @@ def test_what_does_not_fit_is_one_error(change: dict[str, object], message: str)
         intervene_model(model_of("hyla"), task, [wrong], n=10)
     assert issubclass(UnknownNameError, ConfigError)
     assert set(WRITES) >= {"donor", "same", "identity"}
+
+
+@pytest.mark.parametrize(("write", "treatment"), [
+    ("shuffled", "donor"), ("elsewhere", "donor"), ("set_same", "set"), ("set_shuffled", "set"),
+    ("steer_random", "steer"), ("mean", "zero"), ("random", "donor"),
+    ("transplant", "donor"), ("same", "donor")])
+def test_every_write_does_something_of_its_own(write: str, treatment: str) -> None:
+    task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
+    table = intervene_model(model_of("hyla"), task, [
+        Intervention(name, "row", (0, 1)) for name in (write, treatment, "identity")],
+        n=800, n_reference=400).table
+    changed = table[table["metric"] == "kl"].set_index("write")["value"]
+    others = table[table["metric"] == "kl_others"].set_index("write")["value"]
+    assert changed["identity"] == 0.0
+    assert changed[write] + others[write] > 1e-6
+    assert changed[write] != changed[treatment]
+    if write == "elsewhere":  # the answer elsewhere changes, not this one
+        assert others[write] > changed[write]
+
+
+def test_shuffled_labels_erase_something_else_than_the_label() -> None:
+    task = lc.make_task(lc.preset("smoke", "logic").task).counterfactuals
+    model = lc.HookedTransformer(lc.preset("smoke", "logic").model, seed=1).eval()
+    place = ("code", 1)
+    fitted = measure(model, task, [place], n=400, split="train",
+                     erase=[("pair", False), ("pair", True)]).erasers
+    true, shuffled = fitted["pair", False][place], fitted["pair", True][place]
+    seen = true.matrices.abs().amax((0, 2, 3, 4)) > 0
+    assert seen.any()
+    assert not torch.allclose(true.matrices[:, seen], shuffled.matrices[:, seen])
+
+
+def test_a_constituent_that_was_not_measured_is_not_written() -> None:
+    config = replace(lc.preset("smoke", "logic").task, n_variables=4, unknown_fraction=0.25)
+    task = lc.make_task(config).counterfactuals
+    model = lc.HookedTransformer(replace(lc.preset("smoke", "logic").model, d_input=5),
+                                 seed=1).eval()
+    names = ("donor", "set", "set_same", "steer", "erase", "set_shuffled", "mean")
+    table = intervene_model(model, task, [Intervention(name, "row", (1,)) for name in names],
+                            split="unknown", n=600, n_reference=600).table
+    n = table[table["metric"] == "switch"].set_index("write")["n"]
+    assert n["donor"] == n["set_shuffled"] == n["mean"] > 0
+    assert (n[["set", "set_same", "steer", "erase"]] == 0).all()
+    assert table[table["write"] == "steer"]["value"].isna().all()
+
+
+def test_the_control_counts_where_the_model_answers_it() -> None:
+    task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
+    table = intervene_model(model_of("hyla"), task, [
+        Intervention(name, "everything", (0,), site="residual") for name in ("donor", "same")],
+        n=600).table
+    rates = table.pivot(index="write", columns="metric", values="value")
+    # With the whole input of the donor or the control, the answer is the one that counts there.
+    assert rates.loc["donor", "switch"] == 1.0
+    assert rates.loc["same", "stay"] == 1.0
+    n = table[table["metric"] == "stay"].set_index("write")["n"]
+    assert 0 < n["same"] < n["donor"]
+
+
+def test_numbers_that_cannot_be_used_are_one_error() -> None:
+    task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
+    for wrong, message in (({"n_reference": 0}, "n_reference is 0"), ({"n": 1}, "n is 1"),
+                           ({"n_bootstrap": 0}, "n_bootstrap is 0; expected at least 100")):
+        with pytest.raises(ConfigError, match=message):
+            intervene_model(model_of("hyla"), task, [Intervention("set", "row", (0,))], **wrong)
+    with pytest.raises(ProbeError, match="gives logits that are not finite"):
+        intervene_model(model_of("linear"), task, [
+            Intervention("steer", "row", (0,), alpha=1e38)], n=200, n_reference=200)
 
 
 def test_codes_without_normalisation_are_not_renormalised() -> None:
