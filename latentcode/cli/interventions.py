@@ -49,12 +49,13 @@ class Writing:
             check(not others, f"--{' and --'.join(others)} given without --write; expected what is "
                   "written there, or neither for the standard interventions", ConfigError)
             return None
-        layers = [chosen for text in self.layers for chosen in _layers(text, n_layers)]
-        return [
-            Intervention(write, scope, chosen, site, alpha, self.heads or None, self.renormalize)
-            for site in self.site for scope in self.scope for chosen in layers
+        layers = [place for text in self.layers for place in _layers(text, n_layers)]
+        chosen = (
+            Intervention(write, scope, place, site, alpha, self.heads or None, self.renormalize)
+            for site in self.site for scope in self.scope for place in layers
             for write in self.write
-            for alpha in (self.alpha if write.startswith("steer") else (1.0,))]
+            for alpha in (self.alpha if write.startswith("steer") else (1.0,)))
+        return list(dict.fromkeys(chosen))  # `each` and `upper` may be the same layer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -133,6 +133,9 @@ def intervene_model(
     that does not fit the task or the model, `ProbeError` when no pair counts.
     """
     check(len(interventions) > 0, "there are no interventions; expected at least one", ConfigError)
+    for i in interventions:
+        check(interventions.count(i) == 1, f"{i} is given {interventions.count(i)} times; expected "
+              "each intervention once", ConfigError)
     for name, value, least in (("n", n, 2), ("batch_size", batch_size, 2),
                                ("n_bootstrap", n_bootstrap, 100)):
         check(value >= least, f"{name} is {value!r}; expected at least {least}", ConfigError)

@@ -76,7 +76,8 @@ def test_command_line(run: lc.Run, tmp_path: Path, capsys: pytest.CaptureFixture
     n_interventions = len(standard_interventions(2, 4, tuple(SCOPES)))
     assert len(whole.table[whole.table["metric"] == "switch"]) == n_interventions
     main(["intervene", str(run.path), "--out", str(tmp_path / "some"), "--n", "400", "--write",
-          "donor", "steer", "--scope", "row", "pair", "--layers", "each", "0,1", "--alpha", "1",
+          "donor", "steer", "--scope", "row", "pair", "--layers", "each", "upper", "0,1",
+          "--alpha", "1",
           "3", "--heads", "0", "2"])
     some = lc.InterventionResult.load(tmp_path / "some")
     switches = some.table[some.table["metric"] == "switch"]

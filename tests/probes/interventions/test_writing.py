@@ -232,6 +232,8 @@ def test_numbers_that_cannot_be_used_are_one_error() -> None:
                            ({"n_bootstrap": 0}, "n_bootstrap is 0; expected at least 100")):
         with pytest.raises(ConfigError, match=message):
             intervene_model(model_of("hyla"), task, [Intervention("set", "row", (0,))], **wrong)
+    with pytest.raises(ConfigError, match="is given 2 times; expected each intervention once"):
+        intervene_model(model_of("hyla"), task, [Intervention(), Intervention()])
     with pytest.raises(ProbeError, match="gives logits that are not finite"):
         intervene_model(model_of("linear"), task, [
             Intervention("steer", "row", (0,), alpha=1e38)], n=200, n_reference=200)
