@@ -251,16 +251,17 @@ def findings(variance: pd.DataFrame, gradients: pd.DataFrame) -> tuple[str, ...]
     norms = gradients.pivot_table(index=["layer", "part", "step"], columns="kind", values="mean",
                                   aggfunc=_geometric)
     parts = norms.groupby(level=["layer", "part"]).median()
+    updates = int(gradients["step"].max())
     for kind in ("hyla_softmax", "hyla_softmax_rms_head"):
         ratio = parts[kind] / parts["hyla"]
         furthest: Any = ratio.drop(("all", "all")).idxmin()
         layer, part = furthest
         weakest = parts.loc[(layer, part)]
         sentences.append(
-            f"The median gradient norm of {kind} over training is {ratio.loc[('all', 'all')]:.2g} "
-            f"of hyla's. It falls furthest behind in {PART_NAMES[part]} of layer {layer}, with "
-            f"{ratio.min():.2g} of hyla's, or {weakest[kind] / weakest['softmax']:.2g} of softmax "
-            "attention's.")
+            f"The median gradient norm of {kind} over {updates} updates is "
+            f"{ratio.loc[('all', 'all')]:.2g} of hyla's. It falls furthest behind in "
+            f"{PART_NAMES[part]} of layer {layer}, with {ratio.min():.2g} of hyla's, or "
+            f"{weakest[kind] / weakest['softmax']:.2g} of softmax attention's.")
     peak = gradients[gradients["part"] == "all"].groupby("kind", sort=False)["largest"].max()
     sentences.append(f"The largest gradient of all updates is that of {peak.idxmax()}, with norm "
                      f"{peak.max():.2g}; hyla's is {peak['hyla']:.2g}, softmax's "

@@ -47,7 +47,7 @@ class AlignmentResult(TableResult):
     heads     one row per two runs, pair, source, layer and head of A: the matched head of B, the
               sign, and their correlation on the instances that the matching was fitted on
               (`fitted`) and on held-out combinations (`heldout`); `by_chance` is the held-out
-              correlation, in size, with the other heads on average
+              correlation, in size, with the other heads on average, NaN of a single head
     transfer  one row per two runs, pair, layer, label, source and alignment: the `metric` of
               A's probe on B's held-out codes
     settings  everything else that determines the numbers
@@ -87,20 +87,47 @@ class AlignmentResult(TableResult):
             if trained:
                 notes.append(f"Run {run} was trained on {trained} of the {total} combinations that "
                              "are held out here; its split has another seed.")
+        alike, every = self._alike(), {*self._couples()}
+        if alike == every:
+            notes.append("All runs began with the same seed, and so with equal weights wherever "
+                         "their kinds have the same: how far they agree may be no more than that, "
+                         "and the untrained models are no control.")
+        elif alike:
+            notes.append("Left out of the summary and the figures, because they began with the "
+                         "same seed, and so with equal weights wherever their kinds have the same: "
+                         f"{', '.join(f'{a} and {b}' for a, b in sorted(alike))}.")
         return tuple(notes)
 
+    def _couples(self) -> list[tuple[str, str]]:
+        table = self.heads[["run_a", "run_b"]].drop_duplicates()
+        return list(table.itertuples(index=False, name=None))
+
+    def _alike(self) -> set[tuple[str, str]]:
+        """Return the pairs of runs whose initial weights were drawn with one seed."""
+        seeds = self.settings.get("initial_seeds", {})
+        return {(a, b) for a, b in self._couples()
+                if a in seeds and b in seeds and seeds[a] == seeds[b]}
+
+    def _independent(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of two runs of different seeds; of all two runs where none differ."""
+        alike = self._alike()
+        if alike == {*self._couples()}:
+            alike = set()
+        couples = zip(table["run_a"], table["run_b"], strict=True)
+        return table[[a != b and (a, b) not in alike and (b, a) not in alike for a, b in couples]]
+
     def summary(self) -> pd.DataFrame:
-        """Return one row per two kinds, pair, layer and source, means over pairs of runs."""
+        """Return one row per two kinds, pair, layer and source, means over pairs of runs whose
+        initial weights were drawn with different seeds."""
         place = ["kind_a", "kind_b", "pair", "layer", "source"]
-        same = self.layers[(self.layers["layer_a"] == self.layers["layer_b"])
-                           & (self.layers["run_a"] != self.layers["run_b"])]
-        same, heads = (_both_ways(table) for table in (same, self.heads))
+        same = self.layers[self.layers["layer_a"] == self.layers["layer_b"]]
+        same, heads = (_both_ways(self._independent(table)) for table in (same, self.heads))
         measured = same.rename(columns={"layer_a": "layer"}).pivot_table(
             index=place, columns="measure", values="value", dropna=False, observed=True)
         matched = heads.groupby(place, sort=False)[["heldout", "by_chance"]].mean()
         matched.columns = pd.Index(["matched heads", "other heads"])
         label = self.settings["labels"][0]
-        read = self.transfer[self.transfer["label"] == label].pivot_table(
+        read = self._independent(self.transfer[self.transfer["label"] == label]).pivot_table(
             index=place, columns="alignment", values="value", dropna=False)
         read = read[[a for a in ALIGNMENTS if a in read.columns]]
         read.columns = pd.Index([f"{label}: {a}" for a in read.columns])
@@ -110,17 +137,17 @@ class AlignmentResult(TableResult):
     def figure(self, *, pair: str | None = None, measure: str = "cka") -> Figure:
         """Return a measure of all layers against all: a row per source, a column per two kinds."""
         pair = self.settings["pairs"][0] if pair is None else pair
-        table = self.layers[(self.layers["pair"] == pair) & (self.layers["measure"] == measure)
-                            & (self.layers["run_a"] != self.layers["run_b"])]
-        return layers_figure(table, f"{measure}, {pair}, mean over pairs of runs", measure)
+        table = self.layers[(self.layers["pair"] == pair) & (self.layers["measure"] == measure)]
+        return layers_figure(self._independent(table), f"{measure}, {pair}, mean over pairs of "
+                             "runs", measure)
 
     def transfer_figure(self, *, pair: str | None = None, label: str | None = None) -> Figure:
         """Return the score of transferred probes per layer, a row per source, two kinds across."""
         pair = self.settings["pairs"][0] if pair is None else pair
         label = self.settings["labels"][0] if label is None else label
         table = self.transfer[(self.transfer["pair"] == pair) & (self.transfer["label"] == label)]
-        return transfer_figure(table, ALIGNMENTS, f"probe for {label} of one run on the codes of "
-                               f"another, {pair}")
+        return transfer_figure(self._independent(table), ALIGNMENTS, f"probe for {label} of one "
+                               f"run on the codes of another, {pair}")
 
     def figures(self) -> dict[str, Figure]:
         """Return all pictures of the first pair, by file name."""
@@ -139,6 +166,7 @@ def align(
     n_bootstrap: int = 1000,
     seed: int = 0,
     heldout_trained_on: Mapping[str, tuple[int, int]] | None = None,
+    initial_seeds: Mapping[str, int] | None = None,
     progress: Progress | None = None,
 ) -> AlignmentResult:
     """Are the codes of several models the same up to a reordering of heads, or a rotation?
@@ -152,6 +180,8 @@ def align(
                combinations
     heldout_trained_on  run -> (how many of the held-out combinations it was trained on, of how
                many), which the result then says
+    initial_seeds  run -> seed of its initial weights. One seed gives models of different kinds
+               equal weights, too, so that summary and figures are of runs with different ones
 
     CKA and Procrustes are measured on the held-out codes. Their intervals are jackknife intervals
     over groups of combinations: a bootstrap would compare an instance with its own copy, the very
@@ -177,7 +207,7 @@ def align(
     first = models[0]
     for train, heldout in models[1:]:
         what = f"codes of {train.meta.get('run')}"
-        check_pair_of_codes(first[0], train, what)
+        _check_same_axes(first[0], train)
         check_same_instances(first[0], train, what)
         check_same_instances(first[1], heldout, what)
     layers = chosen("layer", layers, first[0].layers)
@@ -210,7 +240,8 @@ def align(
     settings = {
         "labels": list(labels), "layers": list(layers), "pairs": list(pairs),
         "controls": list(sources[1:]), "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed,
-        "n_groups": N_GROUPS, "n_random": N_RANDOM,
+        "n_groups": N_GROUPS, "n_random": N_RANDOM, "n_train": len(first[0]),
+        "n_heldout": len(first[1]), "initial_seeds": dict(initial_seeds or {}),
         "heldout_trained_on": {k: list(v) for k, v in (heldout_trained_on or {}).items()},
         "codes": [[origin(codes) for codes in pair] for pair in models]}
     frames = {name: pd.DataFrame(rows)[list(AlignmentResult.COLUMNS[name])]
@@ -231,6 +262,7 @@ class _Model:
         cls, codes: tuple[LatentCodes, LatentCodes],
         untrained: tuple[LatentCodes, LatentCodes] | None, controls: bool,
     ) -> _Model:
+        check_pair_of_codes(*codes, f"codes of {codes[0].meta.get('run')}")
         train, heldout = (sources_of(codes[i], untrained[i] if untrained else None, controls)
                           for i in range(2))
         return cls(str(codes[0].meta.get("run", "?")), str(codes[0].meta.get("kind", "?")),
@@ -243,6 +275,16 @@ class _Model:
     def beside(self, other: _Model) -> dict[str, Any]:
         return {"run_a": self.name, "run_b": other.name, "kind_a": self.kind,
                 "kind_b": other.kind}
+
+
+def _check_same_axes(first: LatentCodes, other: LatentCodes) -> None:
+    names = [str(codes.meta.get("run", "?")) for codes in (first, other)]
+    for what, ours, theirs in (
+            ("layers", first.layers, other.layers),
+            ("pairs", [p.name for p in first.pairs], [p.name for p in other.pairs]),
+            ("numbers of heads", first.n_heads, other.n_heads)):
+        check(ours == theirs, f"the {what} of runs {names[0]} and {names[1]} differ: {ours} and "
+              f"{theirs}; expected the same", ProbeError)
 
 
 def _both_ways(table: pd.DataFrame) -> pd.DataFrame:
@@ -287,8 +329,9 @@ def _matched_heads(
     heldout = head_correlations(x[1], y[1])
     rows = []
     for h, (other, sign) in enumerate(zip(match.order, match.sign, strict=True)):
+        others = np.abs(np.delete(heldout[h], other))
         rows.append({
             "head_a": h, "head_b": int(other), "sign": int(sign),
             "fitted": match.correlation[h], "heldout": heldout[h, other] * sign,
-            "by_chance": float(np.abs(np.delete(heldout[h], other)).mean())})
+            "by_chance": float(others.mean()) if len(others) else np.nan})
     return rows

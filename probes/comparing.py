@@ -87,7 +87,8 @@ def topography_of_runs(
     Raises what `extract` and `topographic_similarity` raise, `ProbeError` for runs of one name.
     """
     _check_names(runs)
-    tables, facts, result = [], [], None
+    results: list[TopographyResult] = []
+    facts = []
     for done, run in enumerate(runs):
         task = make_task(run.config.task)
         source = task.probe_config
@@ -95,21 +96,22 @@ def topography_of_runs(
         distances = {label: make_task(source).distances(label, split) for label in names}
         codes, untrained = _with_untrained(run, split, n=n, pairs=pairs, layers=layers,
                                            task=source, seed=seed, device=device)
-        result = topographic_similarity(
+        results.append(topographic_similarity(
             codes, distances, untrained=untrained, seed=seed,
-            progress=None if progress is None else _part(progress, done, len(runs)), **settings)
-        tables.append(result.table)
+            progress=None if progress is None else _part(progress, done, len(runs)), **settings))
         facts.append({"run": run.name, "kind": codes.meta["kind"],
                       "seed": run.config.training.seed,
                       "split_seed": getattr(run.config.task, "split_seed", None),
                       "metric": task.headline, "performance": _performance(run, task.headline)})
-    assert result is not None
-    table, described = pd.concat(tables, ignore_index=True), pd.DataFrame(facts)
-    correlation = result.correlation
+    table, described = (pd.concat([result.table for result in results], ignore_index=True),
+                        pd.DataFrame(facts))
+    correlation = results[0].correlation
     if described["performance"].notna().sum() >= LEAST_RUNS:
         place = ["layer", "pair", "label", "source", "distance", "metric"]
         correlation = correlate_runs(table, described, place)
-    return replace(result, table=table, runs=described, correlation=correlation)
+    joined = {name: [row for result in results for row in result.settings[name]]
+              for name in ("codes", "zero")}
+    return TopographyResult(table, described, correlation, {**results[0].settings, **joined})
 
 
 def align_runs(
@@ -134,6 +136,9 @@ def align_runs(
               combinations the others were trained on
     settings  of `align`
 
+    Runs of one training seed begin with the same weights, of different kinds too, and are left out
+    of the result's summary and figures, which says so.
+
     Raises what `extract` and `align` raise, `ProbeError` for runs of the same name and
     `ConfigError` for runs whose tasks differ in more than their split.
     """
@@ -155,6 +160,7 @@ def align_runs(
         models, own.probe_labels if labels is None else labels, untrained=untrained, seed=seed,
         heldout_trained_on={name: (len(known & heldout), len(heldout))
                             for name, known in trained.items()},
+        initial_seeds={run.name: run.config.training.seed for run in runs},
         progress=progress, **settings)
 
 

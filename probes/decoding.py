@@ -18,7 +18,7 @@ import pandas as pd
 from sklearn.utils.parallel import Parallel, delayed
 
 from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError, UnknownNameError, check
+from latentcode.errors import ProbeError, check
 from latentcode.probes.bootstrap import (
     ClassCounts,
     accuracy,
@@ -42,6 +42,7 @@ from latentcode.probes.logistic import (
     fit_probe,
 )
 from latentcode.probes.results import DecodingResult
+from latentcode.probes.sources import chosen, origin
 
 Progress = Callable[[int, int], None]
 """Called with (probes done, probes in all)."""
@@ -100,8 +101,8 @@ def decode(
               f"{name} is {value!r}; expected a whole number of at least {least}", ProbeError)
     check_pair_of_codes(train, heldout, "codes")
     check_controls(train, heldout, untrained, controls)
-    layers = _chosen("layer", layers, train.layers)
-    pairs = _chosen("pair", pairs, [p.name for p in train.pairs])
+    layers = chosen("layer", layers, train.layers)
+    pairs = chosen("pair", pairs, [p.name for p in train.pairs])
     sources = _sources(train, heldout, untrained, controls)
     # Everything is looked up before anything is fitted: a bad label is told at once.
     problems: dict[Hashable, _Problem] = {}
@@ -134,7 +135,7 @@ def decode(
         "controls": [s.name for s in sources[1:]], "n_shuffles": n_shuffles,
         "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed, "penalties": list(PENALTIES),
         "n_folds": N_FOLDS, "selection_instances": SELECTION_INSTANCES,
-        "train": _origin(train), "heldout": _origin(heldout),
+        "train": origin(train), "heldout": origin(heldout),
         "scikit_learn": version("scikit-learn")}
     return DecodingResult(pd.DataFrame(rows), pd.DataFrame(class_rows), settings)
 
@@ -264,19 +265,3 @@ def _sources(
         clusters = combination_clusters(codes[0]), combination_clusters(codes[1])
         sources.append(_Source(name, codes, clusters))
     return sources
-
-
-def _chosen(what: str, wanted: Sequence[Any] | None, available: Sequence[Any]) -> tuple[Any, ...]:
-    if wanted is None:
-        return tuple(available)
-    check(len(wanted) > 0, f"{what}s is empty; expected some of {list(available)}", ProbeError)
-    for name in wanted:
-        if name not in available:
-            raise UnknownNameError(what, name, available)
-    return tuple(wanted)
-
-
-def _origin(codes: LatentCodes) -> dict[str, Any]:
-    """Return where codes come from, as far as they say."""
-    return {key: codes.meta[key] for key in ("run", "config_hash", "split", "seed")
-            if key in codes.meta}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import permutations
-from math import factorial
+from itertools import chain, permutations, product
+from math import factorial, prod
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,10 @@ from latentcode.errors import ProbeError, check
 
 SCOPES = ("all runs", "within kind")
 """What a correlation is taken over: all runs, or the deviations of runs from their kind."""
-EXACT = 7
-"""Runs up to which all their permutations are gone through."""
+EXACT = 5_040
+"""Permutations, those of 7 runs, up to which all are gone through."""
 N_PERMUTATIONS = 10_000
+"""Random ones that stand for more of them."""
 
 
 def rank_correlation(
@@ -33,7 +34,8 @@ def rank_correlation(
     rho         Spearman's correlation; NaN below 3 runs, or where a column is constant
     low, high   95 %: tanh(atanh(rho) -+ 1.96 sqrt((1 + rho^2 / 2) / (n - 3))) (Bonett and Wright
                 2000), n less the groups but one; NaN below 4
-    p           two-sided, by permutation of the runs (all of them up to 7, else 10,000)
+    p           two-sided, by permutation of the runs (inside their groups): all permutations where
+                there are at most 5,040, else 10,000 random ones, and then at least smallest_p
     smallest_p  what p would be if the order agreed perfectly
     detectable  tanh((1.96 + 0.84) sqrt(1.06 / (n - 3))): a true correlation that n runs find at
                 the 5 % level four times out of five (variance by Fieller et al. 1957)
@@ -56,10 +58,8 @@ def rank_correlation(
     low = high = p = smallest = detectable = np.nan
     if not np.isnan(rho):
         null = _null(y, groups, seed) @ x / norm
-        p = float((np.abs(null) >= abs(rho) - 1e-12).mean())
-        sizes = np.bincount(groups)
-        smallest = min(1.0, 2.0 / float(np.prod([float(factorial(int(s))) for s in sizes])))
-        smallest = max(smallest, 1.0 / len(null))
+        smallest = max(min(1.0, 2.0 / _permutations(groups)), 1.0 / len(null))
+        p = max(float((np.abs(null) >= abs(rho) - 1e-12).mean()), smallest)
     if freedom >= 4:
         z = stats.norm.ppf(0.975)
         if not np.isnan(rho):
@@ -99,16 +99,25 @@ def _ranks(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     return ranks
 
 
+def _permutations(groups: np.ndarray) -> int:
+    """Return how many permutations leave every run in its group."""
+    return prod(factorial(int(size)) for size in np.bincount(groups))
+
+
 def _null(y: np.ndarray, groups: np.ndarray, seed: int) -> np.ndarray:
     """Return permutations [permutation, n] of y inside its groups, the given order first."""
-    if len(y) <= EXACT and not groups.any():
-        return np.array(list(permutations(y)))
+    if _permutations(groups) <= EXACT:
+        members = [np.flatnonzero(groups == group).tolist() for group in np.unique(groups)]
+        orders = np.array([[*chain(*order)] for order in product(*map(permutations, members))])
+        rows = np.empty(orders.shape)
+        rows[:, orders[0]] = y[orders]
+        return rows
     rng = np.random.default_rng(seed)
-    rows = [y]
+    drawn = [y]
     for _ in range(N_PERMUTATIONS - 1):
         row = np.empty_like(y)
         for group in np.unique(groups):
             mine = groups == group
             row[mine] = rng.permutation(y[mine])
-        rows.append(row)
-    return np.array(rows)
+        drawn.append(row)
+    return np.array(drawn)

@@ -1,7 +1,7 @@
 """Are two models' codes the same up to a reordering of heads, or a rotation?
 
 Heads have no order: reordering them, with their weights, changes nothing that a model computes.
-Where codes may be negative (every normalisation but softmax), neither does the sign of a head:
+Where codes may be negative (wherever no softmax is taken), neither does the sign of a head:
 the opposite query weights and position bias turn a_h into -a_h, and the opposite output weights
 undo it (the opposite value and output weights, for HYLA). So codes of different seeds are matched
 by a permutation, with signs where codes have them.

@@ -20,6 +20,7 @@ from latentcode.probes.labels import combination_clusters
 from latentcode.probes.projection import Projection, label_quality
 from latentcode.probes.projection_cache import CachedProjection
 from latentcode.probes.results import TableResult
+from latentcode.probes.sources import check_distinct, chosen, varies
 from latentcode.probes.style import category_styles
 
 OURS: tuple[str, ...] = ("instance", "split", "fitted", "layer", "pair", "projection_x",
@@ -28,9 +29,6 @@ OURS: tuple[str, ...] = ("instance", "split", "fitted", "layer", "pair", "projec
 
 PER_INCH = 15.0
 """Letters of a footnote that an inch holds."""
-ROUNDING = 1e-6
-"""Codes that differ by less than this share of the largest are the same."""
-
 
 @dataclass(frozen=True, repr=False)
 class ProjectionResult(TableResult):
@@ -164,17 +162,19 @@ def project_codes(
     Labels that are shuffled for comparison are shuffled among combinations where the codes have
     that label. Where all codes are the same, as in a layer that cannot know the instance yet,
     there is no plane, which the result says. Raises `UnknownNameError` for a layer, pair, label or
-    setting that there is not, and `ProbeError` as `fit_projection` does, and where no layer and
-    pair has different codes.
+    setting that there is not, and `ProbeError` as `fit_projection` does, for a layer, pair or label
+    that is repeated, and where no layer and pair has different codes.
     """
     check(len(labels) > 0, "no label is given; expected at least one", ProbeError)
+    check_distinct("labels", labels)
     splits = _split_names([codes, *others])
     for other in others:
         check_pair_of_codes(codes, other, "codes to project")
-    asked = [(layer, pair) for pair in (pairs or [p.name for p in codes.pairs])
-             for layer in (codes.layers if layers is None else layers)]
+    layers = chosen("layer", layers, codes.layers)
+    asked = [(layer, pair) for pair in chosen("pair", pairs, [p.name for p in codes.pairs])
+             for layer in layers]
     places = [(layer, pair) for layer, pair in asked
-              if not _is_constant(codes.select(layer=layer, pair=pair))]
+              if varies(codes.select(layer=layer, pair=pair))]
     check(len(places) > 0, "all codes are the same at every layer and pair; there is nothing to "
           "project", ProbeError)
     columns = {(split, pair): _columns(part, labels, pair)
@@ -201,7 +201,8 @@ def project_codes(
         used[f"layer {layer}, {pair}"] = dict(plane.projection.settings)
         if progress is not None:
             progress(100 * (i + 1), 100 * len(places))
-    quality = pd.DataFrame(tables["quality"])
+    quality = pd.DataFrame(tables["quality"]).reindex(
+        columns=list(ProjectionResult.COLUMNS["quality"]))
     return ProjectionResult(
         pd.concat(tables["coordinates"], ignore_index=True), quality,
         pd.DataFrame(tables["labels"], columns=list(ProjectionResult.COLUMNS["labels"])),
@@ -209,11 +210,7 @@ def project_codes(
          "constant": [f"Layer {layer}, {pair}" for layer, pair in asked
                       if (layer, pair) not in places],
          "codes": [dict(part.meta) for part in (codes, *others)],
-         "quality": quality.to_dict("records")})
-
-
-def _is_constant(points: np.ndarray) -> bool:
-    return bool(np.ptp(points, axis=0).max() <= ROUNDING * np.abs(points).max())
+         "quality": tables["quality"]})
 
 
 def _split_names(parts: Sequence[LatentCodes]) -> list[str]:

@@ -38,7 +38,8 @@ class Projection:
     method       name of the method
     settings     everything that determines the coordinates, given the points
     quality      `trustworthiness` in [0, 1]: 1 when the nearest neighbours in the plane are
-                 neighbours among the codes too; and on how many points and neighbours
+                 neighbours among the codes too, absent for fewer than 3 points; and on how many
+                 points and neighbours
     """
 
     coordinates: np.ndarray
@@ -67,9 +68,11 @@ class FittedProjection:
         """Return other points [M, d] among the fitted ones, which stay where they are.
 
         Its settings say how many points the plane was fitted on, its quality is that of the new
-        points among themselves. `ProbeError` for points of other dimensions, or not finite.
+        points among themselves. `ProbeError` for no points, and for points of other dimensions, or
+        not finite.
         """
         x = _points(x)
+        check(len(x) > 0, "there are no points to place; expected at least one", ProbeError)
         check(x.shape[1] == self.d, f"points have shape {x.shape}; expected (points, {self.d}), "
               "as those that the projection was fitted on", ProbeError)
         fitted = self.projection
@@ -281,6 +284,7 @@ def quality(
 
     U_i are the k nearest neighbours of i in the plane that are not among its k nearest in x,
     r(i, j) their rank in x (Venna and Kaski 2001, by scikit-learn), on at most 2,000 points.
+    Fewer than 3 points have none, and only their number is returned.
     """
     from sklearn.manifold import trustworthiness
 
@@ -289,6 +293,8 @@ def quality(
         x, coordinates = x[rows], coordinates[rows]
     # The measure is defined for k < n / 2 only.
     k = min(QUALITY_NEIGHBORS, (len(x) - 1) // 2)
+    if k < 1:
+        return {"points": len(x), "neighbors": 0}
     value = trustworthiness(x, coordinates, n_neighbors=k, metric=metric)
     return {"trustworthiness": float(value), "points": len(x), "neighbors": k}
 

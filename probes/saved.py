@@ -7,16 +7,20 @@ from pathlib import Path
 
 from latentcode.probes.results import TableResult
 
-RESULTS: dict[str, str] = {
-    "DecodingResult": "latentcode.probes.results",
-    "SimilarityResult": "latentcode.probes.similarity",
-    "TopographyResult": "latentcode.probes.topography",
-    "AlignmentResult": "latentcode.probes.alignment",
-    "ProjectionResult": "latentcode.probes.projecting",
-    "ValueNetworkResult": "latentcode.probes.value_network_result",
-    "InterventionResult": "latentcode.probes.interventions.results",
+RESULTS: dict[str, tuple[str, str]] = {
+    "decoding.json": ("latentcode.probes.results", "DecodingResult"),
+    "similarity.json": ("latentcode.probes.similarity", "SimilarityResult"),
+    "topography.json": ("latentcode.probes.topography", "TopographyResult"),
+    "alignment.json": ("latentcode.probes.alignment", "AlignmentResult"),
+    "projection.json": ("latentcode.probes.projecting", "ProjectionResult"),
+    "value_networks.json": ("latentcode.probes.value_network_result", "ValueNetworkResult"),
+    "interventions.json": ("latentcode.probes.interventions.results", "InterventionResult"),
+    "hyla_variance.json": ("latentcode.experiments.hyla_variance", "HylaVarianceResult"),
 }
-"""Class -> its module, which is imported when a folder is opened."""
+"""`TableResult.marker` -> module and class, imported when a folder with that file is opened.
+
+Names and not imports: the class may stand in a room above this one.
+"""
 
 
 def load_result(folder: str | Path) -> TableResult | None:
@@ -25,8 +29,8 @@ def load_result(folder: str | Path) -> TableResult | None:
     A folder is known by its JSON (`TableResult.marker`).
     """
     folder = Path(folder)
-    for name, module in RESULTS.items():
-        kind: type[TableResult] = getattr(import_module(module), name)
-        if (folder / kind.marker()).is_file():
+    for marker, (module, name) in RESULTS.items():
+        if (folder / marker).is_file():
+            kind: type[TableResult] = getattr(import_module(module), name)
             return kind.load(folder)
     return None

@@ -85,6 +85,12 @@ class SimilarityResult(TableResult):
                  "not 0, because centred means add up to zero."]
         if len(self.settings["controls"]) < 2:
             notes.append("Without controls: residual, untrained.")
+        whole = self.concentration[self.concentration["class"] == ALL]
+        total = whole["n"].max()  # of the code, of which none is zero
+        zero = whole[whole["n"] < total].drop_duplicates(["source", "layer", "pair"])
+        notes += [f"The {row.source} of layer {row.layer}, {row.pair} is zero in {total - row.n} "
+                  f"of {total} instances, of which there is no concentration."
+                  for row in zero.itertuples()]
         return tuple(notes)
 
     def matrix(
@@ -178,7 +184,8 @@ def label_similarity(
     codes without negative entries are large whatever the labels are; compare with `shuffled`.
 
     Raises `UnknownNameError` for a label, layer or pair that does not exist, `ProbeError` for
-    missing controls and for a label with one class, with missing values or with more than 64.
+    missing controls, for a label with one class, with missing values or with more than 64, and for
+    `codes` that are zero. Instances in which a control is zero have no concentration.
     """
     check(n_samples >= 1 and n_bootstrap >= 100, f"n_samples is {n_samples}, n_bootstrap "
           f"{n_bootstrap}; expected at least 1 and 100", ProbeError)
@@ -253,8 +260,8 @@ class LabelSums:
         return cls(sums, counts)
 
     def means(self) -> np.ndarray:
-        """Return the mean of each class, [class, d]."""
-        return np.asarray(self.sums.sum(axis=0) / self.counts.sum(axis=0)[:, None])
+        """Return the mean of each class, [class, d]; NaN without instances."""
+        return np.asarray(self.resampled(np.ones((1, len(self.counts))))[0])
 
     def resampled(self, weights: np.ndarray) -> np.ndarray:
         """Return the means [replicate, class, d] with clusters weighted [replicate, cluster].
@@ -344,13 +351,16 @@ def _concentration_table(
     names: Sequence[str], place: Mapping[str, Any],
 ) -> pd.DataFrame:
     """Return the measures of all instances and of each class, with `same_head`: the share of
-    instances whose largest head is the commonest largest one."""
-    try:
-        measures = concentration(x)
-    except ProbeError as error:
-        raise ProbeError(f"{place['source']} of layer {place['layer']}, pair {place['pair']!r}: "
-                         f"{error}") from None
-    truth = np.column_stack([np.ones(len(x), dtype=bool), truth])
+    instances whose largest head is the commonest largest one.
+
+    Where a control is zero it does not count. `ProbeError` where the code is.
+    """
+    counted: np.ndarray = (x != 0.0).any(axis=1)
+    check(place["source"] != "code" or bool(counted.all()), f"code of layer {place['layer']}, pair "
+          f"{place['pair']!r}: {int((~counted).sum())} of {len(x)} codes are zero in all heads; "
+          "expected some score in each", ProbeError)
+    measures = concentration(np.where(counted[:, None], x, 1.0))
+    truth = np.column_stack([np.ones(len(x), dtype=bool), truth]) & counted[:, None]
     n_clusters = weights.shape[1]
     values = LabelSums.of(np.column_stack(list(measures.values())), truth, clusters)
     winner = np.eye(x.shape[1])[np.abs(x).argmax(axis=1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,15 +56,22 @@ def sources_of(
 def check_same_instances(codes: LatentCodes, other: LatentCodes, what: str) -> None:
     """Raise `ProbeError` unless two sets of codes show the same instances in the same order.
 
-    What is compared are all labels that both have but numbers with decimals, among which are the
-    model's own scores.
+    What is compared are the task, split and seed, where both say them, and all labels that both
+    have but numbers with decimals, among which are the model's own scores.
     """
+    for name in ("task", "split", "seed"):
+        if name in codes.meta and name in other.meta:
+            # As JSON, because codes that were saved have lists where others have tuples.
+            mine, theirs = (json.dumps(c.meta[name], sort_keys=True, default=str)
+                            for c in (codes, other))
+            check(mine == theirs, f"the {what} are of other instances: their {name} is {theirs}; "
+                  f"expected {mine}", ProbeError)
     check(len(codes) == len(other), f"the {what} hold {len(other)} instances; expected "
           f"{len(codes)}, the same ones", ProbeError)
     for name in codes.labels.columns.intersection(other.labels.columns):
-        mine, theirs = codes.labels[name], other.labels[name]
-        if mine.dtype.kind != "f" and theirs.dtype.kind != "f":
-            check(bool((mine.to_numpy() == theirs.to_numpy()).all()), f"the {what} are of other "
+        ours, others = codes.labels[name], other.labels[name]
+        if ours.dtype.kind != "f" and others.dtype.kind != "f":
+            check(bool((ours.to_numpy() == others.to_numpy()).all()), f"the {what} are of other "
                   f"instances: label {name!r} differs; extract both with the same task, split and "
                   "seed", ProbeError)
 
@@ -74,17 +82,28 @@ def varies(x: np.ndarray) -> bool:
 
 
 def chosen(what: str, wanted: Sequence[Any] | None, available: Sequence[Any]) -> tuple[Any, ...]:
-    """Return what is wanted of `available`, all by default; `UnknownNameError` for other names."""
+    """Return what is wanted of `available`, all by default.
+
+    `UnknownNameError` for other names, `ProbeError` for none and for a name that is repeated.
+    """
     if wanted is None:
         return tuple(available)
     check(len(wanted) > 0, f"{what}s is empty; expected some of {list(available)}", ProbeError)
     for name in wanted:
         if name not in available:
             raise UnknownNameError(what, name, available)
+    check_distinct(f"{what}s", wanted)
     return tuple(wanted)
 
 
+def check_distinct(what: str, names: Sequence[Any]) -> None:
+    """Raise `ProbeError` for a name that is repeated."""
+    repeated = sorted({str(name) for name in names if list(names).count(name) > 1})
+    check(not repeated, f"{what} repeats {', '.join(repeated)}; expected different ones",
+          ProbeError)
+
+
 def origin(codes: LatentCodes) -> dict[str, Any]:
-    """Return where codes come from, as far as they say."""
-    known = ("run", "kind", "config_hash", "split", "seed", "step")
-    return {key: codes.meta[key] for key in known if key in codes.meta}
+    """Return how many instances codes are of, and where they come from as far as they say."""
+    known = ("run", "run_id", "kind", "config_hash", "split", "seed", "step", "task")
+    return {"n": len(codes)} | {key: codes.meta[key] for key in known if key in codes.meta}

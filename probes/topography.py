@@ -14,25 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from scipy.spatial.distance import pdist, squareform
-from scipy.stats import rankdata
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
-from latentcode.probes.bootstrap import percentile_interval, resample
+from latentcode.probes.bootstrap import resample
 from latentcode.probes.generalization import SCOPES
 from latentcode.probes.labels import combination_clusters, make_target
 from latentcode.probes.results import TableResult
-from latentcode.probes.similarity import LEVEL, LabelSums
-from latentcode.probes.sources import chosen, origin, sources_of, varies
+from latentcode.probes.similarity import LEVEL
+from latentcode.probes.sources import chosen, origin, sources_of
 from latentcode.probes.topography_figures import generalization_figure, topography_figure
+from latentcode.probes.topography_units import InstancePairs, MeanPoints, has_direction
 
 METRICS = ("cosine", "euclidean")
 """Distances of points."""
@@ -87,14 +85,13 @@ class TopographyResult(TableResult):
         lacking = self.runs.loc[self.runs["performance"].isna(), "run"]
         if len(self.runs) > 1 and len(lacking):
             notes.append(f"Without a metric on held-out combinations: {', '.join(lacking)}.")
-        rows = self.correlation
-        if len(rows):
-            first, tested = rows.iloc[0], int(rows["p"].notna().sum())
-            notes.append(
-                f"{first['n_runs']} runs find a rank correlation of less than "
-                f"{first['detectable']:.2f} less often than four times out of five; of the "
-                f"{tested} correlations, {0.05 * tested:.0f} would have p < 0.05 by chance, and "
-                f"{int((rows['p'] < 0.05).sum())} have.")
+        for zero in self.settings.get("zero", ()):
+            notes.append(f"The {zero['source']} of {zero['run']}, layer {zero['layer']}, "
+                         f"{zero['pair']} is zero in {zero['n']} of {zero['of']} instances, which "
+                         "have no cosine and are left out of cosine distances.")
+        if len(self.correlation):
+            notes += [note for scope, rows in self.correlation.groupby("scope", sort=False)
+                      for note in _power(str(scope), rows)]
         elif len(self.runs) > 1:
             notes.append(f"{len(self.runs)} runs say nothing about a correlation with performance; "
                          "expected at least 4.")
@@ -170,9 +167,11 @@ def topographic_similarity(
     n_bootstrap  replicates of the 95 % interval, which resample the combinations. Instances keep
                the ranks that they have in the whole sample
 
-    NaN where the points of a layer, or the distances of tasks, do not vary. Raises
-    `UnknownNameError` for a label, layer or pair that does not exist, `ProbeError` for missing
-    controls, a distance that lacks a value of its label, and fewer than 3 values.
+    NaN where the points of a layer, or the distances of tasks, do not vary. Points that are zero
+    have no cosine: they are left out, and the result says how many. Raises `UnknownNameError` for a
+    label, layer or pair that does not exist, `ProbeError` for missing controls, fewer than 3
+    values, and a distance that lacks a value of its label, is not finite, not symmetric, or not 0
+    between a value and itself.
     """
     for name, value, least in (("n_instances", n_instances, 3), ("n_bootstrap", n_bootstrap, 100),
                                ("n_permutations", n_permutations, 100)):
@@ -188,21 +187,31 @@ def topographic_similarity(
     rows = np.sort(drawing.permutation(len(codes))[:n_instances])
     weights = resample(int(clusters.max()) + 1, n_bootstrap, resampling)
     run = {"run": str(codes.meta.get("run", "?")), "kind": str(codes.meta.get("kind", "?"))}
-    found = []
+    found: list[dict[str, Any]] = []
+    zeros: list[dict[str, Any]] = []
     for done, (pair, layer) in enumerate(product(pairs, layers)):
+        points = {source.name: source.points(layer, pair) for source in sources}
+        zeros += [{"run": run["run"], "source": name, "layer": layer, "pair": pair,
+                   "n": int((~x.any(axis=1)).sum()), "of": len(x)}
+                  for name, x in points.items() if not x.any(axis=1).all()]
         for label, frames in distances.items():
-            target = make_target(codes, codes, label, pair)
-            matrices = {name: _ordered(frame, target.classes, label, name)
+            if label == COMBINATION:  # of which there are more than a probe has classes
+                classes, unit = np.unique(
+                    codes.labels[COMBINATION].to_numpy(dtype=object), return_inverse=True)
+            else:
+                target = make_target(codes, codes, label, pair)
+                classes = np.array(target.classes, dtype=object)
+            matrices = {name: _ordered(frame, classes.tolist(), label, name)
                         for name, frame in frames.items()}
-            order = np.argsort(permuting.random((n_permutations, len(target.classes))), axis=1)
+            order = np.argsort(permuting.random((n_permutations, len(classes))), axis=1)
             for source, metric in product(sources, METRICS):
-                x = source.points(layer, pair)
-                compare: _Means | _Instances
+                x = points[source.name]
+                compare: MeanPoints | InstancePairs
                 if label == COMBINATION:
-                    compare = _Instances.of(
-                        x[rows], target.train[rows], clusters[rows], metric, weights)
+                    kept = rows[has_direction(x[rows])] if metric == "cosine" else rows
+                    compare = InstancePairs.of(x[kept], unit[kept], clusters[kept], metric, weights)
                 else:
-                    compare = _Means(LabelSums.of(x, target.train, clusters), metric, weights)
+                    compare = MeanPoints.of(x, target.train, clusters, metric, weights)
                 found += [run | {
                     "layer": layer, "pair": pair, "label": label, "unit": compare.UNIT,
                     "source": source.name, "distance": name, "metric": metric,
@@ -214,34 +223,11 @@ def topographic_similarity(
         "labels": list(distances), "layers": list(layers), "pairs": list(pairs),
         "controls": [s.name for s in sources[1:]], "n_instances": n_instances,
         "n_permutations": n_permutations, "n_bootstrap": n_bootstrap, "level": LEVEL,
-        "seed": seed, "codes": origin(codes)}
+        "seed": seed, "codes": [origin(codes)], "zero": zeros}
     columns = TopographyResult.COLUMNS
     return TopographyResult(
         pd.DataFrame(found)[list(columns["table"])], pd.DataFrame(columns=columns["runs"]),
         pd.DataFrame(columns=columns["correlation"]), settings)
-
-
-def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return Spearman's rank correlation of x and y [..., n] along the last axis.
-
-    NaN where one of them is constant.
-    """
-    return _pearson(rankdata(x, axis=-1), rankdata(y, axis=-1))
-
-
-def _rank(values: np.ndarray) -> np.ndarray:
-    """Return ranks along the last axis among what is not NaN, which stays NaN."""
-    return np.asarray(rankdata(values, axis=-1, nan_policy="omit"))
-
-
-def _pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the correlation along the last axis of what is not NaN; NaN where that is constant."""
-    known = ~np.isnan(x)
-    n = np.maximum(known.sum(axis=-1, keepdims=True), 1)
-    x, y = (np.where(known, a, 0.0) for a in np.broadcast_arrays(x, y))
-    x, y = (np.where(known, a - a.sum(axis=-1, keepdims=True) / n, 0.0) for a in (x, y))
-    norm = np.sqrt((x * x).sum(axis=-1) * (y * y).sum(axis=-1))
-    return np.asarray((x * y).sum(axis=-1) / np.where(norm > 0, norm, np.nan))
 
 
 def _ordered(
@@ -252,153 +238,32 @@ def _ordered(
           f"it has: {', '.join(map(str, frame.index[:8]))}", ProbeError)
     check(len(classes) >= 3, f"label {label!r} has {len(classes)} values; expected at least 3, "
           "whose distances can be ordered", ProbeError)
-    return frame.loc[list(classes), list(classes)].to_numpy(dtype=np.float64)
+    values = frame.loc[list(classes), list(classes)].to_numpy(dtype=np.float64)
+    one_number = np.isfinite(values) & (values == values.T)
+    for right, wanted in ((one_number, "the same finite number both ways"),
+                          (one_number & ~np.diag(values.diagonal() != 0.0), "0 to itself")):
+        if not right.all():
+            i, j = np.argwhere(~right)[0].tolist()
+            raise ProbeError(
+                f"distance {name!r} of label {label!r} is {values[i, j]} from {classes[i]!r} to "
+                f"{classes[j]!r} and {values[j, i]} back; expected {wanted}")
+    return values
 
 
-def _result(rho: float, replicates: np.ndarray, null: np.ndarray, n_clusters: int,
-            n_units: int, n_pairs: int) -> dict[str, Any]:
-    low, high = percentile_interval(replicates, n_clusters, LEVEL)
-    if np.isnan(rho):
-        p = null_high = np.nan
-    else:
-        p = (1 + int((null >= rho - 1e-12).sum())) / (1 + len(null))
-        null_high = float(np.quantile(null, 0.95))
-    return {"rho": rho, "low": float(low), "high": float(high), "p": p, "null_high": null_high,
-            "n_units": n_units, "n_pairs": n_pairs}
-
-
-@dataclass(frozen=True)
-class _Means:
-    """The mean points of a label's values."""
-
-    UNIT: ClassVar = "means"
-    sums: LabelSums
-    metric: str
-    weights: np.ndarray
-
-    def correlate(self, matrix: np.ndarray, order: np.ndarray) -> dict[str, Any]:
-        """Compare with distances of tasks [N, N]; order [permutation, N] permutes them."""
-        i, j = self._upper
-        task, points = matrix[i, j], self._points
-        ranks = squareform(rankdata(task))
-        # Each replicate is about the values that occur in it.
-        tasks = _rank(np.where(np.isnan(self._replicates), np.nan, task))
-        return _result(float(_pearson(points, rankdata(task))),
-                       _pearson(self._replicates, tasks),
-                       _pearson(points, ranks[order[:, i], order[:, j]]),
-                       self.weights.shape[1], len(matrix), len(i))
-
-    @property
-    def _upper(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.triu_indices(self.sums.sums.shape[1], k=1)
-
-    @cached_property
-    def _points(self) -> np.ndarray:
-        """Ranks of the distances of all pairs of means; NaN where the means do not vary."""
-        means = self.sums.means()
-        ranks = np.asarray(rankdata(self._distances(means)[self._upper]))
-        return ranks if varies(means) else np.full_like(ranks, np.nan)
-
-    @cached_property
-    def _replicates(self) -> np.ndarray:
-        """The same of every bootstrap replicate, [R, pair]."""
-        distances = self._distances(self.sums.resampled(self.weights))
-        return _rank(distances[(slice(None), *self._upper)]) + 0.0 * self._points
-
-    def _distances(self, means: np.ndarray) -> np.ndarray:
-        if self.metric == "cosine":
-            length = np.linalg.norm(means, axis=-1, keepdims=True)
-            unit = means / np.where(length > 0, length, np.nan)
-            return np.asarray(1.0 - unit @ np.swapaxes(unit, -1, -2))
-        square = np.square(means).sum(axis=-1)
-        inner = means @ np.swapaxes(means, -1, -2)
-        return np.sqrt(np.clip(square[..., None] + square[..., None, :] - 2 * inner, 0.0, None))
-
-
-@dataclass(frozen=True)
-class _Instances:
-    """Pairs of instances of different combinations, summed up per pair of combinations.
-
-    The correlation of fixed ranks under any weighting of the combinations is a ratio of sums
-    over pairs of combinations, so that nothing is ranked again.
-
-    n, x, xx  number of pairs of instances, sum of their ranks and of the squares, each [C, C]
-    unit      int [C], the place of each combination that occurs among those of the task distance
-    weights   float [R, C], how often each one is drawn in each bootstrap replicate
-    varies    whether the points differ from each other at all
-    """
-
-    UNIT: ClassVar = "instances"
-    n: np.ndarray
-    x: np.ndarray
-    xx: np.ndarray
-    unit: np.ndarray
-    weights: np.ndarray
-    varies: bool
-
-    @classmethod
-    def of(
-        cls, x: np.ndarray, truth: np.ndarray, clusters: np.ndarray, metric: str,
-        weights: np.ndarray,
-    ) -> _Instances:
-        used, unit = np.unique(truth.argmax(axis=1), return_inverse=True)
-        cluster = np.zeros(len(used), dtype=np.int64)
-        cluster[unit] = clusters
-        i, j = np.triu_indices(len(x), k=1)
-        different = unit[i] != unit[j]
-        moving = varies(x)
-        distance = pdist(x, metric)[different] if moving else np.zeros(int(different.sum()))
-        ranks = rankdata(distance)
-        a, b = unit[i[different]], unit[j[different]]
-
-        def summed(values: np.ndarray) -> np.ndarray:
-            flat = np.bincount(a * len(used) + b, values, minlength=len(used) ** 2)
-            square = flat.reshape(len(used), len(used))
-            return np.asarray(square + square.T)
-
-        return cls(summed(np.ones(len(ranks))), summed(ranks), summed(ranks**2), used,
-                   weights[:, cluster], moving)
-
-    def correlate(self, matrix: np.ndarray, order: np.ndarray) -> dict[str, Any]:
-        """Compare with distances of tasks [N, N]; order [permutation, N] permutes them."""
-        ranks = self._ranks(matrix[np.ix_(self.unit, self.unit)])
-        even = np.ones((1, len(self.unit)))
-        # Those of the given values that occur here, in the order of a permutation of all.
-        kept = np.argsort(order[:, self.unit], axis=1)
-        block = max(1, 2**22 // ranks.size)
-        null = np.concatenate([
-            self._correlation(ranks[some[:, :, None], some[:, None, :]], even, "c,pcd,d->p")
-            for some in np.split(kept, range(block, len(kept), block))])
-        return _result(float(self._correlation(ranks, even, "c,cd,d->")),
-                       self._correlation(ranks, self.weights, "rc,cd,rd->r"), null,
-                       len(self.unit), len(self.unit), int(self.n.sum() / 2))
-
-    def _ranks(self, matrix: np.ndarray) -> np.ndarray:
-        """Return the ranks of task distances [C, C] among all pairs of instances."""
-        values, place = np.unique(matrix, return_inverse=True)
-        count = np.bincount(place.ravel(), (self.n / 2).ravel(), minlength=len(values))
-        return np.asarray((np.cumsum(count) - (count - 1) / 2)[place.reshape(matrix.shape)])
-
-    def _correlation(self, y: np.ndarray, w: np.ndarray, sums: str) -> np.ndarray:
-        """Return the correlation with ranks y of the tasks, combinations weighted by w.
-
-        sums  which axes of w, y and w are summed, as `np.einsum` writes it
-        """
-        w = w[0] if sums.startswith("c,") else w
-        over = sums.replace("pcd", "cd").replace("->p", "->")
-
-        def of_points(m: np.ndarray) -> np.ndarray:
-            return np.asarray(np.einsum(over, w, m, w, optimize=True))
-
-        def of_tasks(m: np.ndarray) -> np.ndarray:
-            return np.asarray(np.einsum(sums, w, m, w, optimize=True))
-
-        n = of_points(self.n)
-        n = np.where(n > 0, n, np.nan)
-        mean_x, mean_y = of_points(self.x) / n, of_tasks(self.n * y) / n
-        covariance = of_tasks(self.x * y) / n - mean_x * mean_y
-        variance = ((of_points(self.xx) / n - mean_x**2)
-                    * (of_tasks(self.n * y * y) / n - mean_y**2))
-        # Of ranks up to some hundred thousands: anything below this is rounding.
-        defined = (variance > 1e-6) & self.varies
-        return np.asarray(covariance / np.sqrt(np.where(defined, variance, np.nan)))
+def _power(scope: str, rows: pd.DataFrame) -> list[str]:
+    """Return what correlations across runs can show, and how many are small by chance."""
+    runs, detectable = f"{rows['n_runs'].max()} runs", rows["detectable"].min()
+    notes = []
+    if np.isfinite(detectable):
+        notes.append(f"Scope {scope}: {runs} find a rank correlation of less than {detectable:.2f} "
+                     "less often than four times out of five.")
+    able = rows[rows["smallest_p"] < 0.05]
+    if len(able) == 0:
+        return [*notes, f"Scope {scope}: no p < 0.05 is possible with {runs}."]
+    for what, mine in (("the code", able[able["source"] == "code"]),
+                       ("its controls", able[able["source"] != "code"])):
+        if len(mine):
+            notes.append(f"Scope {scope}: of the {len(mine)} correlations of {what}, at most "
+                         f"{0.05 * len(mine):.1f} would have p < 0.05 by chance, and "
+                         f"{int((mine['p'] < 0.05).sum())} have.")
+    return notes

@@ -23,6 +23,7 @@ from latentcode.extraction import code_reader
 from latentcode.models.hypernetwork import ValueNetwork, value_network
 from latentcode.probes.controls import shuffle_labels
 from latentcode.probes.labels import combination_clusters, label_columns, make_target
+from latentcode.probes.sources import ROUNDING
 from latentcode.probes.value_network_result import ValueNetworkResult
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
@@ -31,8 +32,6 @@ from latentcode.training.evaluation import DRAW, evaluating
 
 SMALLEST = 1e-6
 """Singular values below this share of the largest are rounding, and left out of the tables."""
-ROUNDING = 1e-5
-"""A network that differs from the mean by this share of its norm is the mean: codes are float32."""
 
 
 def effective_rank(singular: Float[Tensor, "... r"]) -> Float[Tensor, "..."]:

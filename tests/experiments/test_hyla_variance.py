@@ -23,6 +23,7 @@ from latentcode.experiments.hyla_variance import (
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.transformer import HookedTransformer
 from latentcode.presets import preset
+from latentcode.probes.saved import load_result
 from latentcode.tasks import make_task
 from latentcode.training.batches import TrainingBatches
 
@@ -121,6 +122,14 @@ def test_findings_follow_the_tables(result: HylaVarianceResult) -> None:
     softmax = variance["kind"] == "softmax"
     variance.loc[softmax, "ratio"] = np.where(np.arange(softmax.sum()) % 2, 0.25, 0.5)
     assert "0.25 to 0.5 times" in " ".join(findings(variance, gradients))
+
+
+def test_the_stored_result_opens_and_says_what_its_tables_say() -> None:
+    folder = Path(__file__).parents[2] / "experiments/results/hyla_variance"
+    stored = load_result(folder)
+    assert isinstance(stored, HylaVarianceResult)
+    assert stored.settings["findings"] == list(findings(stored.variance, stored.gradients))
+    assert f"over {stored.settings['steps']} updates" in " ".join(stored.caveats)
 
 
 def test_unusable_sizes_are_named(tmp_path: Path) -> None:

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
 from latentcode.probes.alignment import AlignmentResult, align
+from latentcode.probes.labels import combination_clusters
 from latentcode.probes.matching import (
     Moments,
     cka,
@@ -229,3 +232,83 @@ def test_errors_say_what_is_wrong(planted: Planted) -> None:
     other: Any = tuple(named(c.subset(np.arange(len(c))[::-1].copy()), "b", noise(0)) for c in both)
     with pytest.raises(ProbeError, match="codes of b are of other instances"):
         align([both, other], ["term_1"], controls=False)
+
+
+# --- What was measured, written out slowly --------------------------------------------------------
+
+
+def test_intervals_are_those_of_a_jackknife_over_groups(planted: Planted) -> None:
+    both = planted("train", instances=3), planted("ood", instances=6)
+    mixed = rotation(12, np.random.default_rng(0))
+    other: Any = tuple(named(c, "b", lambda s: s @ mixed + 0.5 * s[..., ORDER]) for c in both)
+    found = align([both, other], ["term_1"], controls=False, layers=[1], **FAST).layers
+    found = found[found["run_a"] != found["run_b"]].set_index("measure")
+    x, y = (c.select(layer=1, pair="query->query").astype(float) for c in (both[1], other[1]))
+    group = combination_clusters(both[1])
+    n = int(group.max()) + 1
+    for name, measure in (("cka", linear_cka), ("procrustes", procrustes_distance)):
+        left_out = np.array([measure(x[group != g], y[group != g]) for g in range(n)])
+        error = np.sqrt((n - 1) / n * np.square(left_out - left_out.mean()).sum())
+        half = stats.t.ppf(0.975, n - 1) * error
+        value = measure(x, y)
+        assert half > 1e-3
+        assert found.loc[name, "value"] == pytest.approx(value)
+        assert found.loc[name, "low"] == pytest.approx(value - half, rel=1e-5)
+        assert found.loc[name, "high"] == pytest.approx(value + half, rel=1e-5)
+
+
+def test_heads_by_chance_are_all_but_the_matched_one(planted: Planted) -> None:
+    both = planted("train"), planted("ood")
+    other: Any = tuple(named(c, "b", lambda s: s[..., ORDER] * SIGN) for c in both)
+    heads = align([both, other], ["term_1"], controls=False, layers=[1], **FAST).heads
+    x, y = (c.select(layer=1, pair="query->query").astype(float) for c in (both[1], other[1]))
+    for row in heads.itertuples():
+        slow = [abs(np.corrcoef(x[:, row.head_a], y[:, j])[0, 1]) for j in range(12)
+                if j != row.head_b]
+        assert row.by_chance == pytest.approx(np.mean(slow), abs=1e-5)
+    assert (heads["by_chance"] > 0.05).all()
+
+
+def test_a_single_head_has_no_others(planted: Planted) -> None:
+    both: Any = tuple(replace(c, scores=c.scores[..., :1]) for c in (planted("train"),
+                                                                     planted("ood")))
+    other: Any = tuple(named(c, "b", lambda s: 2.0 * s) for c in both)
+    heads = align([both, other], ["term_1"], controls=False, layers=[1], **FAST).heads
+    assert heads["heldout"].to_numpy() == pytest.approx(1.0)
+    assert heads["by_chance"].isna().all()
+
+
+def written_in(result: AlignmentResult) -> list[object]:
+    """Return the numbers that both figures show."""
+    cells = [text.get_text() for axes in result.figure().axes for text in axes.texts]
+    return [*cells, *(list(line.get_ydata()) for axes in result.transfer_figure().axes
+                      for line in axes.lines)]
+
+
+def test_runs_that_began_alike_count_in_tables_only(result: AlignmentResult) -> None:
+    where = ["kind_a", "kind_b", "pair", "layer", "source"]
+    seeded = replace(result, settings={**result.settings, "initial_seeds": {
+        "a": 0, "permuted": 0, "noise": 1}})
+    apart = replace(result, **{name: table[
+        (table["run_a"] == "noise") | (table["run_b"] == "noise")] for name, table in (
+            ("layers", result.layers), ("heads", result.heads), ("transfer", result.transfer))})
+    pd.testing.assert_frame_equal(seeded.summary(), apart.summary())
+    assert not seeded.summary().equals(result.summary())
+    told = next(note for note in seeded.caveats if "same seed" in note)
+    assert told.endswith(": a and permuted.")
+    code = seeded.summary().set_index(where).xs("code", level="source")
+    assert (code["cka"] < 0.5).all()  # that of a and permuted is 1
+    assert written_in(seeded) == written_in(apart) != written_in(result)
+    alone = replace(result, settings={**result.settings, "initial_seeds": dict.fromkeys(
+        ("a", "permuted", "noise"), 0)})
+    pd.testing.assert_frame_equal(alone.summary(), result.summary())
+    assert any(note.startswith("All runs began with the same seed") for note in alone.caveats)
+    assert not any("same seed" in note for note in result.caveats)
+
+
+def test_models_of_other_axes_are_named_as_two_runs(planted: Planted) -> None:
+    both = planted("train"), planted("ood")
+    fewer: Any = tuple(named(c, "b", lambda s: s[..., :8]) for c in both)
+    with pytest.raises(ProbeError, match="the numbers of heads of runs planted and b differ: 12 "
+                                         "and 8; expected the same"):
+        align([both, fewer], ["term_1"], controls=False)

@@ -208,3 +208,16 @@ def test_label_quality_says_what_it_cannot_judge(points: np.ndarray) -> None:
     one = label_quality(points, np.full(120, "a"))
     assert one["knn_agreement"] == 1.0
     assert np.isnan(one["silhouette"])
+
+
+@pytest.mark.parametrize("method", ["pca", "tsne"])
+def test_few_new_points_are_placed_without_a_quality(points: np.ndarray, method: str) -> None:
+    settings = {"perplexity": 5.0, "n_iter": 20} if method == "tsne" else {}
+    fitted = fit_projection(points, method, **settings)
+    for n in (1, 2):
+        placed = fitted.transform(points[:n])
+        assert placed.coordinates.shape == (n, 2)
+        assert placed.quality == {"points": n, "neighbors": 0}
+    assert set(fitted.transform(points[:3]).quality) == {"trustworthiness", "points", "neighbors"}
+    with pytest.raises(ProbeError, match="no points to place"):
+        fitted.transform(points[:0])

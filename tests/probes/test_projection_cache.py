@@ -14,8 +14,9 @@ import pytest
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ProbeError, UnknownNameError
 from latentcode.probes import projection_cache
+from latentcode.probes.labels import combination_clusters
 from latentcode.probes.projecting import ProjectionResult, project_codes
-from latentcode.probes.projection import fit_projection
+from latentcode.probes.projection import fit_projection, label_quality, project
 from latentcode.probes.projection_cache import CachedProjection, default_cache
 
 FAST: dict[str, Any] = {"perplexity": 8.0, "n_iter": 30}
@@ -190,3 +191,43 @@ def test_unusable_codes_and_labels_are_named(
     with pytest.raises(ProbeError, match="categories cannot be told apart"):
         project_codes(many, ["which"], cache=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_neighbours_are_judged_in_the_plane_and_in_the_code(
+    planted: Callable[..., LatentCodes], tmp_path: Path
+) -> None:
+    codes = planted("ood", instances=8)
+    found = project_codes(codes, ["term_1"], method="pca", layers=[1], pairs=["query->query"],
+                          cache=tmp_path, seed=3).labels.set_index("space")
+    points, names = codes.select(layer=1, pair="query->query"), codes.labels["term_1"].to_numpy()
+    groups = combination_clusters(codes)
+    for space, place in (("code", points), ("plane", project(points, "pca").coordinates)):
+        slow = label_quality(place, names, groups=groups, seed=3)
+        alone = label_quality(place, names, seed=3)
+        assert found.loc[space, list(slow)].to_dict() == pytest.approx(slow)
+        assert abs(slow["knn_shuffled"] - alone["knn_shuffled"]) > 0.05
+    assert abs(found.loc["code", "silhouette"] - found.loc["plane", "silhouette"]) > 0.01
+
+
+def test_two_points_of_another_split_have_no_trustworthiness(
+    planted: Callable[..., LatentCodes], tmp_path: Path
+) -> None:
+    codes, few = planted("ood", instances=8), planted("train").subset(np.arange(2))
+    result = project_codes(codes, ["target"], method="pca", others=[few], layers=[1],
+                           pairs=["query->query"], cache=tmp_path / "cache")
+    folder = result.save(tmp_path / "result")
+    assert "NaN" not in (folder / "projection.json").read_text()
+    quality = ProjectionResult.load(folder).quality.set_index("split")["trustworthiness"]
+    assert np.isnan(quality["train"])
+    assert quality["ood"] > 0.5
+
+
+def test_names_are_asked_for_once(planted: Callable[..., LatentCodes], tmp_path: Path) -> None:
+    codes = planted("ood", instances=4)
+    for repeated, message in (({"labels": ["term_1", "term_1"]}, "labels repeats term_1"),
+                              ({"layers": [1, 1]}, "layers repeats 1"),
+                              ({"pairs": ["query->query"] * 2}, "pairs repeats query->query")):
+        with pytest.raises(ProbeError, match=message):
+            project_codes(codes, **{"labels": ["term_1"], **repeated}, cache=tmp_path)
+    with pytest.raises(ProbeError, match="pairs is empty"):
+        project_codes(codes, ["term_1"], pairs=[], cache=tmp_path)

@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError
+from latentcode.probes.bootstrap import percentile_interval, resample
+from latentcode.probes.labels import combination_clusters
 from latentcode.probes.similarity import (
     ALL,
     SimilarityResult,
@@ -171,3 +174,79 @@ def test_errors_say_what_is_wrong(planted: Planted) -> None:
     with pytest.raises(ProbeError, match="of other instances: label"):
         label_similarity(codes, "term_1", untrained=planted("ood", strength=0.0).subset(
             np.arange(len(codes))[::-1].copy()))
+
+
+def test_residual_means_are_those_of_the_stream(planted: Planted, result: SimilarityResult) -> None:
+    codes = planted("ood")
+    stream = codes.select_residual(layer=1, pair="query->query").astype(float)
+    mine = result.means.query("source == 'residual' and layer == 1 and pair == 'query->query'")
+    slow = pd.DataFrame(stream).groupby(codes.labels["term_1"].to_numpy()).mean()
+    np.testing.assert_allclose(
+        mine.pivot(index="class", columns="component", values="value"), slow, atol=1e-6)
+
+
+def test_intervals_are_those_of_a_slow_bootstrap(planted: Planted) -> None:
+    codes = planted("ood", instances=5)
+    found = label_similarity(codes, "term_1", controls=False, n_bootstrap=100, layers=[1],
+                             pairs=["query->query"])
+    x = codes.select(layer=1, pair="query->query").astype(float)
+    cluster, names = combination_clusters(codes), codes.labels["term_1"].to_numpy()
+    classes, n = np.unique(names), int(cluster.max()) + 1
+    drawn = resample(n, 100, np.random.default_rng(np.random.SeedSequence(0).spawn(3)[2]))
+    cosines, largest = np.full((2, 100, len(classes), len(classes)), np.nan)
+    for r, weights in enumerate(drawn):
+        rows = np.concatenate([np.tile(np.flatnonzero(cluster == c), int(w))
+                               for c, w in enumerate(weights)]).astype(int)
+        present = np.isin(classes, names[rows])
+        means = np.array([x[rows[names[rows] == c]].mean(axis=0) for c in classes[present]])
+        cosines[r][np.ix_(present, present)] = cosine_matrix(means)
+        size = np.abs(x[rows])
+        largest[r, 0, 0] = (size.max(axis=1) / size.sum(axis=1)).mean()
+    low, high = percentile_interval(cosines, n)
+    raw = found.cosines.query("source == 'code' and centring == 'raw'")
+    np.testing.assert_allclose(raw["low"], low.ravel(), atol=1e-9)
+    np.testing.assert_allclose(raw["high"], high.ravel(), atol=1e-9)
+    low, high = percentile_interval(largest[:, 0, 0], n)
+    row = found.concentration[(found.concentration["class"] == ALL)
+                              & (found.concentration["measure"] == "largest_share")].iloc[0]
+    assert [row["low"], row["high"]] == pytest.approx([float(low), float(high)])
+    assert high - low > 1e-3
+
+
+def test_shuffled_labels_stay_together_in_a_combination(planted: Planted) -> None:
+    """Combinations that point in directions of their own still do when they swap names."""
+    codes = planted("ood", residuals=False)
+    scores = np.zeros_like(codes.scores)
+    cluster = combination_clusters(codes)
+    scores[np.arange(len(codes)), :, :, cluster] = 1.0
+    labels = codes.labels.assign(name=codes.labels["combination"])
+    found = label_similarity(replace(codes, scores=scores, labels=labels), "name", controls=False,
+                             n_bootstrap=100).cosines
+    apart = found.query("source == 'shuffled' and centring == 'raw' and row != column")
+    assert len(apart) == 4 * 30
+    np.testing.assert_allclose(apart["value"], 0.0, atol=1e-12)
+
+
+def test_a_control_that_is_zero_has_no_measures(planted: Planted, tmp_path: Path) -> None:
+    codes, untrained = planted("ood"), planted("ood", strength=0.0)
+    scores = untrained.scores.copy()
+    scores[:, 0] = 0.0
+    scores[:7, 1] = 0.0
+    found = label_similarity(codes, "term_1", untrained=replace(untrained, scores=scores),
+                             n_bootstrap=100, pairs=["query->query"])
+    whole = found.concentration[(found.concentration["class"] == ALL)
+                                & (found.concentration["source"] == "untrained")]
+    assert whole.loc[whole["layer"] == 0, ["value", "low", "high"]].isna().all(axis=None)
+    some = whole[whole["layer"] == 1].set_index("measure")
+    assert set(some["n"]) == {len(codes) - 7}
+    slow = concentration(scores[7:, 1, 0].astype(float))["participation_ratio"].mean()
+    assert some.loc["participation_ratio", "value"] == pytest.approx(slow)
+    assert found.cosines.query("source == 'untrained' and layer == 0")["value"].isna().all()
+    assert ("The untrained of layer 0, query->query is zero in 120 of 120 instances, of which "
+            "there is no concentration.") in found.caveats
+    assert any("layer 1, query->query is zero in 7 of 120" in note for note in found.caveats)
+    again = SimilarityResult.load(found.save(tmp_path / "zero"))
+    assert again.caveats == found.caveats
+    zero = replace(codes, scores=codes.scores * (np.arange(len(codes)) > 2)[:, None, None, None])
+    with pytest.raises(ProbeError, match="code of layer 0, pair 'query->query': 3 of 120 codes"):
+        label_similarity(zero, "term_1", controls=False, n_bootstrap=100)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import combinations, permutations
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from scipy import stats
 
 from latentcode.codes import LatentCodes, Pair
 from latentcode.errors import ProbeError
-from latentcode.probes.generalization import correlate_runs, rank_correlation
-from latentcode.probes.topography import TopographyResult, spearman, topographic_similarity
+from latentcode.probes.bootstrap import percentile_interval, resample
+from latentcode.probes.labels import combination_clusters
+from latentcode.probes.topography import TopographyResult, topographic_similarity
+from latentcode.probes.topography_units import spearman
 
 Planted = Callable[..., LatentCodes]
 NAMES = [f"c{i:02}" for i in range(12)]
@@ -119,52 +122,154 @@ def test_spearman_is_scipys() -> None:
     assert np.isnan(spearman(np.ones(5), np.arange(5.0)))
 
 
-# --- Across runs ----------------------------------------------------------------------------------
+def drawn_rows(codes: LatentCodes, n_bootstrap: int) -> list[np.ndarray]:
+    """Return the instances of each bootstrap replicate of combinations, with repetitions."""
+    cluster = combination_clusters(codes)
+    weights = resample(int(cluster.max()) + 1, n_bootstrap, np.random.default_rng(
+        np.random.SeedSequence(0).spawn(3)[1]))
+    return [np.repeat(np.arange(len(codes)), row[cluster].astype(int)) for row in weights]
 
 
-def runs(x: list[float], y: list[float], kinds: str | None = None) -> pd.DataFrame:
-    return pd.DataFrame({"x": x, "y": y, "kind": list(kinds or "a" * len(x))})
+def test_intervals_of_means_are_those_of_a_slow_bootstrap(points: np.ndarray) -> None:
+    codes = codes_at(points, 3, noise=1.0)
+    codes = replace(codes, labels=codes.labels.assign(
+        name=[NAMES[i % 6] for i in range(len(codes))]))
+    task, names = distances(points).iloc[:6, :6], codes.labels["name"].to_numpy()
+    found = topographic_similarity(codes, {"name": {"task": task}}, **FAST).table
+    x = codes.select(layer=0, pair="q->q").astype(float)
+    rhos = []
+    for rows in drawn_rows(codes, 200):
+        present = [n for n in NAMES[:6] if n in names[rows]]
+        means = {n: x[rows[names[rows] == n]].mean(axis=0) for n in present}
+        both = list(combinations(present, 2))
+        rhos.append(stats.spearmanr([np.linalg.norm(means[a] - means[b]) for a, b in both],
+                                    [task.loc[a, b] for a, b in both]).statistic)
+    low, high = percentile_interval(np.array(rhos), 12)
+    row = found.set_index("metric").loc["euclidean"]
+    assert [row["low"], row["high"]] == pytest.approx([float(low), float(high)])
+    assert high - low > 0.1
 
 
-def test_correlation_across_runs_is_exact_for_few() -> None:
-    found = rank_correlation(runs([1, 2, 3, 4, 5], [1, 2, 3, 5, 4]), "x", "y")
-    null = [stats.spearmanr([1, 2, 3, 4, 5], order).statistic
-            for order in permutations(range(5))]
-    assert found["rho"] == pytest.approx(0.9)
-    assert found["p"] == pytest.approx(np.mean(np.abs(null) >= 0.9 - 1e-12))
-    assert found["smallest_p"] == pytest.approx(2 / 120)
-    assert found["low"] < 0.9 < found["high"]
+def test_intervals_of_instances_are_those_of_a_slow_bootstrap(points: np.ndarray) -> None:
+    """Ranks stay those of the whole sample; a pair counts as often as both were drawn."""
+    codes = codes_at(points, 3, noise=1.0)
+    x, names = codes.select(layer=0, pair="q->q").astype(float), codes.labels["combination"]
+    task = distances(points)
+    found = topographic_similarity(codes, {"combination": {"task": task}}, **FAST).table
+    pairs = np.array([p for p in combinations(range(len(x)), 2) if names[p[0]] != names[p[1]]])
+    ranks = [stats.rankdata(values) for values in (
+        [np.linalg.norm(x[i] - x[j]) for i, j in pairs],
+        [task.loc[names[i], names[j]] for i, j in pairs])]
+    rhos = []
+    for rows in drawn_rows(codes, 200):
+        drawn = np.bincount(rows, minlength=len(x))
+        counts = drawn[pairs[:, 0]] * drawn[pairs[:, 1]]
+        rhos.append(np.corrcoef(*(np.repeat(values, counts) for values in ranks))[0, 1])
+    low, high = percentile_interval(np.array(rhos), 12)
+    row = found.set_index("metric").loc["euclidean"]
+    assert [row["low"], row["high"]] == pytest.approx([float(low), float(high)], abs=1e-6)
+    assert high - low > 0.1
 
 
-def test_few_runs_say_little() -> None:
-    three = rank_correlation(runs([1, 2, 3], [1, 2, 3]), "x", "y")
-    assert three["rho"] == 1.0
-    assert three["p"] == pytest.approx(1 / 3)
-    assert np.isnan(three["low"])
-    assert np.isnan(three["detectable"])
-    detectable = [rank_correlation(runs(list(range(n)), list(range(n))), "x", "y")["detectable"]
-                  for n in (5, 9, 30)]
-    assert detectable[0] > detectable[1] > detectable[2] > 0.4
-    assert np.isnan(rank_correlation(runs([1, 1, 1], [1, 2, 3]), "x", "y")["rho"])
+def test_zero_codes_are_left_out_of_cosines_and_counted(points: np.ndarray) -> None:
+    codes, task = codes_at(points, 4, noise=0.5), distances(points)
+    zero = np.zeros(len(codes), dtype=bool)
+    zero[[0, 9, 10]] = zero[4:8] = True  # among them all of one combination
+    with_zeros = replace(codes, scores=np.where(zero[:, None, None, None], 0.0, codes.scores))
+    both = {"combination": {"task": task}, "name": {"task": task}}
+    found = topographic_similarity(with_zeros, both, **FAST)
+    rest = topographic_similarity(codes.subset(~zero), both, **FAST)
+    rho, expected = (r.table.query("metric == 'cosine'").set_index("label")["rho"]
+                     for r in (found, rest))
+    assert rho.to_numpy() == pytest.approx(expected.to_numpy())
+    assert found.table[["rho", "low", "high", "p"]].notna().all(axis=None)
+    n = found.table.set_index(["label", "metric"])["n_units"]
+    assert (n["name", "cosine"], n["name", "euclidean"]) == (11, 12)
+    assert ("The code of ?, layer 0, q->q is zero in 7 of 48 instances, which have no cosine and "
+            "are left out of cosine distances.") in found.caveats
+    assert not any("Nothing to correlate" in note for note in found.caveats)
+    assert not any("zero" in note for note in rest.caveats)
 
 
-def test_within_kinds_a_difference_between_kinds_does_not_count() -> None:
-    table = runs([1, 2, 3, 11, 12, 13], [3, 2, 1, 13, 12, 11], "aaabbb")
-    assert rank_correlation(table, "x", "y")["rho"] > 0.5
-    within = rank_correlation(table, "x", "y", within="kind")
-    assert within["rho"] == pytest.approx(-1.0)
-    assert within["smallest_p"] == pytest.approx(2 / 36)
-    assert within["p"] == pytest.approx(2 / 36, abs=0.01)
+def test_a_control_that_is_zero_says_so(planted: Planted) -> None:
+    names = [f"t{i}" for i in range(6)]
+    line = pd.DataFrame(np.abs(np.subtract.outer(range(6), range(6))), index=names, columns=names)
+    untrained = planted("ood", strength=0.0)
+    untrained = replace(untrained, scores=np.zeros_like(untrained.scores))
+    found = topographic_similarity(
+        planted("ood"), {"terms": {"line": line}}, untrained=untrained, layers=[1],
+        pairs=["query->query"], n_permutations=100, n_bootstrap=100)
+    missing = found.table[found.table["rho"].isna()]
+    assert set(missing["source"]) == {"untrained"}
+    assert len(missing) == 2
+    assert any("untrained of planted, layer 1, query->query is zero in 120 of 120" in note
+               for note in found.caveats)
 
 
-def test_every_place_of_a_table_is_correlated() -> None:
-    table = pd.DataFrame({"run": list("abcd") * 2, "layer": [0] * 4 + [1] * 4,
-                          "rho": [1, 2, 3, 4, 4, 3, 2, 1]})
-    described = pd.DataFrame({"run": list("abcd"), "kind": ["s", "s", "h", "h"],
-                              "performance": [0.1, 0.2, 0.3, 0.4]})
-    found = correlate_runs(table, described, ["layer"]).set_index(["layer", "scope"])
-    assert found.loc[(0, "all runs"), "rho"] == pytest.approx(1.0)
-    assert found.loc[(1, "all runs"), "rho"] == pytest.approx(-1.0)
-    assert found.loc[(1, "within kind"), "rho"] == pytest.approx(-1.0)
-    with pytest.raises(ProbeError, match="no column 'speed'"):
-        rank_correlation(table, "rho", "speed")
+def test_residual_distances_are_those_of_the_stream(planted: Planted) -> None:
+    codes, names = planted("ood"), [f"t{i}" for i in range(6)]
+    points = np.random.default_rng(5).normal(size=(6, 2))
+    task = pd.DataFrame(np.linalg.norm(points[:, None] - points[None], axis=-1), names, names)
+    found = topographic_similarity(
+        codes, {"term_1": {"task": task.loc[names, names]}}, layers=[1], pairs=["query->query"],
+        untrained=planted("ood", strength=0.0), n_permutations=100, n_bootstrap=100).table
+    stream = pd.DataFrame(codes.select_residual(layer=1, pair="query->query").astype(float))
+    means = stream.groupby(codes.labels["term_1"].to_numpy()).mean()
+    both = list(combinations(means.index, 2))
+    slow = stats.spearmanr([np.linalg.norm(means.loc[a] - means.loc[b]) for a, b in both],
+                           [task.loc[a, b] for a, b in both]).statistic
+    row = found[(found["source"] == "residual") & (found["metric"] == "euclidean")]
+    assert row["rho"].item() == pytest.approx(slow)
+
+
+@pytest.mark.parametrize(("place", "value", "message"), [
+    ([(0, 1)], np.nan, "'task' of label 'name' is nan from 'c00' to 'c01' and .* back"),
+    ([(0, 1), (1, 0)], np.inf, "is inf from 'c00' to 'c01' and inf back; expected the same finite"),
+    ([(2, 1)], 9.5, "from 'c01' to 'c02' and 9.5 back; expected the same finite"),
+    ([(3, 3)], 0.5, "is 0.5 from 'c03' to 'c03' and 0.5 back; expected 0 to itself")])
+def test_what_is_no_distance_is_named(
+    points: np.ndarray, place: list[tuple[int, int]], value: float, message: str
+) -> None:
+    task = distances(points)
+    for i, j in place:
+        task.iloc[i, j] = value
+    with pytest.raises(ProbeError, match=message):
+        topographic_similarity(codes_at(points, 3), {"name": {"task": task}}, **FAST)
+
+
+def test_more_combinations_than_a_probe_has_classes() -> None:
+    n = 300
+    points = np.random.default_rng(0).normal(size=(n, 3))
+    names = [f"f{i:03}" for i in range(n)]
+    task = pd.DataFrame(np.linalg.norm(points[:, None] - points[None], axis=-1), names, names)
+    codes = LatentCodes(points[::-1, None, None].astype(np.float32),
+                        pd.DataFrame({"combination": names[::-1]}), (Pair("q->q", "itself"),), (0,))
+    table = topographic_similarity(
+        codes, {"combination": {"task": task}}, controls=False, n_instances=100,
+        n_permutations=100, n_bootstrap=100).table
+    row = table[table["metric"] == "euclidean"].iloc[0]
+    assert row["rho"] == pytest.approx(1.0)
+    assert row["n_units"] == 100
+
+
+def test_only_correlations_that_can_be_small_are_counted(points: np.ndarray) -> None:
+    result = topographic_similarity(codes_at(points, 3), {"name": {"task": distances(points)}},
+                                    **FAST)
+    row = {"layer": 0, "pair": "q->q", "label": "name", "distance": "task", "metric": "cosine",
+           "n_runs": 6, "rho": 0.5, "low": 0.1, "high": 0.9, "detectable": 0.93}
+    rows = [row | {"source": source, "scope": scope, "p": p, "smallest_p": smallest}
+            for source, scope, p, smallest in (
+                ("code", "all runs", 0.01, 0.003), ("code", "all runs", 0.3, 0.003),
+                ("residual", "all runs", 0.2, 0.003), ("untrained", "all runs", np.nan, np.nan),
+                ("code", "within kind", 0.06, 0.056), ("residual", "within kind", 0.3, 0.056))]
+    rows[-1]["detectable"] = rows[-2]["detectable"] = np.nan
+    told = replace(result, correlation=pd.DataFrame(rows)[
+        list(TopographyResult.COLUMNS["correlation"])]).caveats
+    assert told[-4:] == (
+        "Scope all runs: 6 runs find a rank correlation of less than 0.93 less often than four "
+        "times out of five.",
+        "Scope all runs: of the 2 correlations of the code, at most 0.1 would have p < 0.05 by "
+        "chance, and 1 have.",
+        "Scope all runs: of the 1 correlations of its controls, at most 0.1 would have p < 0.05 by "
+        "chance, and 0 have.",
+        "Scope within kind: no p < 0.05 is possible with 6 runs.")

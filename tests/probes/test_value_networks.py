@@ -18,6 +18,8 @@ from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 from latentcode.models.hypernetwork import value_network
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes import mean_networks
+from latentcode.probes.controls import shuffle_labels
+from latentcode.probes.labels import combination_clusters, make_target
 from latentcode.probes.value_network_result import ValueNetworkResult
 from latentcode.probes.value_networks import (
     centred,
@@ -30,7 +32,9 @@ from latentcode.probes.value_networks import (
     stable_rank,
     weight_products,
 )
+from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
+from latentcode.training.evaluation import DRAW
 
 CONFIG = ModelConfig(d_input=5, d_output=3, d_model=12, n_heads=4, d_head=2, d_head_v=3, d_mlp=16,
                      n_buckets=6, max_distance=6, attention_dropout=0.0)
@@ -240,3 +244,39 @@ def test_fuzzy_logic_and_the_other_kinds(kind: str, tmp_path: Path) -> None:
     assert found.networks["active"].isna().all()
     assert seen[-1] == (4, 4)
     assert found.networks["effective_rank"].dropna().between(1.0, 8.01).all()  # H d_head_v
+
+
+def test_shuffled_labels_are_dealt_to_whole_combinations(
+    run: lc.Run, result: ValueNetworkResult
+) -> None:
+    pair = "response->row3.panel1"
+    codes = lc.extract(run, "ood", n=512, pairs=[pair])
+    target = make_target(codes, codes, "rule", pair)
+    dealt = shuffle_labels(target.train, combination_clusters(codes), np.random.default_rng(0))
+    rows = result.networks.query("layer == 1 and part == 'response'").set_index(
+        ["source", "class"])["n"]
+    expected = {str(c): int(n) for c, n in zip(target.classes, dealt.sum(axis=0), strict=True)
+                if n}
+    assert rows["shuffled"].to_dict() == expected
+    assert rows["shuffled"].to_dict() != rows["code"].to_dict()  # single ones would keep these
+
+
+def test_units_of_the_own_code_are_those_of_the_forward_pass(
+    run: lc.Run, result: ValueNetworkResult
+) -> None:
+    pair = "response->row3.panel1"
+    task, model = make_task(make_task(run.config.task).probe_config), run.load_model()
+    batch = task.sample("ood", DRAW, make_generator(0, "extract ood 0"))[:32]
+    query, key = (place[:, 0] for place in task.positions([pair], batch))
+    with torch.no_grad():
+        _, cache = model.run_with_cache(batch.inputs)
+    active = cache["blocks.1.attn.hook_value_hidden"][torch.arange(32), query, key] > 0.0
+    rules = lc.extract(run, "ood", n=32, pairs=[pair]).label("rule", pair).to_numpy()
+    found = result.networks.query("layer == 1 and part == 'response' and source == 'code'")
+    for row in found[["class", "active_own"]].itertuples(index=False):
+        mine = torch.from_numpy(rules == row[0])
+        if mine.any():
+            assert row.active_own == pytest.approx(float(active[mine].double().mean()), abs=1e-3)
+        else:
+            assert np.isnan(row.active_own)
+    assert abs(float(active.double().mean()) - 0.5) > 0.01  # a flipped sign would show

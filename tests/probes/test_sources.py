@@ -1,0 +1,62 @@
+"""Do the sources read what they are called, and are other instances recognised?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from latentcode.codes import LatentCodes
+from latentcode.errors import ProbeError, UnknownNameError
+from latentcode.probes.sources import check_same_instances, chosen, origin, sources_of
+
+Planted = Callable[..., LatentCodes]
+
+
+def test_each_source_reads_its_own_points(planted: Planted) -> None:
+    codes, untrained = planted("ood"), planted("ood", strength=0.0)
+    place: dict[str, Any] = {"layer": 1, "pair": "query->query"}
+    found = {s.name: s.points(1, "query->query") for s in sources_of(codes, untrained, True)}
+    assert list(found) == ["code", "residual", "untrained"]
+    np.testing.assert_array_equal(found["code"], codes.select(**place))
+    np.testing.assert_array_equal(found["residual"], codes.select_residual(**place))
+    np.testing.assert_array_equal(found["untrained"], untrained.select(**place))
+
+
+@pytest.mark.parametrize(("name", "mine", "theirs"), [
+    ("task", {"inputs": "uniform", "size": (1, 2)}, {"inputs": "fixed_context", "size": (1, 2)}),
+    ("split", "ood", "train"), ("seed", 0, 1)])
+def test_equal_labels_do_not_make_the_same_instances(
+    planted: Planted, name: str, mine: object, theirs: object
+) -> None:
+    codes = planted("ood")
+    first, other = (replace(codes, meta={**codes.meta, name: value}) for value in (mine, theirs))
+    with pytest.raises(ProbeError, match=f"the others are of other instances: their {name} is"):
+        check_same_instances(first, other, "others")
+    without = replace(codes, meta={})
+    check_same_instances(first, without, "others")
+    check_same_instances(first, first, "others")
+
+
+def test_codes_that_were_saved_are_of_the_same_task(planted: Planted) -> None:
+    codes = planted("ood")
+    kept, read = (replace(codes, meta={"task": {"size": size}}) for size in ((1, 2), [1, 2]))
+    check_same_instances(kept, read, "others")
+
+
+def test_names_are_chosen_once() -> None:
+    assert chosen("layer", None, [0, 1]) == (0, 1)
+    assert chosen("layer", [1], [0, 1]) == (1,)
+    with pytest.raises(ProbeError, match="layers repeats 1; expected different ones"):
+        chosen("layer", [1, 0, 1], [0, 1])
+    with pytest.raises(UnknownNameError, match="unknown layer"):
+        chosen("layer", [2], [0, 1])
+
+
+def test_the_origin_says_how_many_instances_of_what(planted: Planted) -> None:
+    codes = replace(planted("ood", instances=4), meta={
+        "run": "a", "run_id": "x1", "task": {"kind": "logic"}, "model": {}})
+    assert origin(codes) == {"n": 24, "run": "a", "run_id": "x1", "task": {"kind": "logic"}}
