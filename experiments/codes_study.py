@@ -6,9 +6,10 @@
 
 decodes the labels with all controls, compares mean codes, correlates distances of codes and of
 tasks, aligns the seeds, and writes codes back, for every run of a folder. Each result is kept in a
-folder of its own under `results/` of the runs, named by what determines it; what is there already is
-not computed again, so that an interrupted study goes on. What it comes to is written to `out`: `README.md`, `tables/` (means
-over runs, and all runs with their intervals), `figures/` (of the first run of each kind).
+folder of its own under `results/` of the runs, named by what determines it; what is there already
+is not computed again, so that an interrupted study goes on. What it comes to is written to `out`:
+`README.md`, `tables/` (means over runs, and all runs with their intervals), `figures/` (of the first
+run of each kind).
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ class Study:
             progress=bar("comparing distances")))
         compared, alignment = two_of_each_kind(runs), None
         if len(compared) > 1:
-            alignment = kept(work / f"alignment-{key_of(compared, sizes)}", AlignmentResult, partial(
+            folder = work / f"alignment-{key_of(compared, sizes)}"
+            alignment = kept(folder, AlignmentResult, partial(
                 align_runs, compared, device=device, progress=bar("aligning runs")))
         return Results(decoded, similar, caused, topography, alignment)
 

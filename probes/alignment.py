@@ -24,7 +24,14 @@ from latentcode.probes.labels import combination_clusters
 from latentcode.probes.matching import Moments, cka, head_correlations, match_heads, procrustes
 from latentcode.probes.results import TableResult
 from latentcode.probes.similarity import LEVEL
-from latentcode.probes.sources import Source, check_same_instances, chosen, origin, sources_of
+from latentcode.probes.sources import (
+    Source,
+    check_distinct,
+    check_same_instances,
+    chosen,
+    origin,
+    sources_of,
+)
 from latentcode.probes.transfer import ALIGNMENTS, N_RANDOM, Transfer
 
 N_GROUPS = 10
@@ -196,6 +203,7 @@ def align(
     check(len(models) >= 2, f"there are {len(models)} models; expected at least two to align",
           ProbeError)
     check(len(labels) > 0, "labels is empty; expected at least one", ProbeError)
+    check_distinct("labels", labels)
     check(n_bootstrap >= 100, f"n_bootstrap is {n_bootstrap}; expected at least 100", ProbeError)
     check(untrained is None or len(untrained) == len(models), "untrained codes are needed of each "
           f"model; expected {len(models)} pairs of them", ProbeError)
