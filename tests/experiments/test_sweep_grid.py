@@ -173,8 +173,11 @@ def test_differences_are_named() -> None:
 @pytest.mark.parametrize("name", GRIDS)
 def test_the_grids_of_the_library(name: str) -> None:
     grid = load_grid(name)
-    n = {"table_a1_logic": 14 * 4 * 3, "table_a1_sraven": 14 * 8 * 3}.get(name, 12)
+    n = {"table_a1_logic": 14 * 4 * 3, "table_a1_sraven": 14 * 8 * 3, "kinds_logic": 3,
+         "kinds_logic_small": 9, "kinds_sraven": 9}.get(name, 12)
     assert len(grid.members()) == n
+    if name.startswith("kinds"):
+        assert grid.axes["kind"] == ("hyla", "softmax", "linear")
     if name.startswith("table"):
         assert grid.axes["kind"] == tuple(lc.ATTENTION_KINDS)
         assert grid.base == lc.preset("paper", name.rpartition("_")[2])
