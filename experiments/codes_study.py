@@ -294,16 +294,14 @@ def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
     task, kinds = make_task(runs[0].config.task), kinds_of(runs)
     decoding = tables["decoding"]
     headline = decoding[decoding["metric"].isin(["accuracy", "f1"])]
-    cells = headline.assign(score=[
-        f"{r.value:.2f} ({r.min:.2f} to {r.max:.2f})" for r in headline.itertuples()])
+    cells = headline.assign(score=_with_range(headline, "value"))
     read = cells.pivot_table(index=["kind", "label", "layer"], columns="source", values="score",
                              aggfunc="first", sort=False)
     read["chance"] = cells.groupby(["kind", "label", "layer"], sort=False)["chance"].first().map(
         "{:.2f}".format)
     caused = tables["interventions"]
     rates = caused[caused["metric"].isin(["switch", "stay"])]
-    shown = rates.assign(rate=[f"{r.value:.2f} ({r.min:.2f} to {r.max:.2f})"
-                               for r in rates.itertuples()])
+    shown = rates.assign(rate=_with_range(rates, "value"))
     shown["what"] = [name_of(r) for r in shown.itertuples()]
     written = shown.pivot_table(index="what", columns=["kind", "metric"], values="rate",
                                 aggfunc="first", sort=False)
@@ -311,8 +309,7 @@ def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
     order = [f"{kind}: {metric}" for kind in kinds for metric in ("switch", "stay")]
     topography = tables["topography"]
     follows = topography[topography["metric"] == topography["metric"].iloc[0]]
-    follows = follows.assign(rho=[f"{r.mean:.2f} ({r.min:.2f} to {r.max:.2f})"
-                                  for r in follows.itertuples()])
+    follows = follows.assign(rho=_with_range(follows, "mean"))
     distances = follows.pivot_table(index=["kind", "label", "distance", "layer"],
                                     columns="source", values="rho", aggfunc="first", sort=False)
     heads = tables["concentration"].pivot_table(
@@ -320,9 +317,9 @@ def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
     parts = [
         f"# What the codes of {task.name} models say, and what they cause",
         "Written by `python -m latentcode.experiments.codes_study`; see its module for the "
-        "commands. Numbers are means over runs of a kind, with the smallest and the largest in "
-        "brackets; `tables/` has them, and every run with its intervals, clustered by "
-        "combination.",
+        "commands. Numbers are means over runs of a kind, where there are several with the "
+        "smallest and the largest in brackets; `tables/` has them, and every run with its intervals, "
+        "clustered by combination.",
         "## The models", _markdown(tables["runs"]),
         "## Which labels can be read out (held-out combinations)",
         "Logistic probes on the code, beside the residual stream that enters the layer, the code "
@@ -342,6 +339,14 @@ def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
         "![switch rates by scope and layers](figures/switching.png)",
         _markdown(written.reindex(columns=order).reset_index())]
     return "\n\n".join(parts) + "\n"
+
+
+def _with_range(table: pd.DataFrame, column: str) -> list[str]:
+    """Return a column's means, with the smallest and the largest where there are several runs."""
+    several = table[{"value": "n_runs", "mean": "count"}[column]] > 1
+    return [f"{mean:.2f} ({low:.2f} to {high:.2f})" if more else f"{mean:.2f}"
+            for mean, low, high, more in zip(
+                table[column], table["min"], table["max"], several, strict=True)]
 
 
 def _markdown(table: pd.DataFrame) -> str:
