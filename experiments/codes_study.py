@@ -318,8 +318,8 @@ def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
         f"# What the codes of {task.name} models say, and what they cause",
         "Written by `python -m latentcode.experiments.codes_study`; see its module for the "
         "commands. Numbers are means over runs of a kind, where there are several with the "
-        "smallest and the largest in brackets; `tables/` has them, and every run with its intervals, "
-        "clustered by combination.",
+        "smallest and the largest in brackets; `tables/` has them, and every run with its "
+        "intervals, clustered by combination.",
         "## The models", _markdown(tables["runs"]),
         "## Which labels can be read out (held-out combinations)",
         "Logistic probes on the code, beside the residual stream that enters the layer, the code "
