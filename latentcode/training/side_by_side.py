@@ -20,6 +20,7 @@ from latentcode.errors import ArtifactError, RunError, check
 from latentcode.runs import Run
 from latentcode.tasks import make_task
 from latentcode.training.loop import train
+from latentcode.training.signals import stop_on_signals
 from latentcode.training.workers import Job, Workers
 
 POLL_SECONDS = 1.0
@@ -40,14 +41,21 @@ def train_side_by_side(
     check(processes is None or processes >= 1, f"processes is {processes}; expected at least 1")
     processes = processes or min(len(configs), available_cores())
     first: Exception | None = None
-    with Workers(_train_alone, [{}] * processes) as workers:
-        for path, config in configs.items():
-            workers.submit({path: config})
-        with _bars(configs) as update:
-            while workers.n_pending:
-                for outcome in workers.wait(POLL_SECONDS):
-                    first = first or outcome.error
-                update()
+    # The signal is noted and not raised: an exception can be lost in a callback of the interpreter,
+    # and the workers that it stopped would be begun again.
+    with stop_on_signals() as request:
+        with Workers(_train_alone, [{}] * processes, lambda: request.interrupted) as workers:
+            for path, config in configs.items():
+                workers.submit({path: config})
+            with _bars(configs) as update:
+                while workers.n_pending:
+                    for outcome in workers.wait(POLL_SECONDS):
+                        first = first or outcome.error
+                    if request.interrupted:
+                        workers.stop()
+                    update()
+        if request.interrupted:
+            raise request.exception("stopped; the same call goes on where the runs were")
     if first is not None:
         raise first
     return {path: Run.open(path) for path in configs}

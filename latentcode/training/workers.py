@@ -47,14 +47,18 @@ class Workers:
 
     work          a function of a module, which a new process can import
     environments  environment variables, for each process its own
+    stopping      whether the owner is about to `stop`: a process that ends meanwhile, by the same
+                  Ctrl-C perhaps, has not died, and no job is begun
 
     An error of `work` is the outcome of its job and stops nothing else. As a context manager
     it stops and awaits all processes at its end.
     """
 
     def __init__(
-        self, work: Callable[[Job], None], environments: Sequence[Mapping[str, str]]
+        self, work: Callable[[Job], None], environments: Sequence[Mapping[str, str]],
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._stopping = stopping
         check(len(environments) >= 1, f"processes is {len(environments)}; expected at least 1")
         self._slots = [_Slot(work, environment) for environment in environments]
         self._waiting: deque[tuple[Job, int]] = deque()
@@ -103,7 +107,7 @@ class Workers:
 
     def _hand_out(self) -> None:
         for slot in self._slots:
-            if slot.job is None and self._waiting:
+            if slot.job is None and self._waiting and not self._stopping():
                 slot.start(*self._waiting.popleft())
 
     def _outcome(self, slot: _Slot) -> Outcome | None:
@@ -114,7 +118,7 @@ class Workers:
             error = slot.connection.recv()
         except (EOFError, OSError):
             code = slot.join()
-            if self._stopped:
+            if self._stopped or self._stopping():
                 return Outcome(job)
             if trial < TRIALS:
                 self._waiting.appendleft((job, trial + 1))
