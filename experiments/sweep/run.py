@@ -173,6 +173,11 @@ class _Sweep:
         """Train until all jobs have ended, a signal comes, or the time is up."""
         todo = {path: config for path, config in self.members.items()
                 if not self._look(path, config) and path not in self.errors}
+        for path in self.progress.complete:
+            # Killed after its last checkpoint, a member is complete and not trained again, but it may
+            # have been clearing away an older checkpoint.
+            with Run.open(path).writing():
+                pass
         with self.progress:
             for job in self._pack(todo, members_at_once):
                 self.trainer.submit(job)

@@ -255,6 +255,20 @@ def test_the_command_says_what_it_found_and_fails_if_a_member_did(
     assert "error: member seed=0: " in capsys.readouterr().err
 
 
+def test_what_a_killed_member_left_is_cleared_away_when_it_is_complete(
+    here: Here, tmp_path: Path
+) -> None:
+    out = tmp_path / "sweep"
+    sweep(SEEDS, out)
+    member = out / next(iter(SEEDS.members()))
+    wanted = (out / "table.csv").read_bytes()
+    (member / "checkpoints" / ".tmp-step_0000006").mkdir()
+    (member / ".tmp-12345678-config.yaml").write_text("half")
+    sweep(SEEDS, out)
+    assert not list(out.rglob(".tmp-*"))
+    assert (out / "table.csv").read_bytes() == wanted
+
+
 @pytest.mark.slow
 def test_killed_sweeps_and_a_killed_ray_worker_leave_what_an_undisturbed_sweep_leaves(
     tmp_path: Path,
