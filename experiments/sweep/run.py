@@ -174,8 +174,8 @@ class _Sweep:
         todo = {path: config for path, config in self.members.items()
                 if not self._look(path, config) and path not in self.errors}
         for path in self.progress.complete:
-            # Killed after its last checkpoint, a member is complete and not trained again, but it may
-            # have been clearing away an older checkpoint.
+            # Killed after its last checkpoint, a member is complete and not trained again, but it
+            # may have been clearing away an older checkpoint.
             with Run.open(path).writing():
                 pass
         with self.progress:
