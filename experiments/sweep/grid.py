@@ -212,7 +212,7 @@ def load_grid(name: str | Path) -> Grid:
 
 
 GRIDS: tuple[str, ...] = (
-    "table_a1_logic", "table_a1_sraven", "kinds_logic", "kinds_logic_small", "kinds_sraven",
+    "table_a1_logic", "table_a1_sraven", "kinds_logic", "kinds_logic_small", "kinds_sraven", "zoo_logic",
     "small_logic", "smoke_logic")
 """Grids that come with the library: those of the paper's Table A1 (settings of Table A3), those of
 the models whose codes are studied (`experiments/QUESTIONS.md`), one that two cores train in
