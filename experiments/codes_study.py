@@ -27,7 +27,6 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 import tyro
-from matplotlib.figure import Figure
 
 from latentcode.config import to_dict
 from latentcode.errors import RunError, check
@@ -40,12 +39,12 @@ from latentcode.probes.interventions.results import PLACE
 from latentcode.probes.probing import probe
 from latentcode.probes.results import FIGURE, DecodingResult, TableResult
 from latentcode.probes.similarity import ALL, SimilarityResult
-from latentcode.probes.style import style
 from latentcode.probes.topography import TopographyResult
 from latentcode.progress import bar
 from latentcode.provenance import environment
 from latentcode.runs import Run
 from latentcode.storage import replace_file, write_json
+from latentcode.style import Figure, style
 from latentcode.tasks import make_task
 
 R = TypeVar("R", bound=TableResult)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING
 
-from latentcode.probes.style import PALETTE, style
 from latentcode.runs import Run
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from latentcode.style import PALETTE, Figure, style
 
 
 def learning_curves(
@@ -20,8 +16,6 @@ def learning_curves(
 
     low  lower end of the axis; R2 of an untrained model can be far below anything of interest
     """
-    from matplotlib.figure import Figure
-
     with style():
         figure = Figure(figsize=(2.6 * len(splits) + 1.2, 2.6), layout="constrained")
         panels = figure.subplots(1, len(splits), sharey=True, squeeze=False)[0]

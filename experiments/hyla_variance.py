@@ -24,7 +24,6 @@ import pandas as pd
 import torch
 import tyro
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from torch import Tensor
 
@@ -35,10 +34,10 @@ from latentcode.models.hypernetwork import value_network
 from latentcode.models.transformer import HookedTransformer
 from latentcode.presets import preset
 from latentcode.probes.results import TableResult
-from latentcode.probes.style import GREY, MARKERS, PALETTE, category_styles, style
 from latentcode.progress import bar
 from latentcode.seeds import make_generator
 from latentcode.storage import check_free
+from latentcode.style import GREY, MARKERS, PALETTE, Figure, category_styles, style
 from latentcode.tasks import make_task
 from latentcode.training.evaluation import evaluating
 from latentcode.training.state import TrainingState

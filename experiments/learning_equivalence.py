@@ -19,15 +19,14 @@ from typing import Any
 
 import numpy as np
 import tyro
-from matplotlib.figure import Figure
 
 from latentcode.config import LogicConfig, RunConfig, TrainingConfig
 from latentcode.models.config import with_kind
 from latentcode.presets import model_for
-from latentcode.probes.style import PALETTE, style
 from latentcode.provenance import environment
 from latentcode.runs import Run
 from latentcode.storage import write_json
+from latentcode.style import PALETTE, Figure, style
 from latentcode.training import train_side_by_side
 
 KINDS: tuple[str, ...] = ("hyla", "softmax")

@@ -29,6 +29,8 @@ from latentcode.storage import (
 if TYPE_CHECKING:
     import pyarrow
 
+    from latentcode.style import Figure
+
 FORMAT = "latentcode.codes"
 META, TENSORS, LABELS = "meta.json", "codes.safetensors", "labels.parquet"
 META_KEYS = {"format", "format_version", "provenance", "sha256", "axes", "pairs", "layers",
@@ -38,6 +40,8 @@ AXES = {"scores": ["layer", "pair", "instance", "head"],
 """The axes on disk, where what `select` and `select_residual` read lies in one piece."""
 SHARD = 16_384
 """Instances whose labels make a row group, and that an interrupted extraction keeps together."""
+MOST_ROWS = 48
+"""Values of a label that a figure shows in a row each."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,46 @@ class LatentCodes:
         codes = pd.DataFrame(self.select(layer=layer, pair=pair),
                              columns=[f"head_{h}" for h in range(self.n_heads)])
         return codes.groupby(self.label(label, pair).to_numpy()).mean().rename_axis(label)
+
+    def figure(
+        self, label: str | None = None, *, layer: int | None = None, pair: str | None = None
+    ) -> Figure:
+        """Which heads does the mean code of each value of a label use?
+
+        label  default: the first label of the pair that has few values, or none
+        layer  default: the last
+        pair   default: the first
+
+        `UnknownNameError` for a label, layer or pair that there is not; `ConfigError` where there
+        is no instance, or a label has more than `MOST_ROWS` values.
+        """
+        from latentcode.figures import mean_codes_figure
+
+        check(len(self) > 0, "these codes hold no instances; expected at least one to draw")
+        layer = self.layers[-1] if layer is None else layer
+        pair = self.pairs[0].name if pair is None else pair
+        label = self._constituent(pair) if label is None else label
+        title = f"layer {layer}, {pair}, {len(self):,} instances"
+        if label is None:
+            mean = self.select(layer=layer, pair=pair).mean(axis=0, keepdims=True)
+            return mean_codes_figure(pd.DataFrame(mean, index=pd.Index(["all"])), title)
+        values = self.label(label, pair).nunique()
+        check(0 < values <= MOST_ROWS, f"label {label!r} has {values} values; expected one to "
+              f"{MOST_ROWS}, a row each")
+        return mean_codes_figure(self.mean_by(label, layer=layer, pair=pair), title)
+
+    def _constituent(self, pair: str) -> str | None:
+        """Return the first label of a pair that is text which instances share."""
+        ending = f"_{self.pair(pair).token}"
+        columns = [str(column) for column in self.labels]
+        own = [column.removesuffix(ending) for column in columns if column.endswith(ending)]
+        for name in [*own, *columns]:
+            values = self.label(name, pair)
+            if name not in ("split", "combination") and (
+                    pd.api.types.is_string_dtype(values)
+                    and 2 <= values.nunique() <= min(MOST_ROWS, len(self) // 2)):
+                return name
+        return None
 
     def subset(self, mask: np.ndarray) -> LatentCodes:
         """Return the instances that a boolean mask or an index array picks."""
@@ -238,7 +282,8 @@ class LatentCodes:
             **{k: self.meta[k] for k in ("run", "kind", "split", "seed") if k in self.meta}}
         table = pd.DataFrame({"": rows}).to_html(header=False)
         preview = self.labels.head(3).to_html()
-        return f"<b>LatentCodes</b> scores [instance, layer, pair, head]{table}{preview}"
+        picture = self.figure().to_html("mean codes") if self.scores.size else ""
+        return f"<b>LatentCodes</b> scores [instance, layer, pair, head]{table}{picture}{preview}"
 
 
 def write_labels(path: Path, groups: Iterable[pyarrow.Table]) -> None:

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from scipy import stats
 
 from latentcode.codes import LatentCodes
@@ -33,6 +32,7 @@ from latentcode.probes.sources import (
     sources_of,
 )
 from latentcode.probes.transfer import ALIGNMENTS, N_RANDOM, Transfer
+from latentcode.style import Figure
 
 N_GROUPS = 10
 """Groups of combinations that are left out in turn for the intervals of CKA and Procrustes."""

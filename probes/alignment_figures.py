@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 
 from latentcode.errors import ProbeError, check
-from latentcode.probes.similarity_figures import heat
-from latentcode.probes.style import GREY, SOURCE_STYLES, category_styles, style
+from latentcode.figures import heat
+from latentcode.style import GREY, SOURCE_STYLES, Figure, category_styles, style
 
 HIGHEST = {"cka": 1.0, "procrustes": 2.0}
 """Top of the colour scale of each measure."""

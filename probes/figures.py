@@ -10,12 +10,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from latentcode.errors import ProbeError, check
-from latentcode.probes.style import GREY, SEQUENTIAL, SOURCE_STYLES, category_styles, style
+from latentcode.style import GREY, SEQUENTIAL, SOURCE_STYLES, Figure, category_styles, style
 
 _METRIC_NAMES = {"accuracy": "accuracy", "macro_f1": "macro F1", "f1": "F1"}
 

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
@@ -21,7 +20,7 @@ from latentcode.probes.projection import Projection, label_quality
 from latentcode.probes.projection_cache import CachedProjection
 from latentcode.probes.results import TableResult
 from latentcode.probes.sources import check_distinct, chosen, varies
-from latentcode.probes.style import category_styles
+from latentcode.style import Figure, category_styles
 
 OURS: tuple[str, ...] = ("instance", "split", "fitted", "layer", "pair", "projection_x",
                          "projection_y")

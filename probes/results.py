@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,15 +10,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from latentcode.errors import ArtifactError, check
 from latentcode.migrations import header, read_checked
 from latentcode.probes.controls import SOURCES
 from latentcode.probes.figures import decoding_figure
-from latentcode.probes.style import style
 from latentcode.provenance import git_commit, software
 from latentcode.storage import checksums, replace_folder, write_json
+from latentcode.style import Figure
 
 FIGURE = "figure.png"
 META_KEYS = {"format", "format_version", "provenance", "sha256", "settings"}
@@ -79,8 +76,13 @@ class TableResult(ABC):
         """Return the name of the JSON that makes a folder one of this kind."""
         return f"{cls.FORMAT.removeprefix('latentcode.')}.json"
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the tables as CSV, `figure.png` and a JSON of settings, all or nothing."""
+    def save(
+        self, folder: str | Path, *, overwrite: bool = False, figures: bool = True
+    ) -> Path:
+        """Write the tables as CSV, `figure.png` and a JSON of settings, all or nothing.
+
+        figures  False leaves the pictures out: `figure()` of the loaded result draws them again
+        """
         folder = Path(folder)
         with replace_folder(folder, overwrite=overwrite, marker=self.marker()) as temporary:
             for name, file in zip(self.COLUMNS, self._files(), strict=True):
@@ -88,7 +90,7 @@ class TableResult(ABC):
                     getattr(self, name).to_parquet(temporary / file, index=False)
                 else:
                     getattr(self, name).to_csv(temporary / file, index=False)
-            for name, figure in self.figures().items():
+            for name, figure in self.figures().items() if figures else ():
                 figure.savefig(temporary / name, dpi=150)
             write_json(temporary / self.marker(), {
                 **header(self.FORMAT), "provenance": {**software(), "git_commit": git_commit()},
@@ -122,13 +124,9 @@ class TableResult(ABC):
         return f"{type(self).__name__}\n{self.summary().to_string(index=False)}{notes}"
 
     def _repr_html_(self) -> str:
-        image = io.BytesIO()
-        with style():
-            self.figure().savefig(image, format="png")
-        encoded = base64.b64encode(image.getvalue()).decode()
         notes = "".join(f"<p><b>{escape(note)}</b></p>" for note in self.caveats)
         return (f"<b>{escape(self.title)}</b>{notes}{self.summary().to_html(index=False)}"
-                f'<img alt="{escape(self.title)}" src="data:image/png;base64,{encoded}">')
+                f"{self.figure().to_html(self.title)}")
 
 
 @dataclass(frozen=True, repr=False)

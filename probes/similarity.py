@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 from scipy.spatial.distance import squareform
 
@@ -24,6 +23,7 @@ from latentcode.probes.labels import combination_clusters, make_target
 from latentcode.probes.results import TableResult
 from latentcode.probes.similarity_figures import codes_figure, concentration_figure, cosine_figure
 from latentcode.probes.sources import ROUNDING, chosen, origin, sources_of
+from latentcode.style import Figure
 
 LEVEL = 0.95
 """Level of the intervals."""

@@ -7,16 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import Normalize, TwoSlopeNorm
-from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
+from matplotlib.colors import TwoSlopeNorm
 from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
-from latentcode.probes.style import SOURCE_STYLES, style
+from latentcode.figures import heat, signed_norm
+from latentcode.style import SOURCE_STYLES, Figure, style
 
-DIVERGING = "RdBu_r"
-"""Colour map of signed values: white is 0."""
 MEASURE_NAMES = {
     "participation_ratio": "participation ratio", "sparsity": "sparsity (Hoyer)",
     "largest_share": "share of the\nlargest head", "one_hot": "one-hot codes\n(share)",
@@ -144,22 +141,6 @@ def source_handles(sources: Sequence[str]) -> list[Line2D]:
     """Return the entries of a legend of sources."""
     return [Line2D([], [], color=SOURCE_STYLES[s][0], marker=SOURCE_STYLES[s][1], linestyle="",
                    markersize=4.5, label=SOURCE_STYLES[s][2]) for s in sources]
-
-
-def heat(axes: Axes, values: np.ndarray, norm: Normalize) -> AxesImage:
-    """Draw a matrix as coloured cells, and return what a colour bar needs."""
-    axes.grid(False)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    cmap = DIVERGING if isinstance(norm, TwoSlopeNorm) else "cividis"
-    # Cells of a large matrix are smaller than a pixel; "none" would drop some of them.
-    return axes.imshow(values, cmap=cmap, norm=norm, aspect="auto", interpolation="nearest")
-
-
-def signed_norm(values: np.ndarray) -> Normalize:
-    """Return a scale that is symmetric about 0, or from 0 up where nothing is negative."""
-    most = float(np.abs(values).max()) or 1.0
-    return TwoSlopeNorm(0.0, -most, most) if values.min() < 0 else Normalize(0.0, most)
 
 
 def _places(

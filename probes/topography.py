@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
@@ -31,6 +30,7 @@ from latentcode.probes.similarity import LEVEL
 from latentcode.probes.sources import chosen, origin, sources_of
 from latentcode.probes.topography_figures import generalization_figure, topography_figure
 from latentcode.probes.topography_units import InstancePairs, MeanPoints, has_direction
+from latentcode.style import Figure
 
 METRICS = ("cosine", "euclidean")
 """Distances of points."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
 from latentcode.probes.similarity_figures import points_per_layer, source_handles
-from latentcode.probes.style import GREY, SOURCE_STYLES, category_styles, style
+from latentcode.style import GREY, SOURCE_STYLES, Figure, category_styles, style
 
 
 def topography_figure(table: pd.DataFrame, title: str) -> Figure:

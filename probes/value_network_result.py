@@ -11,17 +11,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from latentcode.errors import check_choice
 from latentcode.probes.results import FIGURE, TableResult
-from latentcode.probes.style import GREY, PALETTE, SOURCE_STYLES, style
+from latentcode.style import DIVERGING, GREY, PALETTE, SOURCE_STYLES, Figure, style
 
-DIVERGING = "RdBu_r"
-"""Colour map of cosines."""
 LINES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 """Line styles of the parts of a network."""
 LEGEND: dict[str, Any] = {"fontsize": 6, "frameon": True, "framealpha": 0.8, "edgecolor": "none",

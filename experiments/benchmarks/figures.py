@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from latentcode.errors import ArtifactError
 from latentcode.experiments.benchmarks.harness import Spread
-from latentcode.probes.style import PALETTE, style
 from latentcode.storage import replace_file, write_json, write_text
+from latentcode.style import PALETTE, Figure, style
 
 RESULTS = Path("experiments/results/benchmarks")
 """Where results go unless told otherwise, below the present folder."""

@@ -1,16 +1,20 @@
 """One look for all figures: colours that colour-blind readers can tell apart, and quiet axes.
 
-Figures are built with `matplotlib.figure.Figure`, never through pyplot, and settings hold inside
-`style()` only: drawing changes no global state, in a notebook or in the app.
+Figures are built with `Figure`, never through pyplot, and settings hold inside `style()` only:
+drawing changes no global state, in a notebook or in the app.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
 from typing import Any
 
 import matplotlib as mpl
+import matplotlib.figure
 import matplotlib.style
 
 from latentcode.errors import ProbeError, check
@@ -22,6 +26,8 @@ MARKERS: tuple[str, ...] = ("o", "^", "s", "X", "D", "v")
 """Shapes that tell categories apart beyond the eight colours, and sources in print."""
 SEQUENTIAL = "cividis"
 """Colour map of continuous labels."""
+DIVERGING = "RdBu_r"
+"""Colour map of signed values: white is 0."""
 GREY = "#7A7A7A"
 """Chance lines and the shuffled control."""
 
@@ -61,6 +67,25 @@ def style() -> Iterator[None]:
     """Draw with the settings of this module, and leave matplotlib as it was."""
     with matplotlib.style.context("default"), mpl.rc_context(_SETTINGS):
         yield
+
+
+class Figure(matplotlib.figure.Figure):
+    """A figure that a notebook shows as it is.
+
+    Jupyter shows matplotlib's own figures once pyplot or `%matplotlib inline` has prepared it,
+    and until then their size in words.
+    """
+
+    def _repr_png_(self) -> bytes:
+        image = io.BytesIO()
+        with style():
+            self.savefig(image, format="png")
+        return image.getvalue()
+
+    def to_html(self, description: str) -> str:
+        """Return the figure as an HTML image that needs no other file."""
+        encoded = base64.b64encode(self._repr_png_()).decode()
+        return f'<img alt="{escape(description)}" src="data:image/png;base64,{encoded}">'
 
 
 def category_styles(categories: Sequence[object]) -> dict[object, tuple[str, str]]:
