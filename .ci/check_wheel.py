@@ -17,6 +17,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGED = (".py", ".typed", ".html", ".json", ".yaml", ".safetensors", ".parquet")
+ZOO = (".csv", ".jsonl", ".md")
+"""Files of the zoo that other folders keep to themselves."""
+INSTANCES = 1_000
+"""Of each split, on which the models of the zoo are evaluated again."""
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys
@@ -40,7 +44,7 @@ def files_below(folder: Path) -> set[str]:
     """Return the names of the package's files, following the links to the rooms."""
     return {os.path.relpath(os.path.join(parent, name), folder)
             for parent, _, names in os.walk(folder, followlinks=True) for name in names
-            if name.endswith(PACKAGED)}
+            if name.endswith(PACKAGED) or (name.endswith(ZOO) and "/zoo" in parent)}
 
 
 def main(wheel: str) -> None:
@@ -59,8 +63,13 @@ def main(wheel: str) -> None:
         dependencies = [path for path in sys.path if path.endswith("-packages")]
         (site_packages / "dependencies.pth").write_text("\n".join(dependencies) + "\n")
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        # Proxies that do not answer: whatever asks for a network fails.
+        environment |= dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"),
+                                     "http://127.0.0.1:9") | {"HF_HUB_OFFLINE": "1"}
+        latentcode = outside / "bin" / "latentcode"
         for command, output in (((python, "-c", IMPORT_ALL, ROOT), None),
-                                ((outside / "bin" / "latentcode", "--help"), subprocess.DEVNULL)):
+                                ((latentcode, "--help"), subprocess.DEVNULL),
+                                ((latentcode, "zoo", "verify", "--n", str(INSTANCES)), None)):
             if subprocess.run(command, cwd=outside, env=environment, stdout=output).returncode:
                 sys.exit(f"{wheel} does not work outside the tree")
 

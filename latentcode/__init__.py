@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from latentcode.training import evaluate as evaluate
     from latentcode.training import train as train
     from latentcode.training import train_ensemble as train_ensemble
+    from latentcode.zoo import list_models as list_models
+    from latentcode.zoo import load_codes as load_codes
+    from latentcode.zoo import load_model as load_model
+    from latentcode.zoo import load_run as load_run
 
 __getattr__, __dir__, __all__ = lazy_module(__name__, {
     "latentcode.codes": ["LatentCodes", "Pair"],
@@ -81,4 +85,5 @@ __getattr__, __dir__, __all__ = lazy_module(__name__, {
     "latentcode.seeds": ["make_generator"],
     "latentcode.tasks": ["Batch", "Task", "make_task"],
     "latentcode.training": ["evaluate", "train", "train_ensemble"],
+    "latentcode.zoo": ["list_models", "load_codes", "load_model", "load_run"],
 })

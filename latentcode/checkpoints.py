@@ -2,11 +2,13 @@
 
 One checkpoint is a folder: `model.safetensors`, `optimizer.safetensors` (AdamW's moments under
 the parameters' names), `rng.safetensors` (the states of the random generators) and `state.json`.
-`state.json` holds the SHA-256 of the other three. Reading what there is needs no torch.
+`state.json` holds the SHA-256 of the other three. A published checkpoint holds the model alone:
+it can be used and not be gone on from. Reading what there is needs no torch.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,12 +67,25 @@ def write_checkpoint(
         "sha256": checksums(folder, (MODEL, OPTIMIZER, RNG))})
 
 
+def publish_checkpoint(source: Path, folder: Path) -> None:
+    """Copy the model of a checkpoint into an empty folder, without what training needs to go on.
+
+    `ArtifactError` when the model is not the one that was written.
+    """
+    model = Checkpoint.open(source).sha256[MODEL]
+    shutil.copyfile(source / MODEL, folder / MODEL)
+    check_checksum(folder / MODEL, model)
+    state = upgrade(read_json(source / STATE), FORMAT, source / STATE)
+    write_json(folder / STATE, {**state, "sha256": checksums(folder, (MODEL,))})
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """The state of a run after `step` updates; tensors are read when they are restored.
 
     extra   whatever the training loop kept beside the tensors (plain JSON)
-    sha256  checksum of each file with tensors; None where an older format recorded none
+    sha256  checksum of each file with tensors; None where an older format recorded none. A
+            published checkpoint has that of the model alone
     """
 
     path: Path
@@ -94,11 +109,17 @@ class Checkpoint:
             ("without_moments", isinstance(untouched, list)
              and all(isinstance(name, str) for name in untouched), "a list of names"),
             ("extra", isinstance(state["extra"], dict), "an object"),
-            ("sha256", isinstance(sha256, dict) and set(sha256) == {MODEL, OPTIMIZER, RNG},
-             f"the checksums of {MODEL}, {OPTIMIZER} and {RNG}"),
+            ("sha256", isinstance(sha256, dict)
+             and set(sha256) in ({MODEL, OPTIMIZER, RNG}, {MODEL}),
+             f"the checksums of {MODEL}, {OPTIMIZER} and {RNG}, or of {MODEL} alone"),
         ):
             check(valid, f"{file} has {key} {state[key]!r}; expected {expected}", ArtifactError)
         return cls(path, step, state["config_hash"], tuple(untouched), state["extra"], sha256)
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the model is here alone, without what training needs to go on."""
+        return OPTIMIZER not in self.sha256
 
     def restore_model(self, model: nn.Module) -> None:
         """Copy the weights into `model`; their names, shapes and types must be the model's."""
@@ -141,6 +162,8 @@ class Checkpoint:
     def _read(self, name: str) -> tuple[Path, dict[str, np.ndarray]]:
         """Return a file with tensors, and the tensors, if they are those that were written."""
         file = self.path / name
+        check(name in self.sha256, f"{self.path} was published without {name}: training cannot go "
+              "on from it", ArtifactError)
         check_checksum(file, self.sha256[name])
         return file, read_tensors(file)
 

@@ -19,8 +19,9 @@ from latentcode.storage import check_checksum, read_json
 
 CURRENT: dict[str, int] = {
     "latentcode.run": 1,
-    "latentcode.checkpoint": 3,
+    "latentcode.checkpoint": 4,
     "latentcode.codes": 3,
+    "latentcode.card": 1,
     "latentcode.decoding": 2,
     "latentcode.similarity": 1,
     "latentcode.topography": 1,
@@ -52,6 +53,8 @@ MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
         "model.safetensors", "optimizer.safetensors", "rng.safetensors"),
     # The stream of training batches is no longer kept: a batch depends on the seed and the step.
     ("latentcode.checkpoint", 2): dict,
+    # A published checkpoint has the model alone, and no checksums of the other two files.
+    ("latentcode.checkpoint", 3): dict,
     ("latentcode.codes", 1): _without_checksums("codes.safetensors", "labels.parquet"),
     ("latentcode.codes", 2): _with_instances_first,
     ("latentcode.decoding", 1): _without_checksums("table.csv", "per_class.csv"),

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from latentcode.checkpoints import STATE, Checkpoint, write_checkpoint
+from latentcode.checkpoints import STATE, Checkpoint, publish_checkpoint, write_checkpoint
 from latentcode.config import RunConfig, config_hash, flatten, load_config, to_dict, to_yaml
 from latentcode.errors import ArtifactError, ConfigError, RunError, check
 from latentcode.locks import exclusive
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from latentcode.metrics import Metric
     from latentcode.models.transformer import HookedTransformer
+    from latentcode.style import Figure
 
 FORMAT = "latentcode.run"
 CONFIG, PROVENANCE, METRICS, TIMING, CHECKPOINTS, LOCK = (
@@ -168,6 +169,9 @@ class Run:
         """Raise `RunError` unless training can go on with `config`, which must be the run's own."""
         check(self.imported is None, f"{self.path} was imported, without the state of the "
               "optimiser and the stream of data: training cannot go on from it", RunError)
+        check(not self.checkpoints() or not self.load_checkpoint().is_published, f"{self.path} was "
+              "published, without the state of the optimiser and of the random generators: "
+              "training cannot go on from it", RunError)
         mine, other = flatten(to_dict(self.config)), flatten(to_dict(config))
         different = [f"{key}: {mine.get(key)!r} in the run, {other.get(key)!r} asked for"
                      for key in {**mine, **other} if mine.get(key) != other.get(key)]
@@ -246,6 +250,28 @@ class Run:
               f"{checkpoint.step}; expected {step}", ArtifactError)
         return checkpoint
 
+    def publish(
+        self, out: str | Path, *, step: int | None = None, overwrite: bool = False
+    ) -> Run:
+        """Copy what others need to use the model, and nothing that training would need to go on.
+
+        The copy is a run with the same `id`, configuration, provenance and metrics, and a single
+        checkpoint that holds the weights alone: a third of the size.
+
+        step  the checkpoint; default: the newest
+
+        Raises what `load_checkpoint` raises, and `RunError` where `out` is occupied.
+        """
+        checkpoint, out = self.load_checkpoint(step), _named(out)
+        with replace_folder(out, overwrite=overwrite, marker=PROVENANCE) as folder:
+            for name in (CONFIG, PROVENANCE, METRICS):
+                shutil.copyfile(self.path / name, folder / name)
+            cut_metrics(folder / METRICS, checkpoint.step)
+            target = folder / CHECKPOINTS / checkpoint.path.name
+            target.mkdir(parents=True)
+            publish_checkpoint(checkpoint.path, target)
+        return Run.open(out)
+
     def load_model(
         self, step: int | None = None, device: str | torch.device = "cpu"
     ) -> HookedTransformer:
@@ -297,6 +323,17 @@ class Run:
         pivot = table.pivot(index="metric", columns="split", values="mean")
         return pivot[list(dict.fromkeys(table["split"]))]
 
+    def figure(self) -> Figure:
+        """How did the metrics of each split change over the steps?
+
+        `RunError` where nothing was measured yet.
+        """
+        from latentcode.figures import metrics_figure
+
+        table = self.metrics()
+        check(len(table) > 0, f"{self.path} holds no metrics yet", RunError)
+        return metrics_figure(table)
+
     def _facts(self) -> dict[str, str]:
         steps = self.checkpoints()
         done = f"{steps[-1] if steps else 0:,} of {self.config.training.steps:,}"
@@ -320,7 +357,9 @@ class Run:
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>"
                        for k, v in self._facts().items())
-        return f"<b>Run</b><table>{rows}</table>{self.latest().to_html(na_rep='')}"
+        latest = self.latest()
+        picture = self.figure().to_html("metrics over steps") if len(latest) else ""
+        return f"<b>Run</b><table>{rows}</table>{latest.to_html(na_rep='')}{picture}"
 
 
 def _named(path: str | Path) -> Path:

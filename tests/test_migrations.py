@@ -1,7 +1,7 @@
 """Does what older versions wrote still load, and is what nobody can read refused by name?
 
-tests/golden/format1 was written by the first version of every format, tests/golden/format2 by the
-second of those that have gone on since then.
+tests/golden/format1 was written by the first version of every format, tests/golden/format2 and
+format3 by later versions of those that have gone on since then.
 """
 
 from __future__ import annotations
@@ -105,6 +105,20 @@ def test_an_old_run_can_be_resumed(old: Path) -> None:
     assert sum(distance > 0.0 for distance in moved) > len(moved) / 2
     moments = read_tensors(run.checkpoint_path(4) / "optimizer.safetensors")
     assert {float(value) for name, value in moments.items() if name.endswith(".step")} == {4.0}
+
+
+def test_a_checkpoint_of_the_third_version_goes_on_as_it_would_have(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(OLD.with_name("format3") / "run", tmp_path / "run"))
+    wanted = read_tensors(folder / "checkpoints/step_0000004/model.safetensors")
+    state = read_json(folder / "checkpoints/step_0000002/state.json")
+    assert state["format_version"] == 3
+    assert not Run.open(folder).load_checkpoint(2).is_published
+    shutil.rmtree(folder / "checkpoints/step_0000004")
+    run = train(Run.open(folder).config, folder, resume=True, progress=False)
+    assert read_json(run.checkpoint_path(4) / "state.json")["format_version"] == 4
+    found = read_tensors(run.checkpoint_path(4) / "model.safetensors")
+    for name, array in wanted.items():  # another machine rounds otherwise
+        np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
 
 
 def test_old_codes_are_saved_in_the_present_version(old: Path) -> None:

@@ -213,9 +213,9 @@ def load_grid(name: str | Path) -> Grid:
 
 GRIDS: tuple[str, ...] = (
     "table_a1_logic", "table_a1_sraven", "kinds_logic", "kinds_logic_small", "kinds_sraven",
-    "zoo_logic", "small_logic", "smoke_logic")
+    "zoo_logic", "zoo_sraven", "small_logic", "smoke_logic")
 """Grids that come with the library: those of the paper's Table A1 (settings of Table A3), those of
-the models whose codes are studied (`experiments/QUESTIONS.md`), that of the models of the zoo, one
+the models whose codes are studied (`experiments/QUESTIONS.md`), those of the models of the zoo, one
 that two cores train in minutes, and one for tests."""
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Union
 import tyro
 
 from latentcode.cli.experiments import Demo, Sweep
+from latentcode.cli.explore import Explore
 from latentcode.cli.interventions import Intervene
 from latentcode.cli.official import ExportFlax, ImportFlax, Parity
 from latentcode.cli.pretrained import ExtractPrompts, PatchPrompts, ProbePrompts
@@ -20,6 +21,7 @@ from latentcode.cli.projection import Project, ValueNetworks
 from latentcode.cli.reading import Extract, Probe, Show
 from latentcode.cli.similarity import Align, Similarity, Topography
 from latentcode.cli.train import train_command
+from latentcode.cli.zoo import Zoo
 from latentcode.errors import LatentCodeError
 
 COMMANDS: dict[str, type] = {
@@ -28,7 +30,8 @@ COMMANDS: dict[str, type] = {
     "project": Project, "value-networks": ValueNetworks,
     "extract-prompts": ExtractPrompts, "probe-prompts": ProbePrompts,
     "patch-prompts": PatchPrompts,
-    "similarity": Similarity, "topography": Topography, "align": Align}
+    "similarity": Similarity, "topography": Topography, "align": Align, "zoo": Zoo,
+    "explore": Explore}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -51,7 +51,8 @@ class Sweep:
     """Folder of the runs and tables."""
     grid: str | None = None
     """YAML file with base and axes, or a grid of the library: table_a1_logic, table_a1_sraven,
-    kinds_logic, kinds_sraven, kinds_logic_small, zoo_logic, small_logic, smoke_logic."""
+    kinds_logic, kinds_sraven, kinds_logic_small, zoo_logic, zoo_sraven, small_logic,
+    smoke_logic."""
     preset: Literal["paper", "small", "smoke"] | None = None
     """Base of the grid; default: small."""
     task: Literal["logic", "sraven"] | None = None

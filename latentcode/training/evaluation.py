@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -69,22 +69,29 @@ def evaluate(
     batch_size: int = 128,
     device: torch.device | str = "cpu",
     precision: str = "float32",
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Metric]:
     """Return the task's metrics, each a mean over the same n instances for every model.
 
     Which instances those are depends on (seed, split, n) and the kind of device alone. Unlike
     in the official code, no mean of batch means is taken. `SplitError` says why a task lacks a
     split.
+
+    progress  called with (instances done, n) after every batch
     """
     task.check_split(split)
     check(n >= 1, f"n is {n}; expected at least 1 instance")
     check(batch_size >= 1, f"batch_size is {batch_size}; expected at least 1")
     scores: dict[str, list[Tensor]] = {}
+    done = 0
     with evaluating(model), matrix_products(precision):
         for batch in _batches(task, split, n, seed, batch_size, device):
             logits = forward(model, batch.inputs, precision)
             for name, values in task.scores(logits, batch).items():
                 scores.setdefault(name, []).append(values)
+            done += len(batch)
+            if progress is not None:
+                progress(done, n)
     return task.summarize({name: torch.cat(values).cpu().numpy().astype(np.float64)
                            for name, values in scores.items()})
 

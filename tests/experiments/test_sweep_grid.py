@@ -174,7 +174,7 @@ def test_differences_are_named() -> None:
 def test_the_grids_of_the_library(name: str) -> None:
     grid = load_grid(name)
     n = {"table_a1_logic": 14 * 4 * 3, "table_a1_sraven": 14 * 8 * 3, "kinds_logic": 3,
-         "kinds_logic_small": 9, "kinds_sraven": 9, "zoo_logic": 3}.get(name, 12)
+         "kinds_logic_small": 9, "kinds_sraven": 9, "zoo_logic": 3, "zoo_sraven": 3}.get(name, 12)
     assert len(grid.members()) == n
     if name.startswith("kinds"):
         assert grid.axes["kind"] == ("hyla", "softmax", "linear")

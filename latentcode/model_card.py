@@ -1,0 +1,167 @@
+"""What is known of a published model? The card beside it: `card.json`, and `README.md` for people.
+
+Reading a card needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from latentcode.errors import ArtifactError, check
+from latentcode.metrics import Metric
+from latentcode.migrations import header, upgrade
+from latentcode.storage import read_json, write_json
+
+FORMAT = "latentcode.card"
+CARD, README = "card.json", "README.md"
+SPLIT_TITLES: Mapping[str, str] = {
+    "train": "training combinations", "test": "training combinations, instances never trained on",
+    "ood": "held-out combinations of known constituents",
+    "unknown": "combinations of constituents never trained on"}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How the metrics of a card were measured.
+
+    n          fresh instances of each split
+    seed       which they are
+    precision  of the matrix products, as `TrainingConfig.precision`
+    tolerance  how far a metric may be from the card's on another machine, the instances being
+               the same: that of an accuracy if a few answers between which the model wavers flip
+    """
+
+    n: int
+    seed: int
+    precision: str
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class StoredCodes:
+    """The codes that come with a model.
+
+    n, split, seed, pairs  what `extract` was asked for
+    tolerance  how far a code of the same instance may be from the stored one on another machine,
+               absolute for scores up to 1 and relative above
+    """
+
+    split: str
+    n: int
+    seed: int
+    pairs: tuple[str, ...]
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a published model is, how it was made, how good it is, and what comes with it.
+
+    summary     one sentence
+    notes       what a user must know, one sentence each
+    task, model one line each
+    kind        the attention kind
+    headline    the metric that is quoted first
+    training    what was asked of training, and where it ran
+    commands    `train` and `build`: what makes the entry again
+    metrics     split -> metric -> mean, standard error, n
+    results     folder below `results/` -> what it holds
+    files       file -> SHA-256, of all but the card itself
+    """
+
+    name: str
+    summary: str
+    notes: tuple[str, ...]
+    task: str
+    model: str
+    kind: str
+    headline: str
+    parameters: int
+    training: Mapping[str, Any]
+    commands: Mapping[str, str]
+    evaluation: Evaluation
+    metrics: Mapping[str, Mapping[str, Metric]]
+    codes: StoredCodes
+    results: Mapping[str, str]
+    files: Mapping[str, str]
+
+    @classmethod
+    def read(cls, folder: Path) -> Card:
+        """Read the card of an entry; `ArtifactError` names what is missing or damaged."""
+        path = folder / CARD
+        data = upgrade(read_json(path), FORMAT, path)
+        wanted = {"format", "format_version", *(field.name for field in fields(cls))}
+        check(set(data) == wanted, f"{path} has keys {sorted(data)}; expected {sorted(wanted)}",
+              ArtifactError)
+        for key, kind in (("name", str), ("summary", str), ("headline", str), ("kind", str),
+                          ("task", str), ("parameters", int), ("training", dict),
+                          ("commands", dict), ("results", dict), ("files", dict)):
+            check(type(data[key]) is kind, f"{path} has {key} {data[key]!r}; expected "
+                  f"{kind.__name__}", ArtifactError)
+        try:
+            metrics = {split: {name: Metric(float(m["mean"]), float(m["se"]), int(m["n"]))
+                               for name, m in found.items()}
+                       for split, found in data["metrics"].items()}
+            codes = StoredCodes(**{**data["codes"], "pairs": tuple(data["codes"]["pairs"])})
+            return cls(**{
+                **{key: data[key] for key in data if key not in ("format", "format_version")},
+                "notes": tuple(data["notes"]), "evaluation": Evaluation(**data["evaluation"]),
+                "metrics": metrics, "codes": codes})
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise ArtifactError(f"{path} is damaged: {error}") from None
+
+    def write(self, folder: Path) -> None:
+        """Write `card.json`."""
+        write_json(folder / CARD, {**header(FORMAT), **asdict(self)})
+
+    def to_markdown(self) -> str:
+        """Return the card as people read it; the files it does without."""
+        n, tolerance = self.evaluation.n, self.evaluation.tolerance
+        parts = [
+            f"# {self.name}", self.summary,
+            "## The model", _bullets({
+                "Task": self.task, "Model": self.model, "Parameters": f"{self.parameters:,}"}),
+            "## Limits", "\n".join(f"- {note}" for note in self.notes),
+            "## Use", f"```python\nimport latentcode as lc\n\n"
+            f'model = lc.load_model("{self.name}")   # with TransformerLens\' hooks\n'
+            f'codes = lc.load_codes("{self.name}")   # {self.codes.n:,} instances, '
+            f'split {self.codes.split}\nrun = lc.load_run("{self.name}")       # for lc.extract, '
+            "lc.probe, lc.intervene\n```",
+            "## How good it is", f"Means and standard errors over {n:,} fresh instances of each "
+            f"split (seed {self.evaluation.seed}, {self.evaluation.precision}).",
+            self._table(),
+            f"`latentcode zoo verify {self.name}` measures them again. On another machine they "
+            f"may differ by {tolerance:g}, and codes of the same instance by "
+            f"{self.codes.tolerance:g}.",
+            "## Training", _bullets({key: _text(value) for key, value in self.training.items()}),
+            "Made again with\n\n```\n" + "\n".join(self.commands.values()) + "\n```",
+            "## What comes with it",
+            _bullets({f"`results/{name}`": what for name, what in self.results.items()}),
+            "Training cannot go on from this copy: the state of the optimiser and of the random "
+            "generators is not in it."]
+        return "\n\n".join(parts) + "\n"
+
+    def _table(self) -> str:
+        names = list(dict.fromkeys(
+            [self.headline, *(name for found in self.metrics.values() for name in found)]))
+        lines = ["| split | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+        for split, found in self.metrics.items():
+            cells = [f"{found[name].mean:.4f} ± {found[name].se:.4f}" if name in found else ""
+                     for name in names]
+            lines.append(f"| `{split}`: {SPLIT_TITLES.get(split, '')} | "
+                         + " | ".join(cells) + " |")
+        return "\n".join(lines)
+
+
+def _bullets(facts: Mapping[str, str]) -> str:
+    return "\n".join(f"- {name}: {value}" for name, value in facts.items())
+
+
+def _text(value: object) -> str:
+    return f"{value:,}" if type(value) is int else str(value)
+
+
+__all__ = ["CARD", "README", "Card", "Evaluation", "StoredCodes"]

@@ -1,0 +1,272 @@
+"""Trained models that come with the library: which are there, and are they what their cards say?
+
+An entry of the zoo is a published run (`Run.publish`) with `card.json`, `README.md` and, below
+`results/`, its codes and what probes and interventions found. Listing needs no torch, and nothing
+here needs a network or writes anything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from latentcode.codes import LatentCodes
+from latentcode.errors import ArtifactError, LatentCodeError, RunError, UnknownNameError, check
+from latentcode.metrics import Metric
+from latentcode.model_card import CARD, Card
+from latentcode.runs import Run
+from latentcode.storage import check_checksum
+
+if TYPE_CHECKING:
+    import torch
+
+    from latentcode.models.transformer import HookedTransformer
+
+ZOO = Path(__file__).parent / "models" / "zoo"
+"""The folder of the entries."""
+ZOO_PREFIX = "zoo:"
+"""What a name may begin with, to say that no folder of that name is meant."""
+RESULTS = "results"
+CHECKED_CODES = 64
+"""Stored codes that `verify` reads out of the model again: the first so many."""
+STANDARD_ERRORS = 4.0
+"""Standard errors by which `verify` lets metrics on other instances differ."""
+
+
+def zoo_folders() -> dict[str, Path]:
+    """Return the folder of each entry of the zoo, by name."""
+    return {path.parent.name: path.parent for path in sorted(ZOO.glob(f"*/{CARD}"))}
+
+
+def load_card(name_or_path: str | Path) -> Card:
+    """Return the card of a model of the zoo; `ArtifactError` where a folder has none."""
+    return Card.read(folder_of(name_or_path))
+
+
+def list_models() -> pd.DataFrame:
+    """Which trained models come with the library?
+
+    One row per model: `task`, `kind`, `parameters`, the `metric` that is quoted first with its
+    mean on every split, `megabytes` on disk, `summary`. Needs no torch.
+    """
+    rows = []
+    for name, folder in zoo_folders().items():
+        card = Card.read(folder)
+        rows.append({
+            "name": name, "task": card.task.partition(":")[0], "kind": card.kind,
+            "parameters": card.parameters, "metric": card.headline,
+            **{split: found[card.headline].mean for split, found in card.metrics.items()},
+            "megabytes": sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) / 1e6,
+            "summary": card.summary})
+    columns = ["name", "task", "kind", "parameters", "metric", "train", "test", "ood", "unknown",
+               "megabytes", "summary"]
+    return pd.DataFrame(rows, columns=columns).set_index("name")
+
+
+def folder_of(name_or_path: str | Path) -> Path:
+    """Return the folder that a name of the zoo or a path stands for.
+
+    A `Path`, and text with a separator such as `./sraven-hyla`, is always a path, and text that
+    begins with `zoo:` always a name. Other text is a name of the zoo, or else a folder that
+    exists. Where it is both, nothing is chosen silently: `RunError` says how to write either.
+    `UnknownNameError` for what is neither lists the names.
+    """
+    text, entries = str(name_or_path), zoo_folders()
+    if isinstance(name_or_path, str) and text.startswith(ZOO_PREFIX):
+        name = text.removeprefix(ZOO_PREFIX)
+        if name not in entries:
+            raise UnknownNameError("model of the zoo", name, entries)
+        return entries[name]
+    if isinstance(name_or_path, Path) or _has_separator(text) or text in ("", ".", ".."):
+        return Path(name_or_path)
+    exists = Path(text).exists()
+    if text not in entries:
+        if not exists:
+            raise UnknownNameError("model", text, (
+                *entries, f"the path of a run folder, which {text} is not, for it does not exist"))
+        return Path(text)
+    check(not exists, f"{text} is a model of the zoo, and also in the present folder; expected "
+          f"{ZOO_PREFIX}{text} for the model, or .{os.sep}{text} for what is here", RunError)
+    return entries[text]
+
+
+def load_run(name_or_path: str | Path) -> Run:
+    """Open a model of the zoo, such as `sraven-hyla`, or a run folder; see `folder_of`.
+
+    Raises what `folder_of` and `Run.open` raise.
+    """
+    return Run.open(folder_of(name_or_path))
+
+
+def load_model(
+    name_or_path: str | Path, *, step: int | None = None, device: str | torch.device = "cpu"
+) -> HookedTransformer:
+    """Return a trained model of the zoo, such as `sraven-hyla`, or of a run, for evaluation.
+
+    step  the checkpoint; default: the newest
+
+    Raises what `load_run` and `Run.load_model` raise.
+    """
+    return load_run(name_or_path).load_model(step, device)
+
+
+def load_codes(name_or_path: str | Path, split: str = "ood") -> LatentCodes:
+    """Return the codes that come with a model of the zoo, or that a run keeps in `results/`.
+
+    Raises what `load_run` raises, and `ArtifactError` that names the splits that are there.
+    """
+    run = load_run(name_or_path)
+    stored = {path.name.removeprefix("codes-"): path
+              for path in sorted((run.path / RESULTS).glob("codes-*"))}
+    check(split in stored, f"{run.path} holds no codes of split {split!r}, but of: "
+          f"{', '.join(stored) or 'none'}; `latentcode.extract` reads others out of the model",
+          ArtifactError)
+    return LatentCodes.load(stored[split])
+
+
+@dataclass
+class Verification:
+    """Is a model what its card says?
+
+    metrics   one row per split and metric: `mean` now, `card`, `difference`, how much is `allowed`
+    problems  what differs, one line each; none for a model that is as its card says
+    """
+
+    name: str
+    n: int = 0
+    metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
+    problems: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note an error that a user can act on, and go on with what else can be verified."""
+        try:
+            yield
+        except LatentCodeError as error:
+            self.note(str(error))
+
+    def note(self, problem: str) -> None:
+        """Note a problem, once."""
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def __str__(self) -> str:
+        if self.problems:
+            return "\n".join(f"{self.name}: {problem}" for problem in self.problems)
+        return (f"{self.name}: as its card says; {self.n:,} instances of each split, largest "
+                f"difference {self.metrics['difference'].abs().max():.1g}")
+
+
+def verify(
+    name_or_path: str | Path, *, n: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Verification:
+    """Is a model of the zoo what its card says?
+
+    All files have the checksums of the card; the model is evaluated again on every split of its
+    task; and the first of the stored codes are read out of it again.
+
+    n         instances of each split; default: the card's. They are the same instances then, and
+              metrics may differ by the tolerance of the card; with another n they may differ by
+              four standard errors more
+    progress  called with (instances done, in all)
+
+    Raises what `folder_of` raises; what is wrong with the entry is a problem of the result.
+    """
+    folder = folder_of(name_or_path)
+    check(n is None or n >= 1, f"n is {n}; expected at least 1 instance")
+    found = Verification(folder.name)
+    with found.noting():
+        card = Card.read(folder)
+        found.n = card.evaluation.n if n is None else n
+        for file, recorded in card.files.items():
+            with found.noting():
+                check_checksum(folder / file, recorded)
+        with found.noting():
+            _evaluate(Run.open(folder), card, found, progress)
+        with found.noting():
+            _read_again(Run.open(folder), card, found)
+    return found
+
+
+def _evaluate(
+    run: Run, card: Card, found: Verification, progress: Callable[[int, int], None] | None
+) -> None:
+    from latentcode.tasks import make_task
+    from latentcode.training.evaluation import evaluate
+
+    model, task = run.load_model(), make_task(run.config.task)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    if count != card.parameters:
+        found.note(f"the model has {count:,} parameters; the card says {card.parameters:,}")
+    if set(task.splits) != set(card.metrics):
+        found.note(f"the card has metrics on {', '.join(card.metrics) or 'no split'}; the task "
+                   f"offers {', '.join(task.splits)}")
+    splits = [split for split in task.splits if split in card.metrics]
+    rows = []
+    for index, split in enumerate(splits):
+        def report(done: int, _: int, begun: int = index * found.n) -> None:
+            if progress is not None:
+                progress(begun + done, len(splits) * found.n)
+
+        now = evaluate(model, task, split, found.n, seed=card.evaluation.seed,
+                       precision=card.evaluation.precision, progress=report)
+        if set(now) != set(card.metrics[split]):
+            found.note(f"the card has {', '.join(card.metrics[split])} on {split}; the task "
+                       f"measures {', '.join(now)}")
+        for name, known in card.metrics[split].items():
+            if name in now:
+                rows.append(_compared(split, name, now[name], known, card, found))
+    found.metrics = pd.DataFrame(rows)
+
+
+def _compared(
+    split: str, name: str, now: Metric, known: Metric, card: Card, found: Verification
+) -> Mapping[str, object]:
+    allowed = card.evaluation.tolerance
+    if now.n != known.n:
+        # The instances differ; the card's standard error is the better known of the two.
+        allowed += STANDARD_ERRORS * known.se * float(np.sqrt(1.0 + known.n / now.n))
+    difference = now.mean - known.mean
+    if not abs(difference) <= allowed:
+        found.note(f"{name} on {split} is {now.mean:.6g}; the card says {known.mean:.6g} "
+                   f"(allowed difference {allowed:.2g})")
+    return {"split": split, "metric": name, "mean": now.mean, "card": known.mean,
+            "difference": difference, "allowed": allowed}
+
+
+def _read_again(run: Run, card: Card, found: Verification) -> None:
+    from latentcode.config import task_from_dict
+    from latentcode.extraction import extract
+
+    wanted = card.codes
+    stored = LatentCodes.load(run.path / RESULTS / f"codes-{wanted.split}")
+    check(len(stored) == wanted.n and tuple(p.name for p in stored.pairs) == wanted.pairs,
+          f"the stored codes are {stored!r}; the card says {wanted.n:,} instances and pairs "
+          f"{', '.join(wanted.pairs)}", ArtifactError)
+    again = extract(run, wanted.split, n=min(CHECKED_CODES, wanted.n), pairs=wanted.pairs,
+                    seed=wanted.seed, task=task_from_dict(stored.meta["task"]))
+    same = stored.subset(np.arange(len(again)))
+    for name in same.labels:
+        if not pd.api.types.is_float_dtype(same.labels[name]):
+            check(same.labels[name].equals(again.labels[name]), f"the stored codes are of "
+                  f"instances whose {name} differs from those drawn now", ArtifactError)
+    distance = np.abs(again.scores - same.scores) / np.maximum(np.abs(same.scores), 1.0)
+    check(bool((distance <= wanted.tolerance).all()), f"codes read out of the model differ from "
+          f"the stored ones by up to {distance.max():.2g}; allowed are {wanted.tolerance:g}",
+          ArtifactError)
+
+
+def _has_separator(text: str) -> bool:
+    return os.sep in text or (os.altsep is not None and os.altsep in text)
+
+
+__all__ = ["ZOO", "Verification", "folder_of", "list_models", "load_card", "load_codes",
+           "load_model", "load_run", "verify", "zoo_folders"]

@@ -1,0 +1,153 @@
+"""An entry of the zoo is built from a run in one command, and is then what its card says."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import latentcode as lc
+from latentcode import zoo
+from latentcode.config import LogicConfig
+from latentcode.errors import ConfigError, RunError
+from latentcode.experiments.sweep import load_grid
+from latentcode.experiments.zoo import (
+    Build,
+    informative_pairs,
+    interventions,
+    main,
+    notes,
+    setting_of,
+    trained_folder,
+    training_command,
+)
+from latentcode.migrations import CURRENT
+from latentcode.probes.saved import load_result
+
+TINY = ("--n", "200", "--n-codes", "100", "--n-probe", "250", "--n-interventions", "2000")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, lc.Run]:
+    folder = tmp_path_factory.mktemp("runs")
+    return {task: lc.train(lc.preset("smoke", task, kind), folder / task, progress=False)
+            for task, kind in (("sraven", "hyla"), ("logic", "softmax"))}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["sraven", "logic"])
+def test_an_entry_is_what_its_card_says(
+    runs: dict[str, lc.Run], task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, name = runs[task], f"{task}-tiny"
+    arguments = [str(run.path), "--name", name, "--out", str(tmp_path), *TINY,
+                 "--methods", "pca", "tsne"]
+    main(arguments)
+    entry = tmp_path / name
+    assert f"wrote {entry}" in capsys.readouterr().out
+    assert os.listdir(tmp_path) == [name]
+    found = zoo.verify(entry)
+    assert found.problems == []
+    assert found.metrics["difference"].abs().max() < 1e-6
+    assert set(found.metrics["split"]) == set(lc.make_task(run.config.task).splits)
+    card = zoo.load_card(entry)
+    assert (card.name, card.kind) == (name, {"sraven": "hyla", "logic": "softmax"}[task])
+    assert set(card.results) == {path.name for path in (entry / "results").iterdir()}
+    assert card.training["minutes"] < 10
+    assert not list(entry.rglob("*.png"))
+    codes = lc.load_codes(entry)
+    assert len(codes) == 100
+    assert codes.meta["run"] == name
+    assert [p.name for p in codes.pairs] == list(informative_pairs(run.config.task))
+    for result in card.results:
+        if result.startswith("codes-"):
+            continue
+        loaded = load_result(entry / "results" / result)
+        assert loaded is not None
+        assert loaded.FORMAT in CURRENT
+    planes = load_result(entry / "results" / "projection-tsne")
+    assert planes is not None
+    points = vars(planes)["coordinates"]
+    assert {"target", "accuracy" if task == "sraven" else "r2"} <= set(points)
+    assert points["projection_x"].dtype == "float32"
+    with pytest.raises(RunError, match="exists already"):
+        main(arguments)
+
+
+@pytest.mark.slow
+def test_the_controls_are_there(runs: dict[str, lc.Run], tmp_path: Path) -> None:
+    entry = Build(runs["sraven"].path, "tiny", tmp_path, n=50, n_codes=40, n_probe=250,
+                  n_interventions=300, methods=()).build()
+    caused = lc.InterventionResult.load(entry / "results/interventions").table
+    assert {"donor", "same", "random", "identity"} == set(caused["write"])
+    assert {"pair", "row", "everything"} == set(caused["scope"])
+    identity = caused[(caused["write"] == "identity") & (caused["metric"] == "stay")]
+    assert len(identity) == 2
+    assert (identity["value"] == 1.0).all()
+    decoded = lc.DecodingResult.load(entry / "results/decoding").table
+    assert {"code", "residual", "untrained", "shuffled"} == set(decoded["source"])
+    cosines = pd.read_csv(entry / "results/similarity/cosines.csv")
+    assert cosines["value"].abs().max() == 1.0
+    assert {"code", "untrained"} <= set(cosines["source"])
+
+
+def test_the_models_of_the_zoo_name_their_grid() -> None:
+    for task in ("logic", "sraven"):
+        for member, config in load_grid(f"zoo_{task}").members().items():
+            name = f"{task}-{member.removeprefix('kind=')}"
+            assert training_command(config, name) == (
+                f"latentcode sweep --grid zoo_{task} --out runs/zoo_{task}")
+            assert trained_folder(config, name) == f"runs/zoo_{task}/{member}"
+            assert setting_of(config) == {"logic": "paper", "sraven": "small"}[task]
+
+
+def test_other_models_are_trained_again_from_their_configuration() -> None:
+    config = lc.preset("small", "sraven", "hyla")
+    config = replace(config, training=replace(config.training, steps=7_000))
+    assert training_command(config, "mine") == (
+        "latentcode train sraven --config models/zoo/mine/config.yaml --out runs/mine")
+    assert trained_folder(config, "mine") == "runs/mine"
+    assert setting_of(config) is None
+    assert "setting of its own, 7,000 updates" in notes(config, 7_000, "a GPU")[0]
+    assert any("did not finish" in note for note in notes(config, 6_000, "a GPU"))
+
+
+def test_limits_are_said() -> None:
+    small, paper, smoke = (lc.preset(name, "sraven", "hyla") for name in
+                           ("small", "paper", "smoke"))
+    said = " ".join(notes(small, 3_000, "a CPU"))
+    for words in ("`small`, 3,000 updates of 128 instances on a CPU", "no verdict",
+                  "not permuted", "the paper permutes 4", "one seed"):
+        assert words in said
+    assert "paper's setting" in notes(paper, 156_250, "a GPU")[0]
+    assert not any("permuted" in note for note in notes(paper, 156_250, "a GPU"))
+    assert "learnt nothing" in notes(smoke, 30, "a CPU")[0]
+
+
+def test_pairs_are_the_task_s() -> None:
+    for task in ("sraven", "logic"):
+        for setting in ("paper", "small", "smoke"):
+            config = lc.preset(setting, task, "hyla").task
+            offered = lc.make_task(config).pairs
+            assert set(informative_pairs(config)) <= set(offered)
+            assert informative_pairs(config)[0] == next(iter(offered))
+    assert informative_pairs(LogicConfig(n_examples=32))[1] == "query->example.30"
+
+
+@pytest.mark.parametrize("n_layers", [1, 2, 4])
+def test_every_write_has_its_control_at_the_same_place(n_layers: int) -> None:
+    chosen = interventions(n_layers)
+    assert len(chosen) == len(set(chosen))
+    for one in chosen:
+        if one.write == "donor":
+            assert replace(one, write="same") in chosen
+
+
+def test_a_name_is_a_word(tmp_path: Path) -> None:
+    for name in ("a/b", "", ".", ".."):
+        with pytest.raises(ConfigError, match="expected a word"):
+            Build(tmp_path / "no run", name, tmp_path).build()
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,124 @@
+"""A published run can be used like any other, and training cannot go on from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import latentcode as lc
+from latentcode.checkpoints import Checkpoint
+from latentcode.cli import main
+from latentcode.config import LogicConfig, RunConfig, TrainingConfig
+from latentcode.errors import ArtifactError, RunError
+from latentcode.models.config import ModelConfig
+from latentcode.storage import read_json, write_json
+from latentcode.training import make_optimizer
+
+CONFIG = RunConfig(
+    LogicConfig(n_variables=2, n_examples=4, ood_fraction=0.4),
+    ModelConfig(d_input=3, n_layers=1, d_model=4, n_heads=2, d_mlp=4, n_buckets=4, max_distance=4),
+    TrainingConfig(steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_instances=4,
+                   log_every=2, checkpoint_every=2))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
+    return lc.train(CONFIG, tmp_path_factory.mktemp("runs") / "source", progress=False)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_published_run_is_the_run_without_the_state_of_training(
+    source: lc.Run, tmp_path: Path
+) -> None:
+    before = contents(source.path)
+    run = source.publish(tmp_path / "published")
+    assert contents(source.path) == before
+    assert set(contents(run.path)) == {
+        "config.yaml", "provenance.json", "metrics.jsonl",
+        "checkpoints/step_0000004/model.safetensors", "checkpoints/step_0000004/state.json"}
+    assert (run.id, run.config, run.provenance) == (source.id, source.config, source.provenance)
+    assert run.checkpoints() == [4]
+    assert run.is_complete
+    assert run.metrics().equals(source.metrics())
+    for name, tensor in source.load_model().state_dict().items():
+        assert torch.equal(run.load_model().state_dict()[name], tensor)
+    np.testing.assert_array_equal(lc.extract(run, n=8).scores, lc.extract(source, n=8).scores)
+    again = run.publish(tmp_path / "again")
+    assert contents(again.path) == contents(run.path)
+
+
+def test_an_older_step_is_published_with_its_metrics(source: lc.Run, tmp_path: Path) -> None:
+    run = source.publish(tmp_path / "published", step=2)
+    assert run.checkpoints() == [2]
+    assert run.metrics()["step"].max() == 2
+    assert not run.is_complete
+    with pytest.raises(RunError, match="no checkpoint of step 3"):
+        source.publish(tmp_path / "other", step=3)
+
+
+def test_training_does_not_go_on_from_it(
+    source: lc.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = source.publish(tmp_path / "published", step=2)
+    before = contents(run.path)
+    message = "was published, without the state of the optimiser"
+    with pytest.raises(RunError, match=message):
+        lc.train(CONFIG, run.path, resume=True, progress=False)
+    with pytest.raises(RunError, match=message):
+        lc.train_ensemble({run.path: CONFIG}, progress=False)
+    with pytest.raises(SystemExit) as raised:
+        main(["train", "logic", "--out", str(run.path), "--resume"])
+    assert raised.value.code == 2
+    assert message in capsys.readouterr().err
+    assert contents(run.path) == before
+
+
+def test_its_checkpoint_has_no_such_state(source: lc.Run, tmp_path: Path) -> None:
+    checkpoint = source.publish(tmp_path / "published").load_checkpoint()
+    assert checkpoint.is_published
+    assert not source.load_checkpoint().is_published
+    model = source.load_model()
+    with pytest.raises(ArtifactError, match=r"published without optimizer\.safetensors"):
+        checkpoint.restore_optimizer(make_optimizer(model, CONFIG.training), model)
+    with pytest.raises(ArtifactError, match=r"published without rng\.safetensors"):
+        checkpoint.restore_generators({"dropout": torch.Generator()})
+
+
+def test_a_checkpoint_has_all_its_files_or_the_model_alone(
+    source: lc.Run, tmp_path: Path
+) -> None:
+    folder = source.publish(tmp_path / "published").checkpoint_path(4)
+    state = read_json(folder / "state.json")
+    for names in ((), ("optimizer.safetensors",), ("model.safetensors", "rng.safetensors")):
+        write_json(folder / "state.json", {**state, "sha256": dict.fromkeys(names, "0")})
+        with pytest.raises(ArtifactError, match=r"or of model\.safetensors alone"):
+            Checkpoint.open(folder)
+
+
+def test_a_damaged_model_is_not_published(source: lc.Run, tmp_path: Path) -> None:
+    run = source.publish(tmp_path / "published")
+    file = run.checkpoint_path(4) / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ArtifactError, match="was damaged or changed"):
+        run.publish(tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_only_runs_are_replaced_and_only_on_request(source: lc.Run, tmp_path: Path) -> None:
+    run = source.publish(tmp_path / "published", step=2)
+    with pytest.raises(RunError, match="exists already"):
+        source.publish(run.path)
+    assert source.publish(run.path, overwrite=True).checkpoints() == [4]
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "thesis.txt").touch()
+    with pytest.raises(RunError, match="not one of ours"):
+        source.publish(tmp_path / "foreign", overwrite=True)

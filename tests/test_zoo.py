@@ -1,0 +1,341 @@
+"""The zoo lists and loads its models, and notices whatever is not as their cards say."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_zoo import NAME, PAIRS, sign, tiny_run, tiny_zoo
+
+import latentcode as lc
+from latentcode import zoo
+from latentcode.cli import main
+from latentcode.errors import ArtifactError, ConfigError, RunError, UnknownNameError
+from latentcode.metrics import Metric
+from latentcode.model_card import CARD, README, Card
+from latentcode.storage import checksum, read_json, read_tensors, write_json, write_tensors
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
+    return tiny_run(tmp_path_factory.mktemp("runs") / "hyla")
+
+
+@pytest.fixture(scope="module")
+def pristine(run: lc.Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_zoo(run, tmp_path_factory.mktemp("zoo")).parent
+
+
+@pytest.fixture
+def entry(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The entry of a zoo that a test may change, in an empty working directory."""
+    shutil.copytree(pristine, tmp_path / "zoo")
+    monkeypatch.setattr(zoo, "ZOO", tmp_path / "zoo")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "zoo" / NAME
+
+
+# Listing and loading
+
+def test_the_zoo_is_listed(entry: Path) -> None:
+    table = lc.list_models()
+    card = zoo.load_card(NAME)
+    row = table.loc[NAME]
+    assert (row["task"], row["kind"], row["metric"]) == ("SRAVEN", "hyla", "accuracy")
+    assert row["parameters"] == card.parameters
+    assert row["ood"] == card.metrics["ood"]["accuracy"].mean
+    assert np.isnan(row["unknown"])
+    size = sum(path.stat().st_size for path in entry.rglob("*") if path.is_file())
+    assert row["megabytes"] == pytest.approx(size / 1e6)
+
+
+def test_listing_and_codes_need_no_torch(pristine: Path) -> None:
+    script = f"""
+import sys
+from pathlib import Path
+import latentcode as lc
+from latentcode import zoo
+zoo.ZOO = Path(sys.argv[1])
+assert list(lc.list_models().index) == [{NAME!r}]
+assert len(lc.load_codes({NAME!r})) == 80
+assert lc.load_run({NAME!r}).checkpoints() == [30]
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script, str(pristine)], cwd=ROOT, check=True)
+
+
+def test_the_model_is_the_one_that_was_trained(run: lc.Run, entry: Path) -> None:
+    inputs = lc.make_task(run.config.task).sample("ood", 16, lc.make_generator(0, "zoo")).inputs
+    loaded = lc.load_model(NAME)
+    assert not loaded.training
+    with torch.no_grad():
+        wanted = run.load_model()(inputs)
+        assert torch.equal(loaded(inputs), wanted)
+        assert torch.equal(lc.load_model(entry, step=30)(inputs), wanted)
+
+
+def test_codes_are_those_of_the_model(run: lc.Run, entry: Path) -> None:
+    codes = lc.load_codes(NAME)
+    again = lc.extract(run, "ood", n=80, pairs=PAIRS)
+    np.testing.assert_allclose(codes.scores, again.scores, atol=1e-6)
+    assert codes.meta["run"] == NAME
+    assert codes.meta["run_id"] == run.id
+    with pytest.raises(ArtifactError, match=r"no codes of split 'train', but of: ood;"):
+        lc.load_codes(NAME, "train")
+
+
+# Names and paths
+
+def test_a_name_or_a_path(run: lc.Run, entry: Path) -> None:
+    for text in (NAME, f"zoo:{NAME}", str(entry), entry):
+        assert lc.load_run(text).path == entry
+    shutil.copytree(run.path, "mine")
+    for text in ("mine", "./mine", Path("mine")):
+        assert lc.load_run(text).path == Path("mine")
+
+
+def test_a_name_that_is_also_a_folder_is_not_chosen_silently(run: lc.Run, entry: Path) -> None:
+    shutil.copytree(run.path, NAME)
+    with pytest.raises(RunError, match=rf"expected zoo:{NAME} for the model, or \./{NAME} for"):
+        lc.load_run(NAME)
+    assert lc.load_run(f"zoo:{NAME}").path == entry
+    for mine in (f"./{NAME}", Path(NAME)):
+        assert lc.load_run(mine).path == Path(NAME)
+
+
+def test_what_is_neither_is_said(entry: Path) -> None:
+    with pytest.raises(UnknownNameError, match=rf"'sraven-hula'; expected one of: {NAME}, the "
+                       "path of a run folder, which sraven-hula is not, for it does not exist"):
+        lc.load_model("sraven-hula")
+    with pytest.raises(UnknownNameError, match=f"'sraven-hula'; expected one of: {NAME}$"):
+        lc.load_run("zoo:sraven-hula")
+    for path in ("./sraven-hula", Path(NAME)):
+        with pytest.raises(RunError, match=r"run folder [a-z-]+ does not exist"):
+            lc.load_run(path)
+
+
+# Verification
+
+def test_an_untouched_entry_is_as_its_card_says(entry: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in entry.rglob("*")}
+    seen: list[tuple[int, int]] = []
+    found = zoo.verify(NAME, progress=lambda done, total: seen.append((done, total)))
+    assert found.problems == []
+    assert found.n == 300
+    assert set(found.metrics["split"]) == {"train", "test", "ood"}
+    assert set(found.metrics["metric"]) == {"accuracy", "feature_accuracy", "loss"}
+    assert found.metrics["difference"].abs().max() < 1e-6
+    assert (found.metrics["allowed"] == 5e-4).all()
+    assert seen[-1] == (900, 900)
+    assert seen == sorted(seen)
+    assert {path: path.stat().st_mtime_ns for path in entry.rglob("*")} == before
+
+
+def test_other_instances_may_differ_by_their_standard_errors(entry: Path) -> None:
+    found = zoo.verify(NAME, n=100)
+    assert found.problems == []
+    metrics = found.metrics
+    assert metrics["difference"].abs().max() > 1e-6
+    known = zoo.load_card(NAME).metrics["ood"]["loss"]
+    row = metrics.query("split == 'ood' and metric == 'loss'").iloc[0]
+    assert row["allowed"] == pytest.approx(5e-4 + 4 * known.se * np.sqrt(1 + 300 / 100))
+    edit_metric(entry, known.mean + 5 * known.se * np.sqrt(1 + 300 / 100))
+    assert any("loss on ood" in problem for problem in zoo.verify(NAME, n=100).problems)
+    with pytest.raises(ConfigError, match="n is 0"):
+        zoo.verify(NAME, n=0)
+
+
+def edit_metric(entry: Path, mean: float) -> None:
+    card = Card.read(entry)
+    ood = {**card.metrics["ood"], "loss": Metric(mean, card.metrics["ood"]["loss"].se, 300)}
+    replace(card, metrics={**card.metrics, "ood": ood}).write(entry)
+
+
+def change_metric(entry: Path) -> None:
+    edit_metric(entry, Card.read(entry).metrics["ood"]["loss"].mean + 1e-3)
+
+
+def flip_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 64
+    path.write_bytes(content)
+
+
+def weights(entry: Path) -> Path:
+    return entry / "checkpoints/step_0000030/model.safetensors"
+
+
+def change_weight(entry: Path) -> None:
+    """Give the model other weights, with checksums that fit them."""
+    tensors = read_tensors(weights(entry))
+    tensors["blocks.1.attn.W_Q"] = tensors["blocks.1.attn.W_Q"] * 1.5
+    write_tensors(weights(entry), tensors)
+    state = read_json(weights(entry).with_name("state.json"))
+    state["sha256"] = {"model.safetensors": checksum(weights(entry))}
+    write_json(weights(entry).with_name("state.json"), state)
+    sign(entry, Card.read(entry))
+
+
+def drop_split(entry: Path) -> None:
+    card = Card.read(entry)
+    replace(card, metrics={s: m for s, m in card.metrics.items() if s != "ood"}).write(entry)
+
+
+def drop_metric(entry: Path) -> None:
+    card = Card.read(entry)
+    kept = {name: m for name, m in card.metrics["test"].items() if name != "loss"}
+    replace(card, metrics={**card.metrics, "test": kept}).write(entry)
+
+
+def change_codes(entry: Path) -> None:
+    """Store other codes, with checksums that fit them."""
+    codes = lc.load_codes(entry)
+    scores = np.array(codes.scores)
+    scores[5, 0, 0, 0] += 1e-3
+    replace(codes, scores=scores).save(entry / "results/codes-ood", overwrite=True)
+    sign(entry, Card.read(entry))
+
+
+def change_labels(entry: Path) -> None:
+    codes = lc.load_codes(entry)
+    labels = codes.labels.assign(target_0=codes.labels["target_0"][::-1].to_numpy())
+    replace(codes, labels=labels).save(entry / "results/codes-ood", overwrite=True)
+    sign(entry, Card.read(entry))
+
+
+def change_parameters(entry: Path) -> None:
+    replace(Card.read(entry), parameters=17).write(entry)
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a weight's bit": (lambda e: flip_bit(weights(e)), r"model\.safetensors was damaged"),
+    "a weight": (change_weight, "codes read out of the model differ from the stored ones by"),
+    "a metric": (change_metric, r"loss on ood is \d.*; the card says \d.*difference 0\.0005"),
+    "a metric is missing": (drop_metric, "the card has accuracy, .* on test; the task measures"),
+    "a split is missing": (drop_split, "metrics on train, test; the task offers train, test, ood"),
+    "a bit of the codes": (
+        lambda e: flip_bit(e / "results/codes-ood/codes.safetensors"),
+        r"codes\.safetensors was damaged or changed"),
+    "a code": (change_codes, "differ from the stored ones by up to 0.001; allowed are 0.0001"),
+    "a label": (change_labels, "instances whose target_0 differs from those drawn now"),
+    "no codes": (lambda e: shutil.rmtree(e / "results"), r"labels\.parquet is missing"),
+    "the page": (lambda e: (e / README).write_text("Best model."), r"README\.md was damaged"),
+    "the number of parameters": (change_parameters, "parameters; the card says 17"),
+    "the configuration": (
+        lambda e: (e / "config.yaml").write_text("a: b"), r"config\.yaml was damaged"),
+    "no card": (lambda e: (e / CARD).write_text("{}"), "expected .*latentcode.card"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_differs_is_named(
+    entry: Path, change: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit, message = CHANGES[change]
+    edit(entry)
+    with pytest.raises(SystemExit) as raised:
+        main(["zoo", "verify"])
+    assert raised.value.code == 1
+    out, errors = capsys.readouterr()
+    assert not out
+    lines = [line for line in errors.splitlines() if line.startswith(f"{NAME}: ")]
+    assert len(lines) == len(set(lines)) > 0
+    assert any(re.search(message, line) for line in lines), errors
+
+
+def test_metrics_notice_a_changed_weight(entry: Path) -> None:
+    tensors = read_tensors(weights(entry))
+    tensors["unembed.b_U"] = tensors["unembed.b_U"] + np.arange(5, dtype=np.float32)
+    write_tensors(weights(entry), tensors)
+    write_json(weights(entry).with_name("state.json"), {
+        **read_json(weights(entry).with_name("state.json")),
+        "sha256": {"model.safetensors": checksum(weights(entry))}})
+    sign(entry, Card.read(entry))
+    problems = zoo.verify(NAME).problems
+    assert any("loss on ood" in problem for problem in problems)
+    assert not any("codes" in problem for problem in problems)  # it stands behind them
+
+
+def test_the_command_line(entry: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["zoo", "list"])
+    out = capsys.readouterr().out
+    assert NAME in out
+    assert "accuracy" in out
+    assert "unknown" not in out
+    main(["zoo", "verify", NAME, "--n", "64"])
+    assert f"{NAME}: as its card says; 64 instances" in capsys.readouterr().out
+    for arguments, message in ((["verify", "nobody"], "unknown model 'nobody'"),
+                               (["verify", "--n", "0"], "n is 0")):
+        with pytest.raises(SystemExit) as raised:
+            main(["zoo", *arguments])
+        assert raised.value.code == 2
+        assert message in capsys.readouterr().err
+    shutil.rmtree(entry)
+    for command in ("list", "verify"):
+        with pytest.raises(SystemExit) as raised:
+            main(["zoo", command])
+        assert raised.value.code == 2
+        assert "has no models in its zoo" in capsys.readouterr().err
+
+
+# Cards
+
+def test_a_card_reads_as_it_was_written(entry: Path) -> None:
+    card = Card.read(entry)
+    card.write(entry.parent)
+    assert Card.read(entry.parent) == card
+    page = (entry / README).read_text()
+    assert page == card.to_markdown()
+    metric = card.metrics["ood"]["accuracy"]
+    assert f"{metric.mean:.4f} ± {metric.se:.4f}" in page
+    assert "latentcode train" in page
+
+
+@pytest.mark.parametrize(("edit", "message"), [
+    ({"metrics": {"ood": {"loss": 1}}}, "is damaged"),
+    ({"codes": {"n": 1}}, "is damaged"),
+    ({"evaluation": None}, "is damaged"),
+    ({"parameters": "many"}, "has parameters 'many'; expected int"),
+    ({"files": ["a"]}, r"has files \['a'\]; expected dict"),
+    ({"colour": 1}, "has keys .*colour"),
+    ({"format_version": 99}, "a newer latentcode wrote it"),
+])
+def test_a_damaged_card_is_refused(entry: Path, edit: dict[str, object], message: str) -> None:
+    write_json(entry / CARD, {**json.loads((entry / CARD).read_text()), **edit})
+    with pytest.raises(ArtifactError, match=message):
+        zoo.load_card(NAME)
+
+
+# The zoo that comes with the library
+
+def test_the_models_of_the_library() -> None:
+    table = lc.list_models()
+    assert {"sraven-hyla", "sraven-linear", "sraven-softmax"} <= set(table.index)
+    assert table["megabytes"].sum() < 20
+    for name, folder in zoo.zoo_folders().items():
+        card = Card.read(folder)
+        assert card.name == name == lc.load_codes(name).meta["run"]
+        assert (folder / README).read_text(encoding="utf-8") == card.to_markdown()
+        found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")
+                 if path.is_file()}
+        assert found == {*card.files, CARD}
+        for file, recorded in card.files.items():
+            assert checksum(folder / file) == recorded
+
+
+@pytest.mark.slow
+def test_the_models_of_the_library_are_as_their_cards_say() -> None:
+    for name in lc.list_models().index:
+        assert zoo.verify(name, n=500).problems == []
