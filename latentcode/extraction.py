@@ -146,6 +146,31 @@ def extract_codes(
     return reader.read(out, overwrite=overwrite, progress=progress)
 
 
+def instances(
+    task: Task, split: str, rows: Sequence[int], *, seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> Batch:
+    """Which problems are rows of `extract(run, split, seed=seed)` the codes of?
+
+    rows    numbers of instances, from 0, in any order
+    device  where the codes were extracted, as a GPU draws other numbers from the same seed
+
+    `ConfigError` for a negative row, `SplitError` for a split that the task does not offer.
+    """
+    check(len(rows) > 0 and min(rows) >= 0, f"rows are {list(rows)}; expected numbers of "
+          "instances, from 0")
+    blocks = sorted({row // DRAW for row in rows})
+    found = {block: _drawn(task, split, block, seed, device) for block in blocks}
+    together = Batch.cat([found[block] for block in blocks])
+    place = [blocks.index(row // DRAW) * DRAW + row % DRAW for row in rows]
+    return together[torch.tensor(place, device=together.inputs.device)]
+
+
+def _drawn(task: Task, split: str, block: int, seed: int, device: torch.device | str) -> Batch:
+    """Return the instances of a split from number `block` * DRAW on, DRAW of them."""
+    return task.sample(split, DRAW, make_generator(seed, f"extract {split} {block}", device))
+
+
 class CodeReader(Reader):
     """One model, one stream of instances, and what of their activations is wanted.
 
@@ -187,8 +212,7 @@ class CodeReader(Reader):
                 self._read_draw(index, sink, progress)
 
     def _draw(self, index: int) -> Batch:
-        generator = make_generator(self.seed, f"extract {self.split} {index}", self.device)
-        return self.task.sample(self.split, DRAW, generator)
+        return _drawn(self.task, self.split, index, self.seed, self.device)
 
     def _read_draw(self, index: int, sink: Sink, progress: Progress | None) -> None:
         begin = index * DRAW
@@ -268,4 +292,4 @@ def _from_rows(
     return [(f"{name}.hook_q", keep), (f"{name}.hook_k", store)]
 
 
-__all__ = ["CodeReader", "code_reader", "extract", "extract_codes", "gather_codes"]
+__all__ = ["CodeReader", "code_reader", "extract", "extract_codes", "gather_codes", "instances"]

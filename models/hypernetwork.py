@@ -7,6 +7,7 @@ and, with a nonlinear value network, W_qk becomes an MLP whose layers are genera
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -139,3 +140,56 @@ def value_network(
         w_middle = torch.einsum("...h,hde->...de", code, attention.W_V2)
         return ValueNetwork((w_in, w_middle, w_out), (b_in, None, None), phi)
     return ValueNetwork((w_in, w_out), (b_in, None), phi)
+
+
+@dataclass(frozen=True)
+class TwoWays:
+    """One layer's output for one query, computed twice in float64.
+
+    x          [K, D]  LN1 of the residual streams, what the values of the keys are computed from
+    pattern    [H, Q, K]  a, the codes of all queries and keys
+    codes      [K, H]  a[:, q, k], those of this query
+    network    the value networks that the codes generate, one per key
+    outputs    [K, D]  network_k(x_k)
+    bias       [D]     b_O
+    usual      [D]     as the forward pass computes it: scores, values, heads, output matrix
+    generated  [D]     sum_k network_k(x_k) + b_O
+    """
+
+    x: Float[Tensor, "K D"]
+    pattern: Float[Tensor, "H Q K"]
+    codes: Float[Tensor, "K H"]
+    network: ValueNetwork
+    outputs: Float[Tensor, "K D"]
+    bias: Float[Tensor, "D"]
+    usual: Float[Tensor, "D"]
+    generated: Float[Tensor, "D"]
+
+    @property
+    def difference(self) -> float:
+        """max_d |usual_d - generated_d|, which is rounding."""
+        return float((self.usual - self.generated).abs().max())
+
+
+@torch.no_grad()
+def two_ways(model: Any, inputs: Tensor, layer: int, query: int) -> TwoWays:
+    """MHA_q(X) = sum_k W_qk x_k + b_O: is it so, on this input?               (paper, Eq. 5)
+
+    model   a `HookedTransformer`; a copy in float64 is made of it
+    inputs  one instance, vectors [T, d_input] or token ids [T]
+
+    Raises `ConfigError` for a layer or a query that there is not.
+    """
+    check(0 <= query < len(inputs), f"query is {query}; expected 0 to {len(inputs) - 1}")
+    n_layers = len(model.blocks)
+    check(0 <= layer < n_layers, f"layer is {layer}; expected 0 to {n_layers - 1}")
+    exact = copy.deepcopy(model).double().eval()
+    vectors = inputs.double() if inputs.is_floating_point() else inputs
+    names = [f"blocks.{layer}.{name}"
+             for name in ("hook_resid_pre", "attn.hook_pattern", "hook_attn_out")]
+    _, cache = exact.run_with_cache(vectors[None], names_filter=lambda name: name in names)
+    residual, pattern, usual = (cache[name][0] for name in names)
+    x, codes = exact.blocks[layer].ln1(residual[None])[0], pattern[:, query].T
+    network = value_network(exact, layer, codes)
+    outputs, bias = network(x), exact.blocks[layer].attn.b_O
+    return TwoWays(x, pattern, codes, network, outputs, bias, usual[query], outputs.sum(0) + bias)

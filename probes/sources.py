@@ -78,7 +78,7 @@ def check_same_instances(codes: LatentCodes, other: LatentCodes, what: str) -> N
 
 def varies(x: np.ndarray) -> bool:
     """Return whether points [N, d] differ by more than the rounding of float32."""
-    return bool(np.abs(x - x.mean(axis=0)).max() > ROUNDING * np.abs(x).max())
+    return bool(np.abs(x - x.mean(axis=0, dtype=np.float64)).max() > ROUNDING * np.abs(x).max())
 
 
 def chosen(what: str, wanted: Sequence[Any] | None, available: Sequence[Any]) -> tuple[Any, ...]:

@@ -19,14 +19,13 @@ from torch import Tensor
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
-from latentcode.extraction import code_reader
+from latentcode.extraction import code_reader, instances
 from latentcode.models.hypernetwork import ValueNetwork, value_network
 from latentcode.probes.controls import shuffle_labels
 from latentcode.probes.labels import combination_clusters, label_columns, make_target
 from latentcode.probes.sources import ROUNDING
 from latentcode.probes.value_network_result import ValueNetworkResult
 from latentcode.runs import Run
-from latentcode.seeds import make_generator
 from latentcode.tasks import Task, make_task
 from latentcode.training.evaluation import DRAW, evaluating
 
@@ -141,7 +140,7 @@ def key_inputs(
     """
     check(1 <= n <= DRAW, f"n is {n}; expected 1 to {DRAW} inputs")
     device = next(model.parameters()).device
-    batch = task.sample(split, DRAW, make_generator(seed, f"extract {split} 0", device))[:n]
+    batch = instances(task, split, range(n), seed=seed, device=device)
     _, key = task.positions(pairs, batch)
     found: dict[int, Tensor] = {}
 

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from latentcode.errors import UnknownNameError
+from latentcode.errors import UnknownNameError, check
 from latentcode.tasks.base import Batch
 
 SCOPES: dict[str, str] = {
@@ -125,6 +125,67 @@ class Counterfactuals(ABC):
         """Raise `UnknownNameError` unless the task knows the scope."""
         if name not in self.scopes:
             raise UnknownNameError("scope", name, self.scopes)
+
+
+class ChosenPairs(Counterfactuals):
+    """Minimal pairs of given instances, under a constituent that somebody chooses.
+
+    `which` numbers the constituents of an instance as `held` lists them: the rules of SRAVEN's
+    response tokens, the terms of a function.
+    """
+
+    symbolic: bool
+    """Whether an answer is one of several symbols, and outputs are their probabilities; else the
+    only output is the answer."""
+
+    @abstractmethod
+    def held(self, batch: Batch) -> Tensor:
+        """Return the constituents of each instance, int64 [B, N]."""
+
+    @abstractmethod
+    def choices(self, batch: Batch, which: Tensor) -> Tensor:
+        """Return what can stand in place of constituent `which` [B]: bool [B, constituent]."""
+
+    def pairs_of(
+        self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
+    ) -> MinimalPairs:
+        """Return donors of given instances that have `target` in place of constituent `which`.
+
+        which, target  int64 [B]. `UnknownNameError` lists what could stand there.
+        """
+        n_held = self.held(batch).shape[1]
+        check(bool(((which >= 0) & (which < n_held)).all()), f"which is {which.tolist()}; expected "
+              f"0 to {n_held - 1}, one of the {n_held} constituents of an instance")
+        choices = self.choices(batch, which)
+        for row, wanted in enumerate(target.tolist()):
+            if wanted not in range(len(self.constituents)) or not bool(choices[row, wanted]):
+                raise UnknownNameError("target", self._name(wanted), [
+                    self._name(c) for c in choices[row].nonzero().flatten().tolist()])
+        return self._pairs_of(batch, which, target, generator)
+
+    @abstractmethod
+    def _pairs_of(
+        self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
+    ) -> MinimalPairs:
+        """Return what `pairs_of` returns, of targets that are possible."""
+
+    @abstractmethod
+    def answers(self, pairs: MinimalPairs) -> Tensor:
+        """What would each constituent answer in place of the source? float64 [B, constituent].
+
+        NaN where that is not defined.
+        """
+
+    @abstractmethod
+    def outputs(self, slot: Tensor, logits: Tensor) -> Tensor:
+        """Return what a model says at the slots [B]: float64 [B, n].
+
+        The probabilities of n symbols or, where answers are numbers, the answer (n = 1).
+        """
+
+    def _name(self, constituent: int) -> object:
+        known = constituent in range(len(self.constituents))
+        return self.constituents[constituent] if known else constituent
 
 
 def rows_of(queries: Tensor, n_tokens: int) -> Tensor:

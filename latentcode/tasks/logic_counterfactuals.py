@@ -11,19 +11,19 @@ from latentcode.errors import check
 from latentcode.tasks.base import Batch
 from latentcode.tasks.counterfactuals import (
     Answered,
-    Counterfactuals,
+    ChosenPairs,
     MinimalPairs,
     codes_of,
     rows_of,
 )
-from latentcode.tasks.logic import FuzzyLogic
+from latentcode.tasks.logic import FuzzyLogic, literals
 
 LEAST_DIFFERENCE = 0.1
 """Pairs count where f and f' differ by at least this at the query: nearer to which of the two an
 answer lies says nothing where both are nearly the same."""
 
 
-class LogicCounterfactuals(Counterfactuals):
+class LogicCounterfactuals(ChosenPairs):
     """The same inputs, with the examples' values of a function f' that differs in one term.
 
     The query is the same, so its right answer is f'(query) in place of f(query). The donor of the
@@ -31,6 +31,7 @@ class LogicCounterfactuals(Counterfactuals):
     """
 
     exclusive = False
+    symbolic = False
     n_slots = 1
     chance = float("nan")
     scopes = ("pair", "row", "everything")
@@ -48,25 +49,64 @@ class LogicCounterfactuals(Counterfactuals):
         be of any split. `ConfigError` where its kind has no other term.
         """
         config = self.task.config
-        n_all, n_known = len(self.constituents), config.n_known_terms
-        first, last = (n_known, n_all) if split == "unknown" else (0, n_known)
+        first, last = self._kind(split)
         check(last - first > config.n_terms, f"split {split!r} has {last - first} terms, of which "
               f"a function has {config.n_terms}; expected at least one more to put in its place")
         instances = self.task.sample(split, n, generator)
         device, terms = generator.device, instances.info["terms"]
         k = torch.randint(config.n_terms, (n, 1), generator=generator, device=device)
-        order = torch.rand(n, n_all, generator=generator, device=device)
+        order = torch.rand(n, len(self.constituents), generator=generator, device=device)
         order[:, :first], order[:, last:] = -1.0, -1.0
         target = order.scatter(1, terms, -1.0).argmax(1)
-        variables = instances.inputs[..., :-1]
+        return self._pairs_of(instances, k[:, 0], target, generator)
+
+    def _pairs_of(
+        self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
+    ) -> MinimalPairs:
+        terms, variables, k = batch.info["terms"], batch.inputs[..., :-1], which[:, None]
         donors = self.task.build_functions(
-            split, instances.combination, terms.scatter(1, k, target[:, None]), variables)
+            batch.split, batch.combination, terms.scatter(1, k, target[:, None]), variables)
         fresh = torch.cat([torch.rand(
-            variables[:, :-1].shape, generator=generator, device=device), variables[:, -1:]], 1)
-        same = self.task.build_functions(split, instances.combination, terms, fresh)
-        differ = (donors.targets - instances.targets).abs()[:, 0] >= LEAST_DIFFERENCE
-        return MinimalPairs(instances, donors, same, torch.zeros_like(target),
+            variables[:, :-1].shape, generator=generator, device=terms.device),
+            variables[:, -1:]], 1)
+        same = self.task.build_functions(batch.split, batch.combination, terms, fresh)
+        differ = (donors.targets - batch.targets).abs()[:, 0] >= LEAST_DIFFERENCE
+        return MinimalPairs(batch, donors, same, torch.zeros_like(target),
                             terms.gather(1, k)[:, 0], target, differ)
+
+    def held(self, batch: Batch) -> Tensor:
+        """Return the terms of each function, int64 [B, K]."""
+        return batch.info["terms"]
+
+    def choices(self, batch: Batch, which: Tensor) -> Tensor:
+        """Return the terms of the split's kind that a function lacks, bool [B, 2^L]."""
+        first, last = self._kind(batch.split)
+        possible = torch.zeros(len(self.constituents), dtype=torch.bool, device=which.device)
+        possible[first:last] = True
+        return possible & ~self.membership(batch)[:, 0]
+
+    def answers(self, pairs: MinimalPairs) -> Tensor:
+        """Return f(query) with each term in place of the source, float64 [B, 2^L].
+
+        NaN for terms that f has already, and for those of another kind.
+        """
+        batch, source = pairs.instances, pairs.source[:, None]
+        signs = self.task.signs.to(source.device)
+        query = batch.inputs[:, -1, None, :-1].double()
+        values = literals(signs, query).amin(-1)  # [B, 2^L]
+        others = self.membership(batch)[:, 0].scatter(1, source, False)
+        rest = torch.where(others, values, 0.0).amax(1, keepdim=True)
+        defined = self.choices(batch, source[:, 0]).scatter(1, source, True)
+        return torch.where(defined, torch.maximum(values, rest), torch.nan)
+
+    def outputs(self, slot: Tensor, logits: Tensor) -> Tensor:
+        """Return the predicted f(query), float64 [B, 1]."""
+        return logits[:, -1, :1].double()
+
+    def _kind(self, split: str) -> tuple[int, int]:
+        """Return the range of the terms that a split combines."""
+        n_known = self.task.config.n_known_terms
+        return (n_known, len(self.constituents)) if split == "unknown" else (0, n_known)
 
     def membership(self, batch: Batch) -> Tensor:
         """Return which terms each function has, bool [B, 1, 2^L]."""

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from latentcode.lazy import lazy_module
 
 if TYPE_CHECKING:
+    from latentcode.probes.interventions.bench import Bench as Bench
+    from latentcode.probes.interventions.bench_outcome import BenchOutcome as BenchOutcome
+    from latentcode.probes.interventions.bench_outcome import Writing as Writing
     from latentcode.probes.interventions.model import Intervention as Intervention
     from latentcode.probes.interventions.model import intervene_model as intervene_model
     from latentcode.probes.interventions.results import InterventionResult as InterventionResult
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions.writes import WRITES as WRITES
 
 __getattr__, __dir__, __all__ = lazy_module("latentcode.probes.interventions", {
+    "latentcode.probes.interventions.bench": ["Bench"],
+    "latentcode.probes.interventions.bench_outcome": ["BenchOutcome", "Writing"],
     "latentcode.probes.interventions.model": ["Intervention", "intervene_model"],
     "latentcode.probes.interventions.results": ["InterventionResult"],
     "latentcode.probes.interventions.standard": ["intervene", "standard_interventions"],

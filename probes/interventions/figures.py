@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
-from latentcode.probes.style import GREY, PALETTE, SEQUENTIAL, style
+from latentcode.style import GREY, PALETTE, SEQUENTIAL, Figure, style
 
 _MAPPED = {"donor": "the minimal pair's", "same": "same constituents, fresh values (control)"}
 """Writes that are drawn as a map of scope x layers, and its heading."""
@@ -39,7 +38,8 @@ def intervention_figure(table: pd.DataFrame, chance: float | None) -> Figure:
     scopes = list(dict.fromkeys(mapped["scope"]))
     layers = sorted(mapped["layers"].unique(), key=_by_number)
     height = max(0.15 * len(order) + 1.0, 2 * (0.3 * len(scopes) + 1.1) if len(mapped) else 1.4)
-    widths = [0.55 * len(layers) + 1.4] * bool(len(mapped)) + [5.2] * bool(order)
+    # Never narrower than the headings.
+    widths = [max(0.55 * len(layers) + 1.4, 4.0)] * bool(len(mapped)) + [5.2] * bool(order)
     with style():
         figure = Figure(figsize=(sum(widths) + 0.4, height), layout="constrained")
         grid = figure.add_gridspec(1, len(widths), width_ratios=widths)

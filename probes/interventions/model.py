@@ -26,7 +26,7 @@ from latentcode.probes.interventions.sites import (
     Place,
     capture,
     check_written,
-    constrained,
+    in_scope,
     normalization_of,
     write,
 )
@@ -234,16 +234,11 @@ def _patched(
     """Return the logits of the instances with one intervention in a scope [B, Q, K]."""
     kind, site = WRITES[intervention.write], SITES[intervention.site]
     mask = site.mask(scope, intervention.heads, model.cfg.n_heads)
+    normalization = normalization_of(model) if intervention.renormalize else None
 
     def edit_of(place: Place) -> Edit:
-        def edit(live: Tensor) -> Tensor:
-            values = kind.values(material, place, live, intervention.alpha).to(live.dtype)
-            written = torch.where(mask, values, live)
-            if intervention.renormalize:
-                written = constrained(written, scope, normalization_of(model))
-            return written
-
-        return edit
+        return in_scope(lambda live: kind.values(material, place, live, intervention.alpha),
+                        mask, scope, normalization)
 
     return write(model, material.pairs.instances.inputs, {
         (intervention.site, layer): edit_of((intervention.site, layer))

@@ -87,6 +87,22 @@ def write(model: Any, inputs: Tensor, edits: Mapping[Place, Edit]) -> Tensor:
     return _run(model, inputs, {place: partial(replace, edit) for place, edit in edits.items()})
 
 
+def in_scope(
+    values: Edit, mask: Tensor, scope: Tensor, normalization: str | None = None
+) -> Edit:
+    """Return the edit that puts `values` of what is computed where a mask is True.
+
+    mask           what a scope covers (`Site.mask`)
+    scope          bool [B, Q, K]
+    normalization  bring written codes back to the constraint of this kind; None: leave them
+    """
+    def edit(live: Tensor) -> Tensor:
+        written = torch.where(mask, values(live).to(live.dtype), live)
+        return written if normalization is None else constrained(written, scope, normalization)
+
+    return edit
+
+
 def check_written(model: Any, inputs: Tensor, places: Collection[Place]) -> None:
     """Raise `ConfigError` where a model does not go on with what is written at some places.
 

@@ -18,6 +18,12 @@ from latentcode.probes.interventions.sites import SITES, Place
 from latentcode.tasks.counterfactuals import MinimalPairs
 
 
+def noise_like(x: Tensor, axis: int, generator: torch.Generator) -> Tensor:
+    """Return random directions with the norms of x along an axis."""
+    noise = torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+    return noise * x.norm(dim=axis, keepdim=True) / noise.norm(dim=axis, keepdim=True)
+
+
 @dataclass(frozen=True)
 class Material:
     """What is at hand for B instances.
@@ -63,8 +69,7 @@ class Material:
 
     def noise_like(self, x: Tensor, axis: int) -> Tensor:
         """Return random directions with the norms of x along an axis."""
-        noise = torch.randn(x.shape, generator=self.generator, device=x.device, dtype=x.dtype)
-        return noise * x.norm(dim=axis, keepdim=True) / noise.norm(dim=axis, keepdim=True)
+        return noise_like(x, axis, self.generator)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from latentcode.models.transformer import HookedTransformer
 from latentcode.tasks.base import Batch
 from latentcode.tasks.counterfactuals import (
     Answered,
-    Counterfactuals,
+    ChosenPairs,
     MinimalPairs,
     codes_of,
     rows_of,
@@ -58,7 +58,7 @@ def selector_model() -> HookedTransformer:
     return model
 
 
-class Selector(Counterfactuals):
+class Selector(ChosenPairs):
     """Two queries, each with its rule, of which one differs in the donor.
 
     The control's donor has the same rules and another symbol, which the code does not hold.
@@ -67,6 +67,7 @@ class Selector(Counterfactuals):
     constituents = tuple(f"+{r}" for r in range(K))
     n_slots = 2
     exclusive = True
+    symbolic = True
     chance = 1.0 / K
     scopes = ("pair", "row", "everything")
 
@@ -77,11 +78,31 @@ class Selector(Counterfactuals):
         symbol, rules, slot = integers(0, K, n), integers(0, K, n, 2), integers(0, 2, n)
         source = rules.gather(1, slot[:, None])[:, 0]
         target = (source + integers(1, K, n)) % K
-        other = rules.scatter(1, slot[:, None], target[:, None])
-        fresh = (symbol + integers(1, K, n)) % K
+        return self._pairs_of(self.batch(symbol, rules), slot, target, generator)
+
+    def _pairs_of(
+        self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
+    ) -> MinimalPairs:
+        symbol, rules = batch.inputs[:, 0].argmax(-1), batch.info["rules"]
+        fresh = (symbol + torch.randint(1, K, (len(which),), generator=generator)) % K
+        other = rules.scatter(1, which[:, None], target[:, None])
         return MinimalPairs(
-            self.batch(symbol, rules), self.batch(symbol, other), self.batch(fresh, rules), slot,
-            source, target, torch.ones(n, dtype=torch.bool))
+            batch, self.batch(symbol, other), self.batch(fresh, rules), which,
+            rules.gather(1, which[:, None])[:, 0], target,
+            torch.ones(len(which), dtype=torch.bool))
+
+    def held(self, batch: Batch) -> Tensor:
+        return batch.info["rules"]
+
+    def choices(self, batch: Batch, which: Tensor) -> Tensor:
+        return ~F.one_hot(batch.info["rules"].gather(1, which[:, None])[:, 0], K).bool()
+
+    def answers(self, pairs: MinimalPairs) -> Tensor:
+        symbol = pairs.instances.inputs[:, 0].argmax(-1, keepdim=True)
+        return ((symbol + torch.arange(K)) % K).double()
+
+    def outputs(self, slot: Tensor, logits: Tensor) -> Tensor:
+        return logits[torch.arange(len(slot)), 1 + slot].double().softmax(-1)
 
     @staticmethod
     def batch(symbol: Tensor, rules: Tensor) -> Batch:

@@ -7,7 +7,7 @@ import torch
 
 from latentcode.errors import ConfigError
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
-from latentcode.models.hypernetwork import value_network
+from latentcode.models.hypernetwork import two_ways, value_network
 from latentcode.models.transformer import HookedTransformer
 
 CONFIG = ModelConfig(d_input=5, d_output=3, d_model=16, n_heads=4, d_head=2, d_head_v=3, d_mlp=24,
@@ -75,3 +75,32 @@ def test_errors_name_layer_code_and_nonlinearity() -> None:
         value_network(model, 0, torch.zeros(5, dtype=torch.float64))
     with pytest.raises(ConfigError, match="nonlinearity 'relu'"):
         _ = value_network(model, 0, torch.ones(4, dtype=torch.float64)).matrix
+
+
+@pytest.mark.parametrize("kind", ATTENTION_KINDS)
+def test_two_ways_are_one(kind: str) -> None:
+    model = HookedTransformer(with_kind(CONFIG, kind), seed=1)  # float32, in training mode
+    inputs = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
+    seen = two_ways(model, inputs, layer=1, query=4)
+    assert seen.difference <= 1e-12
+    assert seen.codes.shape == (6, 4)
+    assert seen.usual.abs().max() > 1e-3
+    # Another code of one key is another output, and so are two.
+    network = value_network(model.double(), 1, seen.codes + torch.eye(6, 4))
+    with torch.no_grad():
+        moved = network(seen.x).sum(0) + seen.bias
+    assert (moved - seen.usual).abs().max() > 1e-3
+    with torch.no_grad():
+        _, cache = model.eval().run_with_cache(inputs[None].double())
+    torch.testing.assert_close(cache["attn_out", 1][0, 4], seen.usual)
+
+
+def test_two_ways_leave_the_model_alone() -> None:
+    model = HookedTransformer(CONFIG, seed=1)
+    two_ways(model, torch.zeros(6, 5), layer=0, query=0)
+    assert model.training
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    for arguments, message in (((2, 0), "layer is 2; expected 0 to 1"),
+                               ((0, 6), "query is 6; expected 0 to 5")):
+        with pytest.raises(ConfigError, match=message):
+            two_ways(model, torch.zeros(6, 5), *arguments)

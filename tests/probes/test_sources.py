@@ -11,7 +11,7 @@ import pytest
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError
-from latentcode.probes.sources import check_same_instances, chosen, origin, sources_of
+from latentcode.probes.sources import check_same_instances, chosen, origin, sources_of, varies
 
 Planted = Callable[..., LatentCodes]
 
@@ -60,3 +60,13 @@ def test_the_origin_says_how_many_instances_of_what(planted: Planted) -> None:
     codes = replace(planted("ood", instances=4), meta={
         "run": "a", "run_id": "x1", "task": {"kind": "logic"}, "model": {}})
     assert origin(codes) == {"n": 24, "run": "a", "run_id": "x1", "task": {"kind": "logic"}}
+
+
+def test_equal_points_do_not_vary_however_many_they_are() -> None:
+    point = np.random.default_rng(0).normal(size=(1, 16)).astype(np.float32)
+    # Strided, as codes of one layer and pair are.
+    points = np.repeat(point, 8_000, axis=0)[:, None, None].repeat(3, axis=1)[:, 1, 0]
+    assert not varies(points)
+    points = points.copy()
+    points[17, 3] += 1e-2
+    assert varies(points)

@@ -209,3 +209,51 @@ def test_a_task_without_minimal_pairs_says_so() -> None:
 
     with pytest.raises(ConfigError, match="offers no minimal pairs"):
         Task.counterfactuals.fget(type("T", (), {"name": "language"})())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("config", [
+    LogicConfig(ood_fraction=0.5), SravenConfig(n_features=3),
+    SravenConfig(n_features=3, permuted=False)])
+def test_pairs_of_chosen_constituents(config: LogicConfig | SravenConfig) -> None:
+    task, drawn_pairs = drawn(config)
+    counterfactuals = task.counterfactuals
+    batch = drawn_pairs.instances[:200]
+    held = counterfactuals.held(batch)
+    which = torch.arange(200) % held.shape[1]
+    choices = counterfactuals.choices(batch, which)
+    target = torch.where(choices, torch.rand(choices.shape), -1.0).argmax(1)
+    pairs = counterfactuals.pairs_of(batch, which, target, lc.make_generator(1, "chosen"))
+    assert torch.equal(pairs.source, held.gather(1, which[:, None])[:, 0])
+    assert torch.equal(pairs.target, target)
+    assert pairs.instances is batch
+    member = counterfactuals.membership(pairs.donors)[torch.arange(200), pairs.slot]
+    assert member.gather(1, target[:, None]).all()
+    assert not member.gather(1, pairs.source[:, None]).any()
+    # What each constituent answers: the instance's own, and where it counts the donor's.
+    answers = counterfactuals.answers(pairs)
+    symbols = which[:, None] if counterfactuals.symbolic else torch.zeros(200, 1).long()
+    for constituent, whose in ((pairs.source, batch), (pairs.target, pairs.donors)):
+        right = whose.targets.gather(1, symbols)[:, 0].double()
+        given = answers.gather(1, constituent[:, None])[:, 0]
+        known = pairs.counts if whose is pairs.donors else torch.ones_like(pairs.counts)
+        torch.testing.assert_close(given[known], right[known], atol=1e-6, rtol=0)
+    assert pairs.counts.float().mean() > 0.2
+    # Whatever is not possible is an error that names what is.
+    for wrong, k in ((pairs.source, which), (torch.full_like(target, 99), which)):
+        with pytest.raises(UnknownNameError, match=r"unknown target .*; expected one of: "):
+            counterfactuals.pairs_of(batch, k, wrong, lc.make_generator(1, "chosen"))
+    with pytest.raises(ConfigError, match=f"expected 0 to {held.shape[1] - 1}"):
+        counterfactuals.pairs_of(batch, which + 5, target, lc.make_generator(1, "chosen"))
+
+
+def test_outputs_are_those_of_the_slot() -> None:
+    task = lc.make_task(SravenConfig(n_features=3))
+    logits = torch.zeros(4, 27, 8)
+    logits[torch.arange(4), [24, 25, 26, 25], [1, 2, 3, 4]] = 50.0
+    slot = torch.tensor([0, 1, 2, 1])
+    outputs = task.counterfactuals.outputs(slot, logits)
+    assert outputs.argmax(1).tolist() == [1, 2, 3, 4]
+    torch.testing.assert_close(outputs.sum(1), torch.ones(4, dtype=torch.float64))
+    logic = lc.make_task(LogicConfig()).counterfactuals
+    values = torch.arange(6.0).view(2, 3, 1)
+    assert logic.outputs(torch.zeros(2).long(), values).tolist() == [[2.0], [5.0]]

@@ -12,7 +12,7 @@ from torch import Tensor
 from latentcode.tasks.base import Batch
 from latentcode.tasks.counterfactuals import (
     Answered,
-    Counterfactuals,
+    ChosenPairs,
     MinimalPairs,
     codes_of,
     rows_of,
@@ -27,7 +27,7 @@ from latentcode.tasks.sraven.rules import (
 from latentcode.tasks.sraven.task import Sraven, tokenize
 
 
-class SravenCounterfactuals(Counterfactuals):
+class SravenCounterfactuals(ChosenPairs):
     """The first rows of one feature, rewritten under another rule; the last row is untouched.
 
     With a, b the symbols that the last row shows of the feature, rule B answers (modulo K)
@@ -42,6 +42,7 @@ class SravenCounterfactuals(Counterfactuals):
 
     constituents = RULES
     exclusive = True
+    symbolic = True
     scopes = ("pair", "pairs", "row", "feature", "everything")
 
     def __init__(self, task: Sraven) -> None:
@@ -59,12 +60,47 @@ class SravenCounterfactuals(Counterfactuals):
         source = self._rules_shown(instances).gather(1, slot[:, None])[:, 0]
         other = torch.randint(1, len(RULES), (n,), generator=generator, device=device)
         target = (source + other) % len(RULES)
-        third = self._other_symbol(instances, slot, generator)
-        donors, possible = self._rewritten(instances, slot, target, third, generator)
-        own = self._answer(instances, slot)
-        same, _ = self._rewritten(instances, slot, source, own, generator)
-        differ = (donors.targets != instances.targets).any(1)
-        return MinimalPairs(instances, donors, same, slot, source, target, possible & differ)
+        return self._pairs_of(instances, slot, target, generator)
+
+    def _pairs_of(
+        self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
+    ) -> MinimalPairs:
+        source = self._rules_shown(batch).gather(1, which[:, None])[:, 0]
+        third = self._other_symbol(batch, which, generator)
+        donors, possible = self._rewritten(batch, which, target, third, generator)
+        own = self._answer(batch, which)
+        same, _ = self._rewritten(batch, which, source, own, generator)
+        differ = (donors.targets != batch.targets).any(1)
+        return MinimalPairs(batch, donors, same, which, source, target, possible & differ)
+
+    def held(self, batch: Batch) -> Tensor:
+        """Return the rule of each response token, int64 [B, M]."""
+        return self._rules_shown(batch)
+
+    def choices(self, batch: Batch, which: Tensor) -> Tensor:
+        """Return every rule but the response token's own, bool [B, 8]."""
+        own = self._rules_shown(batch).gather(1, which[:, None])
+        return ~F.one_hot(own[:, 0], len(RULES)).bool()
+
+    def answers(self, pairs: MinimalPairs) -> Tensor:
+        """Return the symbol that each rule puts into the last row, float64 [B, 8].
+
+        The answer of distribute-three hangs on the other rows: NaN but for an instance that has
+        the rule, or whose donor has it.
+        """
+        batch, slot = pairs.instances, pairs.slot
+        feature = batch.info["grid"].gather(3, self._places(batch, slot))[..., 0]
+        _, answers = complete(feature, self.task.config.n_values)
+        answers = answers.double()
+        third = torch.where(pairs.counts, self._answer(pairs.donors, slot), torch.nan)
+        answers[:, DISTRIBUTE] = torch.where(pairs.target == DISTRIBUTE, third, torch.nan)
+        own = self._answer(batch, slot)[:, None].double()
+        return answers.scatter(1, pairs.source[:, None], own)
+
+    def outputs(self, slot: Tensor, logits: Tensor) -> Tensor:
+        """Return the probabilities of the symbols at a response token, float64 [B, K]."""
+        response = logits[:, -self.n_slots:].double().softmax(-1)
+        return response[torch.arange(len(slot), device=slot.device), slot]
 
     def membership(self, batch: Batch) -> Tensor:
         """Return which rule each response token has, bool [B, M, 8]."""

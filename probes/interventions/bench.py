@@ -1,0 +1,330 @@
+"""Take one instance, write other codes into it, and see its answer beside those of controls.
+
+`intervene` says what codes cause over thousands of instances; here is one of them to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from latentcode.config import TaskConfig
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check, check_choice
+from latentcode.extraction import instances
+from latentcode.probes.interventions.bench_outcome import (
+    HOW,
+    WHAT,
+    BenchOutcome,
+    Writing,
+    answer_of,
+)
+from latentcode.probes.interventions.model import Intervention
+from latentcode.probes.interventions.references import References, measure
+from latentcode.probes.interventions.sites import (
+    SITES,
+    Edit,
+    Place,
+    capture,
+    check_written,
+    in_scope,
+    normalization_of,
+    write,
+)
+from latentcode.probes.interventions.writes import noise_like
+from latentcode.runs import Run
+from latentcode.seeds import make_generator
+from latentcode.tasks import make_task
+from latentcode.tasks.base import Batch
+from latentcode.tasks.counterfactuals import ChosenPairs, Counterfactuals, MinimalPairs
+
+DRAWS = 8
+"""How often each control is drawn: one same-rule donor or random code more or less says little."""
+
+
+class Bench:
+    """A model, instances, and what can be written into their codes.
+
+    model  anything with `cfg` and `run_with_hooks`
+    task   `make_task(...).counterfactuals`
+    batch  the instances, numbered from 0
+    seed   of donors and of noise: the same writing gives the same outcome
+    n_reference  training instances that `mean` codes are taken of, when they are first asked for
+
+    `ConfigError` for a task that offers no minimal pairs of a chosen constituent, or a model that
+    does not go on with the codes that are written.
+    """
+
+    def __init__(
+        self, model: Any, task: Counterfactuals, batch: Batch, *, seed: int = 0,
+        n_reference: int = 1_024,
+    ) -> None:
+        check(isinstance(task, ChosenPairs), "the bench needs minimal pairs of a chosen "
+              "constituent, which this task does not offer; expected logic or sraven", ConfigError)
+        assert isinstance(task, ChosenPairs)
+        check(len(batch) > DRAWS, f"there are {len(batch)} instances; expected at least "
+              f"{DRAWS + 1}, so that {DRAWS} unrelated ones can be a control", ConfigError)
+        check(n_reference >= 2, f"n_reference is {n_reference!r}; expected at least 2", ConfigError)
+        self.model, self.task, self.seed, self.n_reference = model, task, seed, n_reference
+        self.device = next(model.parameters()).device
+        self.batch = batch.to(self.device)
+        self.places: tuple[Place, ...] = tuple(("code", i) for i in range(model.cfg.n_layers))
+        check_written(model, self.batch.inputs[:2], self.places)
+
+    @classmethod
+    def of_run(
+        cls, run: Run, split: str = "ood", *, n: int = 2_000, task: TaskConfig | None = None,
+        step: int | None = None, seed: int = 0, device: str = "cpu", **settings: Any,
+    ) -> Self:
+        """Return the bench of a trained run; its instances are those of `extract`, by row.
+
+        n       instances, from the first
+        task    what the codes were drawn from; default: the run's own
+        seed    that of the extraction
+        settings  `n_reference`
+        """
+        model = run.load_model(step, device=device)
+        source = make_task(run.config.task if task is None else task)
+        place = next(model.parameters()).device
+        batch = instances(source, split, range(n), seed=seed, device=place)
+        return cls(model, source.counterfactuals, batch, seed=seed, **settings)
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def constituents(self, instance: int) -> tuple[str, ...]:
+        """Return the constituents of an instance, in the order in which `which` numbers them."""
+        held = self.task.held(self._rows([instance]))[0].tolist()
+        return tuple(self.task.constituents[c] for c in held)
+
+    def targets(self, instance: int, which: int) -> tuple[str, ...]:
+        """Return what can stand in place of a constituent of an instance."""
+        self._check_which(instance, which)
+        choices = self.task.choices(self._rows([instance]), self._number(which))[0]
+        return tuple(name for name, possible in zip(
+            self.task.constituents, choices.tolist(), strict=True) if possible)
+
+    def answers(self, instance: int, which: int = 0) -> dict[str, float]:
+        """Return what each constituent would answer in place of one of an instance.
+
+        Those that have no defined answer there are left out.
+        """
+        pairs = self._pairs(instance, which, self.targets(instance, which)[0], 1)
+        answers = self.task.answers(pairs)[0].tolist()
+        return {name: answer for name, answer in zip(self.task.constituents, answers, strict=True)
+                if not np.isnan(answer)}
+
+    def solved(self, instance: int, which: int = 0) -> tuple[str, ...]:
+        """Return the targets whose donor the model answers rightly, and not as the instance.
+
+        Codes of other donors need not switch anything. The donors are those of `write`.
+        """
+        targets = self.targets(instance, which)
+        pairs = [self._pairs(instance, which, target, DRAWS)[:1] for target in targets]
+        logits, _ = capture(self.model, torch.cat([p.donors.inputs for p in pairs]), ())
+        return tuple(
+            target for row, (target, one) in enumerate(zip(targets, pairs, strict=True))
+            if bool(one.counts) and bool(self.task.right(one, logits[row:row + 1], "donors")))
+
+    def code(self, instance: int, which: int = 0) -> np.ndarray:
+        """Return the code of the response attending to itself, float [L, H]: scope `pair`."""
+        pairs = self._pairs(instance, which, self.targets(instance, which)[0], 1)
+        _, codes = capture(self.model, pairs.instances.inputs, self.places)
+        return self._at_pair(codes, pairs)
+
+    def write(self, writing: Writing) -> BenchOutcome:
+        """What does the model answer when other codes are written into an instance?
+
+        Beside it, at the same codes: `DRAWS` donors with the same constituents, as many unrelated
+        instances, random codes of equal norm, and the instance's own codes. Raises `ConfigError`
+        for what does not fit the task or the model, with the choices; `ProbeError` for a mean of
+        something that no training instance has.
+        """
+        self._check(writing)
+        pairs = self._pairs(writing.instance, writing.which, writing.target, DRAWS)
+        generator = self._generator("noise", writing.instance, writing.which, writing.target)
+        unrelated = self._unrelated(writing.instance, generator)
+        one = pairs[:1]
+        other = self._rows([writing.instance if writing.other is None else writing.other])
+        logits, codes = capture(self.model, torch.cat([
+            batch.inputs for batch in (one.instances, one.donors, other, pairs.same, unrelated)]),
+            self.places)
+        asked = self._asked(writing, codes, one)
+        parts = [1, DRAWS, DRAWS, DRAWS, 1]
+
+        def values(place: Place, live: Tensor) -> Tensor:
+            mine, _, _, noisy, own = live.split(parts)
+            return torch.cat([asked(place, mine), codes[place][3:],
+                              noise_like(noisy, SITES["code"].vector, generator), own])
+
+        inputs = one.instances.inputs.expand(sum(parts), *one.instances.inputs.shape[1:])
+        # Instances of one pass are compared: the last digits depend on how many are computed.
+        clean, before = capture(self.model, inputs, self.places)
+        after: dict[Place, Tensor] = {}
+        patched = write(self.model, inputs, self._edits(writing, one, values, after))
+        check(bool(patched.isfinite().all()), f"{writing} gives logits that are not finite",
+              ProbeError)
+        return self._outcome(writing, one, logits, clean, patched,
+                             self._at_pair(before, one), self._at_pair(after, one))
+
+    def _edits(
+        self, writing: Writing, one: MinimalPairs, values: Callable[[Place, Tensor], Tensor],
+        after: dict[Place, Tensor],
+    ) -> dict[Place, Edit]:
+        """Return what is done in each layer; `after` receives the codes as they then are."""
+        scope = self.task.scope(writing.scope, one)
+        mask = SITES["code"].mask(scope, writing.heads, self.model.cfg.n_heads)
+        normalization = normalization_of(self.model) if writing.renormalize else None
+
+        def edit_of(place: Place) -> Edit:
+            put = in_scope(lambda live: values(place, live), mask, scope, normalization)
+
+            def edit(live: Tensor) -> Tensor:
+                written = live
+                if place[1] in writing.layers:
+                    # Own codes stay as they are, whatever their constraint does to last digits.
+                    written = torch.cat([put(live)[:-1], live[-1:]])
+                after[place] = written
+                return written
+
+            return edit
+
+        return {place: edit_of(place) for place in self.places}
+
+    def _asked(
+        self, writing: Writing, codes: Mapping[Place, Tensor], one: MinimalPairs
+    ) -> Callable[[Place, Tensor], Tensor]:
+        """Return what is to be put at a place, given what is computed there, both [1, H, Q, K]."""
+        if writing.what in ("donor", "instance"):
+            row = slice(1, 2) if writing.what == "donor" else slice(2, 3)
+            return lambda place, live: codes[place][row]
+        if writing.what == "mean":
+            slot, target = int(one.slot), int(one.target)
+            count = float(self.references.count[slot, target])
+            check(count > 0, f"none of {self.n_reference} training instances has {writing.target}; "
+                  "expected a constituent that is trained on", ProbeError)
+            means = self.references.means
+            return lambda place, live: means[place][slot, target][None]
+        numbers = torch.tensor(writing.numbers, device=self.device)[None, :, None, None]
+        if writing.how == "set":
+            return lambda place, live: numbers.expand_as(live)
+        if writing.how == "add":
+            return lambda place, live: live + numbers
+        return lambda place, live: live * numbers
+
+    @cached_property
+    def references(self) -> References:
+        """The mean codes of training instances, by layer, slot and constituent."""
+        return measure(self.model, self.task, self.places, n=self.n_reference, seed=self.seed)
+
+    def _outcome(
+        self, writing: Writing, one: MinimalPairs, logits: Tensor, clean: Tensor, patched: Tensor,
+        before: np.ndarray, after: np.ndarray,
+    ) -> BenchOutcome:
+        def outputs(of: Tensor) -> np.ndarray:
+            return self.task.outputs(one.slot.expand(len(of)), of).cpu().numpy()
+
+        names = self.task.constituents
+        answers = self.task.answers(one)[0].cpu().numpy()
+        source, target = names[int(one.source)], names[int(one.target)]
+        role = {source: "source", target: "target"}
+        truth, counts = float(answers[int(one.source)]), bool(one.counts)
+        result = outputs(patched)
+        rows = pd.DataFrame({
+            "write": [writing.what, *["same"] * DRAWS, *["unrelated"] * DRAWS,
+                      *["random"] * DRAWS, "identity"],
+            "draw": [0, *range(DRAWS), *range(DRAWS), *range(DRAWS), 0],
+            "answer": [answer_of(output) for output in result]})
+        was = outputs(clean)
+        theirs = float(answers[int(one.target)])
+        if self.task.symbolic:
+            rows["kept"] = (rows["answer"] == answer_of(was[0])).astype(float)
+            rows["switched"] = (rows["answer"] == theirs).astype(float)
+        else:
+            rows["switched"] = ((rows["answer"] - theirs).abs()
+                                < (rows["answer"] - truth).abs()).astype(float)
+            rows["kept"] = 1.0 - rows["switched"]
+        if not counts:
+            rows["switched"] = np.nan
+            rows["kept"] = rows["kept"] if self.task.symbolic else np.nan
+        n_layers, n_heads = before.shape
+        heads = range(n_heads) if writing.heads is None else writing.heads
+        layer, head = np.divmod(np.arange(n_layers * n_heads), n_heads)
+        return BenchOutcome(
+            writing=writing, source=source, symbolic=self.task.symbolic, truth=truth,
+            answers=pd.DataFrame({"constituent": names, "answer": answers,
+                                  "role": [role.get(name, "") for name in names]}),
+            counts=counts, donor_answer=answer_of(outputs(logits[1:2])[0]),
+            donor_right=counts and bool(self.task.right(one, logits[1:2], "donors")),
+            before=was[0], outputs=result, table=rows,
+            codes=pd.DataFrame({
+                "layer": layer, "head": head, "before": before.ravel(), "after": after.ravel(),
+                "written": np.isin(layer, writing.layers) & np.isin(head, list(heads))}),
+            exact=torch.equal(clean[-1], patched[-1]))
+
+    def _check(self, writing: Writing) -> None:
+        """Raise what `write` raises, before anything is computed."""
+        check_choice("what", writing.what, WHAT)
+        check_choice("how", writing.how, HOW)
+        Intervention("donor", writing.scope, writing.layers, heads=writing.heads,
+                     renormalize=writing.renormalize).check(self.task, self.model)
+        self._check_which(writing.instance, writing.which)
+        if writing.what == "instance":
+            check(writing.other is not None, "other is None; expected the number of the instance "
+                  "whose codes are written")
+        if writing.other is not None:
+            self._check_instance(writing.other)
+        if writing.what == "hand":
+            n_heads = self.model.cfg.n_heads
+            numbers = writing.numbers or ()
+            check(len(numbers) == n_heads and bool(np.isfinite(numbers).all()),
+                  f"numbers are {writing.numbers}; expected {n_heads} finite ones, one per head")
+
+    def _check_instance(self, instance: int) -> None:
+        check(instance in range(len(self)), f"instance is {instance}; expected 0 to "
+              f"{len(self) - 1}")
+
+    def _check_which(self, instance: int, which: int) -> None:
+        self._check_instance(instance)
+        n_held = self.task.held(self._rows([instance])).shape[1]
+        check(which in range(n_held), f"which is {which}; expected 0 to {n_held - 1}, one of the "
+              f"{n_held} constituents of an instance")
+
+    def _pairs(self, instance: int, which: int, target: str, n: int) -> MinimalPairs:
+        """Return n minimal pairs of one instance, with fresh donors each."""
+        if target not in self.task.constituents:
+            raise UnknownNameError("target", target, self.targets(instance, which))
+        wanted = self._number(self.task.constituents.index(target))
+        return self.task.pairs_of(
+            self._rows([instance] * n), self._number(which).expand(n), wanted.expand(n),
+            self._generator("donors", instance, which, target))
+
+    def _unrelated(self, instance: int, generator: torch.Generator) -> Batch:
+        order = torch.randperm(len(self) - 1, generator=generator, device=self.device)[:DRAWS]
+        return self.batch[(instance + 1 + order) % len(self)]
+
+    def _rows(self, rows: list[int]) -> Batch:
+        for row in set(rows):
+            self._check_instance(row)
+        return self.batch[torch.tensor(rows, device=self.device)]
+
+    def _number(self, value: int) -> Tensor:
+        return torch.tensor([value], device=self.device)
+
+    def _generator(self, purpose: str, instance: int, which: int, target: str) -> torch.Generator:
+        return make_generator(self.seed, f"bench {purpose} {self.batch.split} {instance} {which} "
+                              f"{target}", self.device)
+
+    def _at_pair(self, codes: Mapping[Place, Tensor], one: MinimalPairs) -> np.ndarray:
+        """Return the code of the response attending to itself of the first instance, [L, H]."""
+        where = self.task.scope("pair", one[:1])[0]  # [Q, K], one of them True
+        return np.stack([codes[place][0][:, where][:, 0].float().cpu().numpy()
+                         for place in self.places])
+
+
+__all__ = ["HOW", "WHAT", "Bench", "BenchOutcome", "Writing"]

@@ -1,0 +1,206 @@
+"""What one instance answers after something was written into its codes, and beside it controls."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from html import escape
+
+import numpy as np
+import pandas as pd
+
+from latentcode.style import Figure
+
+WHAT: dict[str, str] = {
+    "donor": "the codes of its minimal pair, which has the target in place of the source",
+    "instance": "the codes of another instance",
+    "mean": "the mean codes of training instances that have the target",
+    "hand": "numbers set by hand, one per head",
+}
+"""What can be written, for people."""
+HOW: dict[str, str] = {"set": "a_h becomes v_h", "add": "a_h becomes a_h + v_h",
+                       "scale": "a_h becomes a_h v_h"}
+"""What the numbers v_h set by hand do to every code of the scope."""
+CONTROLS: dict[str, str] = {
+    "same": "same constituents, fresh values",
+    "unrelated": "unrelated instances",
+    "random": "random codes of equal norm",
+    "identity": "its own codes",
+}
+"""What is written beside it, from which nothing should come, for people."""
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What is written into which codes of which instance.
+
+    instance   its number, the row of its codes in `LatentCodes`
+    target     the constituent that its donor has in place of the source
+    which      which of its constituents the source is: a response token of SRAVEN, a term of a
+               function (from 0)
+    what       a key of `WHAT`
+    scope      at which queries and keys, one of `SCOPES` that the task offers
+    layers     in which layers, all in one pass
+    heads      of which heads alone; None: all
+    other      for `instance`: the number of the one whose codes are written
+    numbers    for `hand`: one number per head
+    how        for `hand`: a key of `HOW`
+    renormalize  bring what was written back to the constraint of the model's codes
+    """
+
+    instance: int
+    target: str
+    which: int = 0
+    what: str = "donor"
+    scope: str = "row"
+    layers: tuple[int, ...] = (0,)
+    heads: tuple[int, ...] | None = None
+    other: int | None = None
+    numbers: tuple[float, ...] | None = None
+    how: str = "set"
+    renormalize: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class BenchOutcome:
+    """What became of one answer.
+
+    writing   what was written where
+    source    the constituent that the target takes the place of
+    symbolic  whether an answer is one of n symbols (SRAVEN), or a number (fuzzy logic)
+    truth     the right answer
+    answers   `constituent`, `answer` and `role` (source, target, or nothing): what each constituent
+              would answer in place of the source; NaN where that is not defined
+    counts    whether the target's answer is defined and differs from the right one
+    donor_answer, donor_right  what the model answers to the donor itself, and whether that is right
+    before    float [n], probabilities of the symbols or (n = 1) the predicted number
+    outputs   float [rows, n], the same after each write of `table`
+    table     one row per write and draw: `write` (the first row is what was asked for, the others
+              are controls), `draw`, `answer`, `kept` and `switched` (1 or 0; NaN where `counts` is
+              False). Symbols are kept where they are those before, switched where they are the
+              target's; numbers are switched where they lie nearer to the target's answer than to
+              the right one, and kept otherwise
+    codes     `layer`, `head`, `before`, `after`, `written`: the code a[:, q, q] of the response
+    exact     whether its own codes, written back, leave all logits as they are, bit for bit
+    """
+
+    writing: Writing
+    source: str
+    symbolic: bool
+    truth: float
+    answers: pd.DataFrame
+    counts: bool
+    donor_answer: float
+    donor_right: bool
+    before: np.ndarray
+    outputs: np.ndarray
+    table: pd.DataFrame
+    codes: pd.DataFrame
+    exact: bool
+
+    @property
+    def after(self) -> np.ndarray:
+        """Return the output after the write that was asked for, float [n]."""
+        return self.outputs[0]
+
+    @property
+    def answer_before(self) -> float:
+        return answer_of(self.before)
+
+    @property
+    def answer_after(self) -> float:
+        return answer_of(self.after)
+
+    @property
+    def target_answer(self) -> float:
+        """Return what the target would answer; NaN where that is not defined."""
+        return float(self.answers.loc[self.answers["role"] == "target", "answer"].iloc[0])
+
+    def control(self, name: str) -> np.ndarray:
+        """Return the outputs of all draws of a control, float [draws, n]."""
+        return self.outputs[(self.table["write"] == name).to_numpy()]
+
+    def owners(self, answer: float) -> list[str]:
+        """Return the constituents that would give an answer, source and target first."""
+        rows = self.answers[self.answers["answer"] == answer]
+        order = {"source": 0, "target": 1, "": 2}
+        return list(rows.sort_values("role", key=lambda role: role.map(order), kind="stable")
+                    ["constituent"])
+
+    def written(self, answer: float) -> str:
+        """Return an answer as people write it."""
+        return f"{answer:.0f}" if self.symbolic else f"{answer:.3f}"
+
+    def sentence(self) -> str:
+        """What became of the answer? One sentence."""
+        before, after = self.answer_before, self.answer_after
+        if self.symbolic:
+            if before == after:
+                return f"The answer stays {self._named(after)}."
+            if self.counts and after == self.target_answer:
+                outcome = f"what {self.writing.target} answers"
+            else:
+                outcome = f"not what {self.writing.target} answers"
+                if self.counts:
+                    outcome += f", which is {self.written(self.target_answer)}"
+            return (f"The answer changes from {self._named(before)} to {self._named(after)}: "
+                    f"{outcome}.")
+        moved = f"The prediction goes from {before:.3f} to {after:.3f}"
+        right = f"{self.truth:.3f} is right"
+        if np.isnan(self.target_answer):
+            return f"{moved}; {right}."
+        return (f"{moved}; {right}, and {self.target_answer:.3f} with {self.writing.target} in "
+                f"place of {self.source}.")
+
+    def caveats(self) -> list[str]:
+        """Return what a reader must know of this instance, one sentence each."""
+        notes = []
+        if self.symbolic and self.answer_before != self.truth:
+            notes.append(f"The model is wrong on this instance: {self.written(self.truth)} is "
+                         "right.")
+        if not self.counts:
+            reason = ("is not defined" if np.isnan(self.target_answer) else
+                      "is the right one, too" if self.symbolic else "hardly differs")
+            notes.append(f"The answer of {self.writing.target} {reason} on this instance: it "
+                         "cannot show a switch.")
+        elif not self.donor_right:
+            notes.append(f"The model answers {self.written(self.donor_answer)} to the donor "
+                         "itself, which is wrong: its codes need not switch anything.")
+        return notes
+
+    def summary(self) -> pd.DataFrame:
+        """Return one row per write: how often the answer was kept and switched over its draws."""
+        rows = []
+        for name, block in self.table.groupby("write", sort=False):
+            drawn = sorted(set(block["answer"]))
+            if not self.symbolic:
+                drawn = list(dict.fromkeys([drawn[0], drawn[-1]]))
+            rows.append({
+                "write": name, "draws": len(block),
+                "answers": (", " if self.symbolic else " to ").join(map(self.written, drawn)),
+                "kept": float(block["kept"].mean()), "switched": float(block["switched"].mean())})
+        return pd.DataFrame(rows)
+
+    def figure(self) -> Figure:
+        """Return the answer before and after, the controls beside it, and the response's codes."""
+        from latentcode.probes.interventions.bench_figure import bench_figure
+
+        return bench_figure(self)
+
+    def _named(self, answer: float) -> str:
+        owners = self.owners(answer)
+        return f"{self.written(answer)} ({', '.join(owners[:3]) or 'no answer of any'})"
+
+    def __repr__(self) -> str:
+        asked = ", ".join(f"{k}={v!r}" for k, v in asdict(self.writing).items() if v is not None)
+        return "\n".join([f"BenchOutcome({asked})", self.sentence(), *self.caveats(), "",
+                          self.summary().to_string(index=False)])
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.caveats())
+        return (f"<b>{escape(self.sentence())}</b>{notes}{self.summary().to_html(index=False)}"
+                f"{self.figure().to_html('the answer before and after')}")
+
+
+def answer_of(output: np.ndarray) -> float:
+    """Return the answer of an output [n]: the most probable symbol, or the number itself."""
+    return float(output.argmax()) if len(output) > 1 else float(output[0])

@@ -1,0 +1,281 @@
+"""On one instance: the donor switches what it must, controls do not, and own codes do nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from selector import K, Selector, selector_model
+
+import latentcode as lc
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError
+from latentcode.extraction import instances
+from latentcode.probes.interventions import Bench, Intervention, intervene_model
+from latentcode.probes.interventions.bench import DRAWS
+from latentcode.probes.interventions.bench_outcome import Writing
+
+N = 60
+
+
+@pytest.fixture(scope="module")
+def selector() -> Bench:
+    pairs = Selector().pairs("train", N, torch.Generator().manual_seed(0))
+    return Bench(selector_model(), Selector(), pairs.instances, n_reference=300)
+
+
+def of_task(name: str, kind: str = "hyla", split: str = "ood") -> Bench:
+    config = lc.preset("smoke", name, kind)
+    task = lc.make_task(config.task)
+    model = lc.HookedTransformer(config.model, seed=1).eval()
+    return Bench(model, task.counterfactuals, instances(task, split, range(N)), n_reference=300)
+
+
+def writing(bench: Bench, instance: int, **settings: object) -> Writing:
+    which = int(str(settings.get("which", 0)))
+    plain = Writing(instance, bench.targets(instance, which)[1], layers=(0,))
+    return replace(plain, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scope", ["pair", "row"])
+@pytest.mark.parametrize("what", ["donor", "mean"])
+def test_what_the_target_generates_is_its_answer(selector: Bench, what: str, scope: str) -> None:
+    for instance in range(12):
+        which = instance % 2
+        for target in selector.targets(instance, which)[::3]:
+            out = selector.write(Writing(instance, target, which, what, scope, (0,)))
+            symbol = int(selector.batch.inputs[instance, 0].argmax())
+            assert out.target_answer == (symbol + int(target)) % K
+            assert out.answer_after == out.target_answer != out.answer_before == out.truth
+            assert out.table["switched"].iloc[0] == 1.0
+            assert (out.counts, out.donor_right, out.donor_answer) == (True, True,
+                                                                       out.target_answer)
+            assert out.sentence() == (
+                f"The answer changes from {out.truth:.0f} ({out.source}) to "
+                f"{out.target_answer:.0f} ({target}): what {target} answers.")
+            kept = out.table.groupby("write")["kept"].mean()
+            assert (kept["same"], kept["identity"]) == (1.0, 1.0)
+            assert out.exact
+            # Unrelated instances have a rule of their own: never as many as their donors keep.
+            assert kept["unrelated"] < 1.0
+            assert out.caveats() == []
+
+
+def test_controls_over_many_instances_switch_by_chance(selector: Bench) -> None:
+    outcomes = [selector.write(writing(selector, i, scope="pair")) for i in range(N)]
+    switched = {name: np.mean([o.table.loc[o.table["write"] == name, "switched"].mean()
+                               for o in outcomes]) for name in ("unrelated", "random", "same")}
+    n = N * DRAWS
+    bound = 1 / K + 4 * (1 / K * (1 - 1 / K) / n) ** 0.5
+    assert switched["same"] == 0.0
+    assert 0.0 < switched["unrelated"] <= bound
+    assert 0.0 < switched["random"] <= bound
+
+
+def test_codes_of_another_instance_carry_its_rule(selector: Bench) -> None:
+    for instance, other in ((0, 5), (7, 3), (8, 8)):
+        out = selector.write(writing(selector, instance, what="instance", other=other))
+        rule = int(selector.constituents(other)[0])
+        symbol = int(selector.batch.inputs[instance, 0].argmax())
+        assert out.answer_after == (symbol + rule) % K
+
+
+@pytest.mark.parametrize("name", ["sraven", "logic"])
+def test_solved_targets_are_those_whose_donor_is_right(name: str) -> None:
+    bench, found = of_task(name), set()
+    for instance in range(3):
+        solved = bench.solved(instance, 1)
+        for target in bench.targets(instance, 1):
+            out = bench.write(writing(bench, instance, which=1, target=target))
+            assert out.donor_right == (target in solved)
+            found.add(out.donor_right)
+    assert found == {True, False}
+
+
+def test_sliders(selector: Bench) -> None:
+    own = selector.code(3)[0]
+    rule = int(selector.constituents(3)[0])
+    np.testing.assert_allclose(own, np.eye(K)[rule], atol=1e-5)
+    out = selector.write(writing(selector, 3, what="hand", numbers=tuple(own), scope="pair"))
+    assert out.answer_after == out.answer_before
+    assert out.sentence().startswith(f"The answer stays {out.truth:.0f} (")
+    np.testing.assert_allclose(out.after, out.before, atol=1e-6)
+    other = tuple(np.eye(K)[(rule + 2) % K])
+    symbol = int(selector.batch.inputs[3, 0].argmax())
+    for how, numbers in (("set", other), ("add", tuple(5.0 * np.array(other)))):
+        out = selector.write(writing(selector, 3, what="hand", numbers=numbers, how=how,
+                                     scope="pair"))
+        assert out.answer_after == (symbol + rule + 2) % K
+    # What is scaled by nothing answers nothing: all symbols are alike.
+    out = selector.write(writing(selector, 3, what="hand", numbers=(0.0,) * K, how="scale",
+                                 scope="pair"))
+    np.testing.assert_allclose(out.after, 1.0 / K, atol=1e-3)
+    out = selector.write(writing(selector, 3, what="hand", numbers=(1.0,) * K, how="scale"))
+    np.testing.assert_allclose(out.after, out.before, atol=1e-6)
+
+
+def test_the_code_before_and_after(selector: Bench) -> None:
+    ask = writing(selector, 4, target=selector.targets(4, 0)[0], scope="pair")
+    codes = selector.write(ask).codes
+    np.testing.assert_allclose(codes["before"], selector.code(4).ravel())
+    target = int(ask.target)
+    np.testing.assert_allclose(codes["before"].argmax(), int(selector.constituents(4)[0]))
+    assert codes["written"].all()
+    assert codes["after"].argmax() == target
+    alone = selector.write(replace(ask, heads=(target,))).codes
+    assert alone.loc[alone["written"], "head"].tolist() == [target]
+    changed = ~np.isclose(alone["before"], alone["after"], atol=1e-4)
+    assert changed.nonzero()[0].tolist() == [target]
+
+
+@pytest.mark.parametrize("kind", list(lc.ATTENTION_KINDS))
+def test_own_codes_leave_every_bit(kind: str) -> None:
+    bench = of_task("sraven", kind)
+    scopes = bench.task.scopes
+    for instance, scope in enumerate(scopes):
+        for renormalize in (False, bench.model.cfg.normalization != "none"):
+            out = bench.write(writing(bench, instance, scope=scope, layers=(0, 1), which=1,
+                                      renormalize=renormalize))
+            assert out.exact
+            np.testing.assert_allclose(out.control("identity")[0], out.before, atol=1e-6)
+            assert not np.allclose(out.control("random"), out.before)
+            assert np.isfinite(out.outputs).all()
+
+
+def test_one_instance_of_the_bench_is_one_of_intervene() -> None:
+    # The same writing, computed the long way: the pair of the bench, written by `intervene`.
+    bench = of_task("sraven")
+    ask = writing(bench, 2, which=1, layers=(0, 1))
+    out = bench.write(ask)
+    pairs = bench._pairs(2, 1, ask.target, DRAWS)
+
+    class Given(type(bench.task)):  # type: ignore[misc]
+        def pairs(self, split: str, n: int, generator: object) -> object:
+            return replace(pairs, counts=torch.ones_like(pairs.counts))
+
+        def right(self, pairs: object, logits: torch.Tensor, of: str) -> torch.Tensor:
+            return torch.ones(len(logits), dtype=torch.bool)
+
+    result = intervene_model(bench.model, Given(bench.task.task), [
+        Intervention("donor", "row", (0, 1)), Intervention("same", "row", (0, 1))], n=DRAWS)
+    p = result.table.set_index(["write", "metric"])["value"]
+    source = int(out.truth)
+    assert p["same", "p_source"] == pytest.approx(out.control("same")[:, source].mean(), abs=1e-6)
+
+
+def test_numbers_instead_of_symbols() -> None:
+    bench = of_task("logic")
+    found = 0
+    for instance in range(12):
+        for target, answer in bench.answers(instance, 1).items():
+            if target == bench.constituents(instance)[1]:
+                assert answer == pytest.approx(float(bench.batch.targets[instance, 0]), abs=1e-6)
+                continue
+            out = bench.write(writing(bench, instance, target=target, which=1, layers=(0, 1),
+                                      scope="everything"))
+            assert out.exact
+            assert out.before.shape == (1,)
+            assert out.target_answer == answer
+            assert out.counts == (abs(answer - out.truth) >= 0.1)
+            found += out.counts
+            switched = out.table["switched"].iloc[0]
+            nearer = abs(out.answer_after - answer) < abs(out.answer_after - out.truth)
+            assert np.isnan(switched) if not out.counts else switched == nearer
+            if not out.counts:
+                assert "cannot show a switch" in out.caveats()[0]
+                assert not out.donor_right
+            assert out.sentence().startswith("The prediction goes from ")
+    assert found > 3
+
+
+def test_the_answer_of_distribute_three_hangs_on_the_other_rows() -> None:
+    bench = of_task("sraven")
+    seen = set()
+    for instance in range(20):
+        for which in range(2):
+            source = bench.constituents(instance)[which]
+            defined = "distribute-three" in bench.answers(instance, which)
+            assert defined == (source == "distribute-three")
+            seen.add(defined)
+            if source != "distribute-three":
+                out = bench.write(writing(bench, instance, which=which,
+                                          target="distribute-three"))
+                assert out.counts != np.isnan(out.target_answer)
+                assert out.target_answer != out.truth
+    assert seen == {True, False}
+
+
+def test_instances_are_rows_of_codes() -> None:
+    config = lc.preset("smoke", "logic")
+    task = lc.make_task(config.task)
+    model = lc.HookedTransformer(config.model, seed=1).eval()
+    codes = lc.extract_codes(model, task, "ood", n=4_100, pairs=["query->query"], seed=3)
+    rows = [4_099, 0, 17, 4_096]
+    bench_like = instances(task, "ood", rows, seed=3)
+    assert task.labels(bench_like)["target"].tolist() == codes.labels["target"][rows].tolist()
+    batch = instances(task, "ood", range(20), seed=3)
+    bench = Bench(model, task.counterfactuals, batch)
+    np.testing.assert_allclose(bench.code(17), codes.scores[17, :, 0], atol=1e-5)
+    with pytest.raises(ConfigError, match=r"rows are \[-1\]"):
+        instances(task, "ood", [-1])
+
+
+def test_what_a_figure_and_a_notebook_show(selector: Bench) -> None:
+    out = selector.write(writing(selector, 1))
+    html = out._repr_html_()
+    assert "data:image/png;base64," in html
+    assert out.sentence() in html
+    assert list(out.summary()["write"]) == ["donor", "same", "unrelated", "random", "identity"]
+    numbers = of_task("logic")
+    drawn = numbers.write(writing(numbers, 0)).figure()
+    assert len(drawn.subfigs[0].axes) == 1
+    assert len(out.figure().subfigs[0].axes) == 4
+    assert "BenchOutcome(instance=1" in repr(out)
+
+
+@pytest.mark.parametrize(("change", "error", "message"), [
+    ({"instance": N}, ConfigError, "instance is 60; expected 0 to 59"),
+    ({"which": 2}, ConfigError, "which is 2; expected 0 to 1"),
+    ({"target": "+9"}, UnknownNameError, "unknown target '[+]9'; expected one of: [+]"),
+    ({"what": "all"}, UnknownNameError, "unknown what 'all'; expected one of: donor, instance"),
+    ({"scope": "feature"}, UnknownNameError, "unknown scope 'feature'; expected one of: pair"),
+    ({"layers": (1,)}, UnknownNameError, "unknown layer 1"),
+    ({"heads": (8,)}, ConfigError, "head 8"),
+    ({"what": "instance"}, ConfigError, "other is None"),
+    ({"what": "instance", "other": -1}, ConfigError, "instance is -1"),
+    ({"what": "hand"}, ConfigError, "numbers are None; expected 8 finite ones"),
+    ({"what": "hand", "numbers": (float("nan"),) * K}, ConfigError, "expected 8 finite ones"),
+    ({"what": "hand", "numbers": (1.0,) * K, "how": "times"}, UnknownNameError, "unknown how"),
+    ({"renormalize": True}, ConfigError, "expected renormalize=False"),
+])
+def test_what_does_not_fit_is_one_error(
+    selector: Bench, change: dict[str, object], error: type[Exception], message: str
+) -> None:
+    wrong = replace(Writing(0, selector.targets(0, 0)[0]), **change)  # type: ignore[arg-type]
+    with pytest.raises(error, match=message):
+        selector.write(wrong)
+
+
+def test_own_constituent_is_no_target(selector: Bench) -> None:
+    own = selector.constituents(0)[0]
+    assert own not in selector.targets(0, 0)
+    with pytest.raises(UnknownNameError, match=f"unknown target '[+]{int(own)}'"):
+        selector.write(Writing(0, own))
+    logic = of_task("logic")
+    for held in logic.constituents(0):
+        assert held not in logic.targets(0, 0)
+
+
+def test_a_mean_of_nothing_and_too_few_instances() -> None:
+    bench = of_task("logic")
+    known = bench.task.task.config.n_known_terms  # type: ignore[attr-defined]
+    assert set(bench.targets(0, 0)) < set(bench.task.constituents[:known])
+    never = Bench(bench.model, bench.task, bench.batch, n_reference=2)
+    absent = next(name for number, name in enumerate(bench.task.constituents[:known])
+              if float(never.references.count[0, number]) == 0.0
+              and name in never.targets(0, 0))
+    with pytest.raises(ProbeError, match="none of 2 training instances has"):
+        never.write(Writing(0, absent, what="mean"))
+    with pytest.raises(ConfigError, match="there are 8 instances; expected at least 9"):
+        Bench(bench.model, bench.task, bench.batch[:8])
