@@ -352,6 +352,12 @@ def from_dict(cls: type[T], data: object, where: str = "") -> T:
     return cls(**{k: _convert(hints[k], data[k], f"{where}.{k}" if where else k) for k in keys})
 
 
+def task_from_dict(data: object) -> TaskConfig:
+    """Build the configuration of a task, as codes have it in their `meta`; see `from_dict`."""
+    task: TaskConfig = _convert(get_type_hints(RunConfig)["task"], data, "task")
+    return task
+
+
 def _convert(hint: Any, value: Any, where: str) -> Any:
     """Return `value` as the annotated type, or raise `ConfigError`."""
     origin, args = get_origin(hint), get_args(hint)

@@ -1,0 +1,48 @@
+"""Clicks on the points of a picture, whatever the mouse draws with otherwise.
+
+Streamlit's chart tells of clicks in its zooming and panning modes alone, not while a lasso or a
+box can be drawn. This listens to the chart itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+_LISTENER = """
+export default function ({ data, setTriggerValue }) {
+    const listen = event => {
+        const plot = event.target.closest?.(`.st-key-${data.chart} .js-plotly-plot`);
+        if (!plot || plot.listensToClicks) return;
+        plot.listensToClicks = true;
+        plot.on('plotly_click', ({ points }) => {
+            // In the other modes the chart tells of the click by itself.
+            const instance = points[0].customdata?.[0];
+            if (instance === undefined || plot._fullLayout.clickmode.includes('select')) return;
+            setTriggerValue('instance', instance);
+        });
+    };
+    document.addEventListener('pointerdown', listen, true);
+    return () => document.removeEventListener('pointerdown', listen, true);
+}
+"""
+
+
+def on_click(chart: str, note: Callable[[int], None]) -> None:
+    """Call `note` with the instance of a point that is clicked.
+
+    chart  key of a Plotly chart, the points of which have their instance as `customdata`
+    """
+    key = f"clicks on {chart}"
+
+    def noted() -> None:
+        instance = st.session_state[key]["instance"]
+        if isinstance(instance, int):
+            note(instance)
+
+    listener = st.components.v2.component("latentcode_clicks", js=_LISTENER)
+    listener(key=key, data={"chart": chart}, height=0, on_instance_change=noted)
+
+
+__all__ = ["on_click"]

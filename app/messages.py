@@ -1,0 +1,38 @@
+"""Errors as messages on the page: a person never sees a traceback."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
+
+import streamlit as st
+
+from latentcode.errors import LatentCodeError
+
+P = ParamSpec("P")
+
+
+def guarded(show: Callable[P, None]) -> Callable[P, None]:
+    """Return what shows something on a page, with its errors as messages.
+
+    For pages, and for fragments, which Streamlit calls again without their page.
+    """
+
+    @wraps(show)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            show(*args, **kwargs)
+        except LatentCodeError as error:
+            st.error(str(error), icon=":material/error:")
+        except Exception:
+            # The terminal has the traceback; the page has a sentence.
+            logging.getLogger(__name__).exception("a page of the explorer failed")
+            st.error("Something went wrong that should not; the terminal of the explorer has the "
+                     "details. Please report them.", icon=":material/bug_report:")
+
+    return run
+
+
+__all__ = ["guarded"]

@@ -1,0 +1,192 @@
+"""What is selected in a picture of codes: outlines in the plane, short enough for a URL.
+
+The outlines are kept and not the rows: a lasso around 20,000 points is as short as one around
+ten, and means the same after a reload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from latentcode.errors import ConfigError, check
+
+Point: TypeAlias = tuple[float, float]
+
+PRECISION = 0.002
+"""How far a kept outline may lie from the drawn one, as a share of its size."""
+MOST_INSTANCES = 64
+"""How many clicked instances are kept."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Instances inside any of some outlines, and those that were clicked.
+
+    lassos     polygons, each the corners (x, y) in the coordinates of the plane
+    boxes      rectangles, each two opposite corners
+    instances  rows that were clicked, which are selected wherever they lie
+    plane      the picture that the outlines were drawn in, where there are several
+    """
+
+    lassos: tuple[tuple[Point, ...], ...] = ()
+    boxes: tuple[tuple[Point, Point], ...] = ()
+    instances: tuple[int, ...] = ()
+    plane: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.lassos or self.boxes or self.instances)
+
+    def rows(self, coordinates: np.ndarray) -> np.ndarray:
+        """Return which points [instance, 2] are selected, as a mask [instance].
+
+        Clicked instances that the coordinates do not have are left out.
+        """
+        from matplotlib.path import Path
+
+        inside = np.zeros(len(coordinates), dtype=bool)
+        for corners in self.lassos:
+            inside |= Path(corners, closed=False).contains_points(coordinates)
+        for (x0, y0), (x1, y1) in self.boxes:
+            low, high = (min(x0, x1), min(y0, y1)), (max(x0, x1), max(y0, y1))
+            inside |= ((coordinates >= low) & (coordinates <= high)).all(axis=1)
+        inside[[i for i in self.instances if i < len(coordinates)]] = True
+        return inside
+
+    def shapes(self, *, color: str, x: str = "x", y: str = "y") -> list[dict[str, Any]]:
+        """Return the outlines as shapes of a Plotly layout, on the axes `x` and `y`."""
+        line = {"color": color, "width": 1.2, "dash": "dot"}
+        common = {"xref": x, "yref": y, "line": line, "layer": "above"}
+        drawn: list[dict[str, Any]] = [
+            {"type": "path", "path": "M" + "L".join(f"{a},{b}" for a, b in corners) + "Z"}
+            for corners in self.lassos]
+        drawn += [{"type": "rect", "x0": x0, "y0": y0, "x1": x1, "y1": y1}
+                  for (x0, y0), (x1, y1) in self.boxes]
+        return [{**common, **shape} for shape in drawn]
+
+    def to_text(self) -> str:
+        """Return the selection as a short text of characters that a URL leaves as they are."""
+        parts = [f"L{_joined(corners)}" for corners in self.lassos]
+        parts += [f"B{_joined(corners)}" for corners in self.boxes]
+        parts += [f"I{'_'.join(map(str, self.instances))}"] if self.instances else []
+        return "~".join(parts) + (f"@{self.plane}" if self.plane else "")
+
+    @classmethod
+    def from_text(cls, text: str) -> Selection:
+        """Return the selection of `to_text`; `ConfigError` for a text that is none."""
+        shapes, _, plane = text.partition("@")
+        lassos, boxes, instances = [], [], []
+        try:
+            for part in filter(None, shapes.split("~")):
+                numbers = part[1:].split("_")
+                if part[0] == "I":
+                    instances += [int(number) for number in numbers]
+                    continue
+                values = [float(number) for number in numbers]
+                corners = tuple(zip(values[::2], values[1::2], strict=True))
+                if not np.isfinite(values).all():
+                    raise ValueError
+                if part[0] == "L" and len(corners) > 2:
+                    lassos.append(corners)
+                elif part[0] == "B" and len(corners) == 2:
+                    boxes.append((corners[0], corners[1]))
+                else:
+                    raise ValueError
+        except (ValueError, IndexError):
+            raise ConfigError(f"the selection {text[:80]!r} cannot be read; expected one that the "
+                              "explorer has put into its URL") from None
+        check(min(instances, default=0) >= 0, f"the selection {text[:80]!r} has negative "
+              "instances; expected rows counted from 0")
+        return cls(tuple(lassos), tuple(boxes), tuple(instances), plane)
+
+    @classmethod
+    def from_event(
+        cls, event: Mapping[str, Any] | None, *, plane: str = "",
+        planes: Mapping[str, str] | None = None,
+    ) -> Selection:
+        """Return what was selected in a Plotly chart; a `Selection()` that is False for nothing.
+
+        event   what `st.plotly_chart(on_select=...)` returns or its key holds. The first entry of
+                a point's `customdata` is its instance
+        plane   name of the picture
+        planes  name of the picture of each x axis ("x", "x2", ...), for small multiples in one
+                chart; outlines in another picture than the last one are left out
+
+        Outlines are rounded and thinned, so that the text of a selection gives it back exactly.
+        """
+        chosen = (event or {}).get("selection") or {}
+        drawn = [*chosen.get("lasso", ()), *chosen.get("box", ())]
+        axis = drawn[-1].get("xref", "x") if drawn else "x"
+        name = plane if planes is None else planes.get(axis, plane)
+        lassos = [_thinned(shape) for shape in chosen.get("lasso", ())
+                  if shape.get("xref", "x") == axis]
+        boxes = [_rounded(_points(shape)) for shape in chosen.get("box", ())
+                 if shape.get("xref", "x") == axis]
+        # Points that come with an outline are those inside it.
+        clicked = () if drawn else _instances(chosen.get("points", ()))
+        return cls(tuple(corners for corners in lassos if len(corners) > 2),
+                   tuple((corners[0], corners[-1]) for corners in boxes if len(corners) > 1),
+                   clicked, name if drawn or clicked else "")
+
+
+def _instances(points: Iterable[Mapping[str, Any]]) -> tuple[int, ...]:
+    rows = [_instance(point["customdata"]) for point in points if "customdata" in point]
+    return tuple(dict.fromkeys(rows))[:MOST_INSTANCES]
+
+
+def _instance(customdata: Any) -> int:
+    # A row of numbers arrives from the browser as {"0": ..., "1": ...}.
+    first = customdata["0"] if isinstance(customdata, Mapping) else np.ravel(customdata)[0]
+    return int(first)
+
+
+def _joined(corners: Sequence[Point]) -> str:
+    return "_".join(f"{value:.12g}" for corner in corners for value in corner)
+
+
+def _points(shape: Mapping[str, Any]) -> np.ndarray:
+    return np.column_stack([shape["x"], shape["y"]]).astype(float)
+
+
+def _rounded(points: np.ndarray) -> tuple[Point, ...]:
+    """Round to the power of ten below `PRECISION` of the size of the outline."""
+    size = float(np.ptp(points, axis=0).max()) if len(points) else 0.0
+    digits = 6 if size == 0.0 else min(max(int(np.ceil(-np.log10(PRECISION * size))), 0), 9)
+    return tuple((round(float(x), digits), round(float(y), digits)) for x, y in points)
+
+
+def _thinned(shape: Mapping[str, Any]) -> tuple[Point, ...]:
+    """Round the corners and leave out those that lie on the line of their neighbours."""
+    points = _points(shape)
+    if len(points) < 3:
+        return ()
+    kept = _corners(points, PRECISION * float(np.ptp(points, axis=0).max()))
+    corners = _rounded(points[kept])
+    return tuple(corner for i, corner in enumerate(corners) if corner != corners[i - 1])
+
+
+def _corners(points: np.ndarray, tolerance: float) -> list[int]:
+    """Return the indices that the algorithm of Ramer, Douglas and Peucker keeps."""
+    kept, waiting = {0, len(points) - 1}, [(0, len(points) - 1)]
+    while waiting:
+        first, last = waiting.pop()
+        inner = points[first + 1:last] - points[first]
+        if not len(inner):
+            continue
+        chord = points[last] - points[first]
+        length = float(np.hypot(*chord))
+        # A closed outline begins where it ends, and has no chord to be far from.
+        distance = (np.hypot(*inner.T) if length <= tolerance
+                    else np.abs(inner[:, 0] * chord[1] - inner[:, 1] * chord[0]) / length)
+        farthest = int(distance.argmax())
+        if distance[farthest] > tolerance:
+            middle = first + 1 + farthest
+            kept.add(middle)
+            waiting += [(first, middle), (middle, last)]
+    return sorted(kept)
+
+
+__all__ = ["Selection"]

@@ -1,0 +1,111 @@
+"""Starts the explorer: a Streamlit server on this machine, open to this machine alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from latentcode.app.theme import STREAMLIT_THEME
+from latentcode.errors import ConfigError, check
+
+ROOTS = "LATENTCODE_EXPLORE"
+"""Environment variable with the folders that the explorer may read, as a JSON list."""
+ADDRESS = "localhost"
+FIRST_PORT = 8501
+PORTS = 100
+"""How many ports are tried where none was asked for."""
+
+OPTIONS: dict[str, str] = {
+    "server.address": ADDRESS,
+    "server.fileWatcherType": "none",
+    "server.runOnSave": "false",
+    "browser.gatherUsageStats": "false",
+    # Otherwise every expression in main.py that stands alone is shown on the page.
+    "runner.magicEnabled": "false",
+    # Otherwise tracebacks go to the standard output, which nobody reads.
+    "logger.enableRich": "false",
+    # Widgets have a default for the URL, and begin with what was chosen on another page.
+    "global.disableWidgetStateDuplicationWarning": "true",
+    "client.showErrorDetails": "none",
+    "client.toolbarMode": "viewer",
+    "client.showSidebarNavigation": "false",
+    # An array of 100,000 points is about 10 MB on its way to the browser, and a lasso around all
+    # of them comes back with their positions.
+    "server.maxMessageSize": "400",
+    "server.maxWidgetStateSize": "400",
+}
+
+
+def command(port: int, *, browser: bool) -> list[str]:
+    """Return the command that runs the server."""
+    options = {**OPTIONS, **STREAMLIT_THEME, "server.port": str(port),
+               "server.headless": "false" if browser else "true"}
+    return [sys.executable, "-m", "streamlit", "run", str(Path(__file__).with_name("main.py")),
+            *(f"--{name}={value}" for name, value in options.items())]
+
+
+def environment(folders: Sequence[str | Path]) -> dict[str, str]:
+    """Return the environment of the server, which names the folders that it may read."""
+    return {**os.environ, ROOTS: json.dumps([str(Path(folder).resolve()) for folder in folders])}
+
+
+def serve(
+    folders: Sequence[str | Path] = (), *, port: int | None = None, browser: bool = True
+) -> int:
+    """Run the explorer until it is interrupted, and return its exit status.
+
+    folders  what it may read beside the zoo: runs, codes, or folders that hold some; default: the
+             folder it is started in
+    port     default: the first free one from 8501
+
+    `ConfigError` for a folder that there is not, a port that is taken, and where Streamlit or
+    Plotly is not installed.
+    """
+    for package in ("streamlit", "plotly"):
+        check(find_spec(package) is not None, f"the explorer needs {package}, which is not "
+              "installed; expected latentcode[app] (pip install 'latentcode[app]')", ConfigError)
+    folders = tuple(folders) or (Path.cwd(),)
+    for folder in folders:
+        check(Path(folder).is_dir(), f"folder {folder} does not exist", ConfigError)
+    chosen = free_port() if port is None else port
+    check(0 < chosen < 65_536, f"port is {port}; expected 1 to 65535", ConfigError)
+    check(_is_free(chosen), f"port {chosen} is taken; expected a free one, or none, which finds "
+          "one", ConfigError)
+    print(f"explorer: http://{ADDRESS}:{chosen} (Ctrl-C stops it)", flush=True)
+    server = subprocess.Popen(command(chosen, browser=browser), env=environment(folders),
+                              stdout=subprocess.DEVNULL)
+    try:
+        return server.wait()
+    except KeyboardInterrupt:
+        # The terminal interrupts the server, too, and it closes its sessions.
+        return server.wait()
+    finally:
+        server.terminate()
+
+
+def free_port() -> int:
+    """Return the first port from 8501 that nothing listens on."""
+    for port in range(FIRST_PORT, FIRST_PORT + PORTS):
+        if _is_free(port):
+            return port
+    raise ConfigError(f"no port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} is free; expected "
+                      "--port with another")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+__all__ = ["ADDRESS", "ROOTS", "command", "environment", "free_port", "serve"]

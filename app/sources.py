@@ -1,0 +1,114 @@
+"""What can be opened: the models of the zoo, and runs and codes below the folders given.
+
+Nothing outside those folders is opened, whatever a link or a URL says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from latentcode.app.server import ROOTS
+from latentcode.errors import ArtifactError
+from latentcode.zoo import zoo_folders
+
+DEPTH = 4
+"""How far below a given folder runs and codes are looked for."""
+MOST_FOLDERS = 5_000
+"""Folders that are looked into at most, where somebody starts the explorer in a large one."""
+
+MARKERS: dict[str, Literal["run", "codes"]] = {
+    "provenance.json": "run", "codes.safetensors": "codes"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Something that has codes.
+
+    key   what the URL calls it: the name in the zoo, or the path as the list shows it
+    path  its folder
+    kind  `zoo` and `run` can compute more, `codes` holds what it holds
+    """
+
+    key: str
+    path: Path
+    kind: Literal["zoo", "run", "codes"]
+
+
+def allowed_folders() -> tuple[Path, ...]:
+    """Return the folders that the server was started with."""
+    return tuple(Path(folder) for folder in json.loads(os.environ.get(ROOTS, "[]")))
+
+
+def catalog(roots: Sequence[Path]) -> list[Source]:
+    """Return all that can be chosen: the zoo, then runs and codes below the folders."""
+    found = [Source(name, path, "zoo") for name, path in zoo_folders().items()]
+    return found + [Source(_key(path, root, roots), path, kind) for root in roots
+                    for path, kind in _below(root)]
+
+
+def find_source(key: str, roots: Sequence[Path]) -> Source:
+    """Return what a name of the zoo or a path stands for.
+
+    A path is absolute, or as the list shows it. `ArtifactError` says what is wrong with one that
+    lies outside the folders, does not exist, or holds neither a run nor codes.
+    """
+    zoo = zoo_folders()
+    if key in zoo:
+        return Source(key, zoo[key], "zoo")
+    tried = [Path(key).expanduser()] if Path(key).expanduser().is_absolute() else [
+        root.parent / key for root in roots] + [root / key for root in roots]
+    inside = [(path, root) for path in tried for root in roots
+              if path.resolve().is_relative_to(root.resolve())]
+    if not inside:
+        where = ", ".join(map(str, roots)) or "none"
+        raise ArtifactError(f"{key} is no model of the zoo and lies outside the folders that the "
+                            f"explorer was started with ({where}); expected one inside them, or "
+                            "`latentcode explore FOLDER` with another folder")
+    existing = [(path, root) for path, root in inside if path.is_dir()]
+    if not existing:
+        raise ArtifactError(f"folder {key} does not exist")
+    path, root = existing[0]
+    for marker, kind in MARKERS.items():
+        if (path / marker).is_file():
+            return Source(_key(path, root, roots), path.resolve(), kind)
+    raise ArtifactError(f"{key} holds neither a run (provenance.json) nor codes "
+                        "(codes.safetensors)")
+
+
+def _key(path: Path, root: Path, roots: Sequence[Path]) -> str:
+    """Return the path as seen from beside the given folder: short, and the same every time.
+
+    The whole path, where the short one is another folder below a root of the same name.
+    """
+    key = path.resolve().relative_to(root.resolve().parent)
+    named = (other.resolve().parent / key for other in roots)
+    same = next(found for found in named if found.is_dir()) == path.resolve()
+    return str(key if same else path.resolve())
+
+
+def _below(root: Path) -> Iterator[tuple[Path, Literal["run", "codes"]]]:
+    """Yield the runs and codes in and below a folder, by name; links are not followed."""
+    visited = 0
+    waiting = [(root, 0)]
+    while waiting and visited < MOST_FOLDERS:
+        folder, depth = waiting.pop()
+        visited += 1
+        kind = next((kind for marker, kind in MARKERS.items()
+                     if (folder / marker).is_file()), None)
+        if kind is not None:
+            yield folder, kind
+        elif depth < DEPTH:
+            try:
+                inner = [Path(entry) for entry in os.scandir(folder)
+                         if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")]
+            except OSError:
+                continue  # a folder that may not be read has nothing to offer
+            waiting += [(path, depth + 1) for path in sorted(inner, reverse=True)]
+
+
+__all__ = ["Source", "allowed_folders", "catalog", "find_source"]

@@ -1,0 +1,114 @@
+"""One look for the explorer, light and dark, with the colours of the figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from latentcode.style import MARKERS, PALETTE, SEQUENTIAL
+
+ACCENT = PALETTE[0]
+_FONT = "Inter, 'Segoe UI', 'Helvetica Neue', 'DejaVu Sans', sans-serif"
+
+STREAMLIT_THEME: dict[str, str] = {
+    "theme.font": _FONT,
+    "theme.baseFontSize": "15",
+    "theme.baseRadius": "8px",
+    "theme.showWidgetBorder": "true",
+    "theme.light.primaryColor": ACCENT,
+    "theme.light.backgroundColor": "#FFFFFF",
+    "theme.light.secondaryBackgroundColor": "#F4F6F8",
+    "theme.light.textColor": "#1B2530",
+    "theme.light.borderColor": "#DDE3E8",
+    "theme.dark.primaryColor": "#56B4E9",
+    "theme.dark.backgroundColor": "#12171D",
+    "theme.dark.secondaryBackgroundColor": "#1B222B",
+    "theme.dark.textColor": "#E4E9EE",
+    "theme.dark.borderColor": "#323C47",
+}
+"""Options of Streamlit; which of the two themes is shown follows the browser, or its menu."""
+
+_PLOTLY_SYMBOLS = {"o": "circle", "^": "triangle-up", "s": "square", "X": "x", "D": "diamond",
+                   "v": "triangle-down"}
+
+
+def is_dark() -> bool:
+    """Whether the browser shows the dark theme."""
+    return st.context.theme.type == "dark"
+
+
+def palette(dark: bool) -> tuple[str, ...]:
+    """Return the colours of categories: those of the figures, with black made light on dark."""
+    return tuple("#D8DEE4" if dark and color == "#000000" else color for color in PALETTE)
+
+
+def category_marks(categories: list[Any], dark: bool) -> dict[Any, tuple[str, str]]:
+    """Return a (colour, Plotly symbol) per category: all colours first, then the next symbol.
+
+    As `latentcode.style.category_styles`; beyond the 48 that can be told apart they repeat.
+    """
+    colors = palette(dark)
+    return {c: (colors[i % len(colors)],
+                _PLOTLY_SYMBOLS[MARKERS[i // len(colors) % len(MARKERS)]])
+            for i, c in enumerate(categories)}
+
+
+def sequential() -> str:
+    """Return the name of the colour map of measurements."""
+    return SEQUENTIAL
+
+
+def styled(figure: go.Figure, *, height: int, dark: bool, legend: bool = True) -> go.Figure:
+    """Give a figure the look of the page: no frame, quiet grid, the page's colours."""
+    ink, line = ("#C9D1D9", "#323C47") if dark else ("#3B4754", "#E6EAEE")
+    figure.update_layout(
+        height=height, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": _FONT, "size": 13, "color": ink}, colorway=list(palette(dark)),
+        margin={"l": 8, "r": 8, "t": 28, "b": 8}, showlegend=legend,
+        legend={"itemsizing": "constant", "bgcolor": "rgba(0,0,0,0)"},
+        hoverlabel={"font": {"family": _FONT, "size": 13}}, dragmode="lasso",
+        modebar={"orientation": "h", "bgcolor": "rgba(0,0,0,0)", "color": ink,
+                 "activecolor": ACCENT})
+    figure.update_xaxes(gridcolor=line, zerolinecolor=line, linecolor=line, automargin=True)
+    figure.update_yaxes(gridcolor=line, zerolinecolor=line, linecolor=line, automargin=True)
+    return figure
+
+
+STYLE = """<style>
+.stMainBlockContainer {padding: 3.6rem 2.2rem 2rem 2.2rem;}
+.stMainBlockContainer h5 {padding: 0 0 .2rem 0;}
+[data-testid="stSidebarUserContent"] {padding-top: .4rem;}
+.problem {max-height: 330px; overflow: auto; font-size: .8rem; line-height: 1.35;}
+.answer {margin-bottom: .5rem;}
+</style>"""
+"""What Streamlit has no option for: less empty space, and a problem that scrolls by itself."""
+
+_BARS = "".join(f'<rect x="{x}" y="{30 - height}" width="5" height="{height}" rx="1.5"/>'
+                for x, height in ((1, 16), (9, 25), (17, 11), (25, 20)))
+"""Scores of four heads."""
+
+
+def logo(dark: bool) -> str:
+    """Return scores of four heads and the name, as SVG."""
+    color = STREAMLIT_THEME[f"theme.{'dark' if dark else 'light'}.primaryColor"]
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 190 34" height="34">'
+            f'<g fill="{color}">{_BARS}<text x="40" y="26" font-family="{_FONT}" font-size="23" '
+            f'font-weight="600">latentcode</text></g></svg>')
+
+
+def tab_icon() -> str:
+    """Return the icon of the browser's tab, as SVG; Streamlit's own come from a network."""
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-1 2 33 30"><g fill="{ACCENT}">'
+            f'{_BARS}</g></svg>')
+
+
+CHART: dict[str, Any] = {
+    "displaylogo": False, "scrollZoom": True,
+    "modeBarButtonsToRemove": ["toImage", "autoScale2d", "hoverCompareCartesian"]}
+"""Settings of every interactive chart."""
+
+
+__all__ = ["ACCENT", "CHART", "STREAMLIT_THEME", "STYLE", "category_marks", "is_dark", "logo",
+           "palette", "sequential", "styled", "tab_icon"]

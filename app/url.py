@@ -1,0 +1,117 @@
+"""The state of the explorer is in its URL, so that a view can be shared.
+
+Widgets are bound to query parameters by Streamlit (`bind="query-params"`); their key is the name
+of the parameter. What no widget holds, such as a lasso, is kept by `remember`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
+
+import streamlit as st
+
+Option = TypeVar("Option")
+
+Form = Literal["list", "buttons"]
+
+CHOSEN, PAGE = "chosen on any page", "page shown last"
+"""Names in the session."""
+
+
+def choose(
+    label: str, options: Sequence[Option], *, key: str, default: Option | None = None,
+    form: Form = "list", help: str | None = None,
+    shown: Callable[[Any], str] = str,
+) -> Option:
+    """Return the option that the URL or the user chooses, by default `default` or the first.
+
+    key    name of the widget and of the URL's parameter
+    shown  text of an option, on the page and in the URL
+
+    An option that there is not (any more), in the URL or because another model is shown, gives
+    way to the default, and a message says so where the URL asked for it.
+    """
+    first = options[0] if default is None else default
+    forget_unless(key, options)
+    say_if_unknown(key, [shown(option) for option in options], shown(first))
+    if form == "buttons":
+        chosen = st.segmented_control(label, options, key=key, default=first, format_func=shown,
+                                      required=True, bind="query-params", help=help)
+    else:
+        chosen = st.selectbox(label, options, key=key, index=list(options).index(first),
+                              format_func=shown, bind="query-params", help=help)
+    return note(key, first if chosen is None else chosen)
+
+
+def choose_several(
+    label: str, options: Sequence[Option], *, key: str, default: Sequence[Option] = (),
+    help: str | None = None, shown: Callable[[Any], str] = str, most: int | None = None,
+) -> list[Option]:
+    """Return the options that the URL or the user chooses; see `choose`."""
+    if key in st.session_state:
+        kept = [option for option in st.session_state[key] if option in options]
+        if kept != st.session_state[key]:
+            st.session_state[key] = kept
+    return note(key, st.multiselect(
+        label, options, key=key, default=list(default), format_func=shown, bind="query-params",
+        help=help, max_selections=most))
+
+
+def note(key: str, value: Option) -> Option:
+    """Note what a widget has chosen, for the other pages, and return it."""
+    st.session_state.setdefault(CHOSEN, {})[key] = value, st.query_params.get_all(key)
+    return value
+
+
+def take_along(page: str) -> None:
+    """Give the widgets of a page that was just changed to what those of the last page had.
+
+    Streamlit begins every page with its defaults, also where one goes back to an earlier URL.
+    """
+    if st.session_state.get(PAGE, page) != page:
+        for key, (value, text) in st.session_state.get(CHOSEN, {}).items():
+            st.session_state[key] = value
+            if text:
+                st.query_params[key] = text
+            else:
+                st.query_params.pop(key, None)
+    st.session_state[PAGE] = page
+
+
+def forget_unless(key: str, options: Sequence[Any]) -> None:
+    """Forget what a widget holds if it is no option."""
+    if key in st.session_state and st.session_state[key] not in options:
+        del st.session_state[key]
+
+
+def say_if_unknown(key: str, options: Sequence[str], instead: str) -> None:
+    """Say that the URL asks for something that there is not, and what is shown instead."""
+    asked = st.query_params.get(key)
+    if asked is not None and asked not in options and key not in st.session_state:
+        st.warning(f"There is no {key} {asked!r} here; this is {instead!r}. "
+                   f"Expected one of: {', '.join(options[:12])}.", icon=":material/link_off:")
+
+
+def remembered(key: str) -> str | None:
+    """Return what the URL, or this session before it changed pages, says of `key`."""
+    if key not in st.session_state and key in st.query_params:
+        st.session_state[key] = st.query_params[key]
+    value: str | None = st.session_state.get(key)
+    if value is not None and st.query_params.get(key) != value:
+        st.query_params[key] = value  # lost when the page was changed
+    return value
+
+
+def remember(key: str, value: str | None) -> None:
+    """Put a value into the URL and the session, or take it out of both with None."""
+    if value is None:
+        st.session_state.pop(key, None)
+        st.query_params.pop(key, None)
+    else:
+        st.session_state[key] = value
+        st.query_params[key] = value
+
+
+__all__ = ["choose", "choose_several", "forget_unless", "note", "remember", "remembered",
+           "take_along"]

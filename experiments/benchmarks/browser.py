@@ -1,0 +1,197 @@
+"""The explorer in a real browser: a server on a free port, Chromium, and a mouse that draws."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from latentcode.errors import LatentCodeError
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync")
+WINDOW = (1440, 1250)
+"""Width and height in pixels: the whole page without scrolling."""
+PATIENCE = 60.0
+"""Seconds after which something that should happen is said not to."""
+
+DRAWN = """() => {
+    const plots = [...document.querySelectorAll('.st-key-scatter .js-plotly-plot')];
+    return plots.length > 0 && plots.every(plot => {
+        const canvas = plot.querySelector('canvas.gl-canvas-context, canvas');
+        if (!plot.calcdata || !canvas || !canvas.width) return false;
+        const copy = document.createElement('canvas');
+        [copy.width, copy.height] = [canvas.width, canvas.height];
+        const context = copy.getContext('2d', {willReadFrequently: true});
+        context.drawImage(canvas, 0, 0);
+        return context.getImageData(0, 0, copy.width, copy.height).data.some(value => value > 0);
+    });
+}"""
+"""Whether points have been painted: some pixel of the picture's canvas is not transparent."""
+
+SETTLED = """() => {
+    const app = document.querySelector('[data-testid=stApp]');
+    const busy = ['stStatusWidget', 'stSkeleton', 'stSpinner'].map(id => `[data-testid=${id}]`);
+    return app?.dataset.testScriptState === 'notRunning'
+        && !!document.querySelector('[data-testid=stMainBlockContainer]')
+        && !document.querySelector([...busy, '[data-stale=true]'].join());
+}"""
+"""Whether the page has nothing left to update."""
+
+PAINTED = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+"""Returns when what has been drawn until now is on the screen."""
+
+HEADLINE = """() => {
+    const found = [...document.querySelectorAll('h5')].find(h => /selection/i.test(h.innerText));
+    return found ? found.innerText : '';
+}"""
+"""What the page says of the selection."""
+
+
+class BrowserError(LatentCodeError):
+    """There is no browser, or the explorer does not answer it."""
+
+
+def browser_path() -> str | None:
+    """Return the Chromium of this machine, or None."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start Chromium without a window; `BrowserError` where there is none."""
+    path = browser_path()
+    if path is None:
+        raise BrowserError(f"no browser was found; expected one of {', '.join(BROWSERS)}, such as "
+                           "Debian's package chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Server:
+    """A running explorer."""
+
+    def __init__(self, port: int, log: Path) -> None:
+        self.port, self.log = port, log
+
+    def url(self, page: str = "", query: Mapping[str, str] | None = None) -> str:
+        """Return the address of a page (the part of its URL, "" for the first) of the explorer."""
+        return f"http://localhost:{self.port}/{page}" + (f"?{urlencode(query)}" if query else "")
+
+
+@contextmanager
+def serving(folders: Sequence[Path], cache: Path, log: Path) -> Iterator[Server]:
+    """Run `latentcode explore` on a free port, as from a terminal, until the block ends.
+
+    cache  where it keeps what it computes
+    log    file of what it prints
+
+    It answers when the block begins; `BrowserError` with the end of the log where it does not.
+    """
+    port = free_port()
+    command = [sys.executable, "-m", "latentcode.cli", "explore", *map(str, folders),
+               "--port", str(port), "--no-browser"]
+    environment = {**os.environ, "LATENTCODE_CACHE": str(cache)}
+    with log.open("w", encoding="utf-8") as file:
+        process = subprocess.Popen(command, env=environment, stdout=file,
+                                   stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            _wait_for(process, port, log)
+            yield Server(port, log)
+        finally:
+            _stop(process)
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _wait_for(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            socket.create_connection(("localhost", port), timeout=1.0).close()
+            return
+        except OSError:
+            time.sleep(0.02)
+    raise BrowserError(f"the explorer does not answer on port {port}: "
+                       f"{log.read_text(encoding='utf-8')[-2_000:]}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Interrupt the server as Ctrl-C does: everything that the terminal has started."""
+    for how in (signal.SIGINT, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, how)
+            process.wait(timeout=20.0)
+            break
+        except subprocess.TimeoutExpired:
+            continue
+        except ProcessLookupError:
+            break
+
+
+def wait_for_picture(page: Page) -> None:
+    """Return when the points of the picture have been painted."""
+    page.wait_for_function(DRAWN, timeout=1e3 * PATIENCE)
+
+
+def settle(page: Page) -> None:
+    """Return when nothing on the page waits for an update."""
+    page.wait_for_function(SETTLED, timeout=1e3 * PATIENCE)
+    page.evaluate(PAINTED)
+
+
+def lasso(page: Page, radius: float, *, x: float = 0.4, y: float = 0.5) -> float:
+    """Draw around points with the mouse, in a circle of so many pixels.
+
+    x, y  its centre, as a share of the picture's width and height
+
+    Returns the seconds from letting go to when every panel shows the new selection. Begin outside
+    of an earlier outline, which would be dragged.
+    """
+    area = page.locator(".st-key-scatter .js-plotly-plot .nsewdrag").first.bounding_box()
+    if area is None:
+        raise BrowserError("there is no picture to draw in")
+    before = page.evaluate(HEADLINE)
+    middle = (area["x"] + x * area["width"], area["y"] + y * area["height"])
+    corners = [(middle[0] + radius * math.cos(turn / 12 * math.pi),
+                middle[1] + radius * math.sin(turn / 12 * math.pi)) for turn in range(25)]
+    page.mouse.move(*corners[0])
+    page.mouse.down()
+    for corner in corners[1:]:
+        page.mouse.move(*corner)
+    page.mouse.up()
+    begin = time.perf_counter()
+    page.wait_for_function(f"before => ({HEADLINE})() !== before", arg=before,
+                           timeout=1e3 * PATIENCE)
+    settle(page)
+    return time.perf_counter() - begin
+
+
+__all__ = ["PATIENCE", "WINDOW", "BrowserError", "Server", "browser_path", "chromium", "free_port",
+           "lasso", "serving", "settle", "wait_for_picture"]

@@ -1,0 +1,197 @@
+"""How long does a person wait for the explorer?
+
+    python -m latentcode.experiments.benchmarks.explorer
+
+starts `latentcode explore` and a real browser, and measures the seconds (1) from starting the
+server to the first picture, (2) from asking a warm server for the page to the picture, in a warm
+browser, and (3) from the end of a lasso to when all panels show the new selection, at several
+numbers of points. A picture is there when points have been painted on its canvas. Needs Debian's
+package chromium, or Chrome.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+import tyro
+
+from latentcode.codes import LatentCodes, Pair
+from latentcode.errors import check
+from latentcode.experiments.benchmarks.browser import (
+    WINDOW,
+    Server,
+    chromium,
+    lasso,
+    serving,
+    settle,
+    wait_for_picture,
+)
+from latentcode.experiments.benchmarks.figures import RESULTS, bars, markdown, save
+from latentcode.experiments.benchmarks.harness import Report, Spread
+from latentcode.extraction import extract
+from latentcode.progress import bar
+from latentcode.tasks import make_task
+from latentcode.zoo import load_card, load_run, zoo_folders
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+QUESTION = "explorer"
+MODEL = "logic-hyla"
+"""Model of the zoo whose codes are selected, where it is there."""
+TARGETS = {"page": 3.0, 20_000: 1.0}
+"""Seconds that may pass from asking for the page to the picture, and from a lasso to its panels."""
+SMALLEST, LARGEST = 60.0, 170.0
+"""Radii of the lassos in pixels. Each is larger than the one before, so that it begins outside."""
+
+
+def codes_of(n: int, model: str | None) -> LatentCodes:
+    """Return n codes at one layer and pair: of a model of the zoo, or drawn at random."""
+    if model is not None:
+        run = load_run(model)
+        task = make_task(run.config.task).probe_config
+        return extract(run, "ood", n=n, pairs=load_card(model).codes.pairs[:1],
+                       layers=[run.config.model.n_layers - 1], task=task,
+                       progress=bar(f"extract {n:,} codes"))
+    rng = np.random.default_rng(0)
+    rule = rng.integers(0, 8, n)
+    scores = rng.normal(size=(8, 8))[rule] + 0.6 * rng.normal(size=(n, 8))
+    names = np.array([f"rule {r}" for r in range(8)], dtype=object)
+    labels = pd.DataFrame({
+        "rule": names[rule], "combination": [f"combination {c}" for c in rng.integers(0, 40, n)],
+        "split": "ood", "accuracy": (rng.random(n) < 0.8).astype(float), "loss": rng.random(n)})
+    return LatentCodes(scores[:, None, None].astype(np.float32), labels,
+                       (Pair("response->response", "drawn at random", None),), (0,),
+                       {"split": "ood", "seed": 0})
+
+
+def first_picture(browser: Browser, folder: Path) -> float:
+    """Return the seconds from starting a server to the first picture."""
+    page = browser.new_page(viewport={"width": WINDOW[0], "height": WINDOW[1]})
+    begin = time.perf_counter()
+    with serving([folder], folder / "cache", folder / "server.log") as server:
+        page.goto(server.url())
+        wait_for_picture(page)
+        seconds = time.perf_counter() - begin
+        settle(page)
+    page.close()
+    return seconds
+
+
+def warm_picture(page: Page, server: Server) -> float:
+    """Return the seconds from asking for the page to the picture."""
+    page.goto("about:blank")
+    begin = time.perf_counter()
+    page.goto(server.url())
+    wait_for_picture(page)
+    seconds = time.perf_counter() - begin
+    settle(page)
+    return seconds
+
+
+def selections(page: Page, server: Server, name: str, codes: LatentCodes, rounds: int) -> list[
+        float]:
+    """Return the seconds from the end of each lasso to its panels.
+
+    The first lasso, which fits the probe, comes first and is one more than `rounds`.
+    """
+    colour = next(str(c) for c in codes.labels.columns
+                  if codes.labels[c].dtype.kind != "f" and 1 < codes.labels[c].nunique() <= 40)
+    page.goto(server.url(query={"model": name, "projection": "PCA", "n": f"{len(codes):,}",
+                                "colour": colour}))
+    wait_for_picture(page)
+    settle(page)
+    return [lasso(page, float(radius))
+            for radius in np.linspace(SMALLEST, LARGEST, rounds + 1)]
+
+
+def case(name: str, seconds: Sequence[float], **others: Any) -> dict[str, Any]:
+    """Return one measurement as plain data."""
+    return {"name": name, "seconds": asdict(Spread.of(seconds)), "raw_seconds": list(seconds),
+            **others}
+
+
+def main(
+    points: tuple[int, ...] = (20_000, 100_000),
+    model: str | None = None,
+    starts: int = 3,
+    rounds: int = 7,
+    out: Path = RESULTS / QUESTION,
+    smoke: bool = False,
+) -> None:
+    """Time the explorer in a real browser; write JSON, a table and a figure.
+
+    Args:
+        points: Numbers of points that lassos are drawn in.
+        model: Model of the zoo whose codes these are; default: logic-hyla where the zoo has it,
+            otherwise codes drawn at random.
+        starts: How often a server is started.
+        rounds: How often a page is asked for, and lassos drawn at each number of points.
+        out: Folder of the result.
+        smoke: Few points and rounds, to see that it works.
+    """
+    if smoke:
+        points, starts, rounds = (2_000, 5_000), 2, 2
+    check(len(points) > 0 and starts > 0 and rounds > 1,
+          f"points is {points}, starts {starts} and rounds {rounds}; expected at least one number "
+          "of points, 1 start and 2 rounds")
+    if model is None and MODEL in zoo_folders() and not smoke:
+        model = MODEL
+    cases = []
+    with tempfile.TemporaryDirectory() as temporary, chromium() as browser:
+        folder = Path(temporary).resolve()
+        report = Report(QUESTION, torch.device("cpu"), {
+            "points": list(points), "codes": model or "drawn at random", "starts": starts,
+            "rounds": rounds, "smoke": smoke, "browser": f"Chromium {browser.version}",
+            "window": list(WINDOW), "projection": "PCA",
+            "targets_seconds": {str(k): v for k, v in TARGETS.items()}})
+        codes = codes_of(max(points), model)
+        for n in points:
+            codes.subset(np.arange(n)).save(folder / "codes" / str(n))
+        cases.append(case("server start to first picture",
+                          [first_picture(browser, folder) for _ in range(starts)]))
+        with serving([folder / "codes"], folder / "cache", folder / "server.log") as server:
+            page = browser.new_page(viewport={"width": WINDOW[0], "height": WINDOW[1]})
+            warm_picture(page, server)
+            cases.append(case("page to picture, all warm",
+                              [warm_picture(page, server) for _ in range(rounds)],
+                              target=TARGETS["page"]))
+            for n in points:
+                first, *later = selections(page, server, f"codes/{n}",
+                                           codes.subset(np.arange(n)), rounds)
+                cases.append(case(f"lasso to panels, {n:,} points", later, first_seconds=first,
+                                  target=TARGETS.get(n)))
+    lines = table(cases)
+    saved = save(out, report.result(cases), lines, figure(cases))
+    print(f"{lines}\n\nwrote {saved}")
+
+
+def table(cases: Sequence[dict[str, Any]]) -> str:
+    """Return the markdown table: a row per measurement."""
+    rows = []
+    for measured in cases:
+        target, first = measured.get("target"), measured.get("first_seconds")
+        rows.append([measured["name"], Spread(**measured["seconds"]).text(),
+                     f"{measured['seconds']['most']:.2f}", "" if target is None else f"{target:g}",
+                     "" if first is None else f"{first:.2f}"])
+    return markdown(["from ... to ...", "seconds, median (quartiles)", "slowest", "target",
+                     "the first one, which fits the probe"], rows)
+
+
+def figure(cases: Sequence[dict[str, Any]]) -> Any:
+    """Return a bar of seconds per measurement."""
+    return bars([measured["name"] for measured in cases],
+                [{"explorer": Spread(**measured["seconds"])} for measured in cases],
+                "seconds (median, quartiles)")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,61 @@
+"""One server and one browser for all tests that need them; started by the first of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from latentcode.experiments.benchmarks.browser import Server, browser_path, chromium, serving
+
+if TYPE_CHECKING:
+    from explorer import Explorer
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the explorer computes in a test is kept nowhere else."""
+    monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    pytest.importorskip("playwright", reason="the tests in a browser need playwright")
+    if browser_path() is None:
+        pytest.skip("no browser is installed; the tests of the app in a real one need Debian's "
+                    "package chromium, which .ci/run installs")
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    from explorer import make_folders
+
+    root = tmp_path_factory.mktemp("explorer")
+    folder = make_folders(root / "runs")
+    with serving([folder], root / "cache", root / "server.log") as started:
+        yield started
+
+
+@pytest.fixture
+def opened(browser: Browser, server: Server) -> Iterator[Callable[[], Explorer]]:
+    """Return what opens a browser of its own; all are closed after the test."""
+    from explorer import Explorer
+
+    explorers: list[Explorer] = []
+
+    def opening() -> Explorer:
+        explorers.append(Explorer.opened(browser, server))
+        return explorers[-1]
+
+    yield opening
+    for explorer in explorers:
+        explorer.close()
+
+
+@pytest.fixture
+def explorer(opened: Callable[[], Explorer]) -> Explorer:
+    return opened()

@@ -1,0 +1,213 @@
+"""Does the explorer work in a real browser, with a mouse?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from latentcode.experiments.benchmarks.browser import Server
+from latentcode.zoo import zoo_folders
+
+playwright = pytest.importorskip("playwright.sync_api", reason="tests in a browser need playwright")
+expect = playwright.expect
+
+if TYPE_CHECKING:
+    from explorer import Explorer
+
+pytestmark = pytest.mark.slow
+
+MODEL = next((name for name in zoo_folders() if name.startswith("sraven")), "sraven-hyla")
+OTHER = next((name for name in zoo_folders() if name not in (MODEL, next(iter(zoo_folders())))),
+             "sraven-softmax")
+"""A model that is not the one that the explorer opens on."""
+RUN, CODES = "runs/run", "runs/codes"
+PAGES = {
+    "Explore": ("explore", "codes of"),
+    "Compare": ("compare", "instances in"),
+    "Probes": ("probes", "What can be read out of the codes?"),
+    "Intervene": ("intervene", "What is written"),
+    "The idea": ("idea", "The scores of all heads are a code"),
+}
+"""Title -> its name in the URL, and a headline that it must have."""
+
+
+@pytest.fixture(autouse=True)
+def zoo() -> None:
+    assert MODEL in zoo_folders(), "the explorer opens on the zoo, which has no such model"
+
+
+def query(explorer: Explorer) -> dict[str, str]:
+    return {key: values[0] for key, values in parse_qs(urlsplit(explorer.page.url).query).items()}
+
+
+def test_it_opens_on_the_zoo(explorer: Explorer) -> None:
+    explorer.open()
+    explorer.picture()
+    assert explorer.headline("2,000 codes of").count() == 1
+    assert explorer.chosen()["Model"] == next(iter(zoo_folders()))
+    explorer.check()
+
+
+@pytest.mark.parametrize("title", PAGES)
+def test_every_page_opens_by_its_address(explorer: Explorer, title: str) -> None:
+    name, headline = PAGES[title]
+    explorer.open(name if title != "Explore" else "", {"model": MODEL})
+    expect(explorer.page).to_have_title(f"{title} · latentcode")
+    expect(explorer.headline(headline).first).to_be_visible()
+    explorer.check()
+
+
+def test_model_layer_and_colour_can_be_changed(explorer: Explorer) -> None:
+    explorer.open(query={"model": MODEL, "projection": "PCA"})
+    explorer.picture()
+    before = explorer.chart("scatter")
+    explorer.press("Layer", "2")
+    explorer.until(lambda: explorer.chart("scatter")[0]["x"] != before[0]["x"])
+    names = [trace["name"] for trace in before]
+    assert [trace["name"] for trace in explorer.chart("scatter")] == names
+    explorer.choose("Colour by", "accuracy")
+    explorer.until(lambda: [trace["name"] for trace in explorer.chart("scatter")] != names)
+    assert {trace["name"] for trace in explorer.chart("scatter")} <= {"0.0", "1.0"}
+    assert query(explorer)["layer"] == "2"
+    assert query(explorer)["colour"] == "accuracy"
+    explorer.choose("Model", CODES)
+    expect(explorer.headline(f"120 codes of {CODES}")).to_be_visible()
+    explorer.until(lambda: sum(len(trace["x"]) for trace in explorer.chart("scatter")) == 120)
+    assert query(explorer)["model"] == CODES
+    explorer.check()
+
+
+def test_a_lasso_changes_every_panel(explorer: Explorer) -> None:
+    explorer.open(query={"model": MODEL})
+    few, all_ = explorer.lasso(60)
+    assert 0 < few < all_ == 2_000
+    panels = {key: explorer.chart(key) for key in ("distribution", "mean code", "confusion")}
+    assert explorer.listed() == few
+    more, _ = explorer.lasso(150)
+    assert few < more < all_
+    for key, before in panels.items():
+        explorer.until(lambda key=key, before=before: explorer.chart(key) != before)
+    explorer.until(lambda: explorer.listed() == min(more, 1_000))
+    explorer.check()
+
+
+def test_a_click_shows_the_problem(explorer: Explorer) -> None:
+    explorer.open(query={"model": MODEL})
+    clicked = explorer.click_a_point()
+    assert explorer.instance() == clicked
+    assert query(explorer)["instance"] == str(clicked)
+    expect(explorer.page.locator(".problem")).to_be_visible()
+    expect(explorer.page.locator(".answer")).to_contain_text("The model answers")
+    assert explorer.chart("bars")[0]["name"] == f"instance {clicked}"
+    nearest = explorer.page.locator("[data-testid=stDataFrame]").first.bounding_box()
+    explorer.page.mouse.click(nearest["x"] + 15, nearest["y"] + 50)
+    explorer.until(lambda: explorer.instance() != clicked)
+    explorer.page.get_by_role("button", name="Close").click()
+    expect(explorer.headline("No instance chosen")).to_be_visible()
+    assert "instance" not in query(explorer)
+    explorer.check()
+
+
+def test_a_selection_is_kept_and_found_again(explorer: Explorer) -> None:
+    explorer.open(query={"model": MODEL})
+    first = explorer.lasso(60)
+    explorer.page.get_by_role("button", name="Keep this selection").click()
+    explorer.page.get_by_label("Name", exact=True).fill("a cluster")
+    explorer.page.get_by_role("button", name="Keep", exact=True).click()
+    kept = explorer.page.get_by_text("a cluster", exact=True)
+    kept.wait_for()
+    explorer.page.keyboard.press("Escape")
+    assert explorer.lasso(130) != first
+    kept.click()
+    explorer.until(lambda: explorer.selected() == first)
+    explorer.check()
+
+
+def test_a_shared_address_gives_the_same_view(
+    explorer: Explorer, opened: Callable[[], Explorer]
+) -> None:
+    explorer.open(query={"model": MODEL})
+    explorer.press("Layer", "2")
+    explorer.press("Projection", "PCA")
+    explorer.choose("Colour by", "combination")
+    instance = explorer.click_a_point()
+    count = explorer.lasso(110)
+    shared, shown = explorer.page.url, explorer.chosen()
+    other = opened()
+    other.page.goto(shared)
+    other.headline("Selection:").wait_for()
+    other.picture()
+    assert other.chosen() == shown
+    assert shown["Layer"] == "2"
+    assert other.selected() == count
+    assert other.instance() == instance
+    assert other.page.url == shared
+    other.check()
+
+
+def test_pages_keep_the_model_and_the_instance(explorer: Explorer) -> None:
+    explorer.open(query={"model": OTHER, "instance": "7"})
+    assert explorer.instance() == 7
+    explorer.go_to("Intervene")
+    explorer.headline("What is written").wait_for()
+    assert explorer.chosen()["Model"] == OTHER
+    expect(explorer.page.get_by_label("Problem", exact=True)).to_have_value("7")
+    explorer.go_to("Explore")
+    explorer.headline("Instance 7").wait_for()
+    assert explorer.chosen()["Model"] == OTHER
+    explorer.check()
+
+
+def test_an_intervention_changes_the_outcome(explorer: Explorer) -> None:
+    explorer.open("intervene", {"model": MODEL, "instance": "3"})
+    before = explorer.chart("answers")
+    explorer.press("Scope", "pair")
+    explorer.until(lambda: explorer.chart("answers") != before)
+    expect(explorer.page.get_by_text("leave every bit of the output as it is")).to_be_visible()
+    explorer.check()
+
+
+def test_a_damaged_run_is_a_message(explorer: Explorer, server: Server) -> None:
+    explorer.open(query={"model": MODEL})
+    explorer.type_in("Model", "runs/damaged")
+    expect(explorer.message()).to_contain_text(re.compile("config.yaml"))
+    assert explorer.errors == []
+    expect(explorer.page.get_by_test_id("stException")).to_have_count(0)
+    assert "Traceback" not in explorer.page.inner_text("body")
+    # It is not the end: another model can be chosen.
+    explorer.choose("Model", RUN)
+    expect(explorer.headline(f"codes of {RUN}")).to_be_visible()
+
+
+def test_a_path_outside_the_folders_is_refused(explorer: Explorer, tmp_path: Path) -> None:
+    explorer.open(query={"model": str(tmp_path)})
+    expect(explorer.message()).to_contain_text("outside the folders")
+    expect(explorer.page.get_by_test_id("stException")).to_have_count(0)
+
+
+def test_back_returns_to_the_page_before(explorer: Explorer) -> None:
+    explorer.open(query={"model": MODEL})
+    explorer.go_to("Probes")
+    explorer.page.go_back()
+    expect(explorer.page).to_have_title("Explore · latentcode")
+    explorer.headline("codes of").wait_for()
+    explorer.check()
+
+
+def test_the_dark_theme_follows_the_browser(browser: object, server: Server) -> None:
+    from explorer import Explorer
+
+    grounds = []
+    for dark in (False, True):
+        explorer = Explorer.opened(browser, server, dark=dark).open(  # type: ignore[arg-type]
+            query={"model": MODEL})
+        grounds.append(explorer.page.evaluate(
+            "() => getComputedStyle(document.querySelector('.stApp')).backgroundColor"))
+        explorer.check()
+        explorer.close()
+    assert grounds == ["rgb(255, 255, 255)", "rgb(18, 23, 29)"]

@@ -1,0 +1,188 @@
+"""Does the page of several models show the same instances, and one selection in all?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from small_app import drawn_codes, open_folders, plain
+from streamlit.testing.v1 import AppTest
+
+from latentcode.app.compare import (
+    CHART_KEY,
+    SELECTED,
+    differing_labels,
+    mean_cosine,
+    unit_deviations,
+)
+from latentcode.app.selection import Selection
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Codes of two models of the same instances, `a` and `b`, and of other ones, `other`."""
+    drawn_codes(0).save(tmp_path / "runs" / "a")
+    drawn_codes(1).save(tmp_path / "runs" / "b")
+    drawn_codes(2, instances=1).save(tmp_path / "runs" / "other")
+    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
+    return tmp_path / "runs"
+
+
+def script() -> None:
+    from latentcode.app.compare import page
+
+    page()
+
+
+def shown(models: list[str], **query: str) -> AppTest:
+    test = AppTest.from_function(script, default_timeout=30)
+    test.query_params["models"] = [f"runs/{model}" for model in models]
+    test.query_params["projection"] = "PCA"
+    for name, value in query.items():
+        test.query_params[name] = value
+    return test.run()
+
+
+def chart(test: AppTest) -> go.Figure:
+    return go.Figure(plain(json.loads(test.get("plotly_chart")[0].proto.spec)))
+
+
+def traces(figure: go.Figure, axis: str) -> list[Any]:
+    return [trace for trace in figure.data if (trace.xaxis or "x") == axis]
+
+
+def picture(model: str, layer: int = 1) -> str:
+    return f"ood!90!pca!{layer}!response->response!runs/{model}"
+
+
+def selected(figure: go.Figure, axis: str) -> set[int]:
+    """The instances that are not faint in a picture."""
+    return {int(trace.customdata[i][0]) for trace in traces(figure, axis)
+            for i in trace.selectedpoints}
+
+
+def test_a_picture_per_model_with_one_legend(folder: Path) -> None:
+    test = shown(["a", "b"])
+    assert not test.exception
+    figure = chart(test)
+    assert [note.text for note in figure.layout.annotations] == ["runs/a", "runs/b"]
+    for axis in ("x", "x2"):
+        assert sum(len(trace.x) for trace in traces(figure, axis)) == 90
+    assert [trace.name for trace in figure.data if trace.showlegend] == [
+        "constant", "difference", "sum"]
+    table = test.dataframe[0].value
+    assert table["model"].tolist() == ["runs/a", "runs/b"]
+    right = [100 * drawn_codes(seed).labels["accuracy"].mean() for seed in (0, 1)]
+    assert table["within"].tolist() == pytest.approx(right)
+
+
+def test_a_selection_of_one_picture_is_shown_in_all(folder: Path) -> None:
+    rule = drawn_codes().labels["rule_0"] == "sum"
+    first = np.flatnonzero(rule)[:5].tolist()
+    selection = Selection(instances=tuple(first), plane=picture("a"))
+    test = shown(["a", "b"], **{SELECTED: selection.to_text()})
+    figure = chart(test)
+    assert selected(figure, "x") == selected(figure, "x2") == set(first)
+    assert "Selection: 5 of 90" in " ".join(m.value for m in test.markdown)
+    table = test.dataframe[0].value.set_index("model")
+    points = drawn_codes().select(layer=1, pair="response->response")
+    unit = unit_deviations(points.astype(float))
+    assert table.loc["runs/a", "alike"] == pytest.approx(mean_cosine(unit[first]))
+    assert table.loc["runs/a", "alike"] > 0.9 > table.loc["runs/a", "any two"]
+
+
+def test_an_outline_counts_in_the_picture_it_was_drawn_in(folder: Path) -> None:
+    box = Selection(boxes=(((-1e3, -1e3), (0.0, 1e3)),), plane=picture("b"))
+    figure = chart(shown(["a", "b"], **{SELECTED: box.to_text()}))
+    expected = {int(trace.customdata[i][0]) for trace in traces(figure, "x2")
+                for i in np.flatnonzero(np.asarray(trace.x) <= 0.0)}
+    assert 0 < len(expected) < 90
+    assert selected(figure, "x") == selected(figure, "x2") == expected
+    assert [shape.xref for shape in figure.layout.shapes] == ["x2"]
+
+
+def test_an_outline_keeps_its_instances_in_another_pair(folder: Path) -> None:
+    box = Selection(boxes=(((-1e3, -1e3), (0.0, 1e3)),), plane=picture("a"))
+    here = chart(shown(["a", "b"], **{SELECTED: box.to_text()}))
+    there = chart(shown(["a", "b"], pair="response->row3", **{SELECTED: box.to_text()}))
+    assert selected(here, "x") == selected(there, "x") == selected(there, "x2")
+    assert not there.layout.shapes
+
+
+def test_an_outline_of_other_instances_selects_nothing(folder: Path) -> None:
+    box = Selection(boxes=(((-1e3, -1e3), (1e3, 1e3)),),
+                    plane=picture("a").replace("ood!90", "ood!2000"))
+    test = shown(["a", "b"], **{SELECTED: box.to_text()})
+    assert not test.exception
+    assert all(trace.selectedpoints is None for trace in chart(test).data)
+
+
+def test_other_instances_are_said_to_be(folder: Path) -> None:
+    test = shown(["a", "other", "b"])
+    assert [note.text for note in chart(test).layout.annotations] == ["runs/a", "runs/b"]
+    assert "runs/other is left out" in test.warning[0].value
+    assert differing_labels(drawn_codes(0), drawn_codes(1)) == []
+    assert differing_labels(drawn_codes(0), drawn_codes(2, instances=1)) == [
+        "rule_0", "combination"]
+
+
+def test_codes_that_do_not_vary_have_no_picture(folder: Path) -> None:
+    test = shown(["a", "b"], layer="0")
+    assert not test.exception
+    assert len(test.get("plotly_chart")) == 0
+    assert "runs/a" in test.info[0].value
+    assert "runs/b" in test.info[1].value
+
+
+def test_a_broken_selection_is_a_message(folder: Path) -> None:
+    test = shown(["a", "b"], **{SELECTED: "L1_2"})
+    assert not test.exception
+    assert "cannot be read" in test.warning[0].value
+    assert SELECTED not in test.query_params
+
+
+def test_a_folder_that_cannot_be_opened_is_a_message(folder: Path) -> None:
+    (folder / "b" / "labels.parquet").write_bytes(b"no longer a table")
+    test = shown(["a", "b"])
+    assert not test.exception
+    assert "b" in test.error[0].value
+    assert [note.text for note in chart(test).layout.annotations] in ([], ["runs/a"])
+
+
+def test_no_model_is_a_hint(folder: Path) -> None:
+    test = AppTest.from_function(script, default_timeout=30).run()
+    assert not test.exception
+    assert "Choose a model" in test.info[0].value
+
+
+def test_a_drawn_selection_comes_into_the_url(folder: Path) -> None:
+    def draw() -> None:
+        import streamlit as st
+
+        from latentcode.app import compare
+
+        compare._noted({"x": "one", "x2": "two"})()
+        st.write("done")
+
+    test = AppTest.from_function(draw)
+    test.session_state[CHART_KEY] = {"selection": {
+        "points": [], "lasso": [], "box": [{"xref": "x2", "x": [0.0, 1.0], "y": [0.0, 2.0]}]}}
+    test.run()
+    assert not test.exception
+    assert test.query_params[SELECTED] == "B0_0_1_2@two"
+    test.session_state[CHART_KEY] = {"selection": {"points": [], "lasso": [], "box": []}}
+    test.run()
+    assert SELECTED not in test.query_params
+
+
+def test_closeness_is_the_mean_over_pairs() -> None:
+    points = np.random.default_rng(0).normal(size=(12, 5))
+    unit = unit_deviations(points)
+    cosines = unit @ unit.T
+    assert mean_cosine(unit) == pytest.approx(cosines[np.triu_indices(12, 1)].mean())
+    assert np.isnan(mean_cosine(unit[:1]))
+    assert (unit_deviations(np.ones((3, 2))) == 0.0).all()

@@ -1,0 +1,218 @@
+"""Are codes, projections and problems those that were asked for, and computed once?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import streamlit as st
+from small_app import drawn_codes, open_folders
+from small_zoo import tiny_run
+
+import latentcode as lc
+from latentcode.app import data
+from latentcode.app.problem import neighbours, problem
+from latentcode.app.scatter import DETAILED, Panel, point_size, scatter
+from latentcode.app.sources import Source
+from latentcode.codes import LatentCodes
+from latentcode.errors import ArtifactError, ConfigError
+from latentcode.probes.projecting import project_codes
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
+    return tiny_run(tmp_path_factory.mktemp("data") / "runs" / "tiny")
+
+
+@pytest.fixture
+def source(run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+    open_folders(monkeypatch, tmp_path / "cache", [run.path.parent])
+    return data.source("runs/tiny")
+
+
+@pytest.fixture
+def extractions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many instances each extraction has read."""
+    done: list[int] = []
+    real = data.extract_codes
+
+    def counted(run: lc.Run, split: str, n: int, *rest: Any) -> None:
+        done.append(n)
+        real(run, split, n, *rest)
+
+    monkeypatch.setattr(data, "extract_codes", counted)
+    return done
+
+
+def test_codes_are_read_out_once(source: Source, run: lc.Run, extractions: list[int]) -> None:
+    codes = data.codes(source, "ood", 24)
+    expected = lc.extract(run, "ood", n=24, task=lc.make_task(run.config.task).probe_config)
+    np.testing.assert_array_equal(codes.scores, expected.scores)
+    pd.testing.assert_frame_equal(codes.labels, expected.labels)
+    data.codes(source, "ood", 24)
+    st.cache_resource.clear()
+    data.codes(source, "ood", 24)
+    assert extractions == [24]
+    data.codes(source, "test", 24)
+    data.codes(source, "ood", 30)
+    assert extractions == [24, 24, 30]
+
+
+def test_stored_codes_are_used_as_far_as_they_go(
+    run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extractions: list[int]
+) -> None:
+    entry = run.publish(tmp_path / "zoo" / "tiny")
+    stored = lc.extract(entry, "ood", n=20, pairs=["response->response"])
+    stored.save(entry.path / "results" / "codes-ood")
+    open_folders(monkeypatch, tmp_path / "cache", [])
+    source = Source("tiny", entry.path, "zoo")
+    np.testing.assert_array_equal(data.codes(source, "ood", 12).scores, stored.scores[:12])
+    assert extractions == []
+    more = data.codes(source, "ood", 24)
+    assert extractions == [24]
+    # The same pairs, and the same instances first.
+    assert [pair.name for pair in more.pairs] == ["response->response"]
+    np.testing.assert_allclose(more.scores[:20], stored.scores, atol=1e-6)
+    assert data.splits(source)[0] == "ood"
+
+
+def test_the_zoo_has_its_projections(
+    run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = run.publish(tmp_path / "zoo" / "tiny")
+    stored = lc.extract(entry, "ood", n=40, pairs=["response->response"])
+    stored.save(entry.path / "results" / "codes-ood")
+    project_codes(stored, ["rule"], method="pca").save(entry.path / "results" / "projection-pca")
+    open_folders(monkeypatch, tmp_path / "cache", [])
+    source, layer = Source("tiny", entry.path, "zoo"), stored.layers[-1]
+    ready = data.plane(source, stored, "ood", layer, "response->response", "pca")
+    assert ready.precomputed
+    assert 0.0 < ready.projection.quality["trustworthiness"] <= 1.0
+    # Of other instances they say nothing.
+    fewer = data.plane(source, data.first(stored, 30), "ood", layer, "response->response", "pca")
+    assert not fewer.precomputed
+    assert len(fewer.projection.coordinates) == 30
+    assert not data.plane(source, stored, "test", layer, "response->response", "pca").precomputed
+
+
+def test_codes_without_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn_codes().save(tmp_path / "codes")
+    open_folders(monkeypatch, tmp_path / "cache", [tmp_path])
+    source = data.source(f"{tmp_path.name}/codes")
+    assert source.kind == "codes"
+    assert data.splits(source) == ("ood",)
+    assert len(data.codes(source, "ood", 50)) == 50
+    assert len(data.codes(source, "ood", 5_000)) == 90
+    with pytest.raises(ConfigError, match="do not say which task"):
+        problem(source, data.codes(source, "ood", 50), 3)
+
+
+def test_a_problem_is_the_instance_of_the_codes(source: Source, run: lc.Run) -> None:
+    codes = data.codes(source, "ood", 24)
+    shown = problem(source, codes, 5)
+    assert shown.answer.startswith("The model answers")
+    for rule in ("rule_0", "rule_1"):
+        assert str(codes.labels[rule].iloc[5]) in shown.html
+    assert shown.right == bool(codes.labels["accuracy"].iloc[5] == 1.0)
+
+
+def test_a_problem_with_other_labels_is_not_shown(source: Source) -> None:
+    codes = data.codes(source, "ood", 24)
+    labels = codes.labels.copy()
+    labels["rule_0"] = "no such rule"
+    other = LatentCodes(codes.scores, labels, codes.pairs, codes.layers,
+                        {**codes.meta, "run_id": "another"})
+    with pytest.raises(ArtifactError, match="instance 5 cannot be shown"):
+        problem(source, other, 5)
+
+
+def test_neighbours_are_those_among_the_codes() -> None:
+    codes = drawn_codes()
+    points = np.asarray(codes.select(layer=1, pair="response->response"))
+    table = neighbours(codes, 1, "response->response", 7, k=5)
+    order = np.argsort(np.linalg.norm(points - points[7], axis=1))
+    assert table["instance"].tolist() == [i for i in order if i != 7][:5]
+    assert table["rule_0"].tolist() == codes.labels["rule_0"].iloc[table["instance"]].tolist()
+    assert len(neighbours(data.first(codes, 1), 1, "response->response", 0)) == 0
+
+
+def test_results_beside_a_run_are_read_inside_the_folders_alone(
+    run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = run.publish(tmp_path / "study" / "tiny")
+    inside = tmp_path / "study" / "tiny" / "results" / "own"
+    beside = tmp_path / "study" / "results" / "of-all"
+    for folder in (inside, beside):
+        folder.mkdir(parents=True)
+    (beside / "table.csv").write_text("a\n1\n", encoding="utf-8")
+    (inside.parent / "link").symlink_to(tmp_path)
+    monkeypatch.setattr(data, "RESULTS", {"table.csv": "x"})
+    source = Source("study/tiny", study.path, "run")
+    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "study"])
+    assert set(data.result_folders(source)) == {"of-all", "own"}
+    open_folders(monkeypatch, tmp_path / "cache", [study.path])
+    assert set(data.result_folders(source)) == {"own"}
+
+
+def test_colours_are_labels_that_can_be_told_apart() -> None:
+    codes = drawn_codes()
+    labels = codes.labels.assign(number=np.arange(90), same="always")
+    wide = LatentCodes(codes.scores, labels, codes.pairs, codes.layers, codes.meta)
+    offered = data.colour_labels(wide, "response->response")
+    assert offered[0] == "rule"
+    assert {"combination", "accuracy", "loss"} <= set(offered)
+    assert not {"number", "same"} & set(offered)
+
+
+@pytest.mark.parametrize("n", [90, DETAILED + 1])
+def test_every_point_of_the_picture_knows_its_instance(n: int) -> None:
+    rng = np.random.default_rng(0)
+    labels = pd.DataFrame({"rule": rng.choice(["sum", "con<stant"], n), "loss": rng.random(n)})
+    places = rng.random((n, 2)).astype(np.float32)
+    chosen = np.zeros(n, dtype=bool)
+    chosen[[3, 5]] = True
+    figure = scatter([Panel("", places)], labels["rule"], labels, dark=False, selected=chosen,
+                     instance=7)
+    *traces, ring = figure.data
+    assert [trace.name for trace in traces] == ["con<stant", "sum"]
+    assert (ring.x[0], ring.y[0]) == pytest.approx(tuple(places[7]))
+    seen = []
+    for trace in traces:
+        rows = np.asarray(trace.customdata)[:, 0]
+        seen += rows.tolist()
+        assert (labels["rule"].iloc[rows] == trace.name).all()
+        np.testing.assert_array_equal(np.column_stack([trace.x, trace.y]), places[rows])
+        assert set(rows[list(trace.selectedpoints)]) == {3, 5} & set(rows)
+        if n <= DETAILED:
+            first = labels.iloc[rows[0]]
+            assert trace.hovertext[0] == f"rule: {first['rule']}<br>loss: {first['loss']:.3f}"
+        else:
+            assert trace.hovertext is None
+    assert sorted(seen) == list(range(n))
+
+
+def test_measurements_are_one_trace_with_a_scale() -> None:
+    codes = drawn_codes()
+    figure = scatter([Panel("a", np.ones((90, 2))), Panel("b", np.ones((90, 2)))],
+                     codes.labels["loss"], codes.labels, dark=True, columns=2)
+    assert [trace.name for trace in figure.data] == ["loss", "loss"]
+    np.testing.assert_allclose(figure.data[0].marker.color, codes.labels["loss"], rtol=1e-6)
+    assert figure.layout.coloraxis.colorbar.title.text == "loss"
+
+
+def test_more_points_are_smaller() -> None:
+    sizes = [point_size(n) for n in (1, 2_000, 20_000, 100_000)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] <= 8.0
+    assert sizes[-1] >= 2.5
+
+
+def test_what_codes_come_from_is_the_key_of_their_problems(source: Source) -> None:
+    codes = data.codes(source, "ood", 24)
+    assert json.loads(json.dumps(codes.meta["task"])) == codes.meta["task"]
+    assert data.task_of(codes).config == lc.make_task(
+        lc.Run.open(source.path).config.task).probe_config

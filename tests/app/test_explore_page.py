@@ -1,0 +1,270 @@
+"""Does the page show what its URL says, without anything that it does not need?"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from small_app import drawn_codes, open_folders, plain
+from streamlit.testing.v1 import AppTest
+
+from latentcode.app.explore import CHART_KEY
+from latentcode.app.panels import Guesses, confusion, distribution, guesses, heads
+from latentcode.probes.projection import project
+from latentcode.zoo import zoo_folders
+
+EVERYTHING = "B-1000_-1000_1000_1000@pca.1.response->response"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    drawn_codes(0).save(tmp_path / "runs" / "a")
+    drawn_codes(1).save(tmp_path / "runs" / "b")
+    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
+    return tmp_path / "runs"
+
+
+def script() -> None:
+    from latentcode.app.explore import page
+    from latentcode.app.messages import guarded
+
+    guarded(page)()
+
+
+def shown(**query: str) -> AppTest:
+    test = AppTest.from_function(script, default_timeout=60)
+    for name, value in {"model": "runs/a", "projection": "PCA", **query}.items():
+        test.query_params[name] = value
+    return test.run()
+
+
+def text(test: AppTest) -> str:
+    assert not test.exception
+    return "\n".join(block.value for block in test.markdown)
+
+
+def charts(test: AppTest) -> dict[str, go.Figure]:
+    """The charts of a page by their keys."""
+    return {chart.proto.id.rsplit("-", 1)[-1]: go.Figure(plain(json.loads(chart.proto.spec)))
+            for chart in test.get("plotly_chart")}
+
+
+def test_it_says_what_is_shown(folder: Path) -> None:
+    test = shown()
+    assert "90 codes of runs/a" in text(test)
+    assert "layer 1, response->response, coloured by **rule**" in text(test)
+    assert "No selection" in text(test)
+    assert "No instance chosen" in text(test)
+    assert [t.name for t in charts(test)["scatter"].data] == ["constant", "difference", "sum"]
+    assert any("trustworthiness" in caption.value for caption in test.caption)
+
+
+def test_the_url_chooses_all_of_it(folder: Path) -> None:
+    test = shown(model="runs/b", pair="response->row3", colour="combination", layer="1")
+    assert "90 codes of runs/b" in text(test)
+    assert "layer 1, response->row3, coloured by **combination**" in text(test)
+
+
+def test_pairs_as_small_multiples(folder: Path) -> None:
+    figure = charts(shown(show="all pairs"))["scatter"]
+    assert [note.text for note in figure.layout.annotations] == [
+        "response->response", "response->row3"]
+
+
+def test_codes_that_do_not_vary_are_said_not_to(folder: Path) -> None:
+    test = shown(show="all layers")
+    assert "layer 0, response->response" in test.info[0].value
+    assert len(charts(test)["scatter"].data) == 3
+    alone = shown(layer="0")
+    assert "There is nothing to lay out" in alone.info[0].value
+    assert not alone.get("plotly_chart")
+    assert not alone.error
+
+
+def test_a_selection_updates_every_panel(folder: Path) -> None:
+    codes = drawn_codes()
+    points = project(codes.select(layer=1, pair="response->response").astype(float),
+                     "pca").coordinates
+    middle = float(np.median(points[:, 0]))
+    test = shown(select=f"B{middle}_-1000_1000_1000@pca.1.response->response")
+    inside = np.flatnonzero(points[:, 0] >= middle)
+    assert f"Selection: {len(inside)} of 90 instances" in text(test)
+    found = charts(test)
+    rule = codes.labels["rule_0"]
+    share = dict(zip(found["distribution"].data[1].y, found["distribution"].data[1].x, strict=True))
+    assert share == pytest.approx(
+        {name: float((rule.iloc[inside] == name).mean()) for name in share})
+    scores = codes.select(layer=1, pair="response->response")
+    np.testing.assert_allclose(found["mean code"].data[0].y, scores[inside].mean(0), rtol=1e-5)
+    others = np.setdiff1d(np.arange(90), inside)
+    np.testing.assert_allclose(found["mean code"].data[1].y, scores[others].mean(0), rtol=1e-5)
+    assert np.nansum(np.array(found["confusion"].data[0].customdata, float)) == len(inside)
+    assert test.dataframe[0].value["instance"].tolist() == inside.tolist()
+
+
+def test_a_selection_of_everything_has_no_others(folder: Path) -> None:
+    test = shown(select=EVERYTHING)
+    assert "Selection: 90 of 90 instances" in text(test)
+    assert "Probe**: right in" in text(test)
+
+
+@pytest.mark.parametrize("colour", ["combination", "accuracy", "rule"])
+def test_every_colour_has_its_tables(folder: Path, colour: str) -> None:
+    test = shown(select=EVERYTHING, instance="5", colour=colour)
+    assert not test.error
+    assert len(test.dataframe) == 3
+    for table in test.dataframe:
+        assert table.value.columns.is_unique
+
+
+def test_a_measurement_has_a_histogram_and_no_probe(folder: Path) -> None:
+    test = shown(select=EVERYTHING, colour="loss")
+    assert "confusion" not in charts(test)
+    first, second = charts(test)["distribution"].data
+    assert sum(first.y) == pytest.approx(1.0)
+    assert first.y == pytest.approx(second.y)
+
+
+def test_a_chosen_instance_has_its_panel(folder: Path) -> None:
+    test = shown(instance="5")
+    assert "Instance 5" in text(test)
+    # Codes that no task has made have no problem to draw, and labels all the same.
+    assert "do not say which task" in test.info[0].value
+    bars = charts(test)["bars"].data
+    assert bars[0].name == "instance 5"
+    np.testing.assert_allclose(
+        bars[0].y, drawn_codes().select(layer=1, pair="response->response")[5], rtol=1e-5)
+    test.button(key="close").click().run()
+    assert "No instance chosen" in text(test)
+    assert "instance" not in test.query_params
+
+
+@pytest.mark.parametrize(("key", "value", "message"), [
+    ("instance", "90", "There is no instance '90' here; expected 0 to 89"),
+    ("instance", "-1", "There is no instance '-1'"),
+    ("select", "L1_2", "cannot be read"),
+    ("layer", "7", "There is no layer '7' here"),
+    ("colour", "taste", "There is no colour 'taste' here; this is 'rule'"),
+    ("show", "magic", "There is no show 'magic' here"),
+])
+def test_a_url_that_asks_for_what_there_is_not(
+    folder: Path, key: str, value: str, message: str
+) -> None:
+    test = shown(**{key: value})
+    assert "90 codes of runs/a" in text(test)
+    assert any(message in warning.value for warning in test.warning)
+
+
+def test_a_selection_of_another_picture_is_said_to_be(folder: Path) -> None:
+    test = shown(select=EVERYTHING.replace(".1.", ".9."))
+    assert "No selection" in text(test)
+    assert any("picture that these codes do not have" in info.value for info in test.info)
+
+
+@pytest.mark.parametrize(("model", "message"), [
+    ("runs/nothing", "does not exist"), ("/etc", "outside the folders"),
+    ("runs/damaged", "meta.json"), ("runs", "neither a run")])
+def test_what_cannot_be_opened_is_one_message(folder: Path, model: str, message: str) -> None:
+    drawn_codes().save(folder / "damaged")
+    (folder / "damaged" / "meta.json").write_text("{", encoding="utf-8")
+    test = shown(model=model)
+    assert not test.exception
+    assert len(test.error) == 1
+    assert message in test.error[0].value
+
+
+def test_what_should_not_happen_is_a_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr("latentcode.app.explore.scatter", broken)
+    test = shown()
+    assert not test.exception
+    assert "Something went wrong" in test.error[0].value
+    assert "secret detail" not in test.error[0].value
+    assert "ZeroDivisionError: secret detail" in caplog.text
+
+
+def test_a_click_and_a_lasso_come_into_the_url(folder: Path) -> None:
+    def note() -> None:
+        import streamlit as st
+
+        from latentcode.app import explore
+
+        explore._noted({"x": "pca.1.a->b"})()
+        st.write("done")
+
+    test = AppTest.from_function(note)
+    outline = {"points": [{"customdata": {"0": 4}}], "box": [], "lasso": [
+        {"xref": "x", "x": [0.0, 1.0, 1.0, 0.0], "y": [0.0, 0.0, 1.0, 1.0]}]}
+    test.session_state[CHART_KEY] = {"selection": outline}
+    test.run()
+    assert not test.exception
+    assert "".join(test.query_params["select"]).startswith("L0_0_1_0_1_1")
+    assert "instance" not in test.query_params
+    test.session_state[CHART_KEY] = {"selection": {**outline, "lasso": []}}
+    test.run()
+    assert "".join(test.query_params["instance"]) == "4"
+
+
+def test_a_selection_is_kept_under_a_name(folder: Path) -> None:
+    test = shown(select=EVERYTHING)
+    test.text_input(key="name of selection").set_value("all = |them").run()
+    next(button for button in test.button if button.label == "Keep").click().run()
+    assert "".join(test.query_params["kept"]) == f"all them={EVERYTHING}"
+    again = shown(kept=f"all={EVERYTHING}")
+    assert "No selection" in text(again)
+
+
+def test_the_probe_is_asked_about_combinations_it_has_not_seen() -> None:
+    codes = drawn_codes(n=400)
+    found = guesses(("a key",), codes, 1, "response->response", "rule")
+    assert isinstance(found, Guesses)
+    assert found.right(codes.labels["rule_0"]).mean() > 0.9
+    # What is known of a combination alone cannot be guessed for another one.
+    assert guesses(("other",), codes, 1, "response->response", "loss") is None
+    figure = confusion(found, codes.labels["rule_0"], np.ones(400, dtype=bool), dark=True)
+    assert np.nansum(figure.data[0].z) == pytest.approx(len(found.classes))
+
+
+def test_panels_of_one_point() -> None:
+    codes = drawn_codes()
+    one = np.arange(90) == 3
+    figure = distribution(codes.labels["rule_0"], one, dark=False)
+    assert dict(zip(figure.data[1].y, figure.data[1].x, strict=True)) == {
+        name: float(name == codes.labels["rule_0"].iloc[3]) for name in figure.data[1].y}
+    assert distribution(codes.labels["loss"], one, dark=True).data[1].y.sum() == 1.0
+    bars = heads({"a": codes.select(layer=1, pair="response->response")[3]}, dark=False)
+    assert bars.layout.xaxis.dtick == 1
+
+
+COLD = """
+import sys
+from streamlit.testing.v1 import AppTest
+import latentcode.app.main
+
+test = AppTest.from_string(
+    "from latentcode.app.main import opened; opened('explore')()", default_timeout=120).run()
+assert not test.exception and not test.error, test.error
+assert len(test.get("plotly_chart")) == 1
+for package in ("torch", "transformer_lens", "transformers", "umap", "openTSNE"):
+    assert package not in sys.modules, package
+print(test.markdown[0].value.splitlines()[0])
+"""
+
+
+def test_the_first_picture_needs_no_torch(tmp_path: Path) -> None:
+    assert zoo_folders(), "the explorer opens on the zoo, which is empty"
+    shown = subprocess.run([sys.executable, "-c", COLD], capture_output=True, text=True,
+                           env={**os.environ, "LATENTCODE_CACHE": str(tmp_path)}, check=False)
+    assert shown.returncode == 0, shown.stderr[-2_000:]
+    assert shown.stdout.startswith("##### 2,000 codes of ")

@@ -1,0 +1,101 @@
+"""Does what one takes along hold what was seen?"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_app import drawn_codes, open_folders
+from small_zoo import tiny_run
+
+import latentcode as lc
+from latentcode.app import data, export
+from latentcode.app.sidebar import Chosen
+from latentcode.app.sources import Source
+
+PAIR = "response->response"
+
+
+@pytest.fixture
+def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
+    drawn_codes().save(tmp_path / "runs" / "a")
+    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
+    source = data.source("runs/a")
+    return Chosen(source, "ood", 90, 1, PAIR, data.codes(source, "ood", 2_000))
+
+
+def planes(chosen: Chosen, *pairs: str) -> dict[str, data.Plane]:
+    return {f"pca.1.{pair}": data.plane(chosen.source, chosen.codes, "ood", 1, pair, "pca")
+            for pair in pairs}
+
+
+def test_a_row_per_instance_and_picture(chosen: Chosen) -> None:
+    both = planes(chosen, PAIR, "response->row3")
+    selected = np.arange(90) < 7
+    table = export.table(chosen, both, selected)
+    assert len(table) == 180
+    assert list(table.columns[:6]) == ["instance", "layer", "pair", "projection_x", "projection_y",
+                                       "selected"]
+    second = table[table["pair"] == "response->row3"].reset_index(drop=True)
+    np.testing.assert_array_equal(
+        second[["projection_x", "projection_y"]],
+        both["pca.1.response->row3"].projection.coordinates)
+    np.testing.assert_array_equal(second[[f"head_{h}" for h in range(6)]].to_numpy(),
+                                  chosen.codes.select(layer=1, pair="response->row3"))
+    assert second["selected"].tolist() == selected.tolist()
+    assert second["rule_0"].tolist() == chosen.codes.labels["rule_0"].tolist()
+
+
+def test_csv_and_parquet_hold_the_same(chosen: Chosen) -> None:
+    table = export.table(chosen, planes(chosen, PAIR), None)
+    assert not table["selected"].any()
+    from_csv = pd.read_csv(io.BytesIO(export._csv(table)))
+    from_parquet = pd.read_parquet(io.BytesIO(export._parquet(table)))
+    assert list(from_csv) == list(from_parquet) == list(table)
+    pd.testing.assert_frame_equal(from_parquet, table, check_dtype=False)
+    np.testing.assert_allclose(from_csv["projection_x"], table["projection_x"])
+
+
+def test_figures_are_pictures(chosen: Chosen) -> None:
+    both = planes(chosen, PAIR, "response->row3")
+    assert export._drawn(chosen, "rule", both, "png")[:4] == b"\x89PNG"
+    svg = export._drawn(chosen, "loss", planes(chosen, PAIR), "svg").decode()
+    assert "<svg" in svg
+    assert "</svg>" in svg
+
+
+def run_snippet(text: str) -> dict[str, object]:
+    names: dict[str, object] = {}
+    exec(compile(text, "snippet", "exec"), names)
+    return names
+
+
+def test_the_snippet_of_codes_makes_the_view(chosen: Chosen) -> None:
+    names = run_snippet(export.snippet(chosen, "pca", "rule"))
+    coordinates = names["view"].coordinates  # type: ignore[attr-defined]
+    expected = planes(chosen, PAIR)[f"pca.1.{PAIR}"].projection.coordinates
+    np.testing.assert_allclose(coordinates[["projection_x", "projection_y"]], expected, atol=1e-9)
+    assert coordinates["pair"].unique().tolist() == [PAIR]
+
+
+def test_the_snippet_of_a_run_reads_its_codes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tiny_run(tmp_path / "runs" / "tiny")
+    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
+    source = data.source("runs/tiny")
+    codes = data.codes(source, "ood", 40)
+    chosen = Chosen(source, "ood", 40, codes.layers[-1], PAIR, codes)
+    names = run_snippet(export.snippet(chosen, "pca", "rule"))
+    read = names["codes"]
+    assert isinstance(read, lc.LatentCodes)
+    np.testing.assert_allclose(read.select(layer=codes.layers[-1], pair=PAIR),
+                               codes.select(layer=codes.layers[-1], pair=PAIR), atol=1e-6)
+    # A model of the zoo is called by its name.
+    entry = run.publish(tmp_path / "zoo" / "tiny")
+    lc.extract(entry, "ood", n=40, pairs=[PAIR]).save(entry.path / "results" / "codes-ood")
+    stored = Chosen(Source("tiny", entry.path, "zoo"), "ood", 40, codes.layers[-1], PAIR, codes)
+    assert 'codes = lc.load_codes("tiny", "ood")' in export.snippet(stored, "pca", "rule")

@@ -1,0 +1,126 @@
+"""The page of the idea shows a layer's output twice, and what one score changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("streamlit")
+from streamlit.testing.v1 import AppTest
+
+import latentcode as lc
+from latentcode.app.idea import equations, token_names
+from latentcode.models.config import ATTENTION_KINDS
+from latentcode.models.hypernetwork import two_ways
+
+Open = Callable[..., AppTest]
+
+
+def _page() -> None:
+    from latentcode.app.idea import page
+    from latentcode.app.main import guarded
+
+    guarded(page)()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("ideas") / "runs"
+    for name, kind in (("sraven", "hyla"), ("logic", "softmax")):
+        config = lc.preset("smoke", name, kind)
+        config = replace(config, training=replace(config.training, steps=2, warmup_steps=0,
+                                                  eval_every=2, eval_instances=64))
+        lc.train(config, root / name)
+    return root
+
+
+@pytest.fixture
+def shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
+    monkeypatch.setenv("LATENTCODE_EXPLORE", json.dumps([str(folder)]))
+
+    def show(model: str, **parameters: str) -> AppTest:
+        app = AppTest.from_function(_page, default_timeout=60)
+        app.query_params["model"] = f"runs/{model}"
+        for name, value in parameters.items():
+            app.query_params[name] = value
+        return app.run()
+
+    return show
+
+
+def charts(app: AppTest) -> list[dict[str, object]]:
+    assert not app.exception
+    assert not app.error
+    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+
+
+def difference(app: AppTest) -> float:
+    return float(app.metric[0].value)
+
+
+@pytest.mark.parametrize(("model", "n_layers"), [("sraven", 2), ("logic", 1)])
+def test_both_ways_are_equal(shown: Open, folder: Path, model: str, n_layers: int) -> None:
+    app = shown(model, query="3", layer="1")
+    assert 0.0 <= difference(app) < 1e-12
+    assert len(charts(app)) == 5
+    run = lc.Run.open(folder / model)
+    task = lc.make_task(lc.make_task(run.config.task).probe_config)
+    from latentcode.extraction import instances
+
+    inputs = instances(task, "ood", [0]).inputs[0]
+    seen = two_ways(run.load_model(), inputs, 1, 3)
+    # The key that is shown first is the one whose network does most.
+    key = int(seen.outputs.norm(dim=1).argmax())
+    names = token_names(task, len(inputs))
+    text = "\n".join(m.value for m in app.markdown)
+    assert f"**{names[3]} → {names[key]}**" in text
+    weights = charts(app)[3]["data"]
+    assert isinstance(weights, list)
+    assert len(weights) == n_layers
+    slider = app.slider("score slider")
+    head = int(seen.codes[key].abs().argmax())
+    assert slider.value == pytest.approx(float(seen.codes[key, head]))
+    assert slider.label == f"Score of head {head}"
+
+
+def test_a_score_moves_what_the_network_makes(shown: Open) -> None:
+    app = shown("logic")
+    assert "moved by" not in "\n".join(m.value for m in app.markdown)
+    app.slider("score slider").set_value(0.87).run()
+    assert app.query_params["score"] in ("0.87", ["0.87"])
+    assert "moved by" in "\n".join(m.value for m in app.markdown)
+    next(b for b in app.button if b.label == "Its own").click().run()
+    assert "moved by" not in "\n".join(m.value for m in app.markdown)
+    shared = shown("logic", score="0.87")
+    assert shared.slider("score slider").value == 0.87
+    broken = shown("logic", score="much", query="1000", key="-1", instance="x")
+    assert difference(broken) < 1e-12
+
+
+def test_equations_fit_the_kind() -> None:
+    config = lc.preset("smoke", "logic").model
+    from latentcode.models.config import with_kind
+
+    written = {kind: equations(with_kind(config, kind)) for kind in ATTENTION_KINDS}
+    assert "W_{qk}" in written["softmax"][1]
+    assert written["softmax"] == written["linear"]
+    assert "phi" in written["hyla"][1]
+    assert "phi" not in written["hyla_linear"][1]
+    assert "layer 3" in written["hyla_deep"][1]
+    for usual, generated in written.values():
+        for text in (usual, generated):
+            assert text.count("{") == text.count("}")
+
+
+def test_tokens_have_names() -> None:
+    task = lc.make_task(lc.preset("smoke", "logic").task)
+    assert token_names(task, 3) == ["example 0", "example 1", "query (answer)"]
+    sraven = lc.make_task(lc.preset("smoke", "sraven").task)
+    names = token_names(sraven, 18)
+    assert (names[0], names[17]) == ("panel 1, token 0", "panel 9, token 1 (answer)")
+    assert len(np.unique(names)) == 18

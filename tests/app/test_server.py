@@ -1,0 +1,131 @@
+"""Is the server open to this machine alone, and does it say what is wrong?"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from latentcode.app import server
+from latentcode.cli import COMMANDS, main
+from latentcode.errors import ConfigError
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that something listens on."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
+
+
+class Started:
+    """Stands for a server process, and notes how it was started."""
+
+    calls: list[tuple[list[str], dict[str, str]]]
+
+    def __init__(self, command: list[str], *, env: dict[str, str], **_: Any) -> None:
+        self.calls.append((command, env))
+        self.stopped = False
+
+    def wait(self) -> int:
+        return 0
+
+    def terminate(self) -> None:
+        self.stopped = True
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, str]]]:
+    monkeypatch.setattr(Started, "calls", [], raising=False)
+    monkeypatch.setattr(subprocess, "Popen", Started)
+    return Started.calls
+
+
+def test_it_listens_on_this_machine_alone() -> None:
+    words = server.command(8600, browser=False)
+    assert "--server.address=localhost" in words
+    assert "--server.port=8600" in words
+    assert "--server.headless=true" in words
+    assert "--browser.gatherUsageStats=false" in words
+    # Standard output is not shown, and tracebacks have to be.
+    assert "--logger.enableRich=false" in words
+    assert "--server.headless=false" in server.command(8600, browser=True)
+    assert Path(words[words.index("run") + 1]).name == "main.py"
+
+
+def test_every_option_is_one_of_streamlit() -> None:
+    """A name that Streamlit does not know keeps the server from starting."""
+    from streamlit import config
+
+    asked = {word.removeprefix("--").split("=")[0]
+             for word in server.command(8600, browser=False) if word.startswith("--")}
+    assert asked
+    assert asked <= set(config.get_config_options())
+
+
+def test_the_folders_travel_as_full_paths(
+    started: list[tuple[list[str], dict[str, str]]], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert server.serve(["runs"], browser=False) == 0
+    assert json.loads(started[0][1][server.ROOTS]) == [str(tmp_path.resolve() / "runs")]
+    assert "http://localhost:" in capsys.readouterr().out
+    assert server.serve(browser=False) == 0
+    assert json.loads(started[1][1][server.ROOTS]) == [str(tmp_path.resolve())]
+
+
+def test_the_next_free_port_is_found(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "FIRST_PORT", taken)
+    assert server.free_port() > taken
+    monkeypatch.setattr(server, "PORTS", 1)
+    with pytest.raises(ConfigError, match=f"no port from {taken} to {taken} is free"):
+        server.free_port()
+
+
+def test_what_is_wrong_is_said_before_anything_starts(
+    started: list[tuple[list[str], dict[str, str]]], taken: int, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ConfigError, match=r"folder .*nowhere does not exist"):
+        server.serve([tmp_path / "nowhere"])
+    with pytest.raises(ConfigError, match=f"port {taken} is taken"):
+        server.serve([tmp_path], port=taken)
+    for port in (0, 65_536):
+        with pytest.raises(ConfigError, match=f"port is {port}; expected 1 to 65535"):
+            server.serve([tmp_path], port=port)
+    monkeypatch.setattr(server, "find_spec", lambda name: None if name == "plotly" else name)
+    with pytest.raises(ConfigError, match=r"needs plotly.*latentcode\[app\]"):
+        server.serve([tmp_path])
+    assert started == []
+
+
+def test_the_command_line_starts_it(
+    started: list[tuple[list[str], dict[str, str]]], tmp_path: Path,
+) -> None:
+    assert "explore" in COMMANDS
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    main(["explore", str(tmp_path), "--port", str(port), "--no-browser"])
+    (words, environment), = started
+    assert f"--server.port={port}" in words
+    assert "--server.headless=true" in words
+    assert json.loads(environment[server.ROOTS]) == [str(tmp_path.resolve())]
+
+
+def test_the_command_line_says_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ending:
+        main(["explore", str(tmp_path / "nowhere")])
+    assert ending.value.code == 2
+    assert "does not exist" in capsys.readouterr().err

@@ -1,0 +1,129 @@
+"""Is nothing opened that lies outside the folders given?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from latentcode.app import sources
+from latentcode.app.server import ROOTS
+from latentcode.app.sources import allowed_folders, catalog, find_source
+from latentcode.errors import ArtifactError
+
+
+def a_run(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "provenance.json").write_text("{}", encoding="utf-8")
+    return folder
+
+
+def some_codes(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "codes.safetensors").write_bytes(b"")
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    a_run(tmp_path / "runs" / "b")
+    a_run(tmp_path / "runs" / "a" / "seed=0")
+    some_codes(tmp_path / "runs" / "codes")
+    a_run(tmp_path / "secret")
+    monkeypatch.setattr(sources, "zoo_folders", lambda: {"tiny-hyla": tmp_path / "zoo" / "tiny"})
+    return tmp_path / "runs"
+
+
+def found(root: Path) -> dict[str, str]:
+    return {source.key: source.kind for source in catalog([root])}
+
+
+def test_the_zoo_comes_first_then_what_is_below(root: Path) -> None:
+    assert found(root) == {"tiny-hyla": "zoo", "runs/a/seed=0": "run", "runs/b": "run",
+                           "runs/codes": "codes"}
+    assert next(iter(found(root))) == "tiny-hyla"
+
+
+def test_a_folder_that_is_a_run_is_one(root: Path) -> None:
+    assert found(root / "b") == {"tiny-hyla": "zoo", "b": "run"}
+    assert find_source("b", [root / "b"]).path == root / "b"
+
+
+def test_what_lies_inside_a_run_is_no_other_one(root: Path) -> None:
+    some_codes(root / "b" / "results" / "codes-ood")
+    assert found(root)["runs/b"] == "run"
+    assert not [key for key in found(root) if "results" in key]
+
+
+def test_deep_and_hidden_folders_are_left_alone(root: Path) -> None:
+    a_run(root / "1" / "2" / "3" / "4")
+    a_run(root / "1" / "2" / "3" / "x" / "5")
+    a_run(root / ".hidden")
+    keys = found(root)
+    assert "runs/1/2/3/4" in keys
+    assert "runs/1/2/3/x/5" not in keys
+    assert "runs/.hidden" not in keys
+
+
+def test_a_large_folder_is_not_searched_for_ever(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MOST_FOLDERS", 2)
+    assert list(found(root)) == ["tiny-hyla"]
+
+
+def test_links_are_not_followed_by_the_list(root: Path) -> None:
+    (root / "link").symlink_to(root.parent / "secret")
+    assert "runs/link" not in found(root)
+
+
+@pytest.mark.parametrize("key", ["runs/b", "b", "{root}/b", "runs/a/../b"])
+def test_a_path_is_found_however_it_is_written(root: Path, key: str) -> None:
+    source = find_source(key.format(root=root), [root])
+    assert (source.key, source.path, source.kind) == ("runs/b", root / "b", "run")
+
+
+@pytest.mark.parametrize("key", [
+    "{root}/../secret", "runs/../secret", "../secret", "{root}/link", "runs/link", "/", "/etc",
+    "~", "{root}/b/../../secret", ""])
+def test_nothing_outside_is_opened(root: Path, key: str) -> None:
+    (root / "link").symlink_to(root.parent / "secret")
+    with pytest.raises(ArtifactError):
+        find_source(key.format(root=root), [root])
+
+
+def test_a_path_outside_is_refused_with_the_way_out(root: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"lies outside the folders .*latentcode explore"):
+        find_source(str(root.parent / "secret"), [root])
+    with pytest.raises(ArtifactError, match=r"\(none\)"):
+        find_source("runs/b", [])
+
+
+def test_what_is_no_run_is_said_to_be_none(root: Path) -> None:
+    with pytest.raises(ArtifactError, match="runs/c does not exist"):
+        find_source("runs/c", [root])
+    with pytest.raises(ArtifactError, match="neither a run"):
+        find_source("runs/a", [root])
+
+
+def test_folders_of_one_name_are_told_apart(root: Path) -> None:
+    other = a_run(root.parent / "more" / "runs" / "b").parent
+    keys = [source.key for source in catalog([root, other])]
+    assert keys[1:] == ["runs/a/seed=0", "runs/b", "runs/codes", str(other / "b")]
+    for source in catalog([root, other])[1:]:
+        assert find_source(source.key, [root, other]) == source
+
+
+def test_a_name_of_the_zoo_is_the_zoo(root: Path) -> None:
+    a_run(root / "tiny-hyla")
+    assert find_source("tiny-hyla", [root]).kind == "zoo"
+
+
+def test_the_folders_come_with_the_environment(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ROOTS, json.dumps([str(root)]))
+    assert allowed_folders() == (root,)
+    monkeypatch.delenv(ROOTS)
+    assert allowed_folders() == ()

@@ -1,0 +1,212 @@
+"""The explorer as a person meets it: pages, widgets, points that are clicked."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+
+import latentcode as lc
+from latentcode.experiments.benchmarks.browser import (
+    PATIENCE,
+    WINDOW,
+    Server,
+    lasso,
+    settle,
+    wait_for_picture,
+)
+
+expect.set_options(timeout=1e3 * PATIENCE)
+
+POINT = """() => {
+    const plot = document.querySelector('.st-key-scatter .js-plotly-plot');
+    const {xaxis, yaxis} = plot._fullLayout, frame = plot.getBoundingClientRect();
+    const points = plot._fullData.flatMap(trace => trace.name === 'instance' ? [] :
+        Array.from(trace.x, (x, i) => ({
+            instance: Number([].concat(trace.customdata[i])[0]),
+            x: xaxis._offset + xaxis.l2p(x), y: yaxis._offset + yaxis.l2p(trace.y[i])})));
+    let lonely = null, farthest = -1;
+    const inside = (at, axis) => at > axis._offset + 0.1 * axis._length
+        && at < axis._offset + 0.9 * axis._length;
+    for (const point of points.filter(p => inside(p.x, xaxis) && inside(p.y, yaxis))) {
+        let nearest = Infinity;
+        for (const other of points) if (other !== point)
+            nearest = Math.min(nearest, (point.x - other.x) ** 2 + (point.y - other.y) ** 2);
+        if (nearest > farthest) [lonely, farthest] = [point, nearest];
+    }
+    return {instance: lonely.instance, x: frame.left + lonely.x, y: frame.top + lonely.y};
+}"""
+"""The point whose nearest neighbour in the picture is farthest away, not at the edge."""
+
+INSTANCE = re.compile(r"^Instance \d+")
+COUNT = re.compile(r"Selection: ([\d,]+) of ([\d,]+) instances")
+
+
+@dataclass
+class Explorer:
+    """A page of the explorer in a browser.
+
+    errors   tracebacks and messages of the page's JavaScript
+    foreign  addresses that the page asked for on other hosts
+    """
+
+    page: Page
+    server: Server
+    errors: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+
+    @classmethod
+    def opened(cls, browser: Browser, server: Server, *, dark: bool = False) -> Explorer:
+        """Open a browser that knows nothing of earlier ones."""
+        context: BrowserContext = browser.new_context(
+            viewport={"width": WINDOW[0], "height": WINDOW[1]},
+            color_scheme="dark" if dark else "light")
+        context.set_default_timeout(1e3 * PATIENCE)
+        explorer = cls(context.new_page(), server)
+        explorer.page.on("pageerror", lambda error: explorer.errors.append(str(error)))
+        explorer.page.on("request", lambda request: explorer._note(request.url))
+        return explorer
+
+    def _note(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https", "ws", "wss") and parts.hostname != "localhost":
+            self.foreign.append(url)
+
+    def open(self, page: str = "", query: Mapping[str, str] | None = None) -> Explorer:
+        """Open a page by its URL and wait until it is there."""
+        self.page.goto(self.server.url(page, query))
+        self.page.locator("[data-testid=stMainBlockContainer] :is(h5, [data-testid=stAlert])"
+                          ).first.wait_for()
+        settle(self.page)
+        return self
+
+    def close(self) -> None:
+        self.page.context.close()
+
+    def choose(self, label: str, option: str) -> None:
+        """Choose an option of a list in the sidebar."""
+        self.page.get_by_role("combobox", name=label, exact=True).click()
+        self.page.get_by_role("option", name=option, exact=True).click()
+        settle(self.page)
+
+    def type_in(self, label: str, text: str) -> None:
+        """Type into a list of the sidebar, as one does with the path of a folder."""
+        box = self.page.get_by_role("combobox", name=label, exact=True)
+        box.click()
+        box.fill(text)
+        box.press("Enter")
+
+    def press(self, label: str, option: str) -> None:
+        """Choose one of a row of buttons."""
+        group = self.page.get_by_role("radiogroup", name=label, exact=True)
+        group.get_by_role("radio", name=option, exact=True).click()
+        settle(self.page)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something holds, such as that a chart shows something else."""
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end, "it does not come to hold"
+            self.page.wait_for_timeout(50)
+
+    def go_to(self, title: str) -> None:
+        """Change the page by the menu above it."""
+        self.page.get_by_role("navigation").get_by_role("link", name=title, exact=True).click()
+        expect(self.page).to_have_title(f"{title} · latentcode")
+        settle(self.page)
+
+    def picture(self) -> None:
+        """Wait until points are painted."""
+        wait_for_picture(self.page)
+
+    def lasso(self, radius: float, **where: float) -> tuple[int, int]:
+        """Draw around points, and return how many of how many are selected."""
+        self.picture()
+        lasso(self.page, radius, **where)
+        return self.selected()
+
+    def selected(self) -> tuple[int, int]:
+        """Return what the headline of the selection says."""
+        found = COUNT.search(self.headline("Selection:").inner_text())
+        assert found is not None
+        return int(found[1].replace(",", "")), int(found[2].replace(",", ""))
+
+    def headline(self, text: str | re.Pattern[str]) -> Locator:
+        """Return the headline that has this text."""
+        return self.page.get_by_role("heading", level=5).filter(has_text=text)
+
+    def message(self) -> Locator:
+        """Return the messages of the page: errors, warnings, hints."""
+        return self.page.get_by_test_id("stAlert")
+
+    def chart(self, key: str) -> list[dict[str, Any]]:
+        """Return the traces of a chart, with arrays as lists."""
+        plot = f".st-key-{key.replace(' ', '-')} .js-plotly-plot"
+        self.page.locator(plot).first.wait_for()
+        data: list[dict[str, Any]] = json.loads(self.page.evaluate(
+            "plot => JSON.stringify(document.querySelector(plot)._fullData.map(trace => ({"
+            "name: trace.name, x: Array.from(trace.x || []), y: Array.from(trace.y || []), "
+            "z: trace.z ? Array.from(trace.z, row => Array.from(row)) : []})))", plot))
+        return data
+
+    def listed(self) -> int:
+        """Return the number of rows of the list of selected instances."""
+        # Drawn on a canvas; the table for screen readers is inside of it.
+        rows = self.page.locator("[data-testid=stDataFrame] [role=grid]").last.get_attribute(
+            "aria-rowcount")
+        assert rows is not None
+        return int(rows) - 1  # the names of the columns are one of them
+
+    def click_a_point(self) -> int:
+        """Click a point that stands alone, and return the number of its instance."""
+        self.picture()
+        point = self.page.evaluate(POINT)
+        # A click is one on the point that the mouse is seen to be over.
+        self.page.mouse.move(point["x"], point["y"])
+        self.page.locator(".st-key-scatter .hoverlayer .hovertext").filter(
+            has_text=f"instance {point['instance']}").first.wait_for()
+        self.page.mouse.down()
+        self.page.mouse.up()
+        self.headline(INSTANCE).wait_for()
+        settle(self.page)
+        return int(point["instance"])
+
+    def instance(self) -> int:
+        """Return the instance that is looked at."""
+        return int(self.headline(INSTANCE).inner_text().split()[1])
+
+    def chosen(self) -> dict[str, str]:
+        """Return what the widgets of the sidebar show."""
+        bar = self.page.get_by_role("region", name="Sidebar")
+        lists = {box.get_attribute("aria-label") or "": box.input_value()
+                 for box in bar.get_by_role("combobox").all()}
+        buttons = {group.get_attribute("aria-label") or "":
+                   group.get_by_role("radio", checked=True).inner_text().strip()
+                   for group in bar.get_by_role("radiogroup").all()}
+        return {**lists, **buttons}
+
+    def check(self) -> None:
+        """Check that nothing has gone wrong: no traceback, no error box, no other host asked."""
+        expect(self.page.get_by_test_id("stException")).to_have_count(0)
+        expect(self.page.get_by_test_id("stAlertContentError")).to_have_count(0)
+        assert self.errors == []
+        assert self.foreign == []
+
+
+def make_folders(root: Path) -> Path:
+    """Make a folder of a trained run, its codes, and a run whose configuration is damaged."""
+    run = lc.train(lc.preset("smoke", "sraven", "hyla"), root / "run", progress=False)
+    lc.extract(run, "ood", n=120).save(root / "codes")
+    damaged = root / "damaged"
+    damaged.mkdir()
+    for name in ("provenance.json", "metrics.jsonl"):
+        (damaged / name).write_bytes((run.path / name).read_bytes())
+    (damaged / "config.yaml").write_text("task: [this is no longer\n", encoding="utf-8")
+    return root
