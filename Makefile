@@ -12,7 +12,7 @@ WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-all lint wheel clean
+.PHONY: help env demo app test test-all lint wheel docs notebooks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ env:  ## set up .venv: torch, the package (editable) and every extra
 
 demo: env  ## train, extract and probe; writes runs/demo/report.html
 	@$(BIN)/latentcode demo
+
+app: env  ## the explorer, in the web browser
+	@$(BIN)/latentcode explore
 
 test: env  ## the fast tests
 	@$(PYTEST) -m "not slow"
@@ -40,6 +43,13 @@ wheel: env  ## dist/: an sdist and the wheel built from it, imported outside the
 	@rm -rf build dist *.egg-info
 	@$(BIN)/python -m build --outdir dist .
 	@$(BIN)/python .ci/check_wheel.py dist/*.whl
+
+docs: env  ## docs/api: a page per module, from the docstrings
+	@$(BIN)/python docs/build.py
+
+# Offline, so that the outputs do not depend on a network.
+notebooks: env  ## run experiments/notebooks in place, which refreshes their outputs
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m latentcode.experiments.notebooks.execute
 
 clean:  ## remove .venv, archives and caches, never results
 	rm -rf .venv build dist *.egg-info .coverage .hypothesis .import_linter_cache

@@ -1,0 +1,52 @@
+"""Take the pictures of the README and of app.md: every page of the explorer, light and dark.
+
+    python docs/pictures.py [FOLDER]
+
+From the real application in a real browser, with the models of the zoo.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from latentcode.experiments.benchmarks.browser import chromium, serving, settle
+
+HERE = Path(__file__).resolve().parent / "pictures"
+HEIGHTS = {"explore": 1180, "compare": 820, "probes": 880, "intervene": 900, "idea": 1080}
+WIDTH = 1440
+PAGES: dict[str, dict[str, str]] = {
+    "explore": {"model": "sraven-hyla", "instance": "5",
+                "select": "B-20_-20_40_30@tsne.3.response->response"},
+    "compare": {"models": "sraven-hyla", "shared": ""},
+    "probes": {"model": "sraven-hyla"},
+    "intervene": {"model": "sraven-hyla", "instance": "5"},
+    "idea": {"model": "sraven-hyla"},
+}
+"""Page -> what its URL says."""
+
+
+def main(folder: Path = HERE) -> None:
+    """Take every picture anew."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, chromium() as browser, serving(
+            [Path(scratch)], Path(scratch) / "cache", Path(scratch) / "log.txt") as server:
+        for theme in ("light", "dark"):
+            for name, query in PAGES.items():
+                context = browser.new_context(
+                    viewport={"width": WIDTH, "height": HEIGHTS[name]},
+                    color_scheme="dark" if theme == "dark" else "light")
+                page = context.new_page()
+                page.goto(server.url("" if name == "explore" else name, query))
+                page.wait_for_selector(".js-plotly-plot", timeout=120_000)
+                settle(page)
+                page.wait_for_timeout(1_500)  # animations of Streamlit end without an event
+                file = folder / f"{name}-{theme}.png"
+                page.screenshot(path=file)
+                print(file)
+                context.close()
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:2]))

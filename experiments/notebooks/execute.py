@@ -1,0 +1,83 @@
+"""Run notebooks from top to bottom, and keep their outputs.
+
+    python -m latentcode.experiments.notebooks.execute            # all of this folder, in place
+    python -m latentcode.experiments.notebooks.execute my.ipynb
+
+Each runs in an empty folder, so that it can rely on nothing beside it and leaves nothing behind.
+A notebook whose cells raise is not written; the message is the cell's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from latentcode.errors import ArtifactError, LatentCodeError, check
+from latentcode.storage import write_text
+
+FOLDER = Path(__file__).resolve().parent
+LONGEST_CELL = 300
+"""Seconds after which a cell counts as stuck."""
+METADATA = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"}}
+"""What every notebook says of itself; the kernel would add the versions of one machine."""
+
+QUIET = {"PYTHONWARNINGS": "ignore:IProgress not found", "TQDM_DISABLE": "1"}
+"""Progress bars, and hints about them, leave traces that differ from machine to machine."""
+
+
+def execute(path: Path) -> None:
+    """Run a notebook in a fresh kernel and replace its outputs; `ArtifactError` where it fails."""
+    # Not needed to use the library, so only the development extra has them.
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    check(path.is_file(), f"notebook {path} does not exist", ArtifactError)
+    try:
+        notebook: Any = nbformat.read(path, as_version=4)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"notebook {path} cannot be read: {error}") from None
+    with tempfile.TemporaryDirectory() as empty:
+        client = NotebookClient(
+            notebook, timeout=LONGEST_CELL, kernel_name="python3", coalesce_streams=True,
+            record_timing=False, resources={"metadata": {"path": empty}})
+        try:
+            client.execute(env=os.environ | QUIET)
+        except CellExecutionError as error:
+            raise ArtifactError(f"notebook {path} does not run: {error.ename}: {error.evalue}, in "
+                                f"the cell\n{_running(notebook)}") from None
+        except (CellTimeoutError, DeadKernelError) as error:
+            raise ArtifactError(f"notebook {path} does not run: {error}") from None
+    notebook.metadata = METADATA
+    write_text(path, nbformat.writes(notebook) + "\n")
+
+
+def _running(notebook: Any) -> str:
+    """Return the source of the last cell that has begun."""
+    begun = [cell for cell in notebook.cells if cell.get("execution_count")]
+    return str(max(begun, key=lambda cell: int(cell.execution_count)).source) if begun else ""
+
+
+def main(notebooks: tyro.conf.Positional[Sequence[Path]] = ()) -> None:
+    """Run notebooks in place.
+
+    Args:
+        notebooks: Their paths; default: those of this folder.
+    """
+    for path in notebooks or sorted(FOLDER.glob("*.ipynb")):
+        try:
+            execute(path)
+        except LatentCodeError as error:
+            sys.exit(str(error))
+        print(f"ran {path.name}")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,123 @@
+"""Do the notebooks run, and are their outputs fit to be shown?"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "experiments" / "notebooks"
+CHECKS = {
+    # What the text of each notebook says of its numbers, in the notebook's own names.
+    "decode_rules": """
+rows = result.table.query("metric == 'accuracy' and layer == 3").set_index("source")
+assert rows["low"]["code"] > max(rows["high"]["untrained"], rows["high"]["shuffled"])
+assert rows["low"]["code"] > rows["chance"]["code"]
+assert rows["value"]["residual"] > rows["value"]["code"]
+assert len(codes) == 2_000
+""",
+    "write_a_code_back": """
+followed, stayed = outcomes["answers as the donor"], outcomes["answers as before"]
+assert followed["one pair"] < 0.1 < 0.4 < followed["the whole row"]
+assert first_outcomes["answers as before"]["its own codes"] == 1.0
+assert float((itself - plain).abs().max()) == 0.0
+donor, same = (first_outcomes["answers as the donor"][name]
+               for name in ("the donor's codes", "same rule (control)"))
+assert donor > 2 * same
+by_call = hyla.table.query("metric == 'switch' and scope == 'row' and write == 'donor'")
+assert by_call["low"].item() - 0.05 < donor < by_call["high"].item() + 0.05
+in_softmax = softmax.table.query("metric == 'switch' and scope == 'row' and write == 'donor'")
+assert in_softmax["high"].item() < by_call["low"].item()
+""",
+    "pretrained_codes": """
+assert float((generated - usual).abs().max()) < 1e-5 * float(usual.abs().max())
+rows = result.table.query("metric == 'accuracy'").set_index(["layer", "source"])
+best = rows.xs("code", level="source")["low"].idxmax()
+assert rows["low"][best, "code"] > rows["value"][best, "untrained"]
+assert rows["low"][best, "code"] > rows["chance"][best, "code"]
+assert rows["low"][0, "code"] > rows["value"][0, "residual"] == rows["chance"][0, "residual"]
+assert all(rows["value"][i, "residual"] > rows["value"][i, "code"] for i in (1, 2, 3))
+assert codes.labels["prompt"].tolist() == prompts["prompt"].tolist()
+""",
+}
+"""Notebook -> a cell that is added to it, and raises where the text would be wrong."""
+
+
+def read(name: str) -> dict[str, Any]:
+    notebook: dict[str, Any] = json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
+    return notebook
+
+
+def test_every_notebook_is_checked() -> None:
+    assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(CHECKS)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_outputs_are_those_of_one_run_from_top_to_bottom(name: str) -> None:
+    cells = [cell for cell in read(name)["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    assert any(cell["outputs"] for cell in cells)
+    for cell in cells:
+        for output in cell["outputs"]:
+            assert output["output_type"] in ("stream", "display_data", "execute_result")
+            assert output.get("name") != "stderr", output
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_outputs_show_pictures_and_nothing_of_the_machine(name: str) -> None:
+    path = FOLDER / f"{name}.ipynb"
+    assert path.stat().st_size < 400_000
+    text = path.read_text(encoding="utf-8")
+    assert "data:image/png" in text or '"image/png"' in text
+    without_images = re.sub(r"[A-Za-z0-9+/=\\n]{200,}", "", text)
+    found = re.findall(r"""(?<![\w<.:/])/(?:home|root|tmp|work|usr|opt|var|Users)\b[^\s"']*|"""
+                       r"""\b[A-Z]:\\\\+Users""", without_images)
+    assert not found
+    assert set(read(name)["metadata"]) == {"kernelspec", "language_info"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHECKS)
+def test_it_runs_and_its_text_holds(name: str, tmp_path: Path) -> None:
+    notebook = read(name)
+    notebook["cells"].append({"cell_type": "code", "id": "check", "source": CHECKS[name],
+                              "metadata": {}, "execution_count": None, "outputs": []})
+    copy = tmp_path / f"{name}.ipynb"
+    copy.write_text(json.dumps(notebook), encoding="utf-8")
+    done = run(copy)
+    assert done.returncode == 0, done.stdout + done.stderr
+    cells = json.loads(copy.read_text(encoding="utf-8"))["cells"]
+    assert cells[-1]["execution_count"] is not None
+    streams = [output for cell in cells for output in cell.get("outputs", ())
+               if output.get("name") == "stderr"]
+    assert not streams
+
+
+@pytest.mark.slow
+def test_a_notebook_that_fails_is_left_as_it_was(tmp_path: Path) -> None:
+    notebook = read("decode_rules")
+    notebook["cells"] = [{"cell_type": "code", "id": "bad", "source": "1 / 0", "metadata": {},
+                          "execution_count": None, "outputs": []}]
+    path = tmp_path / "bad.ipynb"
+    path.write_text(json.dumps(notebook), encoding="utf-8")
+    before = path.read_bytes()
+    done = run(path)
+    assert done.returncode == 1
+    assert "ZeroDivisionError: division by zero" in done.stderr
+    assert "1 / 0" in done.stderr
+    assert path.read_bytes() == before
+
+
+def run(notebook: Path) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return subprocess.run(
+        [sys.executable, "-m", "latentcode.experiments.notebooks.execute", notebook],
+        capture_output=True, text=True, check=False, cwd=notebook.parent,
+        env={**os.environ, "PYTHONPATH": paths})

@@ -1,0 +1,89 @@
+"""Do the pages say what the docstrings say?"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from html import unescape
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import latentcode
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "docs" / "build.py"
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "experiments" / "notebooks" / "README.md"]
+
+
+@pytest.fixture(scope="module")
+def build() -> ModuleType:
+    spec = spec_from_file_location("docs_build", BUILD)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_prose_keeps_its_mathematics(build: ModuleType) -> None:
+    html = build.pdoc.render.env.filters["to_html"](build.to_markdown(
+        "sum_k a_hqk * v_kh * w, a[:, q, k] (see x), a < b & c; `a_b*c*d` is [code].\n"
+        "m ~ Bernoulli(1 - p)"))
+    assert unescape(html).strip() == (
+        "<p>sum_k a_hqk * v_kh * w, a[:, q, k] (see x), a < b & c; <code>a_b*c*d</code> is "
+        "[code].\n"
+        "m ~ Bernoulli(1 - p)</p>")
+
+
+def test_columns_and_code_stay_as_they_are(build: ModuleType) -> None:
+    columns = "layers, pairs  which to probe\nseed      of all\n          the rest"
+    assert build.to_markdown(columns) == f"```text\n{columns}\n```"
+    assert build.to_markdown("Title\n\n    python x.py  # y\n    more") == (
+        "Title\n\n```text\npython x.py  # y\nmore\n```")
+    assert build.to_markdown("- one_a\n- two") == "- one\\_a\n- two"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_name_what_there_is(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+    assert [t for t in targets if not (page.parent / t).exists()] == []
+    names = set(re.findall(r"\blc\.([A-Za-z]\w*)", text))
+    assert names - set(latentcode.__all__) == set()
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    asked = set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE))
+    assert {name for name in asked if f"\n{name}:" not in makefile} == set()
+
+
+@pytest.mark.slow
+def test_every_room_has_pages_with_its_names(tmp_path: Path) -> None:
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, BUILD, tmp_path / "api"], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": paths})
+    assert done.returncode == 0, done.stderr
+    pages = tmp_path / "api"
+    index = (pages / "index.html").read_text(encoding="utf-8")
+    for module, names in {
+            "latentcode": ("LatentCodes", "probe", "intervene", "load_pretrained", "Run"),
+            "latentcode.models": ("HookedTransformer", "value_network"),
+            "latentcode.models.attention": ("attention_scores", "apply_value_network"),
+            "latentcode.probes": ("decode", "SimilarityResult"),
+            "latentcode.probes.interventions": ("Intervention", "intervene_model"),
+            "latentcode.tasks.logic": ("FuzzyLogic",),
+            "latentcode.experiments.relations": ("make_sentences",)}.items():
+        file = f"{module.replace('.', '/')}.html"
+        assert f'href="{file}"' in index
+        page = (pages / file).read_text(encoding="utf-8")
+        for name in names:
+            assert f'id="{name}"' in page, (module, name)
+    attention = (pages / "latentcode/models/attention.html").read_text(encoding="utf-8")
+    shown = unescape(re.sub("<[^>]*>", "", attention))
+    assert "S_hqk = q_qh . k_kh / sqrt(d) + bias_hqk" in shown
+    assert "hyla         z_qh = sum_k a_hqk phi(t_qk),  t_qk = sum_h a_hqk v_kh" in shown
+    assert not (pages / "latentcode/app").exists()
