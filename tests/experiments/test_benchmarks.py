@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,15 @@ from hypothesis import strategies as st
 
 from latentcode.config import LogicConfig
 from latentcode.errors import ConfigError
-from latentcode.experiments.benchmarks import ensembles, extraction, probes, training_step
+from latentcode.experiments.benchmarks import (
+    ensembles,
+    explorer,
+    extraction,
+    probes,
+    training_step,
+)
 from latentcode.experiments.benchmarks import official as worker
+from latentcode.experiments.benchmarks.browser import browser_path
 from latentcode.experiments.benchmarks.harness import (
     Local,
     Sitting,
@@ -242,6 +250,18 @@ def test_probes_at_smoke_size(tmp_path: Path) -> None:
     assert case["n_fits"] == len(settings["layers"]) * len(settings["pairs"])
     assert len(settings["pairs"]) > 1
     assert case["all_converged"]
+
+
+@pytest.mark.slow
+def test_the_explorer_at_smoke_size(tmp_path: Path) -> None:
+    if find_spec("playwright") is None or browser_path() is None:
+        pytest.skip("the explorer is timed in a real browser, and there is none")
+    explorer.main(smoke=True, out=tmp_path)
+    start, warm, *lassos = load(tmp_path, "explorer")["cases"]
+    assert start["seconds"]["median"] > warm["seconds"]["median"] > 0
+    assert [case["name"] for case in lassos] == [
+        "lasso to panels, 2,000 points", "lasso to panels, 5,000 points"]
+    assert all(len(case["raw_seconds"]) == 2 for case in lassos)
 
 
 @pytest.mark.parametrize("task", ["sraven", "logic"])
