@@ -14,10 +14,17 @@ import streamlit as st
 
 from latentcode.app import bench_charts as charts
 from latentcode.app import data
-from latentcode.app.sidebar import SPLITS, choose_source
+from latentcode.app.messages import guarded
+from latentcode.app.sidebar import choose_source, choose_split
 from latentcode.app.sources import Source
 from latentcode.app.theme import is_dark
-from latentcode.app.url import choose, choose_several, remember, remembered
+from latentcode.app.url import (
+    choose,
+    choose_several,
+    remember,
+    remembered,
+    remembered_number,
+)
 from latentcode.errors import ConfigError, check
 from latentcode.probes.interventions.bench_outcome import BenchOutcome, Writing
 
@@ -49,16 +56,14 @@ def page() -> None:
     source = choose_source(models_only=True)
     check(source.kind != "codes", f"{source.key} holds codes without their model, into which "
           "nothing can be written; expected a model", ConfigError)
-    with st.sidebar:
-        split = choose("Split", data.splits(source), key="split",
-                       help="; ".join(f"{name}: {text}" for name, text in SPLITS.items()))
-    _body(source, split)
+    _body(source, choose_split(data.splits(source)))
 
 
 @st.fragment
+@guarded
 def _body(source: Source, split: str) -> None:
-    instance = _number("instance", 0)
-    other = _number("other", 1)
+    instance = remembered_number("instance", 0, MOST - 1)
+    other = remembered_number("other", 1, MOST - 1)
     bench = open_bench(source, split, max(instance, other))
     left, right = st.columns([1.0, 1.3], gap="large")
     with left:
@@ -136,19 +141,6 @@ def _bench(path: Path, run_id: str, step: int | None, split: str, n: int) -> Ope
     task = (data.task_of(data.saved_codes(stored)) if stored.is_dir()
             else make_task(make_task(run.config.task).probe_config))
     return OpenBench(Bench.of_run(run, split, n=n, task=task.config), task)
-
-
-def _number(key: str, default: int) -> int:
-    """Return the number of a problem that the URL says, or a click on another page."""
-    text = remembered(key)
-    if text is None:
-        return default
-    if not (text.isdecimal() and int(text) < MOST):
-        remember(key, None)
-        st.warning(f"There is no {key} {text!r}; expected 0 to {MOST - 1:,}.",
-                   icon=":material/link_off:")
-        return default
-    return int(text)
 
 
 def _choose_instance(instance: int) -> int:

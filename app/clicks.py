@@ -42,7 +42,8 @@ def on_click(chart: str, note: Callable[[int], None]) -> None:
             note(instance)
 
     listener = st.components.v2.component("latentcode_clicks", js=_LISTENER)
-    listener(key=key, data={"chart": chart}, height=0, on_instance_change=noted)
+    # A chart is found by its class, in which its key has no spaces.
+    listener(key=key, data={"chart": chart.replace(" ", "-")}, height=0, on_instance_change=noted)
 
 
 __all__ = ["on_click"]

@@ -11,12 +11,16 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from latentcode.app import data, panels
+from latentcode.app.clicks import on_click
+from latentcode.app.messages import guarded
+from latentcode.app.picture import Picture
 from latentcode.app.scatter import Panel, scatter
 from latentcode.app.selection import Selection
-from latentcode.app.sidebar import SPLITS
+from latentcode.app.sidebar import choose_split
 from latentcode.app.sources import Source
 from latentcode.app.theme import CHART, is_dark
 from latentcode.app.url import choose, choose_several, remember, remembered
+from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, LatentCodeError
 from latentcode.probes.sources import varies
@@ -28,8 +32,6 @@ SELECTED = "shared"
 CHART_KEY = "compare chart"
 HEIGHTS = {1: 520, 2: 480, 3: 400, 4: 340}
 """Height of the pictures in pixels, by their number."""
-DIVIDER = "!"
-"""Between the parts of a picture's name."""
 SCORES = {"accuracy": "right", "r2": "R²"}
 """The score of an instance that is quoted first, and what the table calls it."""
 
@@ -56,18 +58,16 @@ class View:
 
     def name(self, key: str) -> str:
         """Return the name of a model's picture, which a selection keeps."""
-        return DIVIDER.join((self.split, str(self.n), self.method, str(self.layer), self.pair, key))
+        return Picture(self.split, self.n, self.method, self.layer, self.pair, key).name
 
     def coordinates(self, name: str) -> np.ndarray | None:
         """Return the points of a picture by name; None for a picture of other instances."""
-        split, n, method, layer, pair, key = (*name.split(DIVIDER, 5), *[""] * 6)[:6]
-        codes = self.codes.get(key)
-        if (codes is None or (split, n) != (self.split, str(self.n))
-                or method not in data.METHODS.values() or layer not in map(str, codes.layers)
-                or pair not in [p.name for p in codes.pairs]
-                or not varies(codes.select(layer=int(layer), pair=pair))):
+        picture = Picture.named(name)
+        codes = None if picture is None else self.codes.get(picture.key)
+        if picture is None or codes is None or not picture.shows(codes, self.split):
             return None
-        plane = data.plane(self.sources[key], codes, split, int(layer), pair, method)
+        plane = data.plane(self.sources[picture.key], codes, self.split, picture.layer,
+                           picture.pair, picture.method)
         return plane.projection.coordinates
 
 
@@ -78,7 +78,8 @@ def page() -> None:
         return
     st.markdown(f"##### The same {view.n:,} instances in {len(view.codes)} "
                 f"model{'s' if len(view.codes) > 1 else ''}\n"
-                f"layer {view.layer}, {view.pair}, coloured by **{view.colour}**. Draw around "
+                f"layer {view.layer}, {literal(view.pair)}, coloured by "
+                f"**{literal(view.colour)}**. Draw around "
                 "points in one picture to see where the same instances are in the others.")
     _body(view)
 
@@ -101,13 +102,12 @@ def _choose() -> View | None:
     offered = [data.splits(source) for source in sources.values()]
     splits = [s for s in offered[0] if all(s in others for others in offered)]
     if not splits:
-        st.error("These models have no split in common: " + "; ".join(
-            f"{key} has {', '.join(of)}" for key, of in zip(sources, offered, strict=True)),
+        st.error(literal("These models have no split in common: " + "; ".join(
+            f"{key} has {', '.join(of)}" for key, of in zip(sources, offered, strict=True))),
             icon=":material/error:")
         return None
+    split = choose_split(splits)
     with st.sidebar:
-        split = choose("Split", splits, key="split",
-                       help="; ".join(f"{name}: {text}" for name, text in SPLITS.items()))
         n = choose("Instances", data.POINTS, key="n", shown=lambda n: f"{n:,}",
                    help="How many problems are shown, the same ones of every model.")
     codes = _same({key: data.codes(source, split, n) for key, source in sources.items()})
@@ -123,7 +123,7 @@ def _choose() -> View | None:
                        help="Layers count from 0, the one nearest to the input.")
         pair = choose("Pair (query → key)", pairs, key="pair", help="Which token attends to "
                       "which: the code is the attention of all heads for this query and key.")
-        st.caption(first.pair(pair).description)
+        st.caption(literal(first.pair(pair).description))
         method = choose("Projection", list(data.METHODS), key="projection", form="buttons",
                         help="How codes of many heads are laid out in two dimensions.")
         colour = choose("Colour by", data.colour_labels(first, pair), key="colour",
@@ -153,7 +153,7 @@ def _opened(keys: Sequence[str]) -> dict[str, Source]:
             data.splits(opened[key])
         except LatentCodeError as error:
             opened.pop(key, None)
-            st.error(str(error), icon=":material/error:")
+            st.error(literal(error), icon=":material/error:")
     return opened
 
 
@@ -164,10 +164,10 @@ def _same(codes: Mapping[str, LatentCodes]) -> dict[str, LatentCodes]:
     first, *others = cut
     for key in others:
         if difference := differing_labels(cut[first], cut[key]):
-            st.warning(f"{key} is left out: its instances are not those of {first}, as the labels "
-                       f"{', '.join(difference)} differ. Models can be compared on a split that "
-                       "was drawn from the same task with the same seed.",
-                       icon=":material/difference:")
+            st.warning(literal(
+                f"{key} is left out: its instances are not those of {first}, as the labels "
+                f"{', '.join(difference)} differ. Models can be compared on a split that was "
+                "drawn from the same task with the same seed."), icon=":material/difference:")
             del cut[key]
     return cut
 
@@ -187,6 +187,7 @@ def differing_labels(one: LatentCodes, other: LatentCodes) -> list[str]:
 
 
 @st.fragment
+@guarded
 def _body(view: View) -> None:
     """Everything that a selection changes; the sidebar is not run again."""
     selection = _selection()
@@ -198,8 +199,9 @@ def _body(view: View) -> None:
              if varies(codes.select(layer=view.layer, pair=view.pair))]
     for key in view.codes:
         if key not in shown:
-            st.info(f"All instances have the same code in {key}, layer {view.layer}, {view.pair}: "
-                    "this early, the model cannot know the problem yet.", icon=":material/info:")
+            st.info(literal(f"All instances have the same code in {key}, layer {view.layer}, "
+                            f"{view.pair}: this early, the model cannot know the problem yet."),
+                    icon=":material/info:")
     if not shown:
         return
     figure = _figure(view, shown, selection, selected)
@@ -207,20 +209,22 @@ def _body(view: View) -> None:
     st.plotly_chart(figure, key=CHART_KEY, theme=None, config=CHART, on_select=_noted(axes),
                     selection_mode=("points", "box", "lasso"),
                     alt="Codes of several models in two dimensions, the same instances in each.")
+    # One of the pictures: the instance is the same in all.
+    on_click(CHART_KEY, lambda clicked: remember(SELECTED, Selection(
+        instances=(clicked,), plane=view.name(shown[0])).to_text()))
     if selected is None:
-        st.caption("Nothing is selected. Draw with the lasso or the box of the tool bar; with the "
-                   "hand, a click chooses one point.")
+        st.caption("Nothing is selected. Draw with the lasso or the box of the tool bar; a click "
+                   "chooses one point.")
         _table(closeness_table(view, np.ones(view.n, dtype=bool)), everything=True)
         return
     n = int(selected.sum())
     head, clear = st.columns([6, 1], vertical_alignment="center")
     head.markdown(f"##### Selection: {n:,} of {view.n:,} instances")
-    if clear.button("Clear", key="clear selection", width="stretch"):
-        remember(SELECTED, None)
-        st.rerun(scope="fragment")
+    clear.button("Clear", key="clear selection", width="stretch", on_click=remember,
+                 args=(SELECTED, None))
     left, right = st.columns([1.0, 1.6], gap="large")
     with left:
-        st.markdown(f"**{view.colour}**, beside all instances (grey)")
+        st.markdown(f"**{literal(view.colour)}**, beside all instances (grey)")
         values = next(iter(view.codes.values())).label(view.colour, view.pair)
         st.plotly_chart(panels.distribution(values, selected, dark=is_dark()), theme=None,
                         config={"displayModeBar": False}, key="compare distribution")
@@ -235,7 +239,7 @@ def _selection() -> Selection:
         return Selection.from_text(remembered(SELECTED) or "")
     except ConfigError as error:
         remember(SELECTED, None)
-        st.warning(str(error), icon=":material/link_off:")
+        st.warning(literal(error), icon=":material/link_off:")
         return Selection()
 
 

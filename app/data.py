@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +21,20 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from latentcode.app.sources import Source, allowed_folders, catalog, find_source
+from latentcode.app.sources import (
+    Source,
+    allowed_folders,
+    catalog,
+    check_links,
+    find_source,
+    is_below,
+)
+from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
-from latentcode.errors import LatentCodeError, check
+from latentcode.errors import ArtifactError, LatentCodeError, ProbeError, check
 from latentcode.probes.labels import label_groups
 from latentcode.probes.projecting import ProjectionResult
-from latentcode.probes.projection import Projection
+from latentcode.probes.projection import Projection, settings_of
 from latentcode.probes.projection_cache import CachedProjection, default_cache
 from latentcode.probes.results import TableResult
 from latentcode.probes.saved import RESULTS, load_result
@@ -41,6 +50,9 @@ POINTS = (2_000, 5_000, 20_000, 100_000)
 """How many instances can be shown."""
 MOST_CATEGORIES = 48
 """Labels with more values than this are not offered as colours."""
+
+FEWEST = 4
+"""Fewest codes that t-SNE and UMAP can lay out."""
 
 Progress = Callable[[int, int], None]
 
@@ -98,20 +110,49 @@ def splits(source: Source) -> tuple[str, ...]:
     stored = [path.name.removeprefix("codes-") for path in
               sorted((source.path / "results").glob("codes-*"))]
     trained = [str(s) for s in open_run(source.path).metrics()["split"].unique()]
-    order = ("ood", "test", "train", "unknown")
-    return tuple(s for s in order if s in {*stored, *trained})
+    found = tuple(s for s in ("ood", "test", "train", "unknown") if s in {*stored, *trained})
+    check(bool(found), f"{source.key} has nothing to show yet: it was not evaluated on any split, "
+          "and no codes lie in its results; expected a run that has trained for a while",
+          ArtifactError)
+    return found
+
+
+def stamp(folder: Path) -> tuple[tuple[str, int, int, int], ...]:
+    """Return what is another when a file of a folder was replaced; nothing without the folder."""
+    if not folder.is_dir():
+        return ()
+    files = [(entry.name, entry.stat(follow_symlinks=False)) for entry in os.scandir(folder)]
+    return tuple(sorted((name, s.st_mtime_ns, s.st_size, s.st_ino) for name, s in files))
+
+
+def saved_codes(path: Path) -> LatentCodes:
+    """Open a codes folder; its checksums are verified once, and again when it was replaced."""
+    codes = _saved_codes(path, stamp(path))
+    check(codes.scores.size > 0, f"{path} holds no codes: scores have shape {codes.scores.shape}; "
+          "expected at least one instance, layer, pair and head", ArtifactError)
+    return codes
 
 
 @st.cache_resource(max_entries=12, show_spinner=False)
-def saved_codes(path: Path) -> LatentCodes:
-    """Open a codes folder; its checksums are verified once."""
+def _saved_codes(path: Path, stamp: object) -> LatentCodes:
     return LatentCodes.load(path)
 
 
+def stored_folder(source: Source, split: str) -> Path:
+    """Return the folder of codes that lie beside a model, where there are some."""
+    return source.path / "results" / f"codes-{split}"
+
+
 def stored_codes(source: Source, split: str) -> LatentCodes | None:
-    """Return the codes that lie beside a model, or None."""
-    folder = source.path / "results" / f"codes-{split}"
-    return saved_codes(folder) if folder.is_dir() else None
+    """Return the codes that lie beside a model, or None; those of earlier weights do not count."""
+    folder = stored_folder(source, split)
+    if not folder.is_dir():
+        return None
+    codes, run = saved_codes(folder), open_run(source.path)
+    steps = run.checkpoints()
+    now = {"run_id": run.id, "step": steps[-1] if steps else None}
+    return codes if all(codes.meta.get(name, known) == known for name, known in now.items()) \
+        else None
 
 
 def codes(source: Source, split: str, n: int) -> LatentCodes:
@@ -131,14 +172,18 @@ def codes(source: Source, split: str, n: int) -> LatentCodes:
         "steps": run.checkpoints(), "pairs": pairs})
     if not folder.is_dir():
         extract_codes(run, split, n, pairs, folder)
-    return saved_codes(folder)
+    try:
+        return saved_codes(folder)
+    except ArtifactError:  # what is kept may be damaged, and can be made again
+        extract_codes(run, split, n, pairs, folder)
+        return saved_codes(folder)
 
 
 def extract_codes(
     run: Run, split: str, n: int, pairs: Sequence[str] | None, folder: Path
 ) -> None:
     """Read codes out of a model into a folder of the cache, with a bar on the page."""
-    with progress_bar(f"Reading {n:,} codes out of {run.name} …") as report:
+    with progress_bar(literal(f"Reading {n:,} codes out of {run.name} …")) as report:
         from latentcode.extraction import extract
         from latentcode.tasks import make_task
 
@@ -169,23 +214,36 @@ def plane(
     """
     folder = source.path / "results" / f"projection-{method}"
     if source.kind == "zoo" and folder.is_dir():
-        stored = stored_planes(folder).get((split, layer, pair))
+        stored = stored_planes(folder, stamp(folder)).get((split, layer, pair))
         if stored is not None and len(stored) == len(codes):
             return Plane(stored, True)
+    check(method == "pca" or len(codes) >= FEWEST, f"{len(codes)} codes are too few for this "
+          f"projection; expected at least {FEWEST}, or PCA", ProbeError)
     x = np.ascontiguousarray(codes.select(layer=layer, pair=pair), dtype=np.float64)
     return Plane(_computed_plane(_hash(x), x, method), False)
+
+
+def reduced_settings(method: str, n: int) -> dict[str, Any]:
+    """Return the settings of a projection that are not its defaults, as n codes are too few."""
+    default = settings_of(method)
+    most = {"tsne": ("perplexity", 10 * (n - 1) // 3 / 10), "umap": ("n_neighbors", n - 1)}
+    if method not in most:
+        return {}
+    name, largest = most[method]
+    return {name: largest} if largest < default[name] else {}
 
 
 def _computed_plane(digest: str, x: np.ndarray, method: str) -> Projection:
     kept: dict[tuple[str, str], Projection] = st.session_state.setdefault("planes", {})
     if (digest, method) not in kept:
         with progress_bar(f"Laying out {len(x):,} codes …") as report:
-            kept[digest, method] = CachedProjection(x, method, progress=report).projection
+            kept[digest, method] = CachedProjection(
+                x, method, progress=report, **reduced_settings(method, len(x))).projection
     return kept[digest, method]
 
 
 @st.cache_resource(max_entries=24, show_spinner=False)
-def stored_planes(folder: Path) -> Mapping[tuple[str, int, str], Projection]:
+def stored_planes(folder: Path, stamp: object) -> Mapping[tuple[str, int, str], Projection]:
     """Return the planes of a saved `ProjectionResult` by split, layer and pair."""
     result = ProjectionResult.load(folder)
     planes = {}
@@ -207,9 +265,11 @@ def results(source: Source) -> dict[str, TableResult]:
     found = {}
     for name, folder in result_folders(source).items():
         try:
+            if source.kind == "run" and folder.parent != computed_results(source):
+                check_links(folder, allowed_folders())
             result = load_saved(folder)
-        except LatentCodeError as error:
-            st.warning(str(error), icon=":material/broken_image:")
+        except (LatentCodeError, OSError) as error:
+            st.warning(literal(error), icon=":material/broken_image:")
             continue
         if result is not None:
             found[name] = result
@@ -224,8 +284,8 @@ def result_folders(source: Source) -> dict[str, Path]:
     `results` of the source itself.
     """
     beside, inside = source.path.parent / "results", source.path / "results"
-    allowed = any(beside.resolve().is_relative_to(root.resolve()) for root in allowed_folders())
-    studies = _folders(beside) if source.kind == "run" and allowed else []
+    studies = (_folders(beside) if source.kind == "run"
+               and is_below(beside, allowed_folders()) else [])
     own = [folder for folder in studies
            if re.fullmatch(re.escape(source.path.name) + "-[0-9a-f]{8}", folder.name)]
     shared = [folder for folder in studies if any((folder / marker).is_file()
@@ -250,9 +310,13 @@ def _folders(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.is_symlink()]
 
 
-@st.cache_resource(max_entries=48, show_spinner=False)
 def load_saved(folder: Path) -> TableResult | None:
-    """Load a result, or return None for a folder that holds none."""
+    """Load a result, again when it was replaced; return None for a folder that holds none."""
+    return _load_saved(folder, stamp(folder))
+
+
+@st.cache_resource(max_entries=48, show_spinner=False)
+def _load_saved(folder: Path, stamp: object) -> TableResult | None:
     return load_result(folder)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
@@ -13,14 +14,17 @@ import streamlit as st
 from latentcode.app import data, export, panels
 from latentcode.app.clicks import on_click
 from latentcode.app.messages import guarded
+from latentcode.app.picture import Picture
 from latentcode.app.problem import neighbours, problem
 from latentcode.app.scatter import Panel, scatter
 from latentcode.app.selection import Selection
 from latentcode.app.sidebar import Chosen, choose_codes
 from latentcode.app.theme import CHART, is_dark
-from latentcode.app.url import choose, remember, remembered
+from latentcode.app.url import choose, remember, remembered, remembered_number
+from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, LatentCodeError
+from latentcode.probes.sources import varies
 
 SHOW = ("one picture", "all layers", "all pairs")
 HEIGHT = 600
@@ -40,6 +44,8 @@ def page() -> None:
         colour = choose("Colour by", data.colour_labels(chosen.codes, chosen.pair), key="colour",
                         help="A label of the instances. `rule` is the rule of the pair's response.")
         show = choose("Show", SHOW, key="show", help="One picture, or one per layer or pair.")
+    # The browser has the picture of this page no more where another page was shown in between.
+    st.session_state.pop("drawn", None)
     _body(chosen, data.METHODS[method], colour, show)
     panels.prepare()
 
@@ -48,22 +54,18 @@ def page() -> None:
 @guarded
 def _body(chosen: Chosen, method: str, colour: str, show: str) -> None:
     """Everything that a click or a lasso changes; the sidebar is not run again."""
-    places = _places(chosen, show)
-    try:
-        planes = {_name(method, *place): data.plane(
-            chosen.source, chosen.codes, chosen.split, *place, method) for place in places}
-    except LatentCodeError as error:
-        st.error(str(error), icon=":material/error:")
-        return
+    planes = {_picture(chosen, method, *place): data.plane(
+        chosen.source, chosen.codes, chosen.split, *place, method)
+        for place in _places(chosen, show)}
     selection = _selection()
-    selected = _rows(chosen, selection)
-    instance = _instance(len(chosen.codes))
+    selected = _rows(chosen, selection, planes)
+    instance = remembered_number("instance", None, len(chosen.codes) - 1)
     left, right = st.columns([1.7, 1.0], gap="medium")
     with left:
         _title(chosen, colour, show)
         if planes:
-            figure = _figure(chosen, places, planes, colour, selection, selected, instance)
-            axes = {f"x{i + 1 if i else ''}": name for i, name in enumerate(planes)}
+            figure = _figure(chosen, planes, colour, selection, selected, instance)
+            axes = {f"x{i + 1 if i else ''}": picture.name for i, picture in enumerate(planes)}
             st.plotly_chart(figure, key=CHART_KEY, theme=None, config=CHART,
                             on_select=_noted(axes), selection_mode=("points", "box", "lasso"),
                             alt="Codes in two dimensions; their table can be exported below.")
@@ -72,7 +74,7 @@ def _body(chosen: Chosen, method: str, colour: str, show: str) -> None:
         _selection_panels(chosen, colour, selection, selected)
     with right:
         _instance_panel(chosen, colour, instance)
-    export.row(chosen, method, colour, planes, selected)
+    export.row(chosen, method, colour, planes, selected, _kept_here(chosen, planes))
 
 
 def _places(chosen: Chosen, show: str) -> list[tuple[int, str]]:
@@ -81,22 +83,17 @@ def _places(chosen: Chosen, show: str) -> list[tuple[int, str]]:
     asked = {"one picture": [(chosen.layer, chosen.pair)],
              "all layers": [(layer, chosen.pair) for layer in codes.layers],
              "all pairs": [(chosen.layer, pair.name) for pair in codes.pairs]}[show]
-    varied = [place for place in asked if _varies(codes.select(layer=place[0], pair=place[1]))]
+    varied = [place for place in asked if varies(codes.select(layer=place[0], pair=place[1]))]
     left_out = [f"layer {layer}, {pair}" for layer, pair in asked if (layer, pair) not in varied]
     if left_out:
-        st.info(f"All instances have the same code at {'; '.join(left_out)}: this early, the model "
-                "cannot know the problem yet. There is nothing to lay out.",
+        st.info(literal(f"All instances have the same code at {'; '.join(left_out)}: this early, "
+                        "the model cannot know the problem yet. There is nothing to lay out."),
                 icon=":material/info:")
     return varied
 
 
-def _varies(codes: np.ndarray) -> bool:
-    return bool((codes != codes[0]).any())
-
-
-def _name(method: str, layer: int, pair: str) -> str:
-    """Return the name of a picture in the text of a selection."""
-    return f"{method}.{layer}.{pair}"
+def _picture(chosen: Chosen, method: str, layer: int, pair: str) -> Picture:
+    return Picture(chosen.split, len(chosen.codes), method, layer, pair, chosen.source.key)
 
 
 def _selection() -> Selection:
@@ -106,40 +103,42 @@ def _selection() -> Selection:
         return Selection.from_text(text or "")
     except ConfigError as error:
         remember("select", None)
-        st.warning(str(error), icon=":material/link_off:")
+        st.warning(literal(error), icon=":material/link_off:")
         return Selection()
 
 
-def _rows(chosen: Chosen, selection: Selection) -> np.ndarray | None:
+def _rows(
+    chosen: Chosen, selection: Selection, planes: Mapping[Picture, data.Plane]
+) -> np.ndarray | None:
     """Return which instances are selected, bool [N], or None.
 
     An outline belongs to the picture that it was drawn in; its instances are the same everywhere.
     """
     if not selection:
         return None
-    method, layer, pair = (*selection.plane.split(".", 2), "", "")[:3]
-    codes = chosen.codes
-    if (method not in data.METHODS.values() or layer not in map(str, codes.layers)
-            or pair not in [p.name for p in codes.pairs]):
-        st.info("The selection was drawn in a picture that these codes do not have.",
-                icon=":material/info:")
+    coordinates = _drawn_in(chosen, selection, planes)
+    if coordinates is None:
+        st.info("The selection was drawn in a picture that these codes do not have: in that of "
+                "another model, of another split or number of instances. It is kept until "
+                "another one is drawn.", icon=":material/info:")
         return None
-    plane = data.plane(chosen.source, codes, chosen.split, int(layer), pair, method)
-    rows = selection.rows(plane.projection.coordinates)
+    rows = selection.rows(coordinates)
     return rows if rows.any() else None
 
 
-def _instance(n: int) -> int | None:
-    """Return the instance that the URL or a click chooses."""
-    text = remembered("instance")
-    if text is None:
+def _drawn_in(
+    chosen: Chosen, selection: Selection, planes: Mapping[Picture, data.Plane]
+) -> np.ndarray | None:
+    """Return the points of the picture that a selection was drawn in; None for one of others."""
+    picture = Picture.named(selection.plane)
+    if picture is not None and picture in planes:
+        return planes[picture].projection.coordinates
+    if (picture is None or picture.key != chosen.source.key
+            or not picture.shows(chosen.codes, chosen.split)):
         return None
-    if not (text.isdecimal() and int(text) < n):
-        remember("instance", None)
-        st.warning(f"There is no instance {text!r} here; expected 0 to {n - 1:,}.",
-                   icon=":material/link_off:")
-        return None
-    return int(text)
+    plane = data.plane(chosen.source, chosen.codes, chosen.split, picture.layer, picture.pair,
+                       picture.method)
+    return plane.projection.coordinates
 
 
 def _noted(axes: Mapping[str, str]) -> Callable[[], None]:
@@ -158,8 +157,8 @@ def _noted(axes: Mapping[str, str]) -> Callable[[], None]:
 
 
 def _figure(
-    chosen: Chosen, places: list[tuple[int, str]], planes: Mapping[str, data.Plane], colour: str,
-    selection: Selection, selected: np.ndarray | None, instance: int | None,
+    chosen: Chosen, planes: Mapping[Picture, data.Plane], colour: str, selection: Selection,
+    selected: np.ndarray | None, instance: int | None,
 ) -> go.Figure:
     """Return the figure; the same one while only the selection changes.
 
@@ -169,15 +168,16 @@ def _figure(
     key = (chosen.key, tuple(planes), colour, is_dark(), instance)
     drawn = st.session_state.get("drawn")
     if drawn is None or drawn[0] != key:
-        pictures = [Panel(_caption(place, places), plane.projection.coordinates)
-                    for place, plane in zip(places, planes.values(), strict=True)]
+        pictures = [Panel(_caption(picture, planes), plane.projection.coordinates)
+                    for picture, plane in planes.items()]
         across = min(2, len(pictures))
         figure = scatter(
             pictures, chosen.codes.label(colour, chosen.pair).rename(colour), chosen.codes.labels,
             dark=is_dark(), columns=across, instance=instance, selected=selected,
             height=HEIGHT if len(pictures) <= 2 else 340 * -(-len(pictures) // across))
-        if selected is not None and selection.plane in planes:
-            axis = [*planes].index(selection.plane) + 1
+        names = [picture.name for picture in planes]
+        if selected is not None and selection.plane in names:
+            axis = names.index(selection.plane) + 1
             number = "" if axis == 1 else str(axis)
             figure.update_layout(shapes=selection.shapes(
                 color="#9AA5B1", x=f"x{number}", y=f"y{number}"))
@@ -187,24 +187,24 @@ def _figure(
     return kept
 
 
-def _caption(place: tuple[int, str], places: list[tuple[int, str]]) -> str:
-    layer, pair = place
-    return f"layer {layer}" if len({p for _, p in places}) == 1 else pair
+def _caption(picture: Picture, pictures: Iterable[Picture]) -> str:
+    return f"layer {picture.layer}" if len({p.pair for p in pictures}) == 1 else picture.pair
 
 
 def _title(chosen: Chosen, colour: str, show: str) -> None:
     where = {"one picture": f"layer {chosen.layer}, {chosen.pair}",
              "all layers": f"every layer, {chosen.pair}",
              "all pairs": f"layer {chosen.layer}, every pair"}[show]
-    st.markdown(f"##### {len(chosen.codes):,} codes of {chosen.source.key}\n"
-                f"{where}, coloured by **{colour}**. A point is one problem: click it to see it, "
-                "draw around points to see what they share.")
+    # In the pictures of other pairs, too, it is the rule of this pair's response.
+    whose = literal(f" of {chosen.pair}") if (
+        show == "all pairs" and colour not in chosen.codes.labels) else ""
+    st.markdown(f"##### {len(chosen.codes):,} codes of {literal(chosen.source.key)}\n"
+                f"{literal(where)}, coloured by **{literal(colour)}**{whose}. A point is one "
+                "problem: click it to see it, draw around points to see what they share.")
 
 
-def _quality(planes: Mapping[str, data.Plane]) -> None:
+def _quality(planes: Mapping[Picture, data.Plane]) -> None:
     """Say how the picture came about, and how far to trust it."""
-    if not planes:
-        return
     plane = next(iter(planes.values())).projection
     values = [p.projection.quality.get("trustworthiness") for p in planes.values()]
     known = [v for v in values if v is not None]
@@ -213,8 +213,11 @@ def _quality(planes: Mapping[str, data.Plane]) -> None:
     name = {v: k for k, v in data.METHODS.items()}.get(plane.method, plane.method)
     settings = ", ".join(f"{k.replace('_', ' ')} {_short(v)}" for k, v in plane.settings.items()
                          if k not in UNTOLD)
-    st.caption(f"{name} · trustworthiness {spread} (1: neighbours in the picture are neighbours "
-               f"among the codes) · {settings}")
+    few = "".join(f" · {setting.replace('_', ' ')} is the largest that {len(plane):,} codes allow"
+                  for setting in data.reduced_settings(plane.method, len(plane)))
+    trust = "" if not spread else (f" · trustworthiness {spread} (1: neighbours in the picture "
+                                   "are neighbours among the codes)")
+    st.caption(literal(f"{name}{trust} · {settings}{few}"))
 
 
 def _short(value: object) -> str:
@@ -240,7 +243,7 @@ def _instance_panel(chosen: Chosen, colour: str, instance: int | None) -> None:
         shown = problem(chosen.source, codes, instance)
         st.html(f"<div class='answer'>{shown.answer}</div><div class='problem'>{shown.html}</div>")
     except LatentCodeError as error:
-        st.info(str(error), icon=":material/info:")
+        st.info(literal(error), icon=":material/info:")
         st.dataframe(codes.labels.iloc[[instance]].T.astype(str), height=180)
     st.plotly_chart(_code_bars(codes, layer, pair, colour, instance), theme=None,
                     config={"displayModeBar": False}, key="bars")
@@ -304,26 +307,31 @@ def _selection_panels(
     columns = [*st.columns(2, gap="medium"), *st.columns(2, gap="medium")]
     still = {"displayModeBar": False}
     with columns[0]:
-        st.markdown(f"**{colour}**, beside all (grey)")
+        st.markdown(f"**{literal(colour)}**, beside all (grey)")
         st.plotly_chart(panels.distribution(values, selected, dark=is_dark()), theme=None,
                         config=still, key="distribution")
     with columns[1]:
         st.markdown("**Mean code**")
         points = codes.select(layer=layer, pair=pair)
-        st.plotly_chart(panels.heads({
-            "selection": np.asarray(points[selected].mean(0)),
-            "others": np.asarray(points[~selected].mean(0) if n < len(selected) else
-                                 points.mean(0))}, dark=is_dark()),
-            theme=None, config=still, key="mean code")
+        bars = {name: np.asarray(points[rows].mean(0)) for name, rows in (
+            ("selection", selected), ("others", ~selected)) if rows.any()}
+        st.plotly_chart(panels.heads(bars, dark=is_dark()), theme=None, config=still,
+                        key="mean code")
     with columns[2]:
         guesses = panels.guesses((*chosen.key, layer, pair, colour), codes, layer, pair, colour)
         if guesses is None:
             st.markdown("**Probe**")
-            st.caption(f"{colour} is no class that a probe can be asked for.")
+            st.caption(literal(f"{colour} is nothing that a probe could say of combinations that "
+                               "it was not fitted to."))
         else:
             right = guesses.right(values)
-            st.markdown(f"**Probe**: right in {right[selected].mean():.0%} of these, "
-                        f"{right.mean():.0%} of all")
+            most = values.value_counts(normalize=True)
+            st.markdown(
+                f"**Probe**: right in {right[selected].mean():.0%} of these, {right.mean():.0%} "
+                f"of all; {literal(most.index[0])}, said of all, is right in {most.iloc[0]:.0%}",
+                help="A logistic probe of this layer's code, asked about instances of "
+                     "combinations that it was not fitted to. A first look at the selection: "
+                     "scores with intervals and controls are on the page Probes.")
             st.plotly_chart(panels.confusion(guesses, values, selected, dark=is_dark()),
                             theme=None, config=still, key="confusion")
     with columns[3]:
@@ -335,9 +343,29 @@ def _selection_panels(
         _choosable(table, key=f"list {selection.to_text()}", height=panels.HEIGHT)
 
 
+def _kept_texts() -> dict[str, str]:
+    """Return the selections that were kept, by name, as the URL has them."""
+    parts = (remembered("kept") or "").split("|")
+    return dict(part.split("=", 1) for part in parts if "=" in part)
+
+
+def _kept_here(
+    chosen: Chosen, planes: Mapping[Picture, data.Plane]
+) -> dict[str, tuple[Selection, np.ndarray]]:
+    """Return the kept selections that were drawn in a picture of these codes, with its points."""
+    found = {}
+    for name, text in _kept_texts().items():
+        with suppress(ConfigError):  # it is said where somebody goes back to it
+            selection = Selection.from_text(text)
+            coordinates = _drawn_in(chosen, selection, planes)
+            if coordinates is not None:
+                found[name] = selection, coordinates
+    return found
+
+
 def _kept(selection: Selection) -> None:
     """Offer to keep the selection under a name, and to go back to one that was kept."""
-    kept = dict(part.split("=", 1) for part in (remembered("kept") or "").split("|") if "=" in part)
+    kept = _kept_texts()
     if not kept and not selection:
         return
 
@@ -355,7 +383,8 @@ def _kept(selection: Selection) -> None:
 
     left, right = st.columns([3, 1], vertical_alignment="bottom")
     if kept:
-        left.pills("Kept selections", list(kept), key="kept selection", on_change=go_back)
+        left.pills("Kept selections", list(kept), key="kept selection", format_func=literal,
+                   on_change=go_back)
     if selection:
         with right.popover("Keep this selection", icon=":material/bookmark:"):
             st.text_input("Name", key="name of selection", max_chars=40)

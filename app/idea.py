@@ -10,12 +10,13 @@ import streamlit as st
 
 from latentcode.app import data
 from latentcode.app import idea_charts as charts
-from latentcode.app.bench import open_bench
+from latentcode.app.bench import MOST, open_bench
 from latentcode.app.bench_charts import reach
-from latentcode.app.sidebar import SPLITS, choose_source
+from latentcode.app.messages import guarded
+from latentcode.app.sidebar import choose_source, choose_split
 from latentcode.app.sources import Source
 from latentcode.app.theme import is_dark
-from latentcode.app.url import choose, remember, remembered
+from latentcode.app.url import choose, remember, remembered, remembered_number
 from latentcode.errors import ConfigError, check
 
 if TYPE_CHECKING:
@@ -25,14 +26,15 @@ if TYPE_CHECKING:
 
 MAP_KEY = "map of codes"
 STILL = {"displayModeBar": False}
+
+
 def page() -> None:
     """Show one layer of the model that the sidebar chooses, for one query and key."""
     source = choose_source(models_only=True)
     check(source.kind != "codes", f"{source.key} holds codes without their model, and nothing "
           "computes; expected a model", ConfigError)
+    split = choose_split(data.splits(source))
     with st.sidebar:
-        split = choose("Split", data.splits(source), key="split",
-                       help="; ".join(f"{name}: {text}" for name, text in SPLITS.items()))
         layers = range(data.open_run(source.path).config.model.n_layers)
         layer = choose("Layer", layers, key="layer", default=layers[-1], form="buttons",
                        help="Layers count from 0, the one nearest to the input.")
@@ -40,16 +42,17 @@ def page() -> None:
 
 
 @st.fragment
+@guarded
 def _body(source: Source, split: str, layer: int) -> None:
     config = data.open_run(source.path).config.model
-    instance = _whole("instance", 0, 131_071)
+    instance = remembered_number("instance", 0, MOST - 1)
     open_ = open_bench(source, split, instance)
     names = token_names(open_.task, open_.bench.batch.inputs.shape[1])
     last = len(names) - 1  # where the answer is given
-    query = _whole("query", last, last)
+    query = remembered_number("query", last, last)
     seen = two_ways(source, split, instance, layer, query)
     # Not every network does something: with a ReLU, all of its hidden units may be off.
-    key = _whole("key", int(seen.outputs.norm(dim=1).argmax()), last)
+    key = remembered_number("key", int(seen.outputs.norm(dim=1).argmax()), last)
     st.markdown("##### The scores of all heads are a code, and the code generates a network\n"
                 "For one query *q* and one key *k*, every head has a score. Together they mix the "
                 "heads' matrices into a small network of this pair's own, its **value network**. "
@@ -100,12 +103,6 @@ def token_names(task: Task, n_tokens: int) -> list[str]:
         return [f"panel {t // n_features + 1}, token {t % n_features}"
                 + (" (answer)" if t // n_features == panels - 1 else "") for t in range(n_tokens)]
     return [*(f"example {t}" for t in range(n_tokens - 1)), "query (answer)"]
-
-
-def _whole(key: str, default: int, most: int) -> int:
-    """Return a number of the URL; the default where it is none, or too large."""
-    text = remembered(key) or ""
-    return int(text) if text.isdecimal() and int(text) <= most else default
 
 
 def two_ways(source: Source, split: str, instance: int, layer: int, query: int) -> TwoWays:
@@ -188,8 +185,10 @@ def _code(
 def _score(own: np.ndarray, head: int) -> float:
     """Let a person change the score of a head; it begins with its own."""
     most = reach(own)
+    # A score was meant for one head: another one begins with its own.
+    of, _, number = (remembered("score") or "").partition("_")
     try:
-        asked = float(remembered("score") or own[head])
+        asked = float(number) if of == str(head) else float(own[head])
     except ValueError:
         asked = float(own[head])
     asked = asked if abs(asked) <= most else float(own[head])
@@ -197,7 +196,8 @@ def _score(own: np.ndarray, head: int) -> float:
     slider, back = st.columns([4, 1], vertical_alignment="bottom")
     with slider:
         st.slider(f"Score of head {head}", -most, most, step=0.01, key="score slider",
-                  on_change=lambda: remember("score", f"{st.session_state['score slider']:g}"),
+                  on_change=lambda: remember(
+                      "score", f"{head}_{st.session_state['score slider']:g}"),
                   help="Change it and see how the network that the code generates changes.")
     with back:
         st.button("Its own", on_click=remember, args=("score", None), width="stretch")

@@ -9,6 +9,7 @@ from typing import ParamSpec
 
 import streamlit as st
 
+from latentcode.app.words import literal
 from latentcode.errors import LatentCodeError
 
 P = ParamSpec("P")
@@ -25,7 +26,7 @@ def guarded(show: Callable[P, None]) -> Callable[P, None]:
         try:
             show(*args, **kwargs)
         except LatentCodeError as error:
-            st.error(str(error), icon=":material/error:")
+            st.error(literal(error), icon=":material/error:")
         except Exception:
             # The terminal has the traceback; the page has a sentence.
             logging.getLogger(__name__).exception("a page of the explorer failed")

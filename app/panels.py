@@ -97,9 +97,10 @@ def guesses(key: tuple[object, ...], _codes: LatentCodes, layer: int, pair: str,
             label: str) -> Guesses | None:
     """Fit logistic probes to some of the combinations each, and ask them about the others.
 
-    key  what the codes are known by. None where there is nothing to fit: a measurement, a single
-         class, or a single combination. It is a look at the selection, not a result: results, with
-         their controls, are those of `probes.probe`.
+    key  what the codes are known by. None where there is nothing to ask: a measurement, a single
+         class, a single combination, or classes that each belong to one combination, which
+         nobody could know of another one. It is a look at the selection, not a result: results,
+         with their controls, are those of `probes.probe`.
     """
     from latentcode.probes.logistic import fit_probe
 
@@ -111,6 +112,8 @@ def guesses(key: tuple[object, ...], _codes: LatentCodes, layer: int, pair: str,
     target = np.zeros((len(values), len(classes)), dtype=bool)
     target[np.arange(len(values)), [index[v] for v in values]] = True
     clusters = combination_clusters(_codes)
+    if pd.Series(clusters).groupby(values.to_numpy()).nunique().max() < 2:
+        return None
     x = np.asarray(_codes.select(layer=layer, pair=pair), dtype=np.float64)
     guess = np.empty(len(values), dtype=np.int64)
     rng = np.random.default_rng(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 import pandas as pd
@@ -110,11 +109,4 @@ def neighbours(codes: LatentCodes, layer: int, pair: str, row: int, k: int = 8) 
     return table
 
 
-def describe(codes: LatentCodes, row: int, names: list[str]) -> str:
-    """Return a few labels of an instance as one line of HTML."""
-    known = codes.labels.iloc[row]
-    return " · ".join(f"<span style='opacity:.65'>{escape(name)}</span> {escape(str(known[name]))}"
-                      for name in names if name in known)
-
-
-__all__ = ["Problem", "describe", "neighbours", "problem"]
+__all__ = ["Problem", "neighbours", "problem"]

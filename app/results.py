@@ -11,6 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from latentcode.app import data
+from latentcode.app.messages import guarded
 from latentcode.app.probe_charts import (
     cosine_chart,
     decoding_chart,
@@ -22,6 +23,7 @@ from latentcode.app.sidebar import Chosen, choose_codes, choose_source
 from latentcode.app.sources import Source
 from latentcode.app.theme import is_dark
 from latentcode.app.url import choose, remember, remembered
+from latentcode.app.words import literal
 from latentcode.probes.results import HEADLINE, DecodingResult, TableResult
 from latentcode.probes.similarity import SimilarityResult, cluster_order, cosine_matrix
 from latentcode.probes.sources import varies
@@ -76,7 +78,7 @@ def _probes(source: Source, decodings: dict[str, DecodingResult]) -> None:
                "combinations that were never trained on. Bars are 95 % intervals. Only what "
                "exceeds the controls is the code's own merit.")
     for note in result.caveats:
-        st.caption(f":material/warning: {note}")
+        st.caption(f":material/warning: {literal(note)}")
     metrics = [str(metric) for metric in table["metric"].unique()]
     st.markdown("**The same as a table**")
     summary = result.summary(metrics)
@@ -89,6 +91,8 @@ def best_layers(table: pd.DataFrame) -> str:
     """Return a line of Markdown per label: the layer whose code says most, beside its controls.
 
     table  rows of `DecodingResult.table` of one pair and one metric per label
+
+    Of several layers the best one is chosen by the score that is quoted, and the line says so.
     """
     lines = []
     for (label, metric), block in table.groupby(["label", "metric"], sort=False):
@@ -96,9 +100,11 @@ def best_layers(table: pd.DataFrame) -> str:
         best = codes.iloc[int(codes["value"].argmax())]
         beside = [f"{SOURCE_STYLES[str(row.source)][2]} {row.value:.2f}" for row in block[
             (block["layer"] == best["layer"]) & (block["source"] != "code")].itertuples()]
-        lines.append(f"**{label}**: {str(metric).replace('_', ' ')} {best['value']:.2f} "
-                     f"[{best['low']:.2f}, {best['high']:.2f}] from the code of layer "
-                     f"{best['layer']}; " + ", ".join([*beside, f"chance {best['chance']:.2f}"]))
+        of = f", the best of {len(codes)}" if len(codes) > 1 else ""
+        beside.append(f"chance {best['chance']:.2f}")
+        lines.append(f"**{literal(label)}**: {literal(metric).replace('_', ' ')} "
+                     f"{best['value']:.2f} [{best['low']:.2f}, {best['high']:.2f}] from the code "
+                     f"of layer {best['layer']}{of}; " + ", ".join(beside))
     return "\n\n".join(lines)
 
 
@@ -144,14 +150,15 @@ def _labels(chosen: Chosen, results: dict[str, TableResult]) -> None:
                                "the mean codes as they are; all of them are alike where scores "
                                "cannot be negative.")
     if not varies(codes.select(layer=layer, pair=pair)):
-        st.info(f"All instances have the same code at layer {layer}, {pair}: this early, the "
-                "model cannot know the problem yet. There is nothing to compare.",
+        st.info(literal(f"All instances have the same code at layer {layer}, {pair}: this early, "
+                        "the model cannot know the problem yet. There is nothing to compare."),
                 icon=":material/info:")
         return
     _matrix(chosen, label, centring, results)
 
 
 @st.fragment
+@guarded
 def _matrix(chosen: Chosen, label: str, centring: str, results: dict[str, TableResult]) -> None:
     """The matrix and what a click on a cell shows; the sidebar is not run again."""
     codes, layer, pair = chosen.codes, chosen.layer, chosen.pair
@@ -163,9 +170,9 @@ def _matrix(chosen: Chosen, label: str, centring: str, results: dict[str, TableR
         means, cosines = means.iloc[order], cosines[np.ix_(order, order)]
     values = [str(value) for value in means.index]
     one, other = _cell(values, cosines)
-    st.markdown(f"##### How alike are the mean codes of the values of {label}?\n"
-                f"layer {layer}, {pair}, {len(codes):,} instances. Click a cell to see its two "
-                "codes.")
+    st.markdown(f"##### How alike are the mean codes of the values of {literal(label)}?\n"
+                f"layer {layer}, {literal(pair)}, {len(codes):,} instances. Click a cell to see "
+                "its two codes.")
     left, right = st.columns([1.15, 1.0], gap="medium")
     with left:
         st.plotly_chart(
@@ -175,8 +182,8 @@ def _matrix(chosen: Chosen, label: str, centring: str, results: dict[str, TableR
             selection_mode="points", alt="Cosines of the mean codes of the values of a label.")
     with right:
         st.markdown(
-            f"**{values[one]}** ({numbers[means.index[one]]:,} instances) and **{values[other]}** "
-            f"({numbers[means.index[other]]:,}): {centring} cosine "
+            f"**{literal(values[one])}** ({numbers[means.index[one]]:,} instances) and "
+            f"**{literal(values[other])}** ({numbers[means.index[other]]:,}): {centring} cosine "
             f"**{cosines[one, other]:.2f}**" + _controls(
                 results, label, layer, pair, centring, values[one], values[other]))
         st.plotly_chart(
@@ -260,19 +267,20 @@ def training_line(latest: pd.DataFrame, first: list[str]) -> str:
 
 
 def _others(source: Source, others: dict[str, TableResult]) -> None:
-    name = choose("Result", list(others), key="other", form="buttons")
+    name = choose("Result", list(others), key="other")
     result = others[name]
     # The name of the class is for those who write Python.
     text = result.title.removeprefix(f"{type(result).__name__}: ")
-    st.markdown(f"##### {text[:1].upper()}{text[1:]}")
+    st.markdown(f"##### {literal(text[:1].upper() + text[1:])}")
     for note in result.caveats:
-        st.caption(f":material/warning: {note}")
+        st.caption(f":material/warning: {literal(note)}")
     st.dataframe(result.summary(), hide_index=True)
-    st.image(_picture(data.result_folders(source)[name]), width="content")
+    folder = data.result_folders(source)[name]
+    st.image(_picture(folder, data.stamp(folder)), width="content")
 
 
 @st.cache_data(max_entries=24, show_spinner="Drawing …")
-def _picture(folder: Path) -> bytes:
+def _picture(folder: Path, stamp: object) -> bytes:
     """Return the figure of a saved result as a PNG, as it is printed."""
     result = data.load_saved(folder)
     assert result is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import streamlit as st
@@ -9,7 +10,9 @@ import streamlit as st
 from latentcode.app import data
 from latentcode.app.sources import Source
 from latentcode.app.url import choose, note
+from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
+from latentcode.errors import ArtifactError, check
 
 SPLITS = {"ood": "held-out combinations", "test": "training combinations, fresh instances",
           "train": "training stream", "unknown": "combinations of unknown terms"}
@@ -34,8 +37,10 @@ class Chosen:
     def key(self) -> tuple[object, ...]:
         """What the codes are known by in caches."""
         meta = self.codes.meta
+        folder = (self.source.path if self.source.kind == "codes"
+                  else data.stored_folder(self.source, self.split))
         return (str(self.source.path), self.split, len(self.codes), meta.get("run_id"),
-                meta.get("step"))
+                meta.get("step"), data.stamp(folder))
 
 
 def choose_source(*, models_only: bool = False) -> Source:
@@ -49,6 +54,8 @@ def choose_source(*, models_only: bool = False) -> Source:
     typed = st.session_state.get("model", asked)
     if typed is not None and typed not in keys:
         keys.append(typed)
+    check(bool(keys), "there is nothing to show; expected a model of the zoo, or `latentcode "
+          "explore FOLDER` with a folder that holds runs or codes", ArtifactError)
     with st.sidebar:
         key = st.selectbox(
             "Model", keys, key="model", bind="query-params", accept_new_options=True,
@@ -57,15 +64,21 @@ def choose_source(*, models_only: bool = False) -> Source:
     return data.source(note("model", key or keys[0]))
 
 
+def choose_split(offered: Sequence[str]) -> str:
+    """Return the split that the sidebar chooses."""
+    with st.sidebar:
+        return choose("Split", offered, key="split",
+                      help="; ".join(f"{name}: {text}" for name, text in SPLITS.items()))
+
+
 def choose_codes(source: Source | None = None) -> Chosen:
     """Return the codes that the sidebar chooses; computes them where they are not there yet.
 
     source  what a page has let the sidebar choose before; default: it is chosen here
     """
     source = choose_source() if source is None else source
+    split = choose_split(data.splits(source))
     with st.sidebar:
-        split = choose("Split", data.splits(source), key="split",
-                       help="; ".join(f"{name}: {text}" for name, text in SPLITS.items()))
         sizes = data.POINTS if source.kind != "codes" else tuple(
             n for n in data.POINTS if n <= max(len(data.saved_codes(source.path)), 1)) or (
                 len(data.saved_codes(source.path)),)
@@ -78,8 +91,8 @@ def choose_codes(source: Source | None = None) -> Chosen:
         names = [pair.name for pair in codes.pairs]
         pair = choose("Pair (query → key)", names, key="pair", help="Which token attends to which: "
                       "the code is the attention of all heads for this one query and key.")
-        st.caption(codes.pair(pair).description)
+        st.caption(literal(codes.pair(pair).description))
     return Chosen(source, split, n, layer, pair, codes)
 
 
-__all__ = ["SPLITS", "Chosen", "choose_codes", "choose_source"]
+__all__ = ["Chosen", "choose_codes", "choose_source", "choose_split"]

@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Literal
 
 from latentcode.app.server import ROOTS
-from latentcode.errors import ArtifactError
+from latentcode.errors import ArtifactError, check
 from latentcode.zoo import zoo_folders
 
 DEPTH = 4
 """How far below a given folder runs and codes are looked for."""
 MOST_FOLDERS = 5_000
 """Folders that are looked into at most, where somebody starts the explorer in a large one."""
+
+FIRST = "sraven-"
+"""How the models of the zoo that are listed first begin."""
 
 MARKERS: dict[str, Literal["run", "codes"]] = {
     "provenance.json": "run", "codes.safetensors": "codes"}
@@ -45,8 +48,12 @@ def allowed_folders() -> tuple[Path, ...]:
 
 
 def catalog(roots: Sequence[Path]) -> list[Source]:
-    """Return all that can be chosen: the zoo, then runs and codes below the folders."""
-    found = [Source(name, path, "zoo") for name, path in zoo_folders().items()]
+    """Return all that can be chosen: the zoo, then runs and codes below the folders.
+
+    The zoo begins with the task whose problems can be drawn, on which the explorer opens.
+    """
+    zoo = sorted(zoo_folders().items(), key=lambda entry: not entry[0].startswith(FIRST))
+    found = [Source(name, path, "zoo") for name, path in zoo]
     return found + [Source(_key(path, root, roots), path, kind) for root in roots
                     for path, kind in _below(root)]
 
@@ -55,15 +62,25 @@ def find_source(key: str, roots: Sequence[Path]) -> Source:
     """Return what a name of the zoo or a path stands for.
 
     A path is absolute, or as the list shows it. `ArtifactError` says what is wrong with one that
-    lies outside the folders, does not exist, or holds neither a run nor codes.
+    lies outside the folders, does not exist, holds neither a run nor codes, or has a link in it
+    that leads out of the folders.
     """
     zoo = zoo_folders()
     if key in zoo:
         return Source(key, zoo[key], "zoo")
-    tried = [Path(key).expanduser()] if Path(key).expanduser().is_absolute() else [
+    try:
+        return _find_below(key, roots)
+    except (OSError, RuntimeError, ValueError) as error:
+        # A path that no system has: too long, a character 0, a home of nobody, links in a circle.
+        raise ArtifactError(f"{key[:80]!r} is no path that can be opened: {error}") from None
+
+
+def _find_below(key: str, roots: Sequence[Path]) -> Source:
+    """Return what a path stands for; see `find_source`."""
+    asked = Path(key).expanduser()
+    tried = [asked] if asked.is_absolute() else [
         root.parent / key for root in roots] + [root / key for root in roots]
-    inside = [(path, root) for path in tried for root in roots
-              if path.resolve().is_relative_to(root.resolve())]
+    inside = [(path, root) for path in tried for root in roots if is_below(path, [root])]
     if not inside:
         where = ", ".join(map(str, roots)) or "none"
         raise ArtifactError(f"{key} is no model of the zoo and lies outside the folders that the "
@@ -75,9 +92,28 @@ def find_source(key: str, roots: Sequence[Path]) -> Source:
     path, root = existing[0]
     for marker, kind in MARKERS.items():
         if (path / marker).is_file():
+            check_links(path.resolve(), roots)
             return Source(_key(path, root, roots), path.resolve(), kind)
     raise ArtifactError(f"{key} holds neither a run (provenance.json) nor codes "
                         "(codes.safetensors)")
+
+
+def is_below(path: Path, roots: Sequence[Path]) -> bool:
+    """Whether a path, with all links followed, lies in one of the folders."""
+    return any(path.resolve().is_relative_to(root.resolve()) for root in roots)
+
+
+def check_links(folder: Path, roots: Sequence[Path]) -> None:
+    """Raise `ArtifactError` for a link anywhere in a folder that leads out of the folders given."""
+    waiting = [folder]
+    while waiting:
+        for entry in list(os.scandir(waiting.pop())):
+            if entry.is_symlink():
+                check(is_below(Path(entry), roots), f"{entry.path} is a link that leads outside "
+                      "the folders that the explorer was started with; expected files inside "
+                      "them, or `latentcode explore FOLDER` with another folder", ArtifactError)
+            elif entry.is_dir():
+                waiting.append(Path(entry))
 
 
 def _key(path: Path, root: Path, roots: Sequence[Path]) -> str:
@@ -98,17 +134,17 @@ def _below(root: Path) -> Iterator[tuple[Path, Literal["run", "codes"]]]:
     while waiting and visited < MOST_FOLDERS:
         folder, depth = waiting.pop()
         visited += 1
-        kind = next((kind for marker, kind in MARKERS.items()
-                     if (folder / marker).is_file()), None)
+        try:
+            kind = next((kind for marker, kind in MARKERS.items()
+                         if (folder / marker).is_file()), None)
+            inner = [Path(entry) for entry in os.scandir(folder)
+                     if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")]
+        except OSError:
+            continue  # a folder that may not be read has nothing to offer
         if kind is not None:
             yield folder, kind
         elif depth < DEPTH:
-            try:
-                inner = [Path(entry) for entry in os.scandir(folder)
-                         if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")]
-            except OSError:
-                continue  # a folder that may not be read has nothing to offer
             waiting += [(path, depth + 1) for path in sorted(inner, reverse=True)]
 
 
-__all__ = ["Source", "allowed_folders", "catalog", "find_source"]
+__all__ = ["Source", "allowed_folders", "catalog", "check_links", "find_source", "is_below"]

@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
+from latentcode.app.words import literal
+
 Option = TypeVar("Option")
 
 Form = Literal["list", "buttons"]
@@ -89,8 +91,9 @@ def say_if_unknown(key: str, options: Sequence[str], instead: str) -> None:
     """Say that the URL asks for something that there is not, and what is shown instead."""
     asked = st.query_params.get(key)
     if asked is not None and asked not in options and key not in st.session_state:
-        st.warning(f"There is no {key} {asked!r} here; this is {instead!r}. "
-                   f"Expected one of: {', '.join(options[:12])}.", icon=":material/link_off:")
+        st.warning(literal(f"There is no {key} {asked!r} here; this is {instead!r}. "
+                           f"Expected one of: {', '.join(options[:12])}."),
+                   icon=":material/link_off:")
 
 
 def remembered(key: str) -> str | None:
@@ -101,6 +104,22 @@ def remembered(key: str) -> str | None:
     if value is not None and st.query_params.get(key) != value:
         st.query_params[key] = value  # lost when the page was changed
     return value
+
+
+def remembered_number(key: str, default: Option, most: int) -> int | Option:
+    """Return the number that the URL says of `key`, of 0 to `most`; `default` where it says none.
+
+    What is no such number is forgotten, with a message.
+    """
+    text = remembered(key)
+    if text is None:
+        return default
+    if text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most:
+        return int(text)
+    remember(key, None)
+    st.warning(literal(f"There is no {key} {text[:20]!r} here; expected 0 to {most:,}."),
+               icon=":material/link_off:")
+    return default
 
 
 def remember(key: str, value: str | None) -> None:
@@ -114,4 +133,4 @@ def remember(key: str, value: str | None) -> None:
 
 
 __all__ = ["choose", "choose_several", "forget_unless", "note", "remember", "remembered",
-           "take_along"]
+           "remembered_number", "take_along"]

@@ -18,7 +18,7 @@ HEIGHTS = {"explore": 1180, "compare": 820, "probes": 880, "intervene": 900, "id
 WIDTH = 1440
 PAGES: dict[str, dict[str, str]] = {
     "explore": {"model": "sraven-hyla", "instance": "5",
-                "select": "B-20_-20_40_30@tsne.3.response->response"},
+                "select": "B-20_-20_40_30@ood!2000!tsne!3!response->response!sraven-hyla"},
     "compare": {"models": "sraven-hyla", "shared": ""},
     "probes": {"model": "sraven-hyla"},
     "intervene": {"model": "sraven-hyla", "instance": "5"},

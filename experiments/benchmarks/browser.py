@@ -29,8 +29,8 @@ WINDOW = (1440, 1250)
 PATIENCE = 60.0
 """Seconds after which something that should happen is said not to."""
 
-DRAWN = """() => {
-    const plots = [...document.querySelectorAll('.st-key-scatter .js-plotly-plot')];
+DRAWN = """chart => {
+    const plots = [...document.querySelectorAll(`${chart} .js-plotly-plot`)];
     return plots.length > 0 && plots.every(plot => {
         const canvas = plot.querySelector('canvas.gl-canvas-context, canvas');
         if (!plot.calcdata || !canvas || !canvas.width) return false;
@@ -155,9 +155,9 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             break
 
 
-def wait_for_picture(page: Page) -> None:
-    """Return when the points of the picture have been painted."""
-    page.wait_for_function(DRAWN, timeout=1e3 * PATIENCE)
+def wait_for_picture(page: Page, chart: str = ".st-key-scatter") -> None:
+    """Return when the points of the picture have been painted; chart: where it is, in CSS."""
+    page.wait_for_function(DRAWN, arg=chart, timeout=1e3 * PATIENCE)
 
 
 def settle(page: Page) -> None:

@@ -138,7 +138,7 @@ def test_sliders(shown: Open, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("parameters", "message"), [
-    ({"instance": "-3"}, "There is no instance '-3'"),
+    ({"instance": "-3"}, "There is no instance '-3' here"),
     ({"target": "+7"}, "There is no target '+7' here"),
     ({"scope": "column"}, "There is no scope 'column' here"),
 ])

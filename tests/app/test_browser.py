@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 MODEL = next((name for name in zoo_folders() if name.startswith("sraven")), "sraven-hyla")
-OTHER = next((name for name in zoo_folders() if name not in (MODEL, next(iter(zoo_folders())))),
-             "sraven-softmax")
+OTHER = next((name for name in zoo_folders() if name != MODEL), "sraven-softmax")
 """A model that is not the one that the explorer opens on."""
 RUN, CODES = "runs/run", "runs/codes"
 PAGES = {
@@ -49,7 +48,7 @@ def test_it_opens_on_the_zoo(explorer: Explorer) -> None:
     explorer.open()
     explorer.picture()
     assert explorer.headline("2,000 codes of").count() == 1
-    assert explorer.chosen()["Model"] == next(iter(zoo_folders()))
+    assert explorer.chosen()["Model"] == MODEL
     explorer.check()
 
 
@@ -148,6 +147,37 @@ def test_a_shared_address_gives_the_same_view(
     assert other.instance() == instance
     assert other.page.url == shared
     other.check()
+
+
+def test_a_selection_is_one_of_its_model(explorer: Explorer) -> None:
+    explorer.open(query={"model": MODEL, "projection": "PCA"})
+    selected = explorer.lasso(110)
+    explorer.choose("Model", OTHER)
+    expect(explorer.headline("No selection")).to_be_visible()
+    expect(explorer.message()).to_contain_text("of another model")
+    explorer.choose("Model", MODEL)
+    explorer.until(lambda: explorer.headline("Selection:").count() == 1)
+    assert explorer.selected() == selected
+    # Another page in between takes the picture away, and it comes back with what is selected.
+    explorer.go_to("Probes")
+    explorer.go_to("Explore")
+    explorer.picture()
+    marked = explorer.page.evaluate(
+        "() => document.querySelector('.st-key-scatter .js-plotly-plot')._fullData"
+        ".map(trace => trace.selectedpoints?.length ?? 0).reduce((a, b) => a + b)")
+    assert marked == selected[0]
+    explorer.check()
+
+
+def test_a_click_beside_other_models_selects_one_instance(explorer: Explorer) -> None:
+    explorer.open("compare", {"projection": "PCA"})
+    clicked = explorer.click_a_point("compare chart", "Selection:")
+    assert explorer.selected() == (1, 2_000)
+    assert query(explorer)["shared"].startswith(f"I{clicked}@")
+    explorer.page.get_by_role("button", name="Clear", exact=True).click()
+    explorer.until(lambda: "shared" not in query(explorer))
+    expect(explorer.headline("Selection:")).to_have_count(0)
+    explorer.check()
 
 
 def test_pages_keep_the_model_and_the_instance(explorer: Explorer) -> None:

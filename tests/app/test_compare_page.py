@@ -153,6 +153,16 @@ def test_a_folder_that_cannot_be_opened_is_a_message(folder: Path) -> None:
     assert [note.text for note in chart(test).layout.annotations] in ([], ["runs/a"])
 
 
+def test_a_selection_is_taken_back(folder: Path) -> None:
+    test = shown(["a", "b"], **{SELECTED: f"I3_5@{picture('a')}"})
+    assert "Selection: 2 of 90" in " ".join(m.value for m in test.markdown)
+    test.button(key="clear selection").click().run()
+    assert not test.exception
+    assert not test.error
+    assert SELECTED not in test.query_params
+    assert "Selection" not in " ".join(m.value for m in test.markdown)
+
+
 def test_no_model_is_a_hint(folder: Path) -> None:
     test = AppTest.from_function(script, default_timeout=30).run()
     assert not test.exception

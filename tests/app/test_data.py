@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from latentcode.app.problem import neighbours, problem
 from latentcode.app.scatter import DETAILED, Panel, point_size, scatter
 from latentcode.app.sources import Source
 from latentcode.codes import LatentCodes
-from latentcode.errors import ArtifactError, ConfigError
+from latentcode.errors import ArtifactError, ConfigError, ProbeError
 from latentcode.probes.projecting import project_codes
 
 
@@ -216,3 +217,73 @@ def test_what_codes_come_from_is_the_key_of_their_problems(source: Source) -> No
     assert json.loads(json.dumps(codes.meta["task"])) == codes.meta["task"]
     assert data.task_of(codes).config == lc.make_task(
         lc.Run.open(source.path).config.task).probe_config
+
+
+def test_few_codes_are_laid_out_as_far_as_they_allow(
+    source: Source, run: lc.Run
+) -> None:
+    codes = data.first(data.codes(source, "ood", 24), 20)
+    plane = data.plane(source, codes, "ood", codes.layers[-1], "response->response", "tsne")
+    assert plane.projection.coordinates.shape == (20, 2)
+    assert plane.projection.settings["perplexity"] == 6.3
+    with pytest.raises(ProbeError, match="3 codes are too few"):
+        data.plane(source, data.first(codes, 3), "ood", codes.layers[-1], "response->response",
+                   "umap")
+    for n in range(4, 90):
+        (name, perplexity), = data.reduced_settings("tsne", n).items()
+        assert name == "perplexity"
+        # What t-SNE asks for, and hardly less than it allows.
+        assert np.ceil(3 * perplexity) + 1 <= n < 3 * perplexity + 2
+    assert data.reduced_settings("tsne", 91) == {}
+    assert data.reduced_settings("umap", 15) == {"n_neighbors": 14}
+    assert data.reduced_settings("umap", 16) == data.reduced_settings("pca", 3) == {}
+
+
+def test_stored_codes_of_earlier_weights_are_not_shown(
+    run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extractions: list[int]
+) -> None:
+    entry = run.publish(tmp_path / "runs" / "tiny")
+    codes = lc.extract(entry, "ood", n=20, pairs=["response->response"])
+    earlier = replace(codes, scores=codes.scores + 1, meta={**codes.meta, "step": 1})
+    folder = earlier.save(entry.path / "results" / "codes-ood")
+    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
+    source = data.source("runs/tiny")
+    assert data.stored_codes(source, "ood") is None
+    first = codes.select(layer=codes.layers[-1], pair="response->response")
+    shown = data.codes(source, "ood", 20).select(layer=codes.layers[-1], pair="response->response")
+    np.testing.assert_allclose(shown, first, atol=1e-6)
+    assert extractions == [20]
+    # Those of the newest weights are, as soon as they are there.
+    codes.save(folder, overwrite=True)
+    assert data.stored_codes(source, "ood") is not None
+    data.codes(source, "ood", 20)
+    assert extractions == [20]
+
+
+def test_damaged_codes_of_the_cache_are_read_again(
+    source: Source, extractions: list[int], tmp_path: Path
+) -> None:
+    whole = data.codes(source, "ood", 24).scores.copy()
+    labels, = (tmp_path / "cache" / "codes").glob("*/labels.parquet")
+    labels.write_bytes(b"damaged")
+    np.testing.assert_array_equal(data.codes(source, "ood", 24).scores, whole)
+    assert extractions == [24, 24]
+
+
+def test_a_run_that_was_not_evaluated_yet_is_said_to_be(
+    run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = run.publish(tmp_path / "runs" / "tiny")
+    (entry.path / "metrics.jsonl").write_text("", encoding="utf-8")
+    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
+    with pytest.raises(ArtifactError, match="has nothing to show yet"):
+        data.splits(data.source("runs/tiny"))
+
+
+def test_codes_of_no_instance_are_said_to_be_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn_codes().subset(np.zeros(90, dtype=bool)).save(tmp_path / "codes")
+    open_folders(monkeypatch, tmp_path / "cache", [tmp_path])
+    with pytest.raises(ArtifactError, match="holds no codes"):
+        data.saved_codes(tmp_path / "codes")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from latentcode.app.panels import Guesses, confusion, distribution, guesses, hea
 from latentcode.probes.projection import project
 from latentcode.zoo import zoo_folders
 
-EVERYTHING = "B-1000_-1000_1000_1000@pca.1.response->response"
+PICTURE = "ood!90!pca!1!response->response!runs/a"
+EVERYTHING = f"B-1000_-1000_1000_1000@{PICTURE}"
 
 
 @pytest.fixture
@@ -93,7 +95,7 @@ def test_a_selection_updates_every_panel(folder: Path) -> None:
     points = project(codes.select(layer=1, pair="response->response").astype(float),
                      "pca").coordinates
     middle = float(np.median(points[:, 0]))
-    test = shown(select=f"B{middle}_-1000_1000_1000@pca.1.response->response")
+    test = shown(select=f"B{middle}_-1000_1000_1000@{PICTURE}")
     inside = np.flatnonzero(points[:, 0] >= middle)
     assert f"Selection: {len(inside)} of 90 instances" in text(test)
     found = charts(test)
@@ -113,6 +115,38 @@ def test_a_selection_of_everything_has_no_others(folder: Path) -> None:
     test = shown(select=EVERYTHING)
     assert "Selection: 90 of 90 instances" in text(test)
     assert "Probe**: right in" in text(test)
+    assert [bar.name for bar in charts(test)["mean code"].data] == ["selection"]
+
+
+def test_a_selection_belongs_to_its_model(folder: Path) -> None:
+    test = shown(select=EVERYTHING)
+    assert "Selection: 90 of 90" in text(test)
+    test.selectbox(key="model").set_value("runs/b").run()
+    assert "90 codes of runs/b" in text(test)
+    assert "No selection" in text(test)
+    assert any("of another model" in info.value for info in test.info)
+    test.selectbox(key="model").set_value("runs/a").run()
+    assert "Selection: 90 of 90" in text(test)
+
+
+def test_codes_that_were_replaced_are_shown_anew(folder: Path) -> None:
+    test = shown(select=EVERYTHING)
+    before = charts(test)
+    drawn_codes(5).save(folder / "a", overwrite=True)
+    test.run()
+    after = charts(test)
+    assert after["scatter"].data[0].x != before["scatter"].data[0].x
+    scores = drawn_codes(5).select(layer=1, pair="response->response")
+    np.testing.assert_allclose(after["mean code"].data[0].y, scores.mean(0), rtol=1e-5)
+
+
+def test_names_of_files_are_no_markdown(folder: Path) -> None:
+    codes = drawn_codes()
+    told = "see ![this](http://example.org/x.png)"
+    replace(codes, pairs=(replace(codes.pairs[0], description=told), codes.pairs[1])).save(
+        folder / "told")
+    captions = [caption.value for caption in shown(model="runs/told").caption]
+    assert "see !\\[this\\](http://example.org/x.png)" in captions
 
 
 @pytest.mark.parametrize("colour", ["combination", "accuracy", "rule"])
@@ -163,7 +197,7 @@ def test_a_url_that_asks_for_what_there_is_not(
 
 
 def test_a_selection_of_another_picture_is_said_to_be(folder: Path) -> None:
-    test = shown(select=EVERYTHING.replace(".1.", ".9."))
+    test = shown(select=EVERYTHING.replace("!1!", "!9!"))
     assert "No selection" in text(test)
     assert any("picture that these codes do not have" in info.value for info in test.info)
 
@@ -221,8 +255,9 @@ def test_a_selection_is_kept_under_a_name(folder: Path) -> None:
     test.text_input(key="name of selection").set_value("all = |them").run()
     next(button for button in test.button if button.label == "Keep").click().run()
     assert "".join(test.query_params["kept"]) == f"all them={EVERYTHING}"
-    again = shown(kept=f"all={EVERYTHING}")
+    again = shown(kept=f"all={EVERYTHING}|none of these={EVERYTHING}x|broken=L1_2")
     assert "No selection" in text(again)
+    assert again.get("button_group")
 
 
 def test_the_probe_is_asked_about_combinations_it_has_not_seen() -> None:
@@ -232,6 +267,7 @@ def test_the_probe_is_asked_about_combinations_it_has_not_seen() -> None:
     assert found.right(codes.labels["rule_0"]).mean() > 0.9
     # What is known of a combination alone cannot be guessed for another one.
     assert guesses(("other",), codes, 1, "response->response", "loss") is None
+    assert guesses(("third",), codes, 1, "response->response", "combination") is None
     figure = confusion(found, codes.labels["rule_0"], np.ones(400, dtype=bool), dark=True)
     assert np.nansum(figure.data[0].z) == pytest.approx(len(found.classes))
 

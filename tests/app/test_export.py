@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from small_zoo import tiny_run
 
 import latentcode as lc
 from latentcode.app import data, export
+from latentcode.app.picture import Picture
+from latentcode.app.selection import Selection
 from latentcode.app.sidebar import Chosen
 from latentcode.app.sources import Source
 
@@ -27,22 +30,29 @@ def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
     return Chosen(source, "ood", 90, 1, PAIR, data.codes(source, "ood", 2_000))
 
 
-def planes(chosen: Chosen, *pairs: str) -> dict[str, data.Plane]:
-    return {f"pca.1.{pair}": data.plane(chosen.source, chosen.codes, "ood", 1, pair, "pca")
-            for pair in pairs}
+def picture(chosen: Chosen, pair: str = PAIR, layer: int = 1) -> Picture:
+    return Picture("ood", len(chosen.codes), "pca", layer, pair, chosen.source.key)
+
+
+def planes(chosen: Chosen, *pairs: str) -> dict[Picture, data.Plane]:
+    return {picture(chosen, pair): data.plane(
+        chosen.source, chosen.codes, "ood", 1, pair, "pca") for pair in pairs}
 
 
 def test_a_row_per_instance_and_picture(chosen: Chosen) -> None:
     both = planes(chosen, PAIR, "response->row3")
     selected = np.arange(90) < 7
-    table = export.table(chosen, both, selected)
+    coordinates = both[picture(chosen)].projection.coordinates
+    kept = {"a cluster": (Selection(instances=(2, 80)), coordinates)}
+    table = export.table(chosen, both, selected, kept)
     assert len(table) == 180
-    assert list(table.columns[:6]) == ["instance", "layer", "pair", "projection_x", "projection_y",
-                                       "selected"]
+    assert list(table.columns[:7]) == ["instance", "layer", "pair", "projection_x", "projection_y",
+                                       "selected", "kept: a cluster"]
     second = table[table["pair"] == "response->row3"].reset_index(drop=True)
     np.testing.assert_array_equal(
         second[["projection_x", "projection_y"]],
-        both["pca.1.response->row3"].projection.coordinates)
+        both[picture(chosen, "response->row3")].projection.coordinates)
+    assert np.flatnonzero(second["kept: a cluster"]).tolist() == [2, 80]
     np.testing.assert_array_equal(second[[f"head_{h}" for h in range(6)]].to_numpy(),
                                   chosen.codes.select(layer=1, pair="response->row3"))
     assert second["selected"].tolist() == selected.tolist()
@@ -50,7 +60,7 @@ def test_a_row_per_instance_and_picture(chosen: Chosen) -> None:
 
 
 def test_csv_and_parquet_hold_the_same(chosen: Chosen) -> None:
-    table = export.table(chosen, planes(chosen, PAIR), None)
+    table = export.table(chosen, planes(chosen, PAIR), None, {})
     assert not table["selected"].any()
     from_csv = pd.read_csv(io.BytesIO(export._csv(table)))
     from_parquet = pd.read_parquet(io.BytesIO(export._parquet(table)))
@@ -74,11 +84,28 @@ def run_snippet(text: str) -> dict[str, object]:
 
 
 def test_the_snippet_of_codes_makes_the_view(chosen: Chosen) -> None:
-    names = run_snippet(export.snippet(chosen, "pca", "rule"))
+    shown = planes(chosen, PAIR)
+    names = run_snippet(export.snippet(chosen, "pca", "rule", shown))
     coordinates = names["view"].coordinates  # type: ignore[attr-defined]
-    expected = planes(chosen, PAIR)[f"pca.1.{PAIR}"].projection.coordinates
+    expected = shown[picture(chosen)].projection.coordinates
     np.testing.assert_allclose(coordinates[["projection_x", "projection_y"]], expected, atol=1e-9)
     assert coordinates["pair"].unique().tolist() == [PAIR]
+
+
+def test_the_snippet_has_all_pictures_and_no_more_codes(chosen: Chosen) -> None:
+    few = replace(chosen, n=40, codes=data.first(chosen.codes, 40))
+    both = planes(few, PAIR, "response->row3")
+    names = run_snippet(export.snippet(few, "pca", "rule", both))
+    coordinates = names["view"].coordinates  # type: ignore[attr-defined]
+    for place, plane in both.items():
+        np.testing.assert_allclose(
+            coordinates.loc[coordinates["pair"] == place.pair, ["projection_x", "projection_y"]],
+            plane.projection.coordinates, atol=1e-9)
+    # What is written there is Python, whatever a label is called; t-SNE as it was set.
+    text = export.snippet(few, "tsne", 'a "label"', both)
+    assert '["a \\"label\\""]' in text
+    assert "perplexity=13.0" in text
+    compile(text, "snippet", "exec")
 
 
 def test_the_snippet_of_a_run_reads_its_codes_again(
@@ -89,7 +116,9 @@ def test_the_snippet_of_a_run_reads_its_codes_again(
     source = data.source("runs/tiny")
     codes = data.codes(source, "ood", 40)
     chosen = Chosen(source, "ood", 40, codes.layers[-1], PAIR, codes)
-    names = run_snippet(export.snippet(chosen, "pca", "rule"))
+    shown = {picture(chosen, layer=codes.layers[-1]): data.plane(
+        source, codes, "ood", codes.layers[-1], PAIR, "pca")}
+    names = run_snippet(export.snippet(chosen, "pca", "rule", shown))
     read = names["codes"]
     assert isinstance(read, lc.LatentCodes)
     np.testing.assert_allclose(read.select(layer=codes.layers[-1], pair=PAIR),
@@ -98,4 +127,4 @@ def test_the_snippet_of_a_run_reads_its_codes_again(
     entry = run.publish(tmp_path / "zoo" / "tiny")
     lc.extract(entry, "ood", n=40, pairs=[PAIR]).save(entry.path / "results" / "codes-ood")
     stored = Chosen(Source("tiny", entry.path, "zoo"), "ood", 40, codes.layers[-1], PAIR, codes)
-    assert 'codes = lc.load_codes("tiny", "ood")' in export.snippet(stored, "pca", "rule")
+    assert 'codes = lc.load_codes("tiny", "ood")' in export.snippet(stored, "pca", "rule", shown)

@@ -92,12 +92,18 @@ def test_a_score_moves_what_the_network_makes(shown: Open) -> None:
     app = shown("logic")
     assert "moved by" not in "\n".join(m.value for m in app.markdown)
     app.slider("score slider").set_value(0.87).run()
-    assert app.query_params["score"] in ("0.87", ["0.87"])
+    head = app.selectbox("head").value
+    score = f"{head}_0.87"
+    assert app.query_params["score"] in (score, [score])
     assert "moved by" in "\n".join(m.value for m in app.markdown)
     next(b for b in app.button if b.label == "Its own").click().run()
     assert "moved by" not in "\n".join(m.value for m in app.markdown)
-    shared = shown("logic", score="0.87")
+    shared = shown("logic", score=score)
     assert shared.slider("score slider").value == 0.87
+    # It was meant for this head, and no other.
+    shared.selectbox("head").set_value((head + 1) % 4).run()
+    assert shared.slider("score slider").value != 0.87
+    assert "moved by" not in "\n".join(m.value for m in shared.markdown)
     broken = shown("logic", score="much", query="1000", key="-1", instance="x")
     assert difference(broken) < 1e-12
 

@@ -94,8 +94,8 @@ def test_the_best_layer_is_named_with_its_controls() -> None:
             for layer, source, value in ((0, "code", 0.3), (1, "code", 0.6), (2, "code", 0.5),
                                          (0, "residual", 0.9), (1, "residual", 0.7))]
     assert best_layers(pd.DataFrame(rows)) == (
-        "**rule**: accuracy 0.60 [0.50, 0.70] from the code of layer 1; residual stream 0.70, "
-        "chance 0.20")
+        "**rule**: accuracy 0.60 [0.50, 0.70] from the code of layer 1, the best of 3; residual "
+        "stream 0.70, chance 0.20")
 
 
 def test_a_run_without_results_is_probed_on_request(

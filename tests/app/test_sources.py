@@ -73,6 +73,20 @@ def test_a_large_folder_is_not_searched_for_ever(
     assert list(found(root)) == ["tiny-hyla"]
 
 
+def test_a_folder_that_may_not_be_read_offers_nothing(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.is_file
+
+    def is_file(path: Path) -> bool:
+        if path.parent == root / "b":
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "is_file", is_file)
+    assert list(found(root)) == ["tiny-hyla", "runs/a/seed=0", "runs/codes"]
+
+
 def test_links_are_not_followed_by_the_list(root: Path) -> None:
     (root / "link").symlink_to(root.parent / "secret")
     assert "runs/link" not in found(root)
@@ -86,11 +100,32 @@ def test_a_path_is_found_however_it_is_written(root: Path, key: str) -> None:
 
 @pytest.mark.parametrize("key", [
     "{root}/../secret", "runs/../secret", "../secret", "{root}/link", "runs/link", "/", "/etc",
-    "~", "{root}/b/../../secret", ""])
+    "~", "{root}/b/../../secret", "", "runs/b\0", "/\0", "runs/" + "b" * 5_000,
+    "~nobody-of-that-name", "{root}/circle", "runs/circle/b"])
 def test_nothing_outside_is_opened(root: Path, key: str) -> None:
     (root / "link").symlink_to(root.parent / "secret")
+    (root / "circle").symlink_to(root / "circle")
     with pytest.raises(ArtifactError):
         find_source(key.format(root=root), [root])
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints", "results/codes-ood/meta.json"])
+def test_a_run_with_a_link_to_the_outside_is_refused(root: Path, name: str) -> None:
+    link = root / "b" / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(root.parent / "secret")
+    with pytest.raises(ArtifactError, match=f"{link} is a link that leads outside"):
+        find_source("runs/b", [root])
+    assert find_source("runs/b", [root, root.parent / "secret"]).path == root / "b"
+
+
+def test_the_explorer_opens_on_problems_that_can_be_drawn(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["logic-hyla", "logic-softmax", "sraven-hyla", "sraven-softmax"]
+    monkeypatch.setattr(sources, "zoo_folders", lambda: {name: root / name for name in names})
+    assert [source.key for source in catalog([])] == [
+        "sraven-hyla", "sraven-softmax", "logic-hyla", "logic-softmax"]
 
 
 def test_a_path_outside_is_refused_with_the_way_out(root: Path) -> None:

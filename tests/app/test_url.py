@@ -77,3 +77,19 @@ def test_what_no_widget_holds_is_remembered() -> None:
     test.button[1].click().run()
     assert text(test).endswith("None")
     assert "lasso" not in test.query_params
+
+
+def test_a_number_is_one_that_there_is() -> None:
+    def number() -> None:
+        import streamlit as st
+
+        from latentcode.app.url import remembered_number
+
+        st.text(str(remembered_number("row", None, 89)))
+
+    for asked, shown in (("89", "89"), ("90", "None"), ("x", "None"), ("1" * 5_000, "None")):
+        test = AppTest.from_function(number)
+        test.query_params["row"] = asked
+        test.run()
+        assert test.text[0].value == shown
+        assert len(test.warning) == (shown == "None")

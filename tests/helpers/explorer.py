@@ -25,10 +25,11 @@ from latentcode.experiments.benchmarks.browser import (
 
 expect.set_options(timeout=1e3 * PATIENCE)
 
-POINT = """() => {
-    const plot = document.querySelector('.st-key-scatter .js-plotly-plot');
+POINT = """chart => {
+    const plot = document.querySelector(`${chart} .js-plotly-plot`);
     const {xaxis, yaxis} = plot._fullLayout, frame = plot.getBoundingClientRect();
-    const points = plot._fullData.flatMap(trace => trace.name === 'instance' ? [] :
+    const points = plot._fullData.flatMap(trace => trace.name === 'instance'
+        || trace.xaxis !== 'x' ? [] :
         Array.from(trace.x, (x, i) => ({
             instance: Number([].concat(trace.customdata[i])[0]),
             x: xaxis._offset + xaxis.l2p(x), y: yaxis._offset + yaxis.l2p(trace.y[i])})));
@@ -43,7 +44,7 @@ POINT = """() => {
     }
     return {instance: lonely.instance, x: frame.left + lonely.x, y: frame.top + lonely.y};
 }"""
-"""The point whose nearest neighbour in the picture is farthest away, not at the edge."""
+"""The point whose nearest neighbour in the (first) picture is farthest away, not at the edge."""
 
 INSTANCE = re.compile(r"^Instance \d+")
 COUNT = re.compile(r"Selection: ([\d,]+) of ([\d,]+) instances")
@@ -164,17 +165,20 @@ class Explorer:
         assert rows is not None
         return int(rows) - 1  # the names of the columns are one of them
 
-    def click_a_point(self) -> int:
+    def click_a_point(
+        self, key: str = "scatter", headline: str | re.Pattern[str] = INSTANCE
+    ) -> int:
         """Click a point that stands alone, and return the number of its instance."""
-        self.picture()
-        point = self.page.evaluate(POINT)
+        chart = f".st-key-{key.replace(' ', '-')}"
+        wait_for_picture(self.page, chart)
+        point = self.page.evaluate(POINT, chart)
         # A click is one on the point that the mouse is seen to be over.
         self.page.mouse.move(point["x"], point["y"])
-        self.page.locator(".st-key-scatter .hoverlayer .hovertext").filter(
+        self.page.locator(f"{chart} .hoverlayer .hovertext").filter(
             has_text=f"instance {point['instance']}").first.wait_for()
         self.page.mouse.down()
         self.page.mouse.up()
-        self.headline(INSTANCE).wait_for()
+        self.headline(headline).wait_for()
         settle(self.page)
         return int(point["instance"])
 

@@ -1,0 +1,23 @@
+"""Words that come from files, folders and URLs, as a page may show them."""
+
+from __future__ import annotations
+
+import re
+
+_SPECIAL = re.compile(r"(?<!`)`[^`\n]+`(?!`)|[\\`*\[\]<$~\n]")
+
+
+def literal(text: object) -> str:
+    """Return Markdown that shows a text as it is; `code` stays code.
+
+    Otherwise a name in a file that somebody else has made could make the page ask a network for
+    a picture.
+    """
+    def shown(match: re.Match[str]) -> str:
+        found = match[0]
+        return found if len(found) > 1 else " " if found == "\n" else f"\\{found}"
+
+    return _SPECIAL.sub(shown, str(text))
+
+
+__all__ = ["literal"]
