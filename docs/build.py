@@ -10,7 +10,6 @@ columns for running text; so they are brought into Markdown that means what they
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 import warnings
 from collections.abc import Iterator
@@ -21,6 +20,9 @@ from textwrap import dedent
 
 import pdoc
 import pdoc.render
+
+from latentcode.errors import LatentCodeError
+from latentcode.storage import replace_folder
 
 HERE = Path(__file__).resolve().parent
 NO_API = {"latentcode.app", "latentcode.cli"}
@@ -59,7 +61,7 @@ def _escaped(text: str) -> str:
 
 
 def build(folder: Path) -> int:
-    """Write the pages into an empty folder, and return how many modules they describe."""
+    """Write the pages into a folder, and return how many modules they describe."""
     pdoc.render.configure(template_directory=HERE / "templates", search=True,
                           footer_text="latentcode")
     pdoc.render.env.filters["to_markdown"] = to_markdown
@@ -84,9 +86,12 @@ def main(folder: Path = HERE / "api") -> None:
     # A module that cannot be described must not be left out silently.
     warnings.simplefilter("error", UserWarning)
     warnings.filterwarnings("ignore", ".* has already been added")  # below packages not lazy
-    if folder.exists():
-        shutil.rmtree(folder)
-    print(f"wrote {build(folder)} modules to {folder}/index.html")
+    try:
+        with replace_folder(folder, overwrite=True, marker="latentcode.html") as pages:
+            count = build(pages)
+    except LatentCodeError as error:
+        sys.exit(str(error))
+    print(f"wrote {count} modules to {folder}/index.html")
 
 
 if __name__ == "__main__":

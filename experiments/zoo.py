@@ -14,7 +14,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -141,13 +141,23 @@ class Build:
             model=describe_model(config), kind=kind, headline=task.headline,
             parameters=parameters, training=describe_training(source, step),
             commands={"train": training_command(config, self.name),
-                      "build": f"python -m latentcode.experiments.zoo "
-                               f"{trained_folder(config, self.name)} --name {self.name}"},
+                      "build": self._command(trained_folder(config, self.name))},
             evaluation=Evaluation(self.n, SEED, PRECISION, TOLERANCE),
             metrics=self._metrics(model, task),
             codes=StoredCodes(SPLIT, len(codes), SEED, tuple(p.name for p in codes.pairs),
                               CODE_TOLERANCE),
             results=self._described(codes), files={})
+
+    def _command(self, run_folder: str) -> str:
+        """Return the command that builds this entry, with all that is not the default."""
+        flags: list[tuple[str, ...]] = [("--name", self.name)]
+        for known in fields(self):
+            value = getattr(self, known.name)
+            if known.name.startswith("n_") or known.name in ("n", "methods"):
+                words = value if isinstance(value, tuple) else (str(value),)
+                flags += [(f"--{known.name.replace('_', '-')}", *words)] * (value != known.default)
+        return " ".join(["python -m latentcode.experiments.zoo", run_folder,
+                         *(word for flag in flags for word in flag)])
 
     def _metrics(self, model: Any, task: Task) -> dict[str, dict[str, Metric]]:
         return {split: evaluate(model, task, split, self.n, seed=SEED, precision=PRECISION,
@@ -293,12 +303,13 @@ def describe_model(config: RunConfig) -> str:
 
 def describe_training(run: Run, step: int) -> dict[str, Any]:
     """Return what was asked of training, and where it ran."""
-    asked, facts = run.config.training, run.provenance
+    asked, facts, took = run.config.training, run.provenance, minutes(run)
     return {
         "updates": step, "batch size": asked.batch_size, "instances": step * asked.batch_size,
         "learning rate": asked.learning_rate, "weight decay": asked.weight_decay,
         "attention dropout": run.config.model.attention_dropout,
-        "seed": asked.seed, "precision": asked.precision, "minutes": minutes(run) or "not known",
+        "seed": asked.seed, "precision": asked.precision,
+        "minutes": "not known" if took is None else took,
         "device": f"{facts['device_name']}, threads: {facts['threads']}",
         "software": ", ".join(f"{name} {facts[name]}" for name in (
             "latentcode", "torch", "transformer_lens", "numpy", "python")),

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from latentcode.official import import_flax as import_flax
     from latentcode.presets import preset as preset
     from latentcode.probes.decoding import decode as decode
+    from latentcode.probes.interventions import Bench as Bench
     from latentcode.probes.interventions import Intervention as Intervention
     from latentcode.probes.interventions import InterventionResult as InterventionResult
+    from latentcode.probes.interventions import Writing as Writing
     from latentcode.probes.interventions import intervene as intervene
     from latentcode.probes.probing import probe as probe
     from latentcode.probes.projection import tsne as tsne
@@ -72,7 +74,8 @@ __getattr__, __dir__, __all__ = lazy_module(__name__, {
     "latentcode.official": ["export_flax", "import_flax"],
     "latentcode.presets": ["preset"],
     "latentcode.probes.decoding": ["decode"],
-    "latentcode.probes.interventions": ["Intervention", "InterventionResult", "intervene"],
+    "latentcode.probes.interventions": [
+        "Bench", "Intervention", "InterventionResult", "Writing", "intervene"],
     "latentcode.probes.probing": ["probe"],
     "latentcode.probes.projection": ["tsne"],
     "latentcode.probes.prompt_patching": ["patch_prompts"],

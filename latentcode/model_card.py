@@ -5,18 +5,20 @@ Reading a card needs no torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from latentcode.errors import ArtifactError, check
+from latentcode.errors import ArtifactError, check, check_choice
 from latentcode.metrics import Metric
 from latentcode.migrations import header, upgrade
 from latentcode.storage import read_json, write_json
 
 FORMAT = "latentcode.card"
 CARD, README = "card.json", "README.md"
+MOST_TOLERANCE = 0.01
+"""A card that allows more says too little to be verified."""
 SPLIT_TITLES: Mapping[str, str] = {
     "train": "training combinations", "test": "training combinations, instances never trained on",
     "ood": "held-out combinations of known constituents",
@@ -39,6 +41,10 @@ class Evaluation:
     precision: str
     tolerance: float
 
+    def __post_init__(self) -> None:
+        check_choice("precision", self.precision, ("float32", "tf32", "bf16_mlp", "bf16"))
+        _check_measure(self.n, self.seed, self.tolerance)
+
 
 @dataclass(frozen=True)
 class StoredCodes:
@@ -54,6 +60,11 @@ class StoredCodes:
     seed: int
     pairs: tuple[str, ...]
     tolerance: float
+
+    def __post_init__(self) -> None:
+        check(len(self.pairs) > 0, "the card names no pairs of its codes; expected at least one",
+              ArtifactError)
+        _check_measure(self.n, self.seed, self.tolerance)
 
 
 @dataclass(frozen=True)
@@ -101,17 +112,31 @@ class Card:
                           ("commands", dict), ("results", dict), ("files", dict)):
             check(type(data[key]) is kind, f"{path} has {key} {data[key]!r}; expected "
                   f"{kind.__name__}", ArtifactError)
+        for key in ("commands", "results", "files"):
+            for name, value in data[key].items():
+                check(isinstance(value, str), f"{path} has {value!r} as {name} of {key}; expected "
+                      "text", ArtifactError)
         try:
             metrics = {split: {name: Metric(float(m["mean"]), float(m["se"]), int(m["n"]))
                                for name, m in found.items()}
                        for split, found in data["metrics"].items()}
             codes = StoredCodes(**{**data["codes"], "pairs": tuple(data["codes"]["pairs"])})
-            return cls(**{
+            card = cls(**{
                 **{key: data[key] for key in data if key not in ("format", "format_version")},
                 "notes": tuple(data["notes"]), "evaluation": Evaluation(**data["evaluation"]),
                 "metrics": metrics, "codes": codes})
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
+        except (TypeError, ValueError, KeyError, AttributeError, ArtifactError) as error:
             raise ArtifactError(f"{path} is damaged: {error}") from None
+        for split, found in metrics.items():
+            check(card.headline in found, f"{path} quotes {card.headline!r} first; expected one of "
+                  f"the metrics on {split}: {', '.join(found)}", ArtifactError)
+        return card
+
+    def measured(self) -> Iterator[tuple[tuple[str, str], Metric]]:
+        """Yield (split, name) and value of every metric."""
+        for split, found in self.metrics.items():
+            for name, metric in found.items():
+                yield (split, name), metric
 
     def write(self, folder: Path) -> None:
         """Write `card.json`."""
@@ -154,6 +179,13 @@ class Card:
             lines.append(f"| `{split}`: {SPLIT_TITLES.get(split, '')} | "
                          + " | ".join(cells) + " |")
         return "\n".join(lines)
+
+
+def _check_measure(n: object, seed: object, tolerance: object) -> None:
+    check(type(n) is int and n >= 1, f"n is {n!r}; expected a number of instances", ArtifactError)
+    check(type(seed) is int, f"seed is {seed!r}; expected a whole number", ArtifactError)
+    check(isinstance(tolerance, float) and 0.0 <= tolerance <= MOST_TOLERANCE, "tolerance is "
+          f"{tolerance!r}; expected a number from 0 to {MOST_TOLERANCE:g}", ArtifactError)
 
 
 def _bullets(facts: Mapping[str, str]) -> str:

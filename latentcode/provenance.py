@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -13,6 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from latentcode.devices import device_name
+from latentcode.errors import ArtifactError, check
+
+KEYS = frozenset({
+    "format", "format_version", "id", "created", "config_hash", "latentcode", "git_commit",
+    "torch", "transformer_lens", "numpy", "python", "platform", "device", "device_name",
+    "threads", "resumed"})
+"""What every `provenance.json` of a run holds; `imported` comes with imported weights."""
 
 
 @cache
@@ -82,3 +90,17 @@ def now() -> str:
 def new_id() -> str:
     """Return 12 random hex digits."""
     return uuid.uuid4().hex[:12]
+
+
+def check_provenance(path: Path, provenance: Mapping[str, Any]) -> None:
+    """Raise `ArtifactError` unless a run's provenance, read from `path`, has all its keys."""
+    missing, unknown = (sorted(keys) for keys in (
+        KEYS - set(provenance), set(provenance) - KEYS - {"imported"}))
+    check(not missing, f"{path} lacks key(s) {', '.join(missing)}", ArtifactError)
+    check(not unknown, f"{path} has unknown key(s) {', '.join(unknown)}; expected "
+          f"{', '.join(sorted(KEYS))}", ArtifactError)
+    resumed, imported = provenance["resumed"], provenance.get("imported", {})
+    check(isinstance(resumed, list), f"{path} has resumed {resumed!r}; expected a list",
+          ArtifactError)
+    check(isinstance(imported, dict), f"{path} has imported {imported!r}; expected an object",
+          ArtifactError)

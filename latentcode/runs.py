@@ -39,7 +39,15 @@ from latentcode.metric_file import (
 )
 from latentcode.migrations import header, upgrade
 from latentcode.models.config import kind_of
-from latentcode.storage import TEMPORARY, read_json, replace_folder, write_json, write_text
+from latentcode.provenance import check_provenance
+from latentcode.storage import (
+    TEMPORARY,
+    check_free,
+    read_json,
+    replace_folder,
+    write_json,
+    write_text,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -52,12 +60,6 @@ if TYPE_CHECKING:
 FORMAT = "latentcode.run"
 CONFIG, PROVENANCE, METRICS, TIMING, CHECKPOINTS, LOCK = (
     "config.yaml", "provenance.json", "metrics.jsonl", "timing.jsonl", "checkpoints", ".lock")
-
-PROVENANCE_KEYS = frozenset({
-    "format", "format_version", "id", "created", "config_hash", "latentcode", "git_commit",
-    "torch", "transformer_lens", "numpy", "python", "platform", "device", "device_name",
-    "threads", "resumed"})
-"""What every `provenance.json` holds; `imported` comes with imported weights."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,7 +130,7 @@ class Run:
             check((path / name).is_file(),
                   f"{path} is not a complete run folder: {name} is missing", RunError)
         provenance = upgrade(read_json(path / PROVENANCE), FORMAT, path, RunError)
-        _check_provenance(path / PROVENANCE, provenance)
+        check_provenance(path / PROVENANCE, provenance)
         try:
             config = load_config(path / CONFIG)
         except ConfigError as error:
@@ -260,10 +262,15 @@ class Run:
 
         step  the checkpoint; default: the newest
 
-        Raises what `load_checkpoint` raises, and `RunError` where `out` is occupied.
+        Raises what `load_checkpoint` raises, and `RunError` where `out` is occupied, being
+        trained, or holds this run, which would be lost.
         """
         checkpoint, out = self.load_checkpoint(step), _named(out)
-        with replace_folder(out, overwrite=overwrite, marker=PROVENANCE) as folder:
+        check(not self.path.resolve().is_relative_to(out.resolve()), f"{out} holds the run that "
+              f"is published, {self.path}; expected another folder", RunError)
+        check_free(out, overwrite=overwrite, marker=PROVENANCE)
+        with (exclusive(out / LOCK) if (out / PROVENANCE).exists() else nullcontext(),
+              replace_folder(out, overwrite=overwrite, marker=PROVENANCE) as folder):
             for name in (CONFIG, PROVENANCE, METRICS):
                 shutil.copyfile(self.path / name, folder / name)
             cut_metrics(folder / METRICS, checkpoint.step)
@@ -374,19 +381,6 @@ def _is_run(path: Path) -> bool:
         return False
     provenance = read_json(path / PROVENANCE)
     return isinstance(provenance, dict) and provenance.get("format") == FORMAT
-
-
-def _check_provenance(path: Path, provenance: Mapping[str, Any]) -> None:
-    missing, unknown = (sorted(keys) for keys in (
-        PROVENANCE_KEYS - set(provenance), set(provenance) - PROVENANCE_KEYS - {"imported"}))
-    check(not missing, f"{path} lacks key(s) {', '.join(missing)}", ArtifactError)
-    check(not unknown, f"{path} has unknown key(s) {', '.join(unknown)}; expected "
-          f"{', '.join(sorted(PROVENANCE_KEYS))}", ArtifactError)
-    resumed, imported = provenance["resumed"], provenance.get("imported", {})
-    check(isinstance(resumed, list), f"{path} has resumed {resumed!r}; expected a list",
-          ArtifactError)
-    check(isinstance(imported, dict), f"{path} has imported {imported!r}; expected an object",
-          ArtifactError)
 
 
 def _remove_stale(folder: Path, pattern: str) -> None:

@@ -20,7 +20,8 @@ import pandas as pd
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, LatentCodeError, RunError, UnknownNameError, check
 from latentcode.metrics import Metric
-from latentcode.model_card import CARD, Card
+from latentcode.model_card import CARD, README, Card
+from latentcode.models.config import kind_of
 from latentcode.runs import Run
 from latentcode.storage import check_checksum
 
@@ -42,7 +43,12 @@ STANDARD_ERRORS = 4.0
 
 def zoo_folders() -> dict[str, Path]:
     """Return the folder of each entry of the zoo, by name."""
-    return {path.parent.name: path.parent for path in sorted(ZOO.glob(f"*/{CARD}"))}
+    return {path.name: path for path in all_folders() if (path / CARD).is_file()}
+
+
+def all_folders() -> list[Path]:
+    """Return what lies in the zoo, also entries without a card, which only `verify` takes."""
+    return sorted(path for path in ZOO.glob("*/") if not path.name.startswith("."))
 
 
 def load_card(name_or_path: str | Path) -> Card:
@@ -86,7 +92,7 @@ def folder_of(name_or_path: str | Path) -> Path:
         return entries[name]
     if isinstance(name_or_path, Path) or _has_separator(text) or text in ("", ".", ".."):
         return Path(name_or_path)
-    exists = Path(text).exists()
+    exists = Path(text).exists() and not (text in entries and entries[text].samefile(text))
     if text not in entries:
         if not exists:
             raise UnknownNameError("model", text, (
@@ -170,8 +176,9 @@ def verify(
 ) -> Verification:
     """Is a model of the zoo what its card says?
 
-    All files have the checksums of the card; the model is evaluated again on every split of its
-    task; and the first of the stored codes are read out of it again.
+    The files are those of the card, with its checksums; page, kind and results are as it says;
+    the model is evaluated again on every split of its task; and the first of the stored codes are
+    read out of it again. What a probe or an intervention found is not measured again.
 
     n         instances of each split; default: the card's. They are the same instances then, and
               metrics may differ by the tolerance of the card; with another n they may differ by
@@ -186,14 +193,44 @@ def verify(
     with found.noting():
         card = Card.read(folder)
         found.n = card.evaluation.n if n is None else n
-        for file, recorded in card.files.items():
-            with found.noting():
-                check_checksum(folder / file, recorded)
+        _check_files(folder, card, found)
+        with found.noting():
+            _check_facts(Run.open(folder), card, found)
         with found.noting():
             _evaluate(Run.open(folder), card, found, progress)
         with found.noting():
             _read_again(Run.open(folder), card, found)
     return found
+
+
+def _check_files(folder: Path, card: Card, found: Verification) -> None:
+    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*")
+               if path.is_file() and not path.name.startswith(".")}
+    for file in sorted(present - {*card.files, CARD}):
+        found.note(f"{folder / file} is not on the card")
+    for file, recorded in card.files.items():
+        with found.noting():
+            check_checksum(folder / file, recorded)
+    results = {path.name for path in (folder / RESULTS).glob("*/")}
+    if results != set(card.results):
+        found.note(f"{folder / RESULTS} holds {', '.join(sorted(results)) or 'nothing'}; the card "
+                   f"says {', '.join(card.results) or 'nothing'}")
+
+
+def _check_facts(run: Run, card: Card, found: Verification) -> None:
+    if run.path.parent == ZOO and card.name != run.name:
+        found.note(f"the card is that of {card.name!r}; expected {run.name!r}")
+    kind = kind_of(run.config.model)
+    if card.kind != kind:
+        found.note(f"the attention is of kind {kind}; the card says {card.kind}")
+    for (split, name), known in card.measured():
+        if known.n != card.evaluation.n:
+            found.note(f"{name} on {split} was measured on {known.n:,} instances; the card says "
+                       f"{card.evaluation.n:,}")
+    # The page has the card's checksum of it, and so stands for all that the card says in words.
+    page = run.path / README
+    if page.is_file() and page.read_text(encoding="utf-8", errors="replace") != card.to_markdown():
+        found.note(f"{page} says other than {CARD}")
 
 
 def _evaluate(
@@ -231,9 +268,12 @@ def _compared(
     split: str, name: str, now: Metric, known: Metric, card: Card, found: Verification
 ) -> Mapping[str, object]:
     allowed = card.evaluation.tolerance
-    if now.n != known.n:
+    if found.n != card.evaluation.n:
         # The instances differ; the card's standard error is the better known of the two.
-        allowed += STANDARD_ERRORS * known.se * float(np.sqrt(1.0 + known.n / now.n))
+        allowed += STANDARD_ERRORS * known.se * float(np.sqrt(1.0 + card.evaluation.n / found.n))
+    elif not np.isclose(now.se, known.se, rtol=0.0, atol=allowed, equal_nan=True):
+        found.note(f"the standard error of {name} on {split} is {now.se:.3g}; the card says "
+                   f"{known.se:.3g}")
     difference = now.mean - known.mean
     if not abs(difference) <= allowed:
         found.note(f"{name} on {split} is {now.mean:.6g}; the card says {known.mean:.6g} "
@@ -251,13 +291,28 @@ def _read_again(run: Run, card: Card, found: Verification) -> None:
     check(len(stored) == wanted.n and tuple(p.name for p in stored.pairs) == wanted.pairs,
           f"the stored codes are {stored!r}; the card says {wanted.n:,} instances and pairs "
           f"{', '.join(wanted.pairs)}", ArtifactError)
+    for key, expected in (("run_id", run.id), ("split", wanted.split), ("seed", wanted.seed),
+                          ("step", run.checkpoints()[-1])):
+        check(stored.meta.get(key) == expected, f"the stored codes have {key} "
+              f"{stored.meta.get(key)!r}; expected {expected!r}", ArtifactError)
+    check("task" in stored.meta, "the stored codes do not say of which task they are",
+          ArtifactError)
     again = extract(run, wanted.split, n=min(CHECKED_CODES, wanted.n), pairs=wanted.pairs,
                     seed=wanted.seed, task=task_from_dict(stored.meta["task"]))
     same = stored.subset(np.arange(len(again)))
+    for what, kept, read in (("layers", same.layers, again.layers),
+                             ("shape", same.scores.shape, again.scores.shape),
+                             ("labels", list(same.labels), list(again.labels))):
+        check(kept == read, f"the stored codes have {what} {kept}; expected {read}",
+              ArtifactError)
     for name in same.labels:
-        if not pd.api.types.is_float_dtype(same.labels[name]):
-            check(same.labels[name].equals(again.labels[name]), f"the stored codes are of "
-                  f"instances whose {name} differs from those drawn now", ArtifactError)
+        mine, theirs = same.labels[name], again.labels[name]
+        if name in card.metrics.get(wanted.split, ()):
+            continue  # of the model's answers, which are compared as means
+        alike = (np.allclose(mine, theirs, rtol=0.0, atol=wanted.tolerance, equal_nan=True)
+                 if pd.api.types.is_float_dtype(mine) else mine.equals(theirs))
+        check(alike, f"the stored codes are of instances whose {name} differs from those drawn "
+              "now", ArtifactError)
     distance = np.abs(again.scores - same.scores) / np.maximum(np.abs(same.scores), 1.0)
     check(bool((distance <= wanted.tolerance).all()), f"codes read out of the model differ from "
           f"the stored ones by up to {distance.max():.2g}; allowed are {wanted.tolerance:g}",
@@ -268,5 +323,5 @@ def _has_separator(text: str) -> bool:
     return os.sep in text or (os.altsep is not None and os.altsep in text)
 
 
-__all__ = ["ZOO", "Verification", "folder_of", "list_models", "load_card", "load_codes",
-           "load_model", "load_run", "verify", "zoo_folders"]
+__all__ = ["ZOO", "Verification", "all_folders", "folder_of", "list_models", "load_card",
+           "load_codes", "load_model", "load_run", "verify", "zoo_folders"]

@@ -141,4 +141,4 @@ def test_the_package_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "latentcode.cli", "show", "nowhere"],
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: run folder nowhere does not exist")
+    assert done.stderr.startswith("error: unknown model 'nowhere'; expected one of: ")

@@ -87,3 +87,10 @@ def test_every_room_has_pages_with_its_names(tmp_path: Path) -> None:
     assert "S_hqk = q_qh . k_kh / sqrt(d) + bias_hqk" in shown
     assert "hyla         z_qh = sum_k a_hqk phi(t_qk),  t_qk = sum_h a_hqk v_kh" in shown
     assert not (pages / "latentcode/app").exists()
+
+
+def test_no_foreign_folder_is_replaced(build: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").touch()
+    with pytest.raises(SystemExit, match="is not one of ours"):
+        build.main(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]

@@ -113,6 +113,19 @@ def test_a_damaged_model_is_not_published(source: lc.Run, tmp_path: Path) -> Non
     assert not (tmp_path / "again").exists()
 
 
+def test_no_run_is_lost_by_publishing(source: lc.Run, tmp_path: Path) -> None:
+    run = source.publish(tmp_path / "published", step=2)
+    before = contents(run.path)
+    (tmp_path / "link").symlink_to(run.path)
+    for out in (run.path, tmp_path / "link"):
+        with pytest.raises(RunError, match="holds the run that is published"):
+            run.publish(out, overwrite=True)
+    with run.writing(), pytest.raises(RunError, match="is being written by process"):
+        source.publish(run.path, overwrite=True)
+    (run.path / ".lock").unlink()
+    assert contents(run.path) == before
+
+
 def test_only_runs_are_replaced_and_only_on_request(source: lc.Run, tmp_path: Path) -> None:
     run = source.publish(tmp_path / "published", step=2)
     with pytest.raises(RunError, match="exists already"):

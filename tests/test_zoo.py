@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,6 +116,38 @@ def test_a_name_that_is_also_a_folder_is_not_chosen_silently(run: lc.Run, entry:
         assert lc.load_run(mine).path == Path(NAME)
 
 
+def test_in_the_folder_of_the_zoo_a_name_means_one_thing(
+    entry: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(entry.parent)
+    assert lc.load_run(NAME).path == entry
+
+
+@pytest.mark.parametrize(("command", "found"), [
+    (["show", NAME], NAME), (["show", f"zoo:{NAME}", "--split", "ood"], "rule"),
+    (["extract", NAME, "--n", "8", "--out", "out"], "wrote codes out"),
+    (["export-flax", NAME, "--out", "out.npz"], r"wrote weights out\.npz"),
+    *(([name, NAME, "--pairs", "q", "--out", "out"], "error: unknown pair 'q'; expected one of: re")
+      for name in ("probe", "project", "similarity", "topography", "value-networks")),
+    (["align", NAME, "copy", "--pairs", "q", "--out", "out"], "unknown pair 'q'; expected one of"),
+    (["intervene", NAME, "--write", "zero", "--layers", "9", "--out", "out"], "layer.*9"),
+], ids=lambda value: value[0] if isinstance(value, list) else "")
+def test_commands_take_a_name_where_they_take_a_run(
+    entry: Path, command: list[str], found: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What they say can be said only of a run that was opened."""
+    shutil.copytree(entry, "copy")
+    before = {path: path.stat().st_mtime_ns for path in entry.rglob("*")}
+    with suppress(SystemExit):
+        main(command)
+    printed = capsys.readouterr()
+    assert re.search(found, printed.out + printed.err)
+    assert {path: path.stat().st_mtime_ns for path in entry.rglob("*")} == before
+    with pytest.raises(SystemExit):
+        main([command[0], "sraven-hula", *command[2:]])
+    assert f"unknown model 'sraven-hula'; expected one of: {NAME}" in capsys.readouterr().err
+
+
 def test_what_is_neither_is_said(entry: Path) -> None:
     with pytest.raises(UnknownNameError, match=rf"'sraven-hula'; expected one of: {NAME}, the "
                        "path of a run folder, which sraven-hula is not, for it does not exist"):
@@ -219,6 +252,42 @@ def change_parameters(entry: Path) -> None:
     replace(Card.read(entry), parameters=17).write(entry)
 
 
+def edit_card(entry: Path, **changes: object) -> None:
+    """Change the card, and the page with it."""
+    card = replace(Card.read(entry), **changes)  # type: ignore[arg-type]
+    (entry / README).write_text(card.to_markdown(), encoding="utf-8")
+    sign(entry, card)
+
+
+def inflate_n(entry: Path) -> None:
+    """Say that metrics are of so many instances that any difference would be allowed."""
+    edit_card(entry, metrics={split: {name: replace(m, n=10**9) for name, m in found.items()}
+                              for split, found in Card.read(entry).metrics.items()})
+
+
+def change_se(entry: Path) -> None:
+    edit_card(entry, metrics={split: {name: replace(m, se=m.se + 0.01) for name, m in found.items()}
+                              for split, found in Card.read(entry).metrics.items()})
+
+
+def forget_file(entry: Path) -> None:
+    """Take a file off the card, which then vouches for it no more."""
+    card = Card.read(entry)
+    replace(card, files={f: s for f, s in card.files.items() if f != README}).write(entry)
+
+
+def save_codes(entry: Path, **changes: object) -> None:
+    """Store codes with other parts, with checksums that fit them."""
+    codes = replace(lc.load_codes(entry), **changes)  # type: ignore[arg-type]
+    codes.save(entry / "results/codes-ood", overwrite=True)
+    sign(entry, Card.read(entry))
+
+
+def drop_layer(entry: Path) -> None:
+    codes = lc.load_codes(entry)
+    save_codes(entry, scores=np.array(codes.scores)[:, :1], layers=codes.layers[:1])
+
+
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a weight's bit": (lambda e: flip_bit(weights(e)), r"model\.safetensors was damaged"),
     "a weight": (change_weight, "codes read out of the model differ from the stored ones by"),
@@ -235,6 +304,29 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "the number of parameters": (change_parameters, "parameters; the card says 17"),
     "the configuration": (
         lambda e: (e / "config.yaml").write_text("a: b"), r"config\.yaml was damaged"),
+    "a file that nobody vouches for": (
+        lambda e: (e / "results/codes-ood/more.json").write_text("{}"), "more.json is not on the"),
+    "a file off the card": (forget_file, r"README\.md is not on the card"),
+    "a result that is not there": (
+        lambda e: edit_card(e, results={"codes-ood": "codes", "decoding": "probes"}),
+        "results holds codes-ood; the card says codes-ood, decoding"),
+    "the name": (lambda e: edit_card(e, name="best"), "card is that of 'best'; expected 'tiny-hy"),
+    "the kind": (lambda e: edit_card(e, kind="softmax"), "of kind hyla; the card says softmax"),
+    "a sentence": (lambda e: replace(Card.read(e), summary="The best.").write(e),
+                   r"README\.md says other than card\.json"),
+    "how many were measured": (inflate_n, "on 1,000,000,000 instances; the card says 300"),
+    "a standard error": (change_se, "the standard error of loss on ood is .*; the card says"),
+    "a layer of the codes": (drop_layer, r"the stored codes have layers \(0,\); expected \(0, 1"),
+    "a label of the codes": (
+        lambda e: save_codes(e, labels=lc.load_codes(e).labels.drop(columns="target_0")),
+        r"the stored codes have labels \[.*; expected \['rule_0', 'target_0'"),
+    "the run of the codes": (
+        lambda e: save_codes(e, meta={**lc.load_codes(e).meta, "run_id": "another"}),
+        "the stored codes have run_id 'another'; expected"),
+    "the task of the codes": (
+        lambda e: save_codes(e, meta={k: v for k, v in lc.load_codes(e).meta.items()
+                                      if k != "task"}), "do not say of which task"),
+    "the card": (lambda e: (e / CARD).unlink(), r"card\.json is missing"),
     "no card": (lambda e: (e / CARD).write_text("{}"), "expected .*latentcode.card"),
 }
 
@@ -311,6 +403,12 @@ def test_a_card_reads_as_it_was_written(entry: Path) -> None:
     ({"files": ["a"]}, r"has files \['a'\]; expected dict"),
     ({"colour": 1}, "has keys .*colour"),
     ({"format_version": 99}, "a newer latentcode wrote it"),
+    ({"files": {"README.md": None}}, "has None as README.md of files; expected text"),
+    ({"headline": "beauty"}, "quotes 'beauty' first; expected one of .* train: loss, "),
+    ({"evaluation": {"n": 0, "seed": 0, "precision": "float32", "tolerance": 5e-4}}, "n is 0;"),
+    ({"evaluation": {"n": 9, "seed": 0, "precision": "float32", "tolerance": 0.5}},
+     "tolerance is 0.5; expected a number from 0 to 0.01"),
+    ({"evaluation": {"n": 9, "seed": 0, "precision": "fp8", "tolerance": 5e-4}}, "'fp8'"),
 ])
 def test_a_damaged_card_is_refused(entry: Path, edit: dict[str, object], message: str) -> None:
     write_json(entry / CARD, {**json.loads((entry / CARD).read_text()), **edit})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
+from latentcode.cli.opening import RunName, open_run
 from latentcode.errors import ConfigError, check
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ Split = Literal["train", "test", "ood", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Writing:
+class Writes:
     """What is written where: the product of these lists."""
 
     write: tuple[str, ...] = ()
@@ -44,7 +45,7 @@ class Writing:
         from latentcode.probes.interventions import Intervention
 
         if not self.write:
-            others = [f.name for f in fields(Writing)
+            others = [f.name for f in fields(Writes)
                       if f.name != "write" and getattr(self, f.name) != f.default]
             check(not others, f"--{' and --'.join(others)} given without --write; expected what is "
                   "written there, or neither for the standard interventions", ConfigError)
@@ -59,7 +60,7 @@ class Writing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Intervene(Writing):
+class Intervene(Writes):
     """Write other codes into a trained model, and see whether its answers follow.
 
     Without --write: all ways to write with their controls, over layers and scopes. Example:
@@ -67,8 +68,7 @@ class Intervene(Writing):
     --layers upper
     """
 
-    path: tyro.conf.Positional[Path]
-    """A run folder."""
+    path: tyro.conf.Positional[RunName]
     out: Path
     """Folder of the tables and the figure."""
     split: Split = "ood"
@@ -85,10 +85,9 @@ class Intervene(Writing):
     def run(self) -> None:
         from latentcode.probes.interventions import InterventionResult, intervene
         from latentcode.progress import bar
-        from latentcode.runs import Run
         from latentcode.storage import check_free
 
-        run = Run.open(self.path)
+        run = open_run(self.path)
         check_free(self.out, overwrite=self.overwrite, marker=InterventionResult.marker())
         result = intervene(
             run, self.interventions(run.config.model.n_layers), split=self.split, n=self.n,

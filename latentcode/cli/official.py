@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import tyro
 
+from latentcode.cli.opening import RunName, open_run
 from latentcode.config import TASKS, TaskConfig
 from latentcode.errors import LatentCodeError
 from latentcode.models.config import ModelConfig
@@ -105,8 +106,7 @@ class ImportFlax:
 class ExportFlax:
     """Write the weights of a run in the layout of the official code."""
 
-    path: tyro.conf.Positional[Path]
-    """A run folder."""
+    path: tyro.conf.Positional[RunName]
     out: Path
     """The file, in .npz format."""
     step: int | None = None
@@ -117,7 +117,7 @@ class ExportFlax:
     def run(self) -> None:
         from latentcode.official import export_flax
 
-        out = export_flax(self.path, self.out, step=self.step, overwrite=self.overwrite)
+        out = export_flax(open_run(self.path), self.out, step=self.step, overwrite=self.overwrite)
         print(f"wrote weights {out}")
 
 

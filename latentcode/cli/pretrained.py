@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from latentcode.cli.interventions import Writing
+from latentcode.cli.interventions import Writes
 
 if TYPE_CHECKING:
     import torch
@@ -118,7 +118,7 @@ class ProbePrompts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PatchPrompts(Writing):
+class PatchPrompts(Writes):
     """Write a donor prompt's codes into a pretrained model, and see whether its answer follows.
 
     A line of the pairs is {"prompt": "The capital of France is", "answer": " Paris", "donor": "The

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from latentcode.cli.opening import RunName, open_run
 from latentcode.cli.reading import Split, _pairs, _progress
 from latentcode.errors import LatentCodeError
 
@@ -24,8 +25,9 @@ class Project:
     Example: latentcode project runs/hyla --label rule --out figures/rule
     """
 
-    paths: tyro.conf.Positional[tuple[Path, ...]]
-    """A run folder, or folders of codes of different splits."""
+    paths: tyro.conf.Positional[
+        Annotated[tuple[str, ...], tyro.conf.arg(metavar="FOLDER [FOLDER ...]")]]
+    """A run folder, a model of the zoo such as sraven-hyla, or codes of different splits."""
     out: Path
     """Folder of the result: figure.png, coordinates.parquet, qualities, settings."""
     label: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
@@ -81,24 +83,25 @@ class Project:
         from latentcode.codes import LatentCodes
         from latentcode.extraction import extract
         from latentcode.probes.labels import label_columns
-        from latentcode.runs import Run
         from latentcode.tasks import make_task
+        from latentcode.zoo import folder_of
 
         if not self.paths:
             raise LatentCodeError("no folder is given; expected a run, or codes")
         if self.n < 1:
             raise LatentCodeError(f"--n is {self.n}; expected at least 1")
-        if all((path / "codes.safetensors").exists() for path in self.paths):
+        folders = [folder_of(path) for path in self.paths]
+        if all((folder / "codes.safetensors").exists() for folder in folders):
             if not self.label:
                 raise LatentCodeError("no --label is given, and codes do not say which matter")
             if self.splits != ("ood",):
                 raise LatentCodeError(f"--splits is {self.splits}, but codes have their own split")
-            parts = [LatentCodes.load(path) for path in self.paths]
+            parts = [LatentCodes.load(folder) for folder in folders]
             return [part.subset(np.arange(min(self.n, len(part)))) for part in parts], self.label
         if len(self.paths) > 1:
             raise LatentCodeError(f"{len(self.paths)} folders are given that are not all codes; "
                                   "expected one run, or folders of codes")
-        run = Run.open(self.paths[0])
+        run = open_run(self.paths[0])
         task = make_task(run.config.task)
         pairs = _pairs(run, self.pairs)
         parts = [extract(run, split, n=self.n, pairs=pairs, layers=self.layers or None,
@@ -118,8 +121,7 @@ class ValueNetworks:
     Example: latentcode value-networks runs/hyla --label rule --out results/networks
     """
 
-    path: tyro.conf.Positional[Path]
-    """A run folder."""
+    path: tyro.conf.Positional[RunName]
     out: Path
     """Folder of the result: tables, figures, settings."""
     label: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
@@ -144,10 +146,9 @@ class ValueNetworks:
     def run(self) -> None:
         from latentcode.probes.value_network_result import ValueNetworkResult
         from latentcode.probes.value_networks import mean_networks
-        from latentcode.runs import Run
         from latentcode.storage import check_free
 
-        run = Run.open(self.path)
+        run = open_run(self.path)
         check_free(self.out, overwrite=self.overwrite, marker=ValueNetworkResult.marker())
         result = mean_networks(
             run, labels=self.label or None, pairs=_pairs(run, self.pairs),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from latentcode.cli.opening import RunName, open_run
 from latentcode.errors import LatentCodeError
 
 if TYPE_CHECKING:
@@ -26,8 +27,7 @@ class Extract:
     it was.
     """
 
-    path: tyro.conf.Positional[Path]
-    """A run folder."""
+    path: tyro.conf.Positional[RunName]
     out: Path
     """Folder of the codes."""
     split: Split = "ood"
@@ -55,10 +55,9 @@ class Extract:
 
     def run(self) -> None:
         from latentcode.extraction import code_reader
-        from latentcode.runs import Run
         from latentcode.storage import check_free
 
-        run = Run.open(self.path)
+        run = open_run(self.path)
         task = run.config.task
         if self.inputs is not None:
             if task.name != "logic":
@@ -85,8 +84,7 @@ class Probe:
     codes stand an untrained model's, shuffled labels and the residual stream at the query.
     """
 
-    path: tyro.conf.Positional[Path]
-    """A run folder."""
+    path: tyro.conf.Positional[RunName]
     out: Path
     """Folder of the result: tables, figure, settings."""
     labels: tuple[str, ...] = ()
@@ -108,10 +106,9 @@ class Probe:
 
     def run(self) -> None:
         from latentcode.probes import probe
-        from latentcode.runs import Run
         from latentcode.storage import check_free
 
-        run = Run.open(self.path)
+        run = open_run(self.path)
         pairs = _pairs(run, self.pairs)
         check_free(self.out, overwrite=self.overwrite, marker="decoding.json")
         result = probe(run, labels=self.labels or None, pairs=pairs,
@@ -127,8 +124,8 @@ class Probe:
 class Show:
     """Show a run, its codes, what probes or interventions found, or one instance of its task."""
 
-    path: tyro.conf.Positional[Path]
-    """A run folder, a codes folder, or a folder of results."""
+    path: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="FOLDER")]]
+    """A run folder, a model of the zoo such as sraven-hyla, codes, or a folder of results."""
     split: Split | None = None
     """Show an instance of this split of a run's task."""
     index: int = 0
@@ -137,10 +134,11 @@ class Show:
     def run(self) -> None:
         from latentcode.codes import LatentCodes
         from latentcode.probes.saved import load_result
-        from latentcode.runs import Run
+        from latentcode.zoo import folder_of
 
-        is_codes = (self.path / "codes.safetensors").exists()
-        result = load_result(self.path)
+        folder = folder_of(self.path)
+        is_codes = (folder / "codes.safetensors").exists()
+        result = load_result(folder)
         if self.split is not None and (is_codes or result is not None):
             raise LatentCodeError(f"--split is {self.split!r}, but {self.path} is not a run, which "
                                   "has instances to show")
@@ -148,11 +146,11 @@ class Show:
             print(result)
             return
         if is_codes:
-            codes: LatentCodes = LatentCodes.load(self.path)
+            codes: LatentCodes = LatentCodes.load(folder)
             print(codes)
             print(codes.labels.describe(include="all").T.to_string())
             return
-        run = Run.open(self.path)
+        run = open_run(self.path)
         if self.split is None:
             print(run)
             if not run.metrics().empty:

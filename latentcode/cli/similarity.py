@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tyro
 
+from latentcode.cli.opening import RunName, RunNames, open_run
 from latentcode.cli.reading import Split, _pairs, _progress
 
 
@@ -18,8 +19,7 @@ class Similarity:
     the codes stand the residual stream, an untrained model and shuffled labels.
     """
 
-    path: tyro.conf.Positional[Path]
-    """A run folder."""
+    path: tyro.conf.Positional[RunName]
     out: Path
     """Folder of the result: tables, figures, settings."""
     label: str | None = None
@@ -41,10 +41,9 @@ class Similarity:
 
     def run(self) -> None:
         from latentcode.probes import similarity_of_run
-        from latentcode.runs import Run
         from latentcode.storage import check_free
 
-        run = Run.open(self.path)
+        run = open_run(self.path)
         pairs = _pairs(run, self.pairs)
         check_free(self.out, overwrite=self.overwrite, marker="similarity.json")
         result = similarity_of_run(
@@ -62,8 +61,7 @@ class Topography:
     With four runs or more, also its correlation with how well they do on held-out combinations.
     """
 
-    paths: tyro.conf.Positional[tuple[Path, ...]]
-    """Run folders."""
+    paths: tyro.conf.Positional[RunNames]
     out: Path
     """Folder of the result: tables, figures, settings."""
     labels: tuple[str, ...] = ()
@@ -86,11 +84,10 @@ class Topography:
     def run(self) -> None:
         from latentcode.errors import ProbeError, check
         from latentcode.probes import topography_of_runs
-        from latentcode.runs import Run
         from latentcode.storage import check_free
 
         check(len(self.paths) > 0, "no run is given; expected one run folder or more", ProbeError)
-        runs = [Run.open(path) for path in self.paths]
+        runs = [open_run(path) for path in self.paths]
         pairs = _pairs(runs[0], self.pairs)
         check_free(self.out, overwrite=self.overwrite, marker="topography.json")
         result = topography_of_runs(
@@ -104,13 +101,12 @@ class Topography:
 
 @dataclass(frozen=True)
 class Align:
-    """Compare the codes of several runs: CKA, Procrustes, matched heads, transferred probes.
+    """Compare the codes of runs of one task: CKA, Procrustes, matched heads, transferred probes.
 
     All runs see the same instances, drawn from the first run's task; their splits may differ.
     """
 
-    paths: tyro.conf.Positional[tuple[Path, ...]]
-    """Two run folders or more, of one task."""
+    paths: tyro.conf.Positional[RunNames]
     out: Path
     """Folder of the result: tables, figures, settings."""
     labels: tuple[str, ...] = ()
@@ -133,12 +129,11 @@ class Align:
     def run(self) -> None:
         from latentcode.errors import ProbeError, check
         from latentcode.probes import align_runs
-        from latentcode.runs import Run
         from latentcode.storage import check_free
 
         check(len(self.paths) >= 2, f"{len(self.paths)} run is given; expected two or more to "
               "align", ProbeError)
-        runs = [Run.open(path) for path in self.paths]
+        runs = [open_run(path) for path in self.paths]
         pairs = _pairs(runs[0], self.pairs)
         check_free(self.out, overwrite=self.overwrite, marker="alignment.json")
         result = align_runs(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sized
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import tyro
@@ -46,8 +47,8 @@ class Verify:
         from latentcode.progress import bar
 
         failed = False
-        for name in self.names or _some(tuple(f"zoo:{name}" for name in zoo.zoo_folders())):
-            title = f"evaluating {name.removeprefix('zoo:')}"
+        for name in self.names or tuple(map(str, _some(zoo.all_folders()))):
+            title = f"evaluating {Path(name).name.removeprefix(zoo.ZOO_PREFIX)}"
             found = zoo.verify(name, n=self.n, progress=bar(title))
             failed = failed or bool(found.problems)
             print(found, file=sys.stderr if found.problems else sys.stdout, flush=True)

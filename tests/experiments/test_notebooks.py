@@ -21,6 +21,8 @@ rows = result.table.query("metric == 'accuracy' and layer == 3").set_index("sour
 assert rows["low"]["code"] > max(rows["high"]["untrained"], rows["high"]["shuffled"])
 assert rows["low"]["code"] > rows["chance"]["code"]
 assert rows["value"]["residual"] > rows["value"]["code"]
+assert rows["value"]["code"] < 0.5
+assert run.latest().loc["accuracy", "ood"] > run.latest().loc["accuracy", "test"]
 assert len(codes) == 2_000
 """,
     "write_a_code_back": """
@@ -30,11 +32,22 @@ assert first_outcomes["answers as before"]["its own codes"] == 1.0
 assert float((itself - plain).abs().max()) == 0.0
 donor, same = (first_outcomes["answers as the donor"][name]
                for name in ("the donor's codes", "same rule (control)"))
-assert donor > 2 * same
+assert donor > 2 * same and donor > 0.5
+stays, elsewhere = (first_outcomes["answers as before"][name]
+                    for name in ("same rule (control)", "another problem's donor"))
+assert 0.55 < stays < 0.75 and elsewhere < 0.25
+assert float(knows_donors[pairs.counts].float().mean()) < 0.5
+decoded = {kind: lc.DecodingResult.load(lc.load_run(f"sraven-{kind}").path / "results/decoding")
+           .table.query("layer == 3 and metric == 'accuracy' and source == 'code' and "
+                        "pair == 'response->response'")["value"].item()
+           for kind in ("softmax", "hyla")}
+assert round(decoded["softmax"], 2) == 0.41 and round(decoded["hyla"], 2) == 0.43
 by_call = hyla.table.query("metric == 'switch' and scope == 'row' and write == 'donor'")
 assert by_call["low"].item() - 0.05 < donor < by_call["high"].item() + 0.05
 in_softmax = softmax.table.query("metric == 'switch' and scope == 'row' and write == 'donor'")
 assert in_softmax["high"].item() < by_call["low"].item()
+same_in_softmax = softmax.table.query("metric == 'switch' and scope == 'row' and write == 'same'")
+assert in_softmax["low"].item() < same_in_softmax["high"].item()
 """,
     "pretrained_codes": """
 assert float((generated - usual).abs().max()) < 1e-5 * float(usual.abs().max())
@@ -44,6 +57,14 @@ assert rows["low"][best, "code"] > rows["value"][best, "untrained"]
 assert rows["low"][best, "code"] > rows["chance"][best, "code"]
 assert rows["low"][0, "code"] > rows["value"][0, "residual"] == rows["chance"][0, "residual"]
 assert all(rows["value"][i, "residual"] > rows["value"][i, "code"] for i in (1, 2, 3))
+assert all(rows["low"][i, "code"] > rows["chance"][i, "code"] for i in range(4))
+assert sum(rows["high"][i, "shuffled"] > rows["low"][i, "code"] for i in range(4)) >= 3
+assert set(result.table["n_heldout_combinations"].dropna()) == {7}
+arvenia = sentences.query("country == 'Arvenia' and relation == 'capital'")["answer"]
+assert set(arvenia) == {"Monton"}
+capitals = set(sentences.query("relation == 'capital'")["answer"])
+guesses = [model.to_string(int(token)).strip() for token in following.topk(3).indices]
+assert set(guesses) <= capitals and guesses[0] != "Monton"
 assert codes.labels["prompt"].tolist() == prompts["prompt"].tolist()
 """,
 }

@@ -57,6 +57,9 @@ def test_an_entry_is_what_its_card_says(
     assert (card.name, card.kind) == (name, {"sraven": "hyla", "logic": "softmax"}[task])
     assert set(card.results) == {path.name for path in (entry / "results").iterdir()}
     assert card.training["minutes"] < 10
+    assert card.commands["build"] == (
+        f"python -m latentcode.experiments.zoo runs/{name} --name {name} --n 200 --n-codes 100 "
+        "--n-probe 250 --methods pca tsne")
     assert not list(entry.rglob("*.png"))
     codes = lc.load_codes(entry)
     assert len(codes) == 100
