@@ -381,7 +381,7 @@ def _kept(selection: Selection) -> None:
             remember("kept", "|".join(f"{k}={v}" for k, v in {
                 **kept, name: selection.to_text()}.items()))
 
-    left, right = st.columns([3, 1], vertical_alignment="bottom")
+    left, right = st.columns([2, 1], vertical_alignment="bottom")
     if kept:
         left.pills("Kept selections", list(kept), key="kept selection", format_func=literal,
                    on_change=go_back)

@@ -14,12 +14,12 @@ from pathlib import Path
 from latentcode.experiments.benchmarks.browser import chromium, serving, settle
 
 HERE = Path(__file__).resolve().parent / "pictures"
-HEIGHTS = {"explore": 1180, "compare": 820, "probes": 880, "intervene": 900, "idea": 1080}
+HEIGHTS = {"explore": 1330, "compare": 760, "probes": 900, "intervene": 1010, "idea": 1200}
 WIDTH = 1440
 PAGES: dict[str, dict[str, str]] = {
     "explore": {"model": "sraven-hyla", "instance": "5",
                 "select": "B-20_-20_40_30@ood!2000!tsne!3!response->response!sraven-hyla"},
-    "compare": {"models": "sraven-hyla", "shared": ""},
+    "compare": {},
     "probes": {"model": "sraven-hyla"},
     "intervene": {"model": "sraven-hyla", "instance": "5"},
     "idea": {"model": "sraven-hyla"},
