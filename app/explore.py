@@ -196,8 +196,9 @@ def _title(chosen: Chosen, colour: str, show: str) -> None:
              "all layers": f"every layer, {chosen.pair}",
              "all pairs": f"layer {chosen.layer}, every pair"}[show]
     # In the pictures of other pairs, too, it is the rule of this pair's response.
-    whose = literal(f" of {chosen.pair}") if (
-        show == "all pairs" and colour not in chosen.codes.labels) else ""
+    column = str(chosen.codes.label(colour, chosen.pair).name)
+    whose = "" if column == colour else literal(f" ({column})") if show != "all pairs" else literal(
+        f" of {chosen.pair} ({column})")
     st.markdown(f"##### {len(chosen.codes):,} codes of {literal(chosen.source.key)}\n"
                 f"{literal(where)}, coloured by **{literal(colour)}**{whose}. A point is one "
                 "problem: click it to see it, draw around points to see what they share.")

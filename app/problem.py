@@ -86,7 +86,7 @@ def _answered(html: str, task: object, batch: object, model: object) -> Problem:
             for a, b in zip(given, wanted, strict=True))
         right = given == wanted
         text = f"The model answers {marks}" + (
-            "." if right else f"; right is {' '.join(map(str, wanted))}.")
+            ": right." if right else f"; right is {' '.join(map(str, wanted))}.")
         return Problem(html, text, right)
     answer, target = float(logits[0, -1, 0]), float(batch.targets[0, 0])
     return Problem(html, f"The model answers <b>{answer:.3f}</b>; right is {target:.3f}.", None)

@@ -111,7 +111,8 @@ def _traces(
             hovertext=None if hover.text is None else hover.text[rows],
             hovertemplate=f"{hover.template}<extra>{'' if measured else name}</extra>",
             selectedpoints=None if selected is None else np.flatnonzero(selected[rows]),
-            selected={"marker": {"opacity": 0.95}}, unselected={"marker": {"opacity": 0.08}})
+            selected={"marker": {"opacity": 0.95}},
+            unselected={"marker": {"opacity": 0.16 if dark else 0.1}})
         for name, rows, marker in groups]
 
 

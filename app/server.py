@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -80,6 +82,10 @@ def serve(
     print(f"explorer: http://{ADDRESS}:{chosen} (Ctrl-C stops it)", flush=True)
     server = subprocess.Popen(command(chosen, browser=browser), env=environment(folders),
                               stdout=subprocess.DEVNULL)
+    in_charge = threading.current_thread() is threading.main_thread()
+    if in_charge:
+        # Who ends the launcher wants the server to end.
+        before = signal.signal(signal.SIGTERM, lambda *_: server.terminate())
     try:
         return server.wait()
     except KeyboardInterrupt:
@@ -87,6 +93,8 @@ def serve(
         return server.wait()
     finally:
         server.terminate()
+        if in_charge:
+            signal.signal(signal.SIGTERM, before)
 
 
 def free_port() -> int:

@@ -94,9 +94,12 @@ class Server:
     def __init__(self, port: int, log: Path) -> None:
         self.port, self.log = port, log
 
-    def url(self, page: str = "", query: Mapping[str, str] | None = None) -> str:
+    def url(
+        self, page: str = "", query: Mapping[str, str | tuple[str, ...]] | None = None
+    ) -> str:
         """Return the address of a page (the part of its URL, "" for the first) of the explorer."""
-        return f"http://localhost:{self.port}/{page}" + (f"?{urlencode(query)}" if query else "")
+        return f"http://localhost:{self.port}/{page}" + (
+            f"?{urlencode(query, doseq=True)}" if query else "")
 
 
 @contextmanager

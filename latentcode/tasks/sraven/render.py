@@ -83,7 +83,7 @@ def draw_html(drawing: Drawing) -> str:
         legend.append(f"<tr>{cell}{token}</td>{cell}{escape(rule)}</td>{cell}{read}</td>"
                       + "".join(f"{cell}{row}</td>" for row in symbols) + "</tr>")
     head = '<th style="padding:3px 12px 3px 0;text-align:left;font-weight:600">'
-    titles = ["response token", "rule", "token read per column",
+    titles = ["token", "rule", "read at",
               *(f"row {r + 1}" for r in range(last + 1))]
     return (
         '<div style="font-family:system-ui,sans-serif;font-size:14px;color:inherit;'
