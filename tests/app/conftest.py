@@ -1,7 +1,8 @@
-"""One server and one browser for all tests that need them; started by the first of these."""
+"""One server and one browser for all tests of a module; and nothing of Streamlit stays behind."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,15 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(autouse=True)
+def main_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AppTest puts its script in the place of __main__, which later tests would try to spawn."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+
+
+# Of a module, not of the session: as long as Playwright runs, it has an event loop in this process,
+# beside which nobody can start another.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     pytest.importorskip("playwright", reason="the tests in a browser need playwright")
     if browser_path() is None:
@@ -30,7 +39,7 @@ def browser() -> Iterator[Browser]:
         yield started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     from explorer import make_folders
 
