@@ -54,17 +54,19 @@ def relative_bias(
 
 
 def rotary(
-    x: Float[Tensor, "*E B T H d"], base: float = 10_000.0
+    x: Float[Tensor, "*E B T H d"], first: int = 0, base: float = 10_000.0
 ) -> Float[Tensor, "*E B T H d"]:
     """x' = x cos(t w) + rotate(x) sin(t w), w_i = base^(-2i / d) (Su et al., 2024).
 
-    The two halves of the head dimension form the rotated pairs. Angles are float32 at least.
+    The tokens stand at t = first, first + 1, ... The two halves of the head dimension form the
+    rotated pairs. Angles are float32 at least.
     """
     d = x.shape[-1]
     check(d % 2 == 0, f"rotary positions need an even head dimension; got {d}")
     dtype = torch.promote_types(x.dtype, torch.float32)
     frequency = base ** (-torch.arange(0, d, 2, device=x.device, dtype=dtype) / d)
-    angle = torch.arange(x.shape[-3], device=x.device, dtype=dtype)[:, None] * frequency
+    positions = torch.arange(first, first + x.shape[-3], device=x.device, dtype=dtype)
+    angle = positions[:, None] * frequency
     cos, sin = angle.cos()[:, None], angle.sin()[:, None]  # [T, 1, d/2]
     first, second = x.to(dtype).chunk(2, dim=-1)
     turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)

@@ -70,7 +70,8 @@ class Attention(nn.Module):
     """y_q = sum_h W_O^h z_qh + b_O, where z comes from the value networks that the codes generate.
 
     Queries come from `x`, keys and values from `context` where one is given (cross-attention)
-    and from `x` otherwise. The T5 bias belongs to self-attention; rotary positions to both.
+    and from `x` otherwise, where `read` leaves queries for the last tokens only. The T5 bias
+    belongs to self-attention; rotary positions to both.
     """
 
     def __init__(self, config: ModelConfig, cross: bool = False) -> None:
@@ -107,21 +108,27 @@ class Attention(nn.Module):
         context: Float[Tensor, "*E B K D"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
         generator: Generators = None,
-    ) -> Float[Tensor, "*E B Q D"]:
+        read: int | None = None,
+    ) -> Float[Tensor, "*E B R D"]:
         config = self.cfg
         source = x if context is None else context
-        q = self.hook_q(_project(x, self.W_Q, self.b_Q))
+        n_query, n_key = x.shape[-2], source.shape[-2]
+        first = 0 if read is None else n_query - read
+        q = self.hook_q(_project(x[..., first:, :], self.W_Q, self.b_Q))
         k = self.hook_k(_project(source, self.W_K, self.b_K))
         v = self.hook_v(_project(source, self.W_V, self.b_V))
         if config.positions == "rotary":
-            q, k = rotary(q), rotary(k)
-        n_query, n_key = q.shape[-3], k.shape[-3]
+            q, k = rotary(q, first), rotary(k)
         bias = self._bias(n_query, n_key)
         kept = None
         if self.training and config.attention_dropout > 0.0:
+            # Of all queries, so that the stream goes on alike however few of them are read.
             kept = dropout_mask(
                 (x.shape[-3], config.n_heads, n_query, n_key), config.attention_dropout,
                 config.attention_dropout_form, generator, device=q.device, dtype=self.W_Q.dtype)
+        if first:
+            bias, kept = (None if square is None else square[..., first:, :]
+                          for square in (bias, kept))
         if mask is None and self._is_fused(q.device):
             exact = self.W_Q.dtype  # under autocast, too
             z = fused_attention(
@@ -190,6 +197,11 @@ class Attention(nn.Module):
                          self.cfg.normalization)
 
 
+def last_tokens(x: Float[Tensor, "*E B T D"], n: int | None) -> Float[Tensor, "*E B R D"]:
+    """Return the last n tokens, or all."""
+    return x if n is None else x[..., -n:, :]
+
+
 def _project(
     x: Float[Tensor, "*E B T D"], w: Float[Tensor, "*E H D d"], b: Float[Tensor, "*E H d"]
 ) -> Float[Tensor, "*E B T H d"]:
@@ -224,9 +236,12 @@ class Block(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         generator: Generators = None,
         feedforward_dtype: torch.dtype | None = None,
-    ) -> Float[Tensor, "*E B T D"]:
+        read: int | None = None,
+    ) -> Float[Tensor, "*E B R D"]:
+        """Return the residual stream after the block, of the last `read` tokens or of all."""
         x = self.hook_resid_pre(x)
-        x = x + self.hook_attn_out(self.attn(self.ln1(x), mask=mask, generator=generator))
+        attended = self.attn(self.ln1(x), mask=mask, generator=generator, read=read)
+        x = last_tokens(x, read) + self.hook_attn_out(attended)
         if context is not None:
             cross = self.cross_attn(self.ln_cross(x), context=context, generator=generator)
             x = x + self.hook_cross_attn_out(cross)
@@ -313,13 +328,17 @@ class HookedTransformer(HookedRootModule):
         mask: Bool[Tensor, "..."] | None = None,
         generator: Generators = None,
         feedforward_dtype: torch.dtype | None = None,
-    ) -> Float[Tensor, "*E B T d_output"]:
-        """Return logits.
+        read: int | None = None,
+    ) -> Float[Tensor, "*E B R d_output"]:
+        """Return logits, of all tokens (R = T) or of the last R.
 
         inputs   vectors [B, T, d_input] or token ids [B, T], as `cfg.embedding` says
         context  [B, K, d_model] for a model with cross-attention, and only for one
         mask     bool, broadcastable to [B, H, T, T]; False hides a key from a query
         feedforward_dtype  compute the feed-forward layers under autocast to this type
+        read     R: the logits of the last tokens only, the same up to rounding. The last block
+                 then has queries, codes and a feed-forward for those alone, unless a hook sits on
+                 it or on what follows, which always sees all tokens
         """
         config = self.cfg
         members = () if self.n_members is None else (self.n_members,)
@@ -333,14 +352,34 @@ class HookedTransformer(HookedRootModule):
         check((context is not None) == config.cross_attention,
               f"context is {'missing' if context is None else 'given'}, but cross_attention is "
               f"{config.cross_attention}")
+        check(read is None or (type(read) is int and 1 <= read <= self._length(inputs)),
+              f"read is {read!r}; expected a number of tokens from 1 to "
+              f"{self._length(inputs)}, or None for all")
         x = self.hook_embed(self.embed(inputs))
-        for block in self.blocks:
+        *blocks, last_block = self.blocks
+        for block in blocks:
             x = block(x, context=context, mask=mask, generator=generator,
                       feedforward_dtype=feedforward_dtype)
+        spares = read is not None and mask is None and self._can_spare()
+        x = last_block(x, context=context, mask=mask, generator=generator,
+                       feedforward_dtype=feedforward_dtype, read=read if spares else None)
         x = self.ln_final(x)
         if self.unembed is not None:
-            return self.unembed(x)
-        return dense(x, self.embed.W_E.transpose(-1, -2)) / math.sqrt(config.d_model)
+            logits = self.unembed(x)
+        else:
+            logits = dense(x, self.embed.W_E.transpose(-1, -2)) / math.sqrt(config.d_model)
+        return last_tokens(logits, read)
+
+    def _can_spare(self) -> bool:
+        """Whether the last block may leave tokens out: nobody looks at it or at what follows, and
+        its mask does not count queries from the first."""
+        behind = (self.blocks[-1], self.ln_final, *((self.unembed,) if self.unembed else ()))
+        return not self.cfg.causal and not any(
+            is_hooked(module) for part in behind for module in part.modules())
+
+    def _length(self, inputs: Tensor) -> int:
+        """T of inputs [*E, B, T, ...]."""
+        return inputs.shape[1 if self.n_members is None else 2]
 
     def run_with_cache(
         self, *args: Any, return_cache_object: bool = True, **kwargs: Any

@@ -123,17 +123,31 @@ class Task(ABC):
     def sample(self, split: str, n: int, generator: torch.Generator) -> Batch:
         """Draw n instances on the device of `generator`; `SplitError` if there is no split."""
 
+    @property
+    def n_read(self) -> int | None:
+        """How many tokens, the last ones, losses and scores read; None: all of them.
+
+        What leads to the logits of the others alone is not computed in training and evaluation.
+        """
+        return None
+
     @abstractmethod
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the training loss of each instance, [B], of logits [B, T, d_output]."""
+        """Return the training loss of each instance, [B].
+
+        logits [B, T, d_output] of all tokens, or of the last `n_read`, which give the same
+        """
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Return the training loss, the mean over a batch, of logits [B, T, d_output]."""
+        """Return the training loss, the mean of `losses` over a batch."""
         return self.losses(logits, batch.targets).mean()
 
     @abstractmethod
     def scores(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return per-instance scores, each float [B], that `summarize` turns into metrics."""
+        """Return per-instance scores, each float [B], that `summarize` turns into metrics.
+
+        logits [B, T, d_output] of all tokens, or of the last `n_read`, which give the same
+        """
 
     def summarize(self, scores: Mapping[str, np.ndarray]) -> dict[str, Metric]:
         """Return exact means with standard errors over all instances."""
@@ -164,6 +178,13 @@ class Task(ABC):
         if split not in self.splits:
             raise SplitError(f"task {self.name!r} has no split {split!r} "
                              f"({self.why_no_split(split)}); it offers: {', '.join(self.splits)}")
+
+    def check_n_read(self) -> int | None:
+        """Return `n_read`; `ConfigError` unless it is None or one of 1, ..., T."""
+        n, most = self.n_read, self.config.n_tokens
+        check(n is None or (type(n) is int and 1 <= n <= most), f"task {self.name!r} reads {n!r} "
+              f"tokens (n_read); expected 1 to {most}, the number of tokens, or None for all")
+        return n
 
     def why_no_split(self, split: str) -> str:
         """Return why this configuration lacks one of `SPLITS`, and what would be possible."""

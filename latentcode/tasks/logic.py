@@ -203,6 +203,11 @@ class FuzzyLogic(Task):
         return Batch(inputs, values[:, -1:], combination,
                      {"terms": terms, "base_mse": deviation.square().mean(dim=1)}, split)
 
+    @property
+    def n_read(self) -> int:
+        """1: the query."""
+        return 1
+
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         """(logits_b,T - y_b)^2: the squared error at the query of each instance, [B]."""
         return (logits[:, -1, 0] - targets[:, 0]).square()

@@ -145,7 +145,7 @@ class Ensemble:
         """Update the weights of all members once and return their losses before it, [E]."""
         precision = self.settings.precision
         with matrix_products(precision):
-            logits = forward(self.model, inputs, precision, self._generators)
+            logits = forward(self.model, self.task, inputs, precision, self._generators)
             losses = self.task.losses(logits.flatten(0, 1), targets.flatten(0, 1))
             losses = losses.unflatten(0, (len(self.states), -1)).mean(1)
             # The loss of a member depends on no other's weights: this is every gradient at once.

@@ -21,9 +21,11 @@ change which instances are drawn."""
 
 
 def forward(
-    model: nn.Module, inputs: Tensor, precision: str, generator: Generators = None
+    model: nn.Module, task: Task, inputs: Tensor, precision: str, generator: Generators = None
 ) -> Tensor:
-    """Return logits [B, T, d_output] in the type of the weights, float32.
+    """Return the logits of the tokens that the task reads, [*E, B, n_read or T, d_output].
+
+    They are of the type of the weights.
 
     With precision `bf16` the model runs under bfloat16 autocast, with `bf16_mlp` its feed-forward
     layers do; losses are float32 all the same. `generator` draws the dropout masks of a model in
@@ -32,7 +34,8 @@ def forward(
     low = precision == "bf16"
     feedforward_dtype = torch.bfloat16 if precision == "bf16_mlp" else None
     with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=low):
-        logits: Tensor = model(inputs, generator=generator, feedforward_dtype=feedforward_dtype)
+        logits: Tensor = model(inputs, generator=generator, feedforward_dtype=feedforward_dtype,
+                               read=task.check_n_read())
     return logits.float() if low else logits
 
 
@@ -86,7 +89,7 @@ def evaluate(
     done = 0
     with evaluating(model), matrix_products(precision):
         for batch in _batches(task, split, n, seed, batch_size, device):
-            logits = forward(model, batch.inputs, precision)
+            logits = forward(model, task, batch.inputs, precision)
             for name, values in task.scores(logits, batch).items():
                 scores.setdefault(name, []).append(values)
             done += len(batch)

@@ -180,6 +180,11 @@ class Sraven(Task):
             self._on_device[key] = self.combinations(split).to(device)
         return self._on_device[key]
 
+    @property
+    def n_read(self) -> int:
+        """M: the response."""
+        return self.config.n_features
+
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         """-mean_j log softmax(logits_bj)[target_bj] over the M response tokens, at least float32.
 

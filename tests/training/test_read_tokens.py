@@ -1,0 +1,245 @@
+"""Training computes what the task reads, and nothing changes: losses, gradients, streams, hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from latentcode.config import RunConfig
+from latentcode.errors import ConfigError
+from latentcode.models.config import ATTENTION_KINDS, ModelConfig
+from latentcode.models.transformer import HookedTransformer
+from latentcode.presets import preset
+from latentcode.seeds import make_generator
+from latentcode.tasks import Batch, make_task
+from latentcode.tasks.logic import FuzzyLogic
+from latentcode.tasks.sraven.task import Sraven, tokenize
+from latentcode.training import evaluate, train
+from latentcode.training.ensemble import Ensemble
+from latentcode.training.evaluation import forward
+from latentcode.training.state import TrainingState
+
+EXACT = 1e-12
+TASKS = {"logic": FuzzyLogic, "sraven": Sraven}
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def config_of(task: str, kind: str, **model: Any) -> RunConfig:
+    config = preset("smoke", task, kind)
+    return replace(config, model=replace(config.model, **model))
+
+
+def read_everything(monkeypatch: pytest.MonkeyPatch, task: str) -> None:
+    monkeypatch.setattr(TASKS[task], "n_read", None)
+
+
+def gradients(config: RunConfig, read: int | None) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return loss and gradients of one batch in training mode, dropout drawn from one seed."""
+    task = make_task(config.task)
+    batch = task.sample("train", 24, make_generator(0, "batch"))
+    model = HookedTransformer(config.model, seed=3).double().train()
+    noise = make_generator(1, "weights")
+    for parameter in model.parameters():  # biases and tables too must matter
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=noise)
+    logits = model(batch.inputs.double(), generator=make_generator(2, "dropout"), read=read)
+    loss = task.loss(logits, batch)
+    loss.backward()
+    return loss.detach(), {name: torch.zeros_like(p) if p.grad is None else p.grad
+                           for name, p in model.named_parameters()}
+
+
+def check_equal(config: RunConfig) -> None:
+    n_read = make_task(config.task).n_read
+    assert n_read is not None
+    assert n_read < config.task.n_tokens
+    whole, spared = (gradients(config, read) for read in (None, n_read))
+    assert abs(whole[0] - spared[0]) <= EXACT
+    for name, gradient in whole[1].items():
+        assert (gradient - spared[1][name]).abs().max() <= EXACT, name
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("kind", ATTENTION_KINDS)
+@pytest.mark.parametrize("form", ["shared", "independent"])
+def test_loss_and_every_gradient_are_those_of_the_full_pass(
+    task: str, kind: str, form: str
+) -> None:
+    check_equal(config_of(task, kind, attention_dropout=0.3, attention_dropout_form=form))
+
+
+@pytest.mark.parametrize("model", [
+    {"positions": "rotary"}, {"positions": "none"}, {"n_layers": 1}, {"causal": True},
+    {"feedforward": "swiglu"}], ids=str)
+def test_other_architectures_too(model: dict[str, Any]) -> None:
+    check_equal(config_of("sraven", "hyla", attention_dropout=0.2, **model))
+
+
+def test_the_last_block_does_compute_less() -> None:
+    """Without which everything above would hold for a path that leaves nothing out."""
+    config = config_of("sraven", "hyla")
+    model = HookedTransformer(config.model)
+    shapes: list[torch.Size] = []
+
+    def note(x: Tensor, *_: object, **__: object) -> Tensor:
+        shapes.append(x.shape)
+        return x
+
+    batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
+    for block in model.blocks:
+        block.mlp.forward = note  # type: ignore[method-assign]
+    model(batch.inputs, read=2)
+    assert [shape[1] for shape in shapes] == [config.task.n_tokens, 2]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_resumed_run_and_an_ensemble_go_the_way_of_the_full_pass(
+    task: str, double: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six updates with dropout: weights agree, so the stream of dropout masks went on alike."""
+    monkeypatch.setattr("latentcode.tasks.sraven.task.tokenize", lambda *a: tokenize(*a).double())
+    config = config_of(task, "hyla", attention_dropout=0.2)
+    config = replace(config, training=replace(
+        config.training, warmup_steps=0, steps=6, checkpoint_every=3, eval_every=6))
+
+    def alone() -> list[Tensor]:
+        state = TrainingState.start(config)
+        for _ in range(6):
+            state.update()
+        return [p.detach().clone() for p in state.model.parameters()]
+
+    def resumed() -> list[Tensor]:
+        state = TrainingState.start(config)
+        state.restore(train(config, tmp_path / "run", progress=False), 3)
+        for _ in range(3):
+            state.update()
+        return [p.detach().clone() for p in state.model.parameters()]
+
+    def member(graphed: bool) -> list[Tensor]:
+        ensemble = Ensemble([config, replace(config, training=replace(config.training, seed=4))],
+                            graphed=graphed)
+        for _ in range(6):
+            ensemble.update()
+        return [p.detach().clone() for p in ensemble.member(0).model.parameters()]
+
+    spared = [alone(), resumed(), member(graphed=False), member(graphed=True)]
+    read_everything(monkeypatch, task)
+    whole = alone()
+    for weights in spared:
+        for mine, other in zip(weights, whole, strict=True):
+            torch.testing.assert_close(mine, other, atol=1e-10, rtol=0.0)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_an_evaluation_is_that_of_the_full_pass(
+    task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(task, "softmax")
+    model = HookedTransformer(config.model, seed=1).double()
+
+    def scores() -> dict[str, float]:
+        found = evaluate(model, InDouble(), "test", 100, seed=0)
+        return {name: metric.mean for name, metric in found.items()}
+
+    class InDouble(TASKS[task]):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(config.task)
+
+        def sample(self, *args: Any) -> Batch:
+            batch: Batch = super().sample(*args)
+            return replace(batch, inputs=batch.inputs.double())
+
+    spared = scores()
+    read_everything(monkeypatch, task)
+    assert scores() == pytest.approx(spared, abs=EXACT)
+
+
+def hook_points(config: ModelConfig) -> list[str]:
+    model = HookedTransformer(config)
+    last = f"blocks.{config.n_layers - 1}."
+    return [name for name in model.hook_dict if name.startswith((last, "ln_final"))]
+
+
+@pytest.mark.parametrize("name", hook_points(preset("smoke", "sraven", "hyla").model))
+def test_a_hook_sees_all_tokens_and_what_it_writes_counts(name: str) -> None:
+    config = config_of("sraven", "hyla")
+    batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
+    model = HookedTransformer(config.model, seed=3).eval()
+    seen: list[Tensor] = []
+
+    def look(x: Tensor, hook: object) -> None:
+        seen.append(x)
+
+    def spoil(x: Tensor, hook: object) -> Tensor:
+        return x + 1.0 + torch.rand(x.shape, generator=make_generator(0, "noise"))
+
+    with torch.no_grad():
+        whole = model.run_with_hooks(batch.inputs, fwd_hooks=[(name, look)])
+        read = model.run_with_hooks(batch.inputs, fwd_hooks=[(name, look)], read=2)
+        written, spared = (model.run_with_hooks(batch.inputs, fwd_hooks=[(name, spoil)], **asked)
+                           for asked in ({}, {"read": 2}))
+    assert torch.equal(seen[0], seen[1])
+    assert torch.equal(whole[:, -2:], read)
+    assert torch.equal(written[:, -2:], spared)
+    assert not torch.equal(written, whole)
+
+
+@pytest.mark.parametrize("part", [
+    lambda model: model.blocks[-1], lambda model: model.blocks[-1].mlp,
+    lambda model: model.ln_final, lambda model: model.unembed], ids=["block", "mlp", "ln", "out"])
+def test_so_do_hooks_of_torch(part: Callable[[HookedTransformer], nn.Module]) -> None:
+    config = config_of("sraven", "hyla")
+    batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
+    model = HookedTransformer(config.model).eval()
+    lengths: list[int] = []
+    handle = part(model).register_forward_hook(
+        lambda module, inputs, output: lengths.append(output.shape[1]))
+    assert model(batch.inputs, read=2).shape[1] == 2
+    handle.remove()
+    assert lengths == [config.task.n_tokens]
+
+
+def test_a_plain_call_returns_all_tokens_and_a_language_model_loses_none() -> None:
+    config = config_of("sraven", "hyla")
+    batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
+    assert HookedTransformer(config.model)(batch.inputs).shape[1] == config.task.n_tokens
+    language = replace(config.model, embedding="token", readout="tied", d_input=11, d_output=11,
+                       causal=True)
+    model, ids = HookedTransformer(language).eval(), torch.arange(9)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids, read=2), model(ids)[:, -2:])
+
+
+def test_a_mask_counts_all_queries() -> None:
+    config = config_of("sraven", "softmax")
+    batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
+    model = HookedTransformer(config.model).eval()
+    square = (1, 1, config.task.n_tokens, config.task.n_tokens)
+    mask = torch.rand(square, generator=make_generator(0, "mask")) < 0.5
+    with torch.no_grad():
+        torch.testing.assert_close(model(batch.inputs, mask=mask, read=2),
+                                   model(batch.inputs, mask=mask)[:, -2:])
+
+
+@pytest.mark.parametrize("n", [0, -1, 100])
+def test_a_task_that_reads_no_token_is_told_so(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of("logic", "hyla")
+    monkeypatch.setattr(FuzzyLogic, "n_read", n)
+    task = make_task(config.task)
+    batch = task.sample("train", 4, make_generator(0, "batch"))
+    model = HookedTransformer(config.model)
+    with pytest.raises(ConfigError, match=rf"task 'logic' reads {n} tokens \(n_read\); expected 1"):
+        forward(model, task, batch.inputs, "float32")
+    with pytest.raises(ConfigError, match=rf"read is {n}; expected a number of tokens"):
+        model(batch.inputs, read=n)
