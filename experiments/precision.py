@@ -47,10 +47,10 @@ def logit_ratio(task: str, kind: str, precision: str, n: int = 512) -> float:
     """Return rms(logits in `precision` - logits in float32) / rms(logits in float32)."""
     config = preset("paper", task, kind)
     model = HookedTransformer(config.model)
-    task = make_task(config.task)
-    inputs = task.sample("train", n, make_generator(0, "precision")).inputs
+    problems = make_task(config.task)
+    inputs = problems.sample("train", n, make_generator(0, "precision")).inputs
     with evaluating(model):
-        exact, rough = (forward(model, task, inputs, name) for name in ("float32", precision))
+        exact, rough = (forward(model, problems, inputs, name) for name in ("float32", precision))
     return float((rough - exact).square().mean().sqrt() / exact.square().mean().sqrt())
 
 

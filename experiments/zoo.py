@@ -1,7 +1,7 @@
 """How are the models of the zoo made? An entry from a trained run, with all that comes with it.
 
-    latentcode sweep --grid zoo_sraven --out runs/zoo_sraven
-    python -m latentcode.experiments.zoo runs/zoo_sraven/kind=hyla --name sraven-hyla
+    latentcode train sraven --kind hyla --out runs/sraven-hyla
+    python -m latentcode.experiments.zoo runs/sraven-hyla --name sraven-hyla
 
 copies the model (`Run.publish`), measures it on fresh instances of every split, reads codes of
 held-out combinations out of it, projects them, probes them with all controls, compares mean codes,
@@ -347,12 +347,11 @@ def trained_folder(config: RunConfig, name: str) -> str:
 
 
 def _grid_of(config: RunConfig) -> tuple[str, str] | None:
-    """Return the grid of the zoo that trains this configuration, and its member."""
+    """Return the library's grid that trains this configuration, and its member."""
     for name in GRIDS:
-        if name.startswith("zoo_"):
-            for member, other in load_grid(name).members().items():
-                if other == config:
-                    return name, member
+        for member, other in load_grid(name).members().items():
+            if other == config:
+                return name, member
     return None
 
 

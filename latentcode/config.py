@@ -2,7 +2,8 @@
 
 `RunConfig` = task + model + training. Nothing here imports torch, so that the command line can
 show its help at once. Reading is strict both ways: an unknown key and a missing key are errors
-that name it, never a silent default.
+that name it, never a silent default. A field that came later, marked by `_later`, is written where
+it says something: files and hashes of configurations that do without it stay what they were.
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ from latentcode.errors import ConfigError, check, check_choice
 from latentcode.models.config import ModelConfig
 
 T = TypeVar("T")
+LATER = "later"
+
+
+def _later(default: T) -> T:
+    """A field that older files do not have: it is left out where it has its default."""
+    return field(default=default, metadata={LATER: True})
 
 
 MOST_COMBINATIONS = 5_000_000
@@ -260,6 +267,8 @@ class TrainingConfig:
     """Steps between checkpoints; the last step always has one."""
     keep_checkpoints: int | None = 2
     """How many of the newest checkpoints stay on disk; None keeps all."""
+    milestones: tuple[int, ...] = _later(())
+    """Further steps with an evaluation and a checkpoint, which stays."""
 
     def __post_init__(self) -> None:
         _check_at_least("training", self, 1, "steps", "batch_size", "eval_every",
@@ -268,6 +277,7 @@ class TrainingConfig:
         _check_seed("training", self, "seed")
         if self.keep_checkpoints is not None:
             _check_at_least("training", self, 1, "keep_checkpoints")
+        self._check_milestones()
         check_choice("training.precision", self.precision,
                      ("float32", "tf32", "bf16_mlp", "bf16"))
         for name in ("learning_rate", "weight_decay"):
@@ -284,6 +294,15 @@ class TrainingConfig:
               f"training.device is {self.device!r}; expected cpu, cuda or cuda:N")
         check(self.precision != "tf32" or self.device != "cpu", "training.precision is 'tf32'; "
               "expected float32, bf16_mlp or bf16 on the cpu")
+
+    def _check_milestones(self) -> None:
+        steps = self.milestones
+        rising = isinstance(steps, (list, tuple)) and all(
+            type(step) is int and before < step <= self.steps
+            for before, step in zip((0, *steps), steps, strict=False))
+        check(rising, f"training.milestones is {steps!r}; expected rising whole numbers from 1 to "
+              f"steps = {self.steps}")
+        object.__setattr__(self, "milestones", tuple(steps))
 
 
 @dataclass(frozen=True)
@@ -320,9 +339,16 @@ def config_hash(config: object) -> str:
 
 def to_dict(config: object) -> dict[str, Any]:
     """Return a configuration as plain dictionaries, lists, strings and numbers."""
-    plain = json.loads(json.dumps(dataclasses.asdict(config)))  # type: ignore[call-overload]
+    plain = json.loads(json.dumps(_as_dict(config)))
     assert isinstance(plain, dict)
     return plain
+
+
+def _as_dict(config: Any) -> dict[str, Any]:
+    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)
+              if not (LATER in f.metadata and getattr(config, f.name) == f.default)}
+    return {name: _as_dict(value) if dataclasses.is_dataclass(value) else value
+            for name, value in values.items()}
 
 
 def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -343,13 +369,15 @@ def from_dict(cls: type[T], data: object, where: str = "") -> T:
     check(isinstance(data, Mapping), f"{name} is {data!r}; expected a mapping")
     assert isinstance(data, Mapping)
     hints = get_type_hints(cls)
-    keys = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    keys = [f.name for f in fields]
     unknown = [str(k) for k in data if k not in keys]
-    missing = [k for k in keys if k not in data]
+    missing = [f.name for f in fields if f.name not in data and LATER not in f.metadata]
     check(not unknown, f"{name} has unknown key(s) {', '.join(unknown)}; expected: "
           f"{', '.join(keys)}")
     check(not missing, f"{name} lacks key(s) {', '.join(missing)}")
-    return cls(**{k: _convert(hints[k], data[k], f"{where}.{k}" if where else k) for k in keys})
+    return cls(**{k: _convert(hints[k], data[k], f"{where}.{k}" if where else k)
+                  for k in keys if k in data})
 
 
 def task_from_dict(data: object) -> TaskConfig:

@@ -16,7 +16,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from glob import escape as escape_glob
@@ -214,7 +214,7 @@ class Run:
     ) -> None:
         """Write a checkpoint, all or nothing; then delete all but the newest ones.
 
-        How many stay is `config.training.keep_checkpoints`.
+        How many stay is `config.training.keep_checkpoints`; those of milestones stay, too.
         """
         (self.path / CHECKPOINTS).mkdir(exist_ok=True)
         with replace_folder(self.checkpoint_path(step), overwrite=True, marker=STATE) as folder:
@@ -225,7 +225,8 @@ class Run:
     def _delete_old_checkpoints(self) -> None:
         keep = self.config.training.keep_checkpoints
         for old in self.checkpoints()[:-keep] if keep is not None else []:
-            self._delete_checkpoint(old)
+            if old not in self.config.training.milestones:
+                self._delete_checkpoint(old)
 
     def _delete_checkpoint(self, step: int) -> None:
         # Renamed first: a kill half-way must not leave something that looks like a checkpoint.
@@ -253,19 +254,22 @@ class Run:
         return checkpoint
 
     def publish(
-        self, out: str | Path, *, step: int | None = None, overwrite: bool = False
+        self, out: str | Path, *, step: int | Sequence[int] | None = None,
+        overwrite: bool = False,
     ) -> Run:
         """Copy what others need to use the model, and nothing that training would need to go on.
 
-        The copy is a run with the same `id`, configuration, provenance and metrics, and a single
-        checkpoint that holds the weights alone: a third of the size.
+        The copy is a run with the same `id`, configuration, provenance and metrics, whose
+        checkpoint holds the weights alone: a third of the size.
 
-        step  the checkpoint; default: the newest
+        step  the checkpoint, or several; default: the newest
 
         Raises what `load_checkpoint` raises, and `RunError` where `out` is occupied, being
         trained, or holds this run, which would be lost.
         """
-        checkpoint, out = self.load_checkpoint(step), _named(out)
+        steps = [step] if step is None or isinstance(step, int) else sorted(step)
+        check(bool(steps), "step is empty; expected the step of at least one checkpoint", RunError)
+        checkpoints, out = [self.load_checkpoint(one) for one in steps], _named(out)
         check(not self.path.resolve().is_relative_to(out.resolve()), f"{out} holds the run that "
               f"is published, {self.path}; expected another folder", RunError)
         check_free(out, overwrite=overwrite, marker=PROVENANCE)
@@ -273,10 +277,11 @@ class Run:
               replace_folder(out, overwrite=overwrite, marker=PROVENANCE) as folder):
             for name in (CONFIG, PROVENANCE, METRICS):
                 shutil.copyfile(self.path / name, folder / name)
-            cut_metrics(folder / METRICS, checkpoint.step)
-            target = folder / CHECKPOINTS / checkpoint.path.name
-            target.mkdir(parents=True)
-            publish_checkpoint(checkpoint.path, target)
+            cut_metrics(folder / METRICS, checkpoints[-1].step)
+            for checkpoint in checkpoints:
+                target = folder / CHECKPOINTS / checkpoint.path.name
+                target.mkdir(parents=True)
+                publish_checkpoint(checkpoint.path, target)
         return Run.open(out)
 
     def load_model(

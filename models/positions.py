@@ -68,6 +68,6 @@ def rotary(
     positions = torch.arange(first, first + x.shape[-3], device=x.device, dtype=dtype)
     angle = positions[:, None] * frequency
     cos, sin = angle.cos()[:, None], angle.sin()[:, None]  # [T, 1, d/2]
-    first, second = x.to(dtype).chunk(2, dim=-1)
-    turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+    one, other = x.to(dtype).chunk(2, dim=-1)
+    turned = torch.cat([one * cos - other * sin, other * cos + one * sin], dim=-1)
     return turned.to(x.dtype)

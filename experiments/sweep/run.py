@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from latentcode.config import RunConfig
+from latentcode.devices import check_precision, resolve_device
 from latentcode.errors import LatentCodeError, RunError, check
 from latentcode.experiments.sweep.executors import (
     Executor,
@@ -96,6 +97,10 @@ def sweep(
             check_keeps_enough(member)
     for config in dict.fromkeys(config.task for config in members.values()):
         make_task(config)  # an impossible split is found before anything is made
+    if executor == "local":
+        device = resolve_device(first.training.device)
+        for precision in dict.fromkeys(member.training.precision for member in members.values()):
+            check_precision(precision, device)
     make_task(first.task).check_split(select_on)
     if deadline is not None:
         deadline -= _reserve(deadline - time.time(), len(members))

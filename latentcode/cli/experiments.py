@@ -50,9 +50,9 @@ class Sweep:
     out: Path
     """Folder of the runs and tables."""
     grid: str | None = None
-    """YAML file with base and axes, or a grid of the library: table_a1_logic, table_a1_sraven,
-    kinds_logic, kinds_sraven, kinds_logic_small, zoo_logic, zoo_sraven, small_logic,
-    smoke_logic."""
+    """YAML file with base and axes, or a grid of the library: sraven_known, paper_logic,
+    paper_sraven, paper_logic_heldout, paper_logic_ablations, paper_sraven_ablations, small_logic,
+    smoke_logic. --fix and --axis change its fields and add axes."""
     preset: Literal["paper", "small", "smoke"] | None = None
     """Base of the grid; default: small."""
     task: Literal["logic", "sraven"] | None = None
@@ -64,8 +64,9 @@ class Sweep:
     fix: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """A field of all members, such as training.steps=500; may be given several times."""
     axis: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """A field and its values, such as training.seed=0,1,2; may be given several times. Fields
-    joined by + vary together: training.seed+task.split_seed=[0,0],[1,1]."""
+    """A field and its values, such as training.seed=0,1,2; may be given several times, and takes
+    the place of an axis of --grid. Fields joined by + vary together:
+    training.seed+task.split_seed=[0,0],[1,1]."""
     device: str | None = None
     """cpu or cuda, of all members; default: as the grid says."""
     executor: Literal["local", "ray"] = "local"
@@ -110,23 +111,21 @@ class Sweep:
         from latentcode.experiments.sweep.grid import check_field, with_fields
 
         start = {"--preset": self.preset, "--task": self.task, "--kind": self.kind}
-        given = [flag for flag, value in {
-            **start, "--config": self.config, "--fix": self.fix, "--axis": self.axis
-        }.items() if value]
-        if self.grid is not None:
-            if given:
-                raise LatentCodeError(f"--grid {self.grid} is given together with "
-                                      f"{', '.join(given)}; expected one or the other")
-            return load_grid(self.grid)
-        if not given:
+        whole = {"--grid": self.grid, "--config": self.config}
+        given = [flag for flag, value in {**whole, **start}.items() if value]
+        if not (given or self.fix or self.axis):
             return None
-        if self.config is None:
-            base = preset(self.preset or "small", self.task or "logic", self.kind or "hyla")
-        elif any(start.values()):
-            raise LatentCodeError(f"--config {self.config} is given together with --preset, "
-                                  "--task or --kind; expected one or the other")
-        else:
+        if len(given) > 1 and any(whole.values()):
+            raise LatentCodeError(f"{given[0]} {whole[given[0]]} is given together with "
+                                  f"{', '.join(given[1:])}; expected one or the other")
+        axes: dict[str, tuple[Any, ...]] = {}
+        if self.grid is not None:
+            grid = load_grid(self.grid)
+            base, axes = grid.base, grid.axes
+        elif self.config is not None:
             base = load_config(self.config)
+        else:
+            base = preset(self.preset or "small", self.task or "logic", self.kind or "hyla")
         fixed = self._fields("--fix", self.fix)
         for field, values in fixed.items():
             check_field(field)
@@ -134,7 +133,7 @@ class Sweep:
                 raise LatentCodeError(f"--fix {field} has {len(values)} values; expected one, or "
                                       "--axis")
         base = with_fields(base, {field: values[0] for field, values in fixed.items()})
-        return Grid(base, self._fields("--axis", self.axis))
+        return Grid(base, {**axes, **self._fields("--axis", self.axis)})
 
     @staticmethod
     def _fields(flag: str, texts: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:

@@ -67,7 +67,8 @@ class Session:
             learner.update()
             self.progress.advance(learner.step)
             self._record()
-            if learner.step % settings.checkpoint_every == 0:
+            if (learner.step % settings.checkpoint_every == 0
+                    or learner.step in settings.milestones):
                 self._checkpoint()
         if any(learner.step not in self.runs[index].checkpoints() for index in self.working):
             self._checkpoint()
@@ -83,7 +84,7 @@ class Session:
         step, settings = self.learner.step, self.settings
         last = step == settings.steps
         logs = step > 0 and (last or step % settings.log_every == 0)
-        evaluates = last or step % settings.eval_every == 0
+        evaluates = last or step % settings.eval_every == 0 or step in settings.milestones
         if not (logs or evaluates):
             return
         losses = self._finite_losses()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from latentcode.config import RunConfig
-from latentcode.devices import resolve_device
+from latentcode.devices import check_precision, resolve_device
 from latentcode.errors import ArtifactError
 from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
@@ -67,6 +67,7 @@ class TrainingState:
         """Return the state before the first update, which the configuration determines."""
         settings = config.training
         device = resolve_device(settings.device)
+        check_precision(settings.precision, device)
         task = make_task(config.task)
         model = HookedTransformer(config.model, seed=settings.seed).to(device).train()
         return cls(

@@ -97,14 +97,13 @@ def test_the_controls_are_there(runs: dict[str, lc.Run], tmp_path: Path) -> None
     assert {"code", "untrained"} <= set(cosines["source"])
 
 
-def test_the_models_of_the_zoo_name_their_grid() -> None:
-    for task in ("logic", "sraven"):
-        for member, config in load_grid(f"zoo_{task}").members().items():
-            name = f"{task}-{member.removeprefix('kind=')}"
-            assert training_command(config, name) == (
-                f"latentcode sweep --grid zoo_{task} --out runs/zoo_{task}")
-            assert trained_folder(config, name) == f"runs/zoo_{task}/{member}"
-            assert setting_of(config) == {"logic": "paper", "sraven": "small"}[task]
+def test_models_of_a_grid_of_the_library_name_it() -> None:
+    for name in ("paper_logic", "sraven_known"):
+        for member, config in load_grid(name).members().items():
+            assert training_command(config, member) == (
+                f"latentcode sweep --grid {name} --out runs/{name}")
+            assert trained_folder(config, member) == f"runs/{name}/{member}"
+            assert setting_of(config) == {"paper_logic": "paper", "sraven_known": "small"}[name]
 
 
 def test_other_models_are_trained_again_from_their_configuration() -> None:
