@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 WHAT = {"donor": "minimal pair", "instance": "other problem", "mean": "mean", "hand": "by hand"}
 """What can be written, in the words of the page."""
 ABOUT = {
-    "donor": "The same problem, but with **{target}** in place of **{source}**: its codes differ "
-             "from the problem's by that alone.",
+    "donor": "The codes of the same problem with **{target}** in place of **{source}**.",
     "instance": "The codes of any other problem of this split.",
     "mean": "The mean codes of training problems that have **{target}** in that place.",
     "hand": "One number per head, for every code that is written.",

@@ -333,8 +333,9 @@ def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
     parts += [
         "## What is caused: rates at which answers switch to the donor's, and stay",
         "Of single heads (`best one`) the one that switches most is shown, chosen on these same "
-        "instances: an upper bound for any head alone. " + " ".join(
-            make_task(runs[0].config.task).counterfactuals.notes),
+        "instances: an upper bound for any head alone. In a minimal pair the donor's answer is "
+        "also what its constituent answers to the instance: a switch does not tell which of the "
+        "two arrived. " + " ".join(make_task(runs[0].config.task).counterfactuals.notes),
         "![switch rates by scope and layers](figures/switching.png)",
         _markdown(written.reindex(columns=order).reset_index())]
     return "\n\n".join(parts) + "\n"

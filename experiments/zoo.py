@@ -204,8 +204,8 @@ def colours(task: Task, codes: LatentCodes) -> list[str]:
 def interventions(n_layers: int) -> list[Intervention]:
     """Return what tells most: donor and same-rule codes at growing scopes, with controls.
 
-    In the upper half of the layers and in all; values in place of codes, which is where softmax
-    attention carries the answer; random codes, which must break it, and its own, which must not.
+    In the upper half of the layers and in all; values in place of codes, which switch most answers
+    of softmax attention; random codes, which must break it, and its own, which must not.
     """
     upper, every = tuple(range(n_layers // 2, n_layers)), tuple(range(n_layers))
     chosen = [Intervention(write, scope, layers) for scope in ("pair", "row", "everything")

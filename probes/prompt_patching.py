@@ -81,7 +81,7 @@ def patch_prompts(
 
 
 def prompt_interventions(task: PromptCounterfactuals, n_layers: int) -> tuple[Intervention, ...]:
-    """Return what a claim about prompts needs: the donor's codes, and codes that change nothing.
+    """Return what is written by default: the donor's codes, and codes that change nothing.
 
     Of `standard_interventions`: the donor's and the control's codes at pairs and rows, in each
     layer, in the upper half and in all, and all codes in all layers; another position, another

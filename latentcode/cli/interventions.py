@@ -63,7 +63,9 @@ class Writes:
 class Intervene(Writes):
     """Write other codes into a trained model, and see whether its answers follow.
 
-    Without --write: all ways to write with their controls, over layers and scopes. Example:
+    Without --write: all ways to write with their controls, over layers and scopes. The rate
+    `switch` says how often the answer becomes the donor's, not whether its operation or its answer
+    arrived: in a minimal pair they are the same. Example:
     latentcode intervene runs/sraven --out results/switch --write donor same --scope row
     --layers upper
     """

@@ -1,8 +1,9 @@
 """What would the answer be under another rule or term? What every task offers to interventions.
 
 An intervention needs, for an instance, a *minimal pair*: a donor that shares everything with it
-but one constituent, so that its codes differ from the instance's by that constituent alone; and
-the answers that both constituents give.
+but one constituent; and the answers that both constituents give. An answer *switches* where it
+becomes the donor's. That is also what the donor's constituent answers to the instance: a switch
+does not tell which of the two arrived.
 """
 
 from __future__ import annotations

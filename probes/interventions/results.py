@@ -24,7 +24,8 @@ class InterventionResult(TableResult):
 
     table    one row per intervention and metric (`switch`, `stay`, ...): `value`, the mean over
              instances, its 95 % interval `low`, `high` clustered by combination (NaN for a single
-             one), and the numbers of instances and combinations
+             one), and the numbers of instances and combinations. An answer switches where it
+             becomes the donor's, which in a minimal pair does not tell operation from answer
     by_constituent  one row per intervention, constituent of the instance (`source`) and of the
              donor (`target`): instances, `switch` and `stay`
     settings everything else that determines the numbers; `n_counted` instances have two

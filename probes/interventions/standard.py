@@ -65,7 +65,7 @@ def standard_interventions(
     n_layers: int, n_heads: int, scopes: Sequence[str], normalized: bool = True,
     lacks: Collection[str] = (),
 ) -> tuple[Intervention, ...]:
-    """Return what a causal claim needs, once over.
+    """Return every way to write, with its controls, once over.
 
     - the minimal pair's codes and the same constituents' (control), at every scope and layer, in
       the upper half of the layers and in all;

@@ -138,7 +138,7 @@ class SravenCounterfactuals(ChosenPairs):
     ) -> Mapping[str, Tensor]:
         """Return what became of each answer, float [B] each.
 
-        switch, stay   the answer is the donor rule's, is the instance's
+        switch, stay   the answer is the donor's, is the instance's
         others         the answers to all other features are unchanged
         p_target, p_source  probability of the two answers
         kl             KL(clean || patched) at the response token, in nats
