@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGED = (".py", ".typed", ".html", ".json", ".yaml", ".safetensors", ".parquet")
 ZOO = (".csv", ".jsonl", ".md")
 """Files of the zoo that other folders keep to themselves."""
+LEFT_OUT = "experiments/results/runs"
+"""Trained runs, which no wheel carries."""
 INSTANCES = 1_000
 """Of each split, on which the models of the zoo are evaluated again."""
 
@@ -44,7 +46,8 @@ def files_below(folder: Path) -> set[str]:
     """Return the names of the package's files, following the links to the rooms."""
     return {os.path.relpath(os.path.join(parent, name), folder)
             for parent, _, names in os.walk(folder, followlinks=True) for name in names
-            if name.endswith(PACKAGED) or (name.endswith(ZOO) and "/zoo" in parent)}
+            if LEFT_OUT not in parent
+            and (name.endswith(PACKAGED) or (name.endswith(ZOO) and "/zoo" in parent))}
 
 
 def main(wheel: str) -> None:
@@ -58,6 +61,8 @@ def main(wheel: str) -> None:
         missing = files_below(ROOT / "latentcode") - files_below(site_packages / "latentcode")
         if missing:
             sys.exit(f"{wheel} lacks {', '.join(sorted(missing))}")
+        if (site_packages / "latentcode" / LEFT_OUT).exists():
+            sys.exit(f"{wheel} carries {LEFT_OUT}, which is to be left out")
         # A path that a .pth file adds has its own .pth files ignored, and with them the
         # editable install.
         dependencies = [path for path in sys.path if path.endswith("-packages")]
