@@ -10,6 +10,7 @@ from transformer_lens.hook_points import HookPoint
 
 from latentcode.models.config import ModelConfig
 from latentcode.models.dense import dense
+from latentcode.models.kernels import gelu
 
 
 class GeluLayer(nn.Module):
@@ -27,7 +28,7 @@ class GeluLayer(nn.Module):
 
     def forward(self, x: Float[Tensor, "*E B T D"]) -> Float[Tensor, "*E B T D"]:
         pre = self.hook_pre(dense(x, self.W_in, self.b_in))
-        post = self.hook_post(F.gelu(pre, approximate="tanh"))
+        post = self.hook_post(gelu(pre))
         return dense(post, self.W_out, self.b_out)
 
 
@@ -75,7 +76,7 @@ class MixtureOfExperts(nn.Module):
         gate = torch.zeros_like(logits).scatter(-1, chosen, top.softmax(dim=-1).to(logits.dtype))
         gate = self.hook_gate(gate)
         pre = self.hook_pre(torch.einsum("...btd,...edh->...bteh", x, self.W_in))
-        post = self.hook_post(F.gelu(pre, approximate="tanh"))
+        post = self.hook_post(gelu(pre))
         return torch.einsum("...bte,...bteh,...ehd->...btd", gate, post, self.W_out)
 
 

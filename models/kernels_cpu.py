@@ -428,3 +428,16 @@ def _multiply_by_slope(
         at = row * len(like)
         store(gradient, at, load(gradient, at, like) * _slope(phi, load(rows, at, like)))
 
+
+@_compiled
+def gelu(first: int, last: int, x: Memory, y: Memory) -> None:
+    """y = gelu(x), of the rows of `LANES` numbers `first` to `last` (exclusive) of flat memory."""
+    for row in range(first, last):
+        store(y, row, _phi(GELU, load(x, row, ONE)))
+
+
+@_compiled
+def gelu_backward(first: int, last: int, x: Memory, dy: Memory, dx: Memory) -> None:
+    """dL/dx = dL/dy gelu'(x), as `gelu`."""
+    for row in range(first, last):
+        store(dx, row, load(dy, row, ONE) * _slope(GELU, load(x, row, ONE)))

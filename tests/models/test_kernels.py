@@ -26,7 +26,9 @@ from latentcode.models.kernels import (
     SERVED_VALUE_NETWORKS,
     _check_inputs,
     fused_attention,
+    gelu,
     is_fused,
+    written_out,
 )
 
 KINDS = [(normalization, value_network, phi)
@@ -142,6 +144,45 @@ def test_every_nonlinearity(phi: str, value_network: str) -> None:
 def test_float32(kind: Any) -> None:
     for causal in (False, True):
         _compare(_inputs(40, 12, 12, 8, 2, 2, dtype=torch.float32), causal, kind, 1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("shape", [(4, 3, 32), (2, 5, 7, 16), (16,), (0, 16)])
+def test_gelu_is_that_of_torch(
+    shape: tuple[int, ...], dtype: torch.dtype, tolerance: float
+) -> None:
+    for x in (_draw(0, *shape, dtype=dtype), 30.0 * _draw(1, *shape, dtype=dtype)):
+        x.requires_grad_()
+        exact = x.detach().double().requires_grad_()
+        y, wanted = gelu(x), torch.nn.functional.gelu(exact, approximate="tanh")
+        assert type(y.grad_fn).__name__ == "_GeluBackward"
+        dy = _draw(2, *shape, dtype=dtype)
+        dx, dx_wanted = torch.autograd.grad(y, x, dy)[0], torch.autograd.grad(
+            wanted, exact, dy.double())[0]
+        for got, true in ((y, wanted), (dx, dx_wanted)):
+            assert got.dtype == dtype
+            torch.testing.assert_close(got.double(), true, atol=tolerance, rtol=tolerance)
+
+
+def test_gelu_elsewhere_is_torchs_own() -> None:
+    """Numbers that fill no row, that lie apart, of half precision, or looked at by torch.func."""
+    for x in (_draw(0, 5, 3), _draw(0, 32, 16).T, _draw(0, 4, 16, dtype=torch.bfloat16)):
+        assert torch.equal(gelu(x), torch.nn.functional.gelu(x, approximate="tanh"))
+    row = _draw(0, 16)
+    torch.testing.assert_close(torch.func.vmap(gelu)(row[None])[0], gelu(row))
+    with written_out():
+        assert torch.autograd.gradgradcheck(gelu, row.requires_grad_())
+
+
+def test_gelu_does_not_depend_on_the_number_of_threads() -> None:
+    x, before = _draw(0, 96, 64, dtype=torch.float32).requires_grad_(), torch.get_num_threads()
+    results = []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        y = gelu(x)
+        results.append((y, torch.autograd.grad(y.sum(), x)[0]))
+    torch.set_num_threads(before)
+    assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
 
 
 @pytest.mark.parametrize("spread", [1e-3, 30.0, 1e3])
