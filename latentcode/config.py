@@ -393,7 +393,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         if value is None and type(None) in args:
             return None
         args = tuple(a for a in args if a is not type(None))
-        if all(dataclasses.is_dataclass(a) for a in args):
+        if len(args) > 1 and all(dataclasses.is_dataclass(a) for a in args):
             check(isinstance(value, Mapping) and "name" in value,
                   f"{where} is {value!r}; expected a mapping with a name")
             by_name = {a.name: a for a in args}

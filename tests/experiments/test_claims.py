@@ -1,0 +1,217 @@
+"""The claims: what the file holds, and errors that name the claim and the key."""
+
+from __future__ import annotations
+
+import copy
+import re
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import t
+
+import latentcode as lc
+from latentcode.config import parse_yaml
+from latentcode.errors import ConfigError
+from latentcode.experiments.claims import (
+    RESULTS,
+    Claim,
+    Excess,
+    Published,
+    Welch,
+    load_claims,
+    read_claims,
+)
+from latentcode.experiments.sweep import load_grid
+
+CLAIMS = {claim.id: claim for claim in load_claims()}
+TEXT = files("latentcode.experiments").joinpath("claims.yaml").read_text("utf-8")
+ENTRIES: dict[str, Any] = {entry["id"]: entry for entry in parse_yaml(TEXT, "claims.yaml")}
+
+ROW = "tabA1-logic-softmax"
+PAIR = "tabA1-logic-hyla-ahead"
+
+
+def numbers(result: str, task: str = "") -> list[Claim]:
+    return [claim for claim in CLAIMS.values() if claim.kind == "number"
+            and claim.result == result and task in ("", claim.setting.task)]
+
+
+def published(claim: Claim) -> Published:
+    assert claim.published is not None
+    return claim.published
+
+
+def error(claim: Claim) -> float:
+    value = published(claim).error
+    assert value is not None
+    return value
+
+
+def test_every_claim_is_read_and_every_result_has_one() -> None:
+    assert list(CLAIMS) == list(ENTRIES)
+    assert {claim.result for claim in CLAIMS.values()} == set(RESULTS)
+    assert TEXT.count("Committed on 2026-11-22, before the long runs began") == 1
+    # What the zoo's models had shown is no prediction.
+    known = {f"tabA1-logic-{kind}" for kind in ("softmax", "linear", "hyla")}
+    assert {claim.id for claim in numbers("tabA1") if claim.seen} == known
+
+
+@pytest.mark.parametrize(("task", "value", "errors"), [
+    ("logic", 1022.76, 79.9), ("sraven", 827.75, 29.92)])
+def test_table_a1_is_whole(task: str, value: float, errors: float) -> None:
+    rows = numbers("tabA1", task)
+    # Sums of the printed columns: a changed digit shows.
+    assert sum(published(row).value for row in rows) == pytest.approx(value)
+    assert sum(error(row) for row in rows) == pytest.approx(errors)
+    configs = [config for row in rows for config in row.setting.grid.members().values()]
+    assert configs == [lc.preset("paper", task, kind) for kind in lc.ATTENTION_KINDS]
+    assert {(p.unit, p.error_of, p.n) for p in map(published, rows)} == {
+        ("points", "standard error", 3)}
+
+
+def test_what_counts_is_what_the_grids_train() -> None:
+    trained = load_grid("table_a1_sraven")
+    assert trained.base == lc.preset("paper", "sraven")
+    first = trained.axes["training.learning_rate"], trained.axes["training.weight_decay"]
+    config = next(iter(CLAIMS["tabA1-sraven-hyla"].setting.grid.members().values()))
+    assert config.training.learning_rate in first[0]
+    assert config.training.weight_decay in first[1]
+    assert config.training.warmup_steps in trained.axes["training.warmup_steps"]
+
+
+def test_the_axes_of_the_figures_are_the_tasks() -> None:
+    wide = list(CLAIMS["fig4-wider"].setting.grid.members().values())
+    assert {(c.model.d_head, c.model.n_layers, c.training.steps) for c in wide} == {
+        (4, 4, 156_250)}
+    features = CLAIMS["fig5d-harder-with-features"].setting.grid.members().values()
+    assert [c.model.n_buckets for c in features] == 3 * [18, 36]
+    heads = CLAIMS["fig5c-one-head-hurts"].setting.grid.members().values()
+    assert {c.model.n_heads * c.model.d_head for c in heads} == {64}
+
+
+def test_margins_are_half_of_what_a_column_shows() -> None:
+    for task, ahead in (("logic", 8.9), ("sraven", 6.2)):
+        value = {kind: published(CLAIMS[f"tabA1-{task}-{kind}"]).value
+                 for kind in ("hyla", "softmax")}
+        assert 0 <= (value["hyla"] - value["softmax"]) / 2 - ahead < 0.1
+        assert {claim.margin for claim in numbers("tabA1", task)} == {ahead}
+    assert {claim.margin for claim in numbers("nonlinearity")} == {6.2}
+    k4, k8, k16 = (published(claim).value for claim in numbers("tabA2"))
+    margins = [claim.margin for claim in numbers("tabA2")]
+    assert margins == [pytest.approx((k4 - k8) / 2, abs=6e-4)] + 2 * [
+        pytest.approx((k8 - k16) / 2, abs=6e-5)]
+    assert margins[0] <= (k4 - k8) / 2
+    assert margins[1] <= (k8 - k16) / 2
+
+
+def test_the_head_says_what_to_expect() -> None:
+    all_numbers = [claim for claim in CLAIMS.values() if claim.kind == "number"]
+    same = CLAIMS["nonlinearity-relu"], CLAIMS["tabA1-sraven-hyla"]
+    assert published(same[0]) == published(same[1])
+    configs = [list(claim.setting.grid.members().values()) for claim in same]
+    assert configs[0] == configs[1]
+    head = " ".join(TEXT[:TEXT.index("\n\n")].replace("\n#", " ").split())
+    n = len(all_numbers)
+    assert f"{n} claims are numbers, {n - 1} of them measured separately" in head
+    assert f"about {n - 1} x 0.05 = {(n - 1) * 0.05:.2f} of them would be called" in head
+    # Half the narrowest interval over all errors that three splits of ours may have, in units of
+    # the published error: t(df) sqrt(1 + s^2), df as Welch has it.
+    s = np.linspace(0.01, 3.0, 3_000)
+    v = 1.0 + s**2
+    narrowest = float((t.ppf(0.975, v**2 / (0.5 + 0.5 * s**4)) * np.sqrt(v)).min())
+    assert f"at least {narrowest:.2f} published standard errors" in head
+    # Of Table A2 ours may have as many instances as it takes.
+    can_agree = [
+        sum(reach * error(claim) <= (claim.margin or 0.0) for claim in numbers(result, task))
+        for result, task, reach in (
+            ("tabA1", "logic", narrowest), ("tabA1", "sraven", narrowest),
+            ("nonlinearity", "sraven", narrowest), ("tabA2", "sraven", 1.96))]
+    logic, sraven, nonlinear, ambiguous = can_agree
+    assert (f"only {sum(can_agree)} of the {n} can agree ({logic} of fuzzy logic, {sraven} of "
+            f"SRAVEN, {nonlinear} nonlinearities, {ambiguous} of Table A2)") in head
+
+
+def test_causal_words_have_their_threshold() -> None:
+    rules = [claim.rule for claim in CLAIMS.values() if claim.result == "causal"]
+    assert len(rules) > 5
+    for rule in rules:
+        assert isinstance(rule, Excess)
+        assert rule.least == 0.10
+        assert len(rule.controls) >= 2
+        assert "donor that shares nothing" in rule.controls
+
+
+REMOVED = object()
+
+
+def changed(name: str, **keys: Any) -> list[dict[str, Any]]:
+    """The entry `name` with other values; `rule__name` is the key `name` of its rule."""
+    entry = copy.deepcopy(ENTRIES[name])
+    for path, value in keys.items():
+        section, _, key = path.rpartition("__")
+        target = entry[section] if section else entry
+        if value is REMOVED:
+            del target[key]
+        else:
+            target[key] = value
+    return [entry]
+
+
+@pytest.mark.parametrize(("data", "message"), [
+    ({}, "claims.yaml is {}; expected a list of claims"),
+    ([], "claims.yaml is []; expected a list of claims"),
+    ([3], "claim 1 is 3; expected a mapping"),
+    (changed(ROW, colour="red"), f"claim {ROW} has unknown key(s) colour; expected: id, result"),
+    (changed(ROW, seen=REMOVED), f"claim {ROW} lacks key(s) seen"),
+    (changed(ROW, id=REMOVED), "claim 1 lacks key(s) id"),
+    (changed(ROW, id="Table A1"), "claim Table A1: id is 'Table A1'; expected words joined by"),
+    (changed(ROW, result="tabA4"), f"unknown result of claim {ROW} 'tabA4'; expected one of"),
+    (changed(ROW, kind="guess"), f"unknown claim {ROW}.kind 'guess'; expected one of: number"),
+    (changed(ROW, claim=" "), f"claim {ROW}: claim is empty"),
+    (changed(ROW, seen=""), f"claim {ROW}: seen is empty"),
+    (changed(ROW, seen=False), f"claim {ROW}.seen is False; expected str"),
+    (changed(ROW, margin=None), f"claim {ROW}: margin is None; expected a number above 0"),
+    (changed(ROW, margin=-1), f"claim {ROW}: margin is -1.0; expected a number above 0"),
+    (changed(ROW, margin="8.9"), f"claim {ROW}.margin is '8.9'; expected float"),
+    (changed(ROW, published=None), f"claim {ROW}: published is None; expected a value with"),
+    (changed(ROW, published__n=None), f"claim {ROW}: published.error is 2.31, error_of"),
+    (changed(ROW, published__n=REMOVED), f"claim {ROW}.published lacks key(s) n"),
+    (changed(ROW, published__unit="%"), f"unknown claim {ROW}.published.unit '%'; expected one of"),
+    (changed(ROW, rule={"name": "exact", "holds": "yes"}), "rule is 'exact'; expected 'welch'"),
+    (changed(ROW, rule={"quantity": "r2"}), f"claim {ROW}.rule is {{'quantity': 'r2'}}; expected"),
+    (changed(ROW, rule__name="t test"), f"unknown claim {ROW}.rule.name 't test'; expected one of"),
+    (changed(ROW, rule__level=0.9), f"claim {ROW}.rule has unknown key(s) level"),
+    (changed(ROW, setting__axes=["kind=softmax,hyla"]), f"claim {ROW}: setting has 2 members"),
+    (changed(ROW, setting__axes=["kind=hylla"]),
+     f"claim {ROW}: member kind=hylla: unknown attention kind 'hylla'"),
+    (changed(ROW, setting__axes=["model.layers=2"]), f"claim {ROW}: unknown axis 'model.layers'"),
+    (changed(ROW, setting__axes=["task.n_features=2"]),
+     f"claim {ROW}: member n_features=2: task has unknown key(s) n_features"),
+    (changed(ROW, setting__axes=["kind"]), f"claim {ROW}: setting.axes is 'kind'; expected a"),
+    (changed(ROW, setting__axes=["kind=hyla", "kind=hyla"]), "expected every axis once"),
+    (changed(ROW, setting__axes=["kind=hyla", "training.seed=0"]),
+     f"claim {ROW}: setting.axes has training.seed; expected no seeds"),
+    (changed(ROW, setting__axes=[]), f"claim {ROW}: a grid has no axes"),
+    (changed(ROW, setting__preset="huge"), f"claim {ROW}: unknown preset 'huge'"),
+    (changed(PAIR, margin=8.9), f"claim {PAIR}: margin is 8.9; expected null"),
+    (changed(PAIR, rule__higher=["kind=deep", "kind=hyla"]),
+     f"unknown member in rule.higher of claim {PAIR} 'kind=deep'; expected one of: kind=softmax"),
+    (changed(PAIR, rule__lower=["kind=softmax"]),
+     f"claim {PAIR}: rule.lower has 1 member(s); expected as many as rule.higher"),
+    (changed(PAIR, rule__higher=[], rule__lower=[]), "rule.higher has 0 member(s)"),
+    (changed(PAIR, rule__over="all"), f"unknown claim {PAIR}.rule.over 'all'"),
+    (changed(PAIR, kind="number"), f"claim {PAIR}: rule is 'permutation'; expected 'welch'"),
+    (2 * changed(ROW), f"claims.yaml: claim(s) {ROW} given twice; expected every id once"),
+])
+def test_what_is_wrong_with_a_claim_is_said(data: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        read_claims(data, "claims.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_number_may_stand_without_an_error_where_it_is_a_bound() -> None:
+    claim = CLAIMS["fig4-eighty-percent-wide"]
+    assert published(claim) == Published(80.0, "points", None, None, None)
+    assert not isinstance(claim.rule, Welch)
