@@ -21,7 +21,8 @@ from latentcode.models.config import ModelConfig, with_kind
 from latentcode.models.flax import MIXERS, config_to_flax, params_to_flax
 from latentcode.models.positions import relative_bias
 from latentcode.models.transformer import HookedTransformer
-from latentcode.parity import Report, compare, compare_all, table
+from latentcode.parity import Report, compare, compare_all, optax_corrections, table
+from latentcode.training.optimizer import BETAS
 
 OFFICIAL = Path(__file__).parent / "golden" / "official"
 LOGIC = OFFICIAL / "logic__linear_hypatt.npz"
@@ -54,6 +55,33 @@ def test_official_files_agree(path: Path) -> None:
         "lang": {"logits", "attention", "bias"},
         "trainstep": {"losses", "gradients", "norms", "schedule", "parameters"}}[kind]
     assert set(report.unread) <= {"latents", "perms"}
+
+
+CORRECTIONS = {
+    1: (0.10000002384185791, 0.0009999871253967285),
+    2: (0.19000005722045898, 0.0019989609718322754),
+    3: (0.27100008726119995, 0.002996981143951416),
+    4: (0.34390008449554443, 0.0039939284324646),
+    8: (0.5695328712463379, 0.00797194242477417),
+    9: (0.6125795841217041, 0.008963942527770996),
+    45: (0.9912720322608948, 0.04402351379394531),
+    1000: (1.0, 0.6322998404502869)}
+"""1 - decay**count for 0.9 and 0.999, compiled by jax 0.10.2 on a CPU, as in optax's update."""
+
+
+def test_corrections_are_those_of_optax() -> None:
+    assert {count: optax_corrections(count) for count in CORRECTIONS} == CORRECTIONS
+
+
+@pytest.mark.parametrize("kind", ["linear_hypatt", "softmax_attention"])
+def test_exact_corrections_are_told_apart(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = OFFICIAL / f"trainstep__{kind}.npz"
+    monkeypatch.setattr("latentcode.parity.optax_corrections",
+                        lambda count: tuple(1.0 - beta**count for beta in BETAS))
+    assert any(re.search("losses differ by .* in float64", problem)
+               for problem in compare(path).problems)
 
 
 def test_command_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,7 +288,7 @@ def test_files_of_other_dimensions(
 @pytest.mark.parametrize(("kind", "symbols"), [
     ("hyla", 0), ("softmax", 0), ("hyla_softmax", 7), ("linear", 5)])
 def test_optimiser_steps_of_other_dimensions(kind: str, symbols: int, tmp_path: Path) -> None:
-    """Three steps written out by hand, with a schedule of another length and weights of step 2."""
+    """Three steps of optax by hand, with a schedule of another length and weights of step 2."""
     width = symbols or 6
     config = with_kind(ModelConfig(
         d_input=width, d_output=symbols or 1, n_layers=1, d_model=9, n_heads=3, d_head=2,
@@ -271,9 +299,7 @@ def test_optimiser_steps_of_other_dimensions(kind: str, symbols: int, tmp_path: 
     y = (torch.randint(symbols, (3, 4, 2), generator=generator) if symbols
          else torch.rand(3, 4, 1, generator=generator))
     rates = [0.0, 0.01, 0.01 * (0.1 + 0.9 * (1 + np.cos(np.pi / 5)) / 2)]
-    optimizer = torch.optim.AdamW([
-        {"params": [p for p in model.parameters() if p.ndim != 1], "weight_decay": 0.2},
-        {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0}])
+    moments = [[torch.zeros_like(p), torch.zeros_like(p)] for p in model.parameters()]
 
     def stored(prefix: str) -> Arrays:
         return {f"{prefix}/{k}": v.astype(np.float32) for k, v in params_to_flax(model).items()}
@@ -283,9 +309,7 @@ def test_optimiser_steps_of_other_dimensions(kind: str, symbols: int, tmp_path: 
         logits = model(x[step].double())
         loss = (F.cross_entropy(logits[:, -2:].flatten(0, 1), y[step].flatten()) if symbols
                 else F.mse_loss(logits[:, -1], y[step].double()))
-        optimizer.zero_grad()
-        loss.backward()
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
         norms.append(sum(float(g.square().sum()) for g in gradients) ** 0.5)
         losses.append(loss.item())
         if step == 0:
@@ -293,13 +317,16 @@ def test_optimiser_steps_of_other_dimensions(kind: str, symbols: int, tmp_path: 
             for target, gradient in zip(holder.parameters(), gradients, strict=True):
                 target.data.copy_(gradient)
             data |= {f"grad0/{k}": v.astype(np.float32) for k, v in params_to_flax(holder).items()}
-        for group in optimizer.param_groups:
-            group["lr"] = rates[step]
-        optimizer.step()
+        for p, g, (m, v) in zip(model.parameters(), gradients, moments, strict=True):
+            m.mul_(0.9).add_(0.1 * g)
+            v.mul_(0.999).add_(0.001 * g**2)
+            first, second = CORRECTIONS[step + 1]
+            decay = 0.2 * p.detach() if p.ndim != 1 else 0.0
+            p.data.sub_(rates[step] * ((m / first) / ((v / second).sqrt() + 1e-8) + decay))
         if step > 0:
             data |= stored(f"param{step + 1}")
     data |= {
-        "x": x.numpy(), "y": y.numpy(), "losses": np.array(losses, np.float32),
+        "x": x.numpy(), "y": y.numpy(), "losses": np.array(losses),
         "grad_norms": np.array(norms, np.float32),
         "lr_schedule_steps0_2": np.array(rates, np.float32),
         "config_json": np.array(json.dumps({
@@ -308,5 +335,7 @@ def test_optimiser_steps_of_other_dimensions(kind: str, symbols: int, tmp_path: 
     report = report_of(data, tmp_path)
     assert report.agrees, report.problems
     assert report.unread == ()
+    exact = {c.quantity: c.largest_error for c in report.comparisons if c.precision == "float64"}
+    assert exact["losses"] < 1e-12
     path = "param2/logitdense/kernel"
     assert not report_of({**data, path: nudged(data[path])}, tmp_path).agrees
