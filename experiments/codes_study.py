@@ -1,6 +1,7 @@
 """What do the codes of trained runs say, and what do they cause? Every probe, over kinds and seeds.
 
-    latentcode sweep --grid kinds_sraven --out runs/kinds_sraven
+    latentcode sweep --preset small --task sraven --axis kind=hyla,softmax,linear \
+        --axis training.seed+task.split_seed=[0,0],[1,1],[2,2] --out runs/kinds_sraven
     python -m latentcode.experiments.codes_study --runs runs/kinds_sraven \
         --out experiments/results/codes/sraven
 
