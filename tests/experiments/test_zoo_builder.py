@@ -103,7 +103,7 @@ def test_models_of_a_grid_of_the_library_name_it() -> None:
             assert training_command(config, member) == (
                 f"latentcode sweep --grid {name} --out runs/{name}")
             assert trained_folder(config, member) == f"runs/{name}/{member}"
-            assert setting_of(config) == {"paper_logic": "paper", "sraven_known": "small"}[name]
+            assert setting_of(config) == {"paper_logic": "paper", "sraven_known": None}[name]
 
 
 def test_other_models_are_trained_again_from_their_configuration() -> None:
