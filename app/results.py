@@ -24,6 +24,7 @@ from latentcode.app.sources import Source
 from latentcode.app.theme import is_dark
 from latentcode.app.url import choose, remember, remembered
 from latentcode.app.words import literal
+from latentcode.metrics import is_by_constituent
 from latentcode.probes.results import HEADLINE, DecodingResult, TableResult
 from latentcode.probes.similarity import SimilarityResult, cluster_order, cosine_matrix
 from latentcode.probes.sources import varies
@@ -236,6 +237,7 @@ def _controls(
 
 def _training(source: Source) -> None:
     metrics = data.open_run(source.path).metrics()
+    metrics = metrics[~metrics["metric"].map(is_by_constituent).astype(bool)]
     if len(metrics) == 0:
         st.info("Nothing was measured yet.", icon=":material/hourglass_empty:")
         return
@@ -252,9 +254,16 @@ def _training(source: Source) -> None:
     st.plotly_chart(training_chart(ordered, log_steps=log_steps, dark=is_dark()), theme=None,
                     config=STILL, key="training", alt="Metrics of every split over the steps.")
     st.markdown("**At the end**")
-    st.dataframe(latest.reindex([m for m in order if m in latest.index]),
-                 column_config={split: st.column_config.NumberColumn(format="%.4f")
-                                for split in latest.columns})
+    _means(latest.reindex([m for m in order if m in latest.index]))
+    constituents = run.latest(by_constituent=True)
+    if len(constituents):
+        st.markdown("**By constituent**")
+        _means(constituents)
+
+
+def _means(table: pd.DataFrame) -> None:
+    st.dataframe(table, column_config={split: st.column_config.NumberColumn(format="%.4f")
+                                       for split in table.columns})
 
 
 def training_line(latest: pd.DataFrame, first: list[str]) -> str:

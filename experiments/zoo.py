@@ -132,6 +132,7 @@ class Build:
         config, step = run.config, run.checkpoints()[-1]
         task, model, kind = make_task(config.task), run.load_model(), kind_of(config.model)
         parameters = sum(parameter.numel() for parameter in model.parameters())
+        how = Evaluation(self.n, SEED, PRECISION, TOLERANCE)
         return Card(
             name=self.name,
             summary=f"A {config.model.n_layers}-layer transformer with "
@@ -142,8 +143,7 @@ class Build:
             parameters=parameters, training=describe_training(source, step),
             commands={"train": training_command(config, self.name),
                       "build": self._command(trained_folder(config, self.name))},
-            evaluation=Evaluation(self.n, SEED, PRECISION, TOLERANCE),
-            metrics=self._metrics(model, task),
+            evaluation=how, metrics=measured(model, task, how),
             codes=StoredCodes(SPLIT, len(codes), SEED, tuple(p.name for p in codes.pairs),
                               CODE_TOLERANCE),
             results=self._described(codes), files={})
@@ -159,11 +159,6 @@ class Build:
         return " ".join(["python -m latentcode.experiments.zoo", run_folder,
                          *(word for flag in flags for word in flag)])
 
-    def _metrics(self, model: Any, task: Task) -> dict[str, dict[str, Metric]]:
-        return {split: evaluate(model, task, split, self.n, seed=SEED, precision=PRECISION,
-                                progress=bar(f"evaluating {split}"))
-                for split in task.splits}
-
     def _described(self, codes: LatentCodes) -> dict[str, str]:
         pairs = " and ".join(f"`{pair.name}`" for pair in codes.pairs)
         return {
@@ -177,6 +172,15 @@ class Build:
                           "controls",
             "interventions": "what becomes of the answers when codes are replaced by a minimal "
                              "pair's, with controls"}
+
+
+def measured(model: Any, task: Task, how: Evaluation) -> dict[str, dict[str, Metric]]:
+    """Return the metrics of a model on every split of its task, without those of nothing."""
+    metrics = {split: evaluate(model, task, split, how.n, seed=how.seed, precision=how.precision,
+                               progress=bar(f"evaluating {split}"))
+               for split in task.splits}
+    return {split: {name: metric for name, metric in found.items() if metric.n}
+            for split, found in metrics.items()}
 
 
 def informative_pairs(task: TaskConfig) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from matplotlib.colors import Normalize, TwoSlopeNorm
 from matplotlib.image import AxesImage
 from matplotlib.ticker import LogFormatter
 
+from latentcode.metrics import is_by_constituent
 from latentcode.style import DIVERGING, GREY, PALETTE, SEQUENTIAL, Figure, style
 
 LONGEST = 28
@@ -46,10 +47,13 @@ def metrics_figure(table: pd.DataFrame) -> Figure:
 
     table  columns step, split, metric, mean, se; bands are +- 2 standard errors
 
+    Metrics of single constituents are left out.
+
     The loss has a logarithmic axis where it is positive, with the training loss in grey; other
     metrics are shown from 0 to 1, where an untrained model may lie outside.
     """
-    metrics = [str(name) for name in table["metric"].unique() if name != TRAINING_LOSS]
+    metrics = [str(name) for name in table["metric"].unique()
+               if name != TRAINING_LOSS and not is_by_constituent(name)]
     metrics = metrics or [TRAINING_LOSS]
     splits = list(table.loc[table["metric"] != TRAINING_LOSS, "split"].unique())
     with style():

@@ -19,6 +19,11 @@ class Metric:
         return f"{self.mean:.4f} +- {self.se:.4f}"
 
 
+def is_by_constituent(name: str) -> bool:
+    """Is this the metric of one rule or term alone, such as `feature_accuracy[sum]`?"""
+    return name.endswith("]")
+
+
 def mean_metric(values: np.ndarray) -> Metric:
     """Return mean(x) and sd(x) / sqrt(n) of x [n], accumulated in float64."""
     x = np.asarray(values, dtype=np.float64)
@@ -43,3 +48,15 @@ def ratio_metric(numerator: np.ndarray, denominator: np.ndarray) -> Metric:
     se = (np.sqrt(n / (n - 1) * np.square(residual).sum()) / abs(b.sum())
           if n > 1 else float("nan"))
     return Metric(float(1.0 - ratio), float(se), n)
+
+
+def share_metric(part: np.ndarray, whole: np.ndarray) -> Metric:
+    """Return sum(a) / sum(b) of answers a that are among answers b, both bool [instances, ...].
+
+    n is the number of answers, sum(b). The standard error is that of `ratio_metric`: instances
+    are independent, the answers of one instance are not. NaN where nothing is counted.
+    """
+    b = whole.sum(axis=1)
+    a, b = part.sum(axis=1)[b > 0], b[b > 0]
+    others = ratio_metric(b - a, b)
+    return Metric(others.mean, others.se, int(b.sum()))

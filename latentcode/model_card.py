@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from latentcode.errors import ArtifactError, check, check_choice
-from latentcode.metrics import Metric
+from latentcode.metrics import Metric, is_by_constituent
 from latentcode.migrations import header, upgrade
 from latentcode.storage import read_json, write_json
 
@@ -24,6 +24,13 @@ SPLIT_TITLES: Mapping[str, str] = {
     "ood": "held-out combinations of known constituents",
     "unknown": "combinations of constituents never trained on"}
 
+CONSTITUENT_METRICS: Mapping[str, str] = {
+    "feature_accuracy": "share of the response tokens under this rule that are right",
+    "wrong_as_difference": "share of the wrong answers under this rule that the rule difference "
+                           "would give",
+    "wrong_as_sum": "share of the wrong answers under this rule that the rule sum would give",
+    "r2": "mean over the instances whose function has this term"}
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -33,7 +40,8 @@ class Evaluation:
     seed       which they are
     precision  of the matrix products, as `TrainingConfig.precision`
     tolerance  how far a metric may be from the card's on another machine, the instances being
-               the same: that of an accuracy if a few answers between which the model wavers flip
+               the same: that of an accuracy if a few answers between which the model wavers flip.
+               A metric of one constituent, of fewer answers, may move by as much more
     """
 
     n: int
@@ -78,7 +86,8 @@ class Card:
     headline    the metric that is quoted first
     training    what was asked of training, and where it ran
     commands    `train` and `build`: what makes the entry again
-    metrics     split -> metric -> mean, standard error, n
+    metrics     split -> metric -> mean, standard error, n; older cards have none of single
+                constituents
     results     folder below `results/` -> what it holds
     files       file -> SHA-256, of all but the card itself
     """
@@ -158,6 +167,7 @@ class Card:
             "## How good it is", f"Means and standard errors over {n:,} fresh instances of each "
             f"split (seed {self.evaluation.seed}, {self.evaluation.precision}).",
             self._table(),
+            *self._by_constituent(),
             f"`latentcode zoo verify {self.name}` measures them again. On another machine they "
             f"may differ by {tolerance:g}, and codes of the same instance by "
             f"{self.codes.tolerance:g}.",
@@ -170,8 +180,7 @@ class Card:
         return "\n\n".join(parts) + "\n"
 
     def _table(self) -> str:
-        names = list(dict.fromkeys(
-            [self.headline, *(name for found in self.metrics.values() for name in found)]))
+        names = [name for name in self._names() if not is_by_constituent(name)]
         lines = ["| split | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
         for split, found in self.metrics.items():
             cells = [f"{found[name].mean:.4f} ± {found[name].se:.4f}" if name in found else ""
@@ -179,6 +188,26 @@ class Card:
             lines.append(f"| `{split}`: {SPLIT_TITLES.get(split, '')} | "
                          + " | ".join(cells) + " |")
         return "\n".join(lines)
+
+    def _by_constituent(self) -> list[str]:
+        """Return what the metrics of single constituents are, and a row for each; older cards
+        have none."""
+        names = [name for name in self._names() if is_by_constituent(name)]
+        if not names:
+            return []
+        told = [f"`{kind}[...]`: {what}." for kind, what in CONSTITUENT_METRICS.items()
+                if any(name.startswith(f"{kind}[") for name in names)]
+        lines = ["| | " + " | ".join(f"`{split}`" for split in self.metrics) + " |",
+                 "|---|" + "---|" * len(self.metrics)]
+        for name in names:
+            found = [of_split.get(name) for of_split in self.metrics.values()]
+            cells = [f"{m.mean:.3f} ± {m.se:.3f}" if m is not None else "" for m in found]
+            lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
+        return ["By constituent. " + " ".join(told), "\n".join(lines)]
+
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(
+            [self.headline, *(name for found in self.metrics.values() for name in found)]))
 
 
 def _check_measure(n: object, seed: object, tolerance: object) -> None:

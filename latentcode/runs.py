@@ -37,6 +37,7 @@ from latentcode.metric_file import (
     cut_torn_line,
     read_metrics,
 )
+from latentcode.metrics import is_by_constituent
 from latentcode.migrations import header, upgrade
 from latentcode.models.config import kind_of
 from latentcode.provenance import check_provenance
@@ -329,11 +330,18 @@ class Run:
         known = read_json(self.path / PROVENANCE)
         write_json(self.path / PROVENANCE, {**known, "resumed": [*known["resumed"], note]})
 
-    def latest(self) -> pd.DataFrame:
-        """Return the newest mean of each metric: one row per metric, one column per split."""
-        table = self.metrics().drop_duplicates(["split", "metric"], keep="last")
+    def latest(self, *, by_constituent: bool = False) -> pd.DataFrame:
+        """Return the newest mean of each metric: one row per metric, one column per split.
+
+        by_constituent  the metrics of single rules or terms in place of those of whole instances
+        """
+        table = self.metrics()
+        table = table[table["metric"].map(is_by_constituent).astype(bool) == by_constituent]
+        table = table.drop_duplicates(["split", "metric"], keep="last")
         pivot = table.pivot(index="metric", columns="split", values="mean")
-        return pivot[list(dict.fromkeys(table["split"]))]
+        names = list(dict.fromkeys(table["metric"]))  # rules in the order of the task
+        return pivot.loc[names if by_constituent else sorted(names),
+                         list(dict.fromkeys(table["split"]))]
 
     def figure(self) -> Figure:
         """How did the metrics of each split change over the steps?
@@ -369,9 +377,10 @@ class Run:
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>"
                        for k, v in self._facts().items())
-        latest = self.latest()
+        latest, constituents = self.latest(), self.latest(by_constituent=True)
         picture = self.figure().to_html("metrics over steps") if len(latest) else ""
-        return f"<b>Run</b><table>{rows}</table>{latest.to_html(na_rep='')}{picture}"
+        table = constituents.to_html(na_rep="") if len(constituents) else ""
+        return f"<b>Run</b><table>{rows}</table>{latest.to_html(na_rep='')}{picture}{table}"
 
 
 def _named(path: str | Path) -> Path:

@@ -19,7 +19,7 @@ import pandas as pd
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, LatentCodeError, RunError, UnknownNameError, check
-from latentcode.metrics import Metric
+from latentcode.metrics import Metric, is_by_constituent
 from latentcode.model_card import CARD, README, Card
 from latentcode.models.config import kind_of
 from latentcode.runs import Run
@@ -37,6 +37,8 @@ ZOO_PREFIX = "zoo:"
 RESULTS = "results"
 CHECKED_CODES = 64
 """Stored codes that `verify` reads out of the model again: the first so many."""
+NOTHING = Metric(float("nan"), float("nan"), 0)
+"""The metric of a constituent that does not occur."""
 STANDARD_ERRORS = 4.0
 """Standard errors by which `verify` lets metrics on other instances differ."""
 
@@ -182,7 +184,7 @@ def verify(
 
     n         instances of each split; default: the card's. They are the same instances then, and
               metrics may differ by the tolerance of the card; with another n they may differ by
-              four standard errors more
+              four standard errors more, and those of single constituents are not compared
     progress  called with (instances done, in all)
 
     Raises what `folder_of` raises; what is wrong with the entry is a problem of the result.
@@ -224,7 +226,7 @@ def _check_facts(run: Run, card: Card, found: Verification) -> None:
     if card.kind != kind:
         found.note(f"the attention is of kind {kind}; the card says {card.kind}")
     for (split, name), known in card.measured():
-        if known.n != card.evaluation.n:
+        if known.n != card.evaluation.n and not is_by_constituent(name):
             found.note(f"{name} on {split} was measured on {known.n:,} instances; the card says "
                        f"{card.evaluation.n:,}")
     # The page has the card's checksum of it, and so stands for all that the card says in words.
@@ -247,6 +249,7 @@ def _evaluate(
         found.note(f"the card has metrics on {', '.join(card.metrics) or 'no split'}; the task "
                    f"offers {', '.join(task.splits)}")
     splits = [split for split in task.splits if split in card.metrics]
+    tells_apart = any(is_by_constituent(name) for (_, name), _ in card.measured())
     rows = []
     for index, split in enumerate(splits):
         def report(done: int, _: int, begun: int = index * found.n) -> None:
@@ -255,27 +258,37 @@ def _evaluate(
 
         now = evaluate(model, task, split, found.n, seed=card.evaluation.seed,
                        precision=card.evaluation.precision, progress=report)
-        if set(now) != set(card.metrics[split]):
-            found.note(f"the card has {', '.join(card.metrics[split])} on {split}; the task "
-                       f"measures {', '.join(now)}")
-        for name, known in card.metrics[split].items():
-            if name in now:
-                rows.append(_compared(split, name, now[name], known, card, found))
+        on_card = card.metrics[split]
+        measured, known = ([name for name in metrics if not is_by_constituent(name)]
+                           for metrics in (now, on_card))
+        if set(measured) != set(known):
+            found.note(f"the card has {', '.join(known)} on {split}; the task measures "
+                       f"{', '.join(measured)}")
+        names = [name for name in known if name in measured]
+        # Too few of other instances have a rare constituent for a standard error to say much.
+        if tells_apart and found.n == card.evaluation.n:
+            names += [name for name in {**now, **on_card} if is_by_constituent(name)]
+        rows += [_compared(split, name, now.get(name, NOTHING), on_card.get(name, NOTHING), card,
+                           found) for name in names]
     found.metrics = pd.DataFrame(rows)
 
 
 def _compared(
     split: str, name: str, now: Metric, known: Metric, card: Card, found: Verification
 ) -> Mapping[str, object]:
-    allowed = card.evaluation.tolerance
+    # A flipped answer moves the mean of fewer answers by more.
+    allowed = card.evaluation.tolerance * max(1.0, card.evaluation.n / max(known.n, 1))
+    counted = now.n > 0 and known.n > 0  # otherwise neither is a number to compare
+    if is_by_constituent(name) and abs(now.n - known.n) > card.evaluation.tolerance * found.n:
+        found.note(f"{name} on {split} is measured on {now.n:,}; the card says {known.n:,}")
     if found.n != card.evaluation.n:
         # The instances differ; the card's standard error is the better known of the two.
         allowed += STANDARD_ERRORS * known.se * float(np.sqrt(1.0 + card.evaluation.n / found.n))
-    elif not np.isclose(now.se, known.se, rtol=0.0, atol=allowed, equal_nan=True):
+    elif counted and not np.isclose(now.se, known.se, rtol=0.0, atol=allowed, equal_nan=True):
         found.note(f"the standard error of {name} on {split} is {now.se:.3g}; the card says "
                    f"{known.se:.3g}")
     difference = now.mean - known.mean
-    if not abs(difference) <= allowed:
+    if counted and not abs(difference) <= allowed:
         found.note(f"{name} on {split} is {now.mean:.6g}; the card says {known.mean:.6g} "
                    f"(allowed difference {allowed:.2g})")
     return {"split": split, "metric": name, "mean": now.mean, "card": known.mean,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from latentcode.metrics import Metric, mean_metric, ratio_metric
+from latentcode.metrics import Metric, mean_metric, ratio_metric, share_metric
 
 property_test = settings(derandomize=True, deadline=None, max_examples=100)
 values = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50)
@@ -108,3 +108,42 @@ def test_a_denominator_of_zero_has_no_ratio() -> None:
 
 def test_a_metric_reads_well() -> None:
     assert str(Metric(0.123456, 0.00078, 16)) == "0.1235 +- 0.0008"
+
+
+def clustered(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return right and counted answers [n, 4]; those of one instance tend to be right together."""
+    counted = rng.random((n, 4)) < rng.choice([0.1, 0.8], size=(n, 1))
+    right = rng.random((n, 4)) < rng.choice([0.2, 0.9], size=(n, 1))
+    return right & counted, counted
+
+
+def test_the_standard_error_of_a_share_is_that_of_resampled_instances() -> None:
+    rng = np.random.default_rng(0)
+    part, whole = clustered(800, rng)
+    metric = share_metric(part, whole)
+    assert (metric.mean, metric.n) == (pytest.approx(part.sum() / whole.sum()), whole.sum())
+    drawn = rng.integers(800, size=(4000, 800))
+    shares = part.sum(1)[drawn].sum(1) / whole.sum(1)[drawn].sum(1)
+    assert metric.se == pytest.approx(shares.std(), rel=0.05)
+    # Answers of one instance are not independent.
+    assert metric.se > 1.3 * math.sqrt(metric.mean * (1 - metric.mean) / metric.n)
+
+
+def test_a_share_of_one_answer_each_is_a_mean() -> None:
+    rng = np.random.default_rng(1)
+    part, whole = rng.random((50, 3)) < 0.4, np.zeros((50, 3), dtype=bool)
+    whole[:40, 1] = True
+    wanted = mean_metric(part[:40, 1])
+    metric = share_metric(part & whole, whole)
+    assert (metric.mean, metric.se, metric.n) == pytest.approx((wanted.mean, wanted.se, 40))
+
+
+def test_too_few_answers_have_no_share() -> None:
+    whole = np.zeros((5, 2), dtype=bool)
+    nothing = share_metric(whole, whole)
+    assert math.isnan(nothing.mean)
+    assert nothing.n == 0
+    whole[3] = True
+    one = share_metric(whole, whole)  # two answers of one instance
+    assert (one.mean, one.n) == (1.0, 2)
+    assert math.isnan(one.se)

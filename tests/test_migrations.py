@@ -77,6 +77,8 @@ def test_an_old_run_has_its_numbers(old: Path) -> None:
     assert run.is_complete
     assert run.metrics().query("step == 4 and split == 'ood' and metric == 'loss'")[
         "mean"].tolist() == [1.0135169178247452]
+    assert run.latest().loc["loss", "ood"] == 1.0135169178247452
+    assert run.latest(by_constituent=True).empty
     with torch.no_grad():
         logits = run.load_model()(torch.ones(1, 4, 3))
     wanted = [-0.4800430238246918, -0.45056480169296265, -0.47042420506477356,

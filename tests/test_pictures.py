@@ -121,7 +121,8 @@ def test_a_run_shows_a_line_per_split_and_a_panel_per_metric(tmp_path: Path) -> 
         run.append_metrics(step, "train", {"training_loss": Metric(1 / (step + 1), 0.1, 9)})
         for split in ("test", "ood"):
             run.append_metrics(step, split, {"loss": Metric(2 / (step + 1), 0.1, 9),
-                                             "r2": Metric(value, 0.1, 9)})
+                                             "r2": Metric(value, 0.1, 9),
+                                             "r2[x1]": Metric(value, 0.1, 3)})
     figure = run.figure()
     draw(figure)
     loss, r2 = figure.axes

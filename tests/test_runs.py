@@ -97,6 +97,23 @@ def test_metrics_are_a_tidy_table(run: Run) -> None:
                parse_constant=lambda c: pytest.fail(f"{c} is not JSON"))
 
 
+def test_the_latest_metrics_of_constituents_are_apart(run: Run) -> None:
+    before = run.latest()
+    assert run.latest(by_constituent=True).empty
+    for step, value in ((1, 0.25), (2, 0.75)):
+        run.append_metrics(step, "test", {"share[sum]": Metric(value, 0.1, 4),
+                                          "share[-1]": Metric(value / 3, 0.1, 4)})
+        run.append_metrics(step, "ood", {"share[sum]": Metric(1.0 if step == 1 else np.nan, 0.1,
+                                                              2 - step)})
+    table = run.latest(by_constituent=True)
+    assert list(table.index) == ["share[sum]", "share[-1]"]
+    assert list(table.columns) == ["test", "ood"]
+    assert table["test"].tolist() == [0.75, 0.25]
+    assert table["ood"].isna().all()  # no older value stands in for one that is not defined
+    assert run.latest().equals(before)
+    assert "share[-1]" in run._repr_html_()
+
+
 def test_loaded_model_is_the_saved_one(run: Run) -> None:
     model = save(run, 12)
     loaded = run.load_model()

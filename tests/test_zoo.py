@@ -21,9 +21,10 @@ import latentcode as lc
 from latentcode import zoo
 from latentcode.cli import main
 from latentcode.errors import ArtifactError, ConfigError, RunError, UnknownNameError
-from latentcode.metrics import Metric
+from latentcode.metrics import Metric, is_by_constituent
 from latentcode.model_card import CARD, README, Card
 from latentcode.storage import checksum, read_json, read_tensors, write_json, write_tensors
+from latentcode.tasks.sraven import RULES
 
 ROOT = Path(__file__).parents[1]
 
@@ -124,6 +125,7 @@ def test_in_the_folder_of_the_zoo_a_name_means_one_thing(
 
 
 @pytest.mark.parametrize(("command", "found"), [
+    (["show", NAME], r"by constituent\n.* ood\n(.*\n)*feature_accuracy\[sum\] +0\.\d{3} 0\.\d{3} "),
     (["show", NAME], NAME), (["show", f"zoo:{NAME}", "--split", "ood"], "rule"),
     (["extract", NAME, "--n", "8", "--out", "out"], "wrote codes out"),
     (["export-flax", NAME, "--out", "out.npz"], r"wrote weights out\.npz"),
@@ -148,6 +150,20 @@ def test_commands_take_a_name_where_they_take_a_run(
     assert f"unknown model 'sraven-hula'; expected one of: {NAME}" in capsys.readouterr().err
 
 
+def test_a_run_from_before_is_shown_with_what_its_card_says(
+    entry: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = entry / "metrics.jsonl"
+    older = [line for line in path.read_text().splitlines() if "[" not in line]
+    path.write_text("".join(f"{line}\n" for line in older))
+    main(["show", NAME])
+    value = Card.read(entry).metrics["train"]["feature_accuracy[constant]"].mean
+    assert re.search(rf"feature_accuracy\[constant\] +{value:.3f} ", capsys.readouterr().out)
+    (entry / CARD).unlink()
+    main(["show", str(entry)])
+    assert "by constituent" not in capsys.readouterr().out
+
+
 def test_what_is_neither_is_said(entry: Path) -> None:
     with pytest.raises(UnknownNameError, match=rf"'sraven-hula'; expected one of: {NAME}, the "
                        "path of a run folder, which sraven-hula is not, for it does not exist"):
@@ -168,9 +184,13 @@ def test_an_untouched_entry_is_as_its_card_says(entry: Path) -> None:
     assert found.problems == []
     assert found.n == 300
     assert set(found.metrics["split"]) == {"train", "test", "ood"}
-    assert set(found.metrics["metric"]) == {"accuracy", "feature_accuracy", "loss"}
+    assert {name for name in found.metrics["metric"] if not is_by_constituent(name)} == {
+        "accuracy", "feature_accuracy", "loss"}
+    assert {f"feature_accuracy[{rule}]" for rule in RULES} < set(found.metrics["metric"])
     assert found.metrics["difference"].abs().max() < 1e-6
-    assert (found.metrics["allowed"] == 5e-4).all()
+    for row in found.metrics.itertuples():  # as many flips of fewer answers
+        known = zoo.load_card(NAME).metrics[row.split][row.metric]
+        assert row.allowed == pytest.approx(5e-4 * max(1.0, 300 / known.n))
     assert seen[-1] == (900, 900)
     assert seen == sorted(seen)
     assert {path: path.stat().st_mtime_ns for path in entry.rglob("*")} == before
@@ -181,6 +201,7 @@ def test_other_instances_may_differ_by_their_standard_errors(entry: Path) -> Non
     assert found.problems == []
     metrics = found.metrics
     assert metrics["difference"].abs().max() > 1e-6
+    assert set(metrics["metric"]) == {"accuracy", "feature_accuracy", "loss"}
     known = zoo.load_card(NAME).metrics["ood"]["loss"]
     row = metrics.query("split == 'ood' and metric == 'loss'").iloc[0]
     assert row["allowed"] == pytest.approx(5e-4 + 4 * known.se * np.sqrt(1 + 300 / 100))
@@ -270,6 +291,26 @@ def change_se(entry: Path) -> None:
                               for split, found in Card.read(entry).metrics.items()})
 
 
+def edit_constituent(entry: Path, name: str = "feature_accuracy[sum]", **changes: float) -> None:
+    card = Card.read(entry)
+    ood = {**card.metrics["ood"], name: replace(card.metrics["ood"][name], **changes)}  # type: ignore[arg-type]
+    edit_card(entry, metrics={**card.metrics, "ood": ood})
+
+
+def drop_rule(entry: Path) -> None:
+    """Hide how good the model is at one rule."""
+    card = Card.read(entry)
+    edit_card(entry, metrics={
+        split: {name: m for name, m in found.items() if name != "feature_accuracy[sum]"}
+        for split, found in card.metrics.items()})
+
+
+def add_rule(entry: Path) -> None:
+    card = Card.read(entry)
+    edit_card(entry, metrics={**card.metrics, "ood": {
+        **card.metrics["ood"], "f_a[magic]": Metric(1.0, 0.0, 50)}})
+
+
 def forget_file(entry: Path) -> None:
     """Take a file off the card, which then vouches for it no more."""
     card = Card.read(entry)
@@ -293,6 +334,15 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a weight": (change_weight, "codes read out of the model differ from the stored ones by"),
     "a metric": (change_metric, r"loss on ood is \d.*; the card says \d.*difference 0\.0005"),
     "a metric is missing": (drop_metric, "the card has accuracy, .* on test; the task measures"),
+    "a rule": (lambda e: edit_constituent(e, mean=0.9),
+               r"feature_accuracy\[sum\] on ood is 0\..*; the card says 0\.9 "),
+    "how many tokens a rule has": (
+        lambda e: edit_constituent(e, n=1),
+        r"feature_accuracy\[sum\] on ood is measured on \d+; the card says 1$"),
+    "a rule is missing": (drop_rule,
+                          r"feature_accuracy\[sum\] on test is measured on \d+; the card says 0$"),
+    "a rule that never came": (
+        add_rule, r"f_a\[magic\] on ood is measured on 0; the card says 50$"),
     "a split is missing": (drop_split, "metrics on train, test; the task offers train, test, ood"),
     "a bit of the codes": (
         lambda e: flip_bit(e / "results/codes-ood/codes.safetensors"),
@@ -347,6 +397,21 @@ def test_what_differs_is_named(
     assert any(re.search(message, line) for line in lines), errors
 
 
+def test_an_older_card_is_compared_on_what_it_holds(entry: Path) -> None:
+    """Before accuracy by rule was measured, cards had none, and pages no table of it."""
+    card = Card.read(entry)
+    assert "By constituent." in card.to_markdown()
+    edit_card(entry, metrics={
+        split: {name: m for name, m in found.items() if not is_by_constituent(name)}
+        for split, found in card.metrics.items()})
+    assert "By constituent" not in (entry / README).read_text()
+    found = zoo.verify(NAME)
+    assert found.problems == []
+    assert set(found.metrics["metric"]) == {"accuracy", "feature_accuracy", "loss"}
+    change_metric(entry)
+    assert any("loss on ood" in problem for problem in zoo.verify(NAME).problems)
+
+
 def test_metrics_notice_a_changed_weight(entry: Path) -> None:
     tensors = read_tensors(weights(entry))
     tensors["unembed.b_U"] = tensors["unembed.b_U"] + np.arange(5, dtype=np.float32)
@@ -393,6 +458,9 @@ def test_a_card_reads_as_it_was_written(entry: Path) -> None:
     metric = card.metrics["ood"]["accuracy"]
     assert f"{metric.mean:.4f} ± {metric.se:.4f}" in page
     assert "latentcode train" in page
+    by_rule = [card.metrics[split]["feature_accuracy[sum]"] for split in card.metrics]
+    cells = " | ".join(f"{m.mean:.3f} ± {m.se:.3f}" for m in by_rule)
+    assert f"| `feature_accuracy[sum]` | {cells} |" in page
 
 
 @pytest.mark.parametrize(("edit", "message"), [

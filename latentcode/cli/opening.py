@@ -24,4 +24,26 @@ def open_run(name_or_path: str) -> Run:
     return load_run(name_or_path)
 
 
-__all__ = ["RunName", "RunNames", "open_run"]
+def print_metrics(run: Run) -> None:
+    """Print the newest means on every split, then those of single rules or terms.
+
+    The latter come from the card where the run was trained before they were measured.
+    """
+    import pandas as pd
+
+    from latentcode.metrics import is_by_constituent
+    from latentcode.model_card import CARD, Card
+
+    latest, constituents = run.latest(), run.latest(by_constituent=True)
+    if constituents.empty and (run.path / CARD).is_file():
+        constituents = pd.DataFrame({
+            split: {name: m.mean for name, m in found.items() if is_by_constituent(name)}
+            for split, found in Card.read(run.path).metrics.items()})
+    if not latest.empty:
+        print(latest.to_string(na_rep=""))
+    if not constituents.empty:
+        table = constituents.to_string(na_rep="", float_format="{:.3f}".format)
+        print(f"\nby constituent\n{table}")
+
+
+__all__ = ["RunName", "RunNames", "open_run", "print_metrics"]

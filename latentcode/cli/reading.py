@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from latentcode.cli.opening import RunName, open_run
+from latentcode.cli.opening import RunName, open_run, print_metrics
 from latentcode.errors import LatentCodeError
 
 if TYPE_CHECKING:
@@ -153,8 +153,7 @@ class Show:
         run = open_run(self.path)
         if self.split is None:
             print(run)
-            if not run.metrics().empty:
-                print(run.latest().to_string(na_rep=""))
+            print_metrics(run)
             return
         from latentcode.seeds import make_generator
         from latentcode.tasks import make_task

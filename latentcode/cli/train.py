@@ -9,6 +9,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
+from latentcode.cli.opening import print_metrics
 from latentcode.config import TASKS, RunConfig, TrainingConfig, load_config
 from latentcode.errors import LatentCodeError
 from latentcode.models.config import ModelConfig
@@ -60,7 +61,7 @@ class Train(Generic[TaskT]):
         run = train(config, self.out, resume=self.resume, overwrite=self.overwrite,
                     loggers=self.log)
         print(run)
-        print(run.latest().to_string(na_rep=""))
+        print_metrics(run)
         print(f"wrote run {run.path}")
 
 

@@ -149,8 +149,18 @@ class Task(ABC):
         logits [B, T, d_output] of all tokens, or of the last `n_read`, which give the same
         """
 
+    def constituent_scores(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return what else `summarize` needs to measure each constituent, tensors [B, ...].
+
+        Unlike `scores`, they describe the parts of an instance, and need `batch.info`.
+        """
+        return {}
+
     def summarize(self, scores: Mapping[str, np.ndarray]) -> dict[str, Metric]:
-        """Return exact means with standard errors over all instances."""
+        """Return exact means with standard errors over all instances.
+
+        Of `constituent_scores` come metrics of single constituents, named `metric[constituent]`.
+        """
         return {name: mean_metric(values) for name, values in scores.items()}
 
     @abstractmethod

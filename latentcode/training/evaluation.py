@@ -76,6 +76,8 @@ def evaluate(
 ) -> dict[str, Metric]:
     """Return the task's metrics, each a mean over the same n instances for every model.
 
+    Metrics of one rule or term are named `metric[constituent]`; see `summarize` of the task.
+
     Which instances those are depends on (seed, split, n) and the kind of device alone. Unlike
     in the official code, no mean of batch means is taken. `SplitError` says why a task lacks a
     split.
@@ -90,7 +92,8 @@ def evaluate(
     with evaluating(model), matrix_products(precision):
         for batch in _batches(task, split, n, seed, batch_size, device):
             logits = forward(model, task, batch.inputs, precision)
-            for name, values in task.scores(logits, batch).items():
+            for name, values in (task.scores(logits, batch)
+                                  | task.constituent_scores(logits, batch)).items():
                 scores.setdefault(name, []).append(values)
             done += len(batch)
             if progress is not None:

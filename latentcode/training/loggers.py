@@ -10,7 +10,7 @@ from typing import Literal
 
 from latentcode.config import to_dict
 from latentcode.errors import ConfigError, TrainingError, check, check_choice
-from latentcode.metrics import Metric
+from latentcode.metrics import Metric, is_by_constituent
 from latentcode.runs import Run
 
 LoggerName = Literal["tensorboard", "wandb"]
@@ -27,6 +27,11 @@ class Logger(ABC):
     @abstractmethod
     def close(self) -> None:
         """Write what is still in memory."""
+
+
+def tag(split: str, name: str) -> str:
+    """Return what a metric is called; what precedes the slash is a section of a dashboard."""
+    return f"{split} by constituent/{name}" if is_by_constituent(name) else f"{split}/{name}"
 
 
 def check_loggers(names: Sequence[str]) -> None:
@@ -54,7 +59,7 @@ def open_logger(name: str, run: Run, step: int) -> Iterator[Logger]:
 
 
 class _TensorBoard(Logger):
-    """Scalars `split/metric` in `tensorboard/`."""
+    """Scalars, named by `tag`, in `tensorboard/`."""
 
     def __init__(self, run: Run, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -64,14 +69,14 @@ class _TensorBoard(Logger):
 
     def log(self, step: int, split: str, metrics: Mapping[str, Metric]) -> None:
         for name, metric in metrics.items():
-            self.writer.add_scalar(f"{split}/{name}", metric.mean, step)
+            self.writer.add_scalar(tag(split, name), metric.mean, step)
 
     def close(self) -> None:
         self.writer.close()
 
 
 class _WeightsAndBiases(Logger):
-    """Values `split/metric` over `step`, in project `latentcode`; WANDB_MODE=offline works."""
+    """Values, named by `tag`, over `step`, in project `latentcode`; WANDB_MODE=offline works."""
 
     def __init__(self, run: Run) -> None:
         import wandb
@@ -88,7 +93,7 @@ class _WeightsAndBiases(Logger):
         self.run.define_metric("*", step_metric="step")
 
     def log(self, step: int, split: str, metrics: Mapping[str, Metric]) -> None:
-        self.run.log({"step": step, **{f"{split}/{name}": m.mean for name, m in metrics.items()}})
+        self.run.log({"step": step, **{tag(split, name): m.mean for name, m in metrics.items()}})
 
     def close(self) -> None:
         self.run.finish()

@@ -15,7 +15,7 @@ import torch
 
 from latentcode.devices import evaluation_batch
 from latentcode.errors import TrainingError
-from latentcode.metrics import Metric, mean_metric
+from latentcode.metrics import Metric, is_by_constituent, mean_metric
 from latentcode.runs import Run
 from latentcode.training.evaluation import evaluate
 from latentcode.training.loggers import Logger
@@ -184,8 +184,11 @@ def _kept(run: Run) -> str:
 
 
 def _average(metrics: Sequence[Mapping[str, Metric]]) -> Mapping[str, Metric]:
-    """Return the mean over members, with the standard error over members; one is itself."""
+    """Return the mean over members, with the standard error over members; one is itself.
+
+    Which constituents occur is a matter of each member, and they are left out.
+    """
     if len(metrics) == 1:
         return metrics[0]
     return {name: mean_metric(np.array([of_member[name].mean for of_member in metrics]))
-            for name in metrics[0]}
+            for name in metrics[0] if not is_by_constituent(name)}

@@ -197,6 +197,9 @@ def test_training_begins_with_the_metric_that_is_quoted_first(run: Run) -> None:
         trace = next(t for t in figure.data if t.name == split)
         np.testing.assert_allclose(trace.y, rows["mean"])
     assert f"{run.latest().loc['accuracy', 'ood']:.3f}" in text(test)
+    panels = [annotation.text for annotation in figure.layout.annotations]
+    assert panels == ["accuracy", "feature accuracy", "loss"]
+    assert any("feature_accuracy[sum]" in table.value.index for table in test.dataframe)
 
 
 def test_other_results_are_shown_with_their_summary(codes: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from latentcode.cli import main
 from latentcode.errors import ConfigError, RunError, TrainingError
 from latentcode.experiments.sweep import Grid, executors, parse_budget, sweep
 from latentcode.experiments.sweep import run as module
+from latentcode.metrics import is_by_constituent
 from latentcode.training.workers import Job, Outcome
 
 SCRIPT = Path(__file__).with_name("sweep_kill.py")
@@ -97,6 +99,9 @@ def test_a_sweep_trains_its_members_and_goes_on_where_it_was(here: Here, tmp_pat
     values = [lc.Run.open(out / name).latest().loc["r2", "test"] for name in SEEDS.members()]
     assert test["mean"] == pytest.approx(pd.Series(values).mean(), abs=1e-12)
     assert test["n"] == 4
+    for table in (result.table, result.summary):
+        assert table["metric"].map(is_by_constituent).any()
+    assert not re.search(r"[\[\]]", str(result))  # the text is about the headline alone
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     again = sweep(SEEDS, out)
     assert len(here.seen) == 4  # nothing is left to be trained

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from small_zoo import sign, tiny_zoo
 
 import latentcode as lc
 from latentcode import zoo
 from latentcode.config import LogicConfig
-from latentcode.errors import ConfigError, RunError
+from latentcode.errors import ArtifactError, ConfigError, RunError
 from latentcode.experiments.sweep import load_grid
 from latentcode.experiments.zoo import (
     Build,
@@ -24,7 +25,10 @@ from latentcode.experiments.zoo import (
     trained_folder,
     training_command,
 )
+from latentcode.experiments.zoo_cards import renew
+from latentcode.metrics import is_by_constituent
 from latentcode.migrations import CURRENT
+from latentcode.model_card import README
 from latentcode.probes.saved import load_result
 
 TINY = ("--n", "200", "--n-codes", "100", "--n-probe", "250", "--n-interventions", "2000")
@@ -95,6 +99,24 @@ def test_the_controls_are_there(runs: dict[str, lc.Run], tmp_path: Path) -> None
     cosines = pd.read_csv(entry / "results/similarity/cosines.csv")
     assert cosines["value"].abs().max() == 1.0
     assert {"code", "untrained"} <= set(cosines["source"])
+
+
+def test_an_older_card_is_renewed(runs: dict[str, lc.Run], tmp_path: Path) -> None:
+    entry = tiny_zoo(runs["sraven"], tmp_path)
+    card = zoo.load_card(entry)
+    assert any(map(is_by_constituent, card.metrics["ood"]))
+    older = replace(card, metrics={
+        split: {name: m for name, m in found.items() if not is_by_constituent(name)}
+        for split, found in card.metrics.items()})
+    (entry / README).write_text(older.to_markdown(), encoding="utf-8")
+    sign(entry, older)
+    renew(entry)
+    assert zoo.load_card(entry) == card
+    assert zoo.verify(entry).problems == []
+    # What was changed by somebody else is not vouched for.
+    (entry / "config.yaml").write_text((entry / "config.yaml").read_text() + "\n")
+    with pytest.raises(ArtifactError, match=r"config\.yaml was damaged or changed"):
+        renew(entry)
 
 
 def test_models_of_a_grid_of_the_library_name_it() -> None:

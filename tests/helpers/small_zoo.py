@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import latentcode as lc
+from latentcode.experiments.zoo import measured
 from latentcode.model_card import CARD, README, Card, Evaluation, StoredCodes
 from latentcode.storage import checksums
 
@@ -23,13 +24,13 @@ def tiny_zoo(run: lc.Run, folder: Path) -> Path:
     entry = run.publish(folder / NAME)
     codes = lc.extract(entry, "ood", n=80, pairs=PAIRS, out=entry.path / "results/codes-ood")
     model, task = entry.load_model(), lc.make_task(entry.config.task)
+    how = Evaluation(n=300, seed=0, precision="float32", tolerance=5e-4)
     card = Card(
         name=NAME, summary="A tiny model.", notes=("It has learnt nothing.",), task="SRAVEN: tiny",
         model="hyla attention", kind="hyla", headline="accuracy",
         parameters=sum(p.numel() for p in model.parameters()), training={"updates": 30},
         commands={"train": "latentcode train", "build": "by hand"},
-        evaluation=Evaluation(n=300, seed=0, precision="float32", tolerance=5e-4),
-        metrics={split: lc.evaluate(model, task, split, 300, seed=0) for split in task.splits},
+        evaluation=how, metrics=measured(model, task, how),
         codes=StoredCodes("ood", len(codes), 0, PAIRS, 1e-4), results={"codes-ood": "codes"},
         files={})
     (entry.path / README).write_text(card.to_markdown(), encoding="utf-8")

@@ -207,6 +207,25 @@ def test_scores_and_metrics() -> None:
     assert metrics["r2"].mean < metrics["r2_pooled"].mean < 0  # the heavy negative tail
 
 
+def test_r2_by_term_agrees_with_a_loop() -> None:
+    task = FuzzyLogic(LogicConfig())
+    for split in task.splits:
+        batch = task.sample(split, 100, generator())
+        logits = 0.3 * torch.randn(100, 1, 1, generator=generator())  # the query's alone
+        scores = task.scores(logits, batch) | task.constituent_scores(logits, batch)
+        metrics = task.summarize({name: values.numpy() for name, values in scores.items()})
+        of_term: dict[str, list[float]] = {}
+        for terms, r2 in zip(batch.info["terms"].tolist(), scores["r2"].tolist(), strict=True):
+            for term in terms:
+                of_term.setdefault(f"r2[{task.term_symbols(term)}]", []).append(r2)
+        assert set(metrics) == {"loss", "r2", "r2_pooled", *of_term}
+        for name, values in of_term.items():
+            assert metrics[name].n == len(values)
+            assert metrics[name].mean == pytest.approx(np.mean(values), rel=1e-5)
+            assert metrics[name].se == pytest.approx(
+                np.std(values, ddof=1) / np.sqrt(len(values)), rel=1e-5)
+
+
 def test_a_perfect_model_scores_one_and_a_constant_one_about_zero() -> None:
     task = FuzzyLogic(LogicConfig())
     batch = task.sample("ood", 4000, generator())

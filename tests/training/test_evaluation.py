@@ -11,6 +11,7 @@ import torch
 
 from latentcode.config import RunConfig
 from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.metrics import is_by_constituent
 from latentcode.models.transformer import HookedTransformer
 from latentcode.tasks import Batch, make_task
 from latentcode.training import evaluate, evaluation
@@ -46,7 +47,10 @@ def test_batch_size_does_not_matter(
         for name, metric in result.items():
             assert metric.mean == pytest.approx(results[0][name].mean, rel=1e-5)
             assert metric.se == pytest.approx(results[0][name].se, rel=1e-5)
-            assert metric.n == 130
+            assert metric.n == (results[0][name].n if is_by_constituent(name) else 130)
+    terms = [name for name in results[0] if is_by_constituent(name)]
+    assert len(terms) > 1
+    assert sum(results[0][name].n for name in terms) == 130 * config.task.n_terms
 
 
 def test_means_are_over_instances_not_over_batches(tiny: Make, seen: list[Batch]) -> None:

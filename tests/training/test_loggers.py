@@ -15,6 +15,7 @@ from torch import Tensor
 
 from latentcode.config import RunConfig
 from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.metrics import is_by_constituent
 from latentcode.training import loggers, train
 
 Make = Callable[..., RunConfig]
@@ -65,7 +66,8 @@ def test_tensorboard_holds_the_metrics_also_after_a_crash(
     table = run.metrics()
     assert len(table) > 0
     for (split, metric), rows in table.groupby(["split", "metric"]):
-        scalars = events.Scalars(f"{split}/{metric}")
+        apart = " by constituent" if is_by_constituent(metric) else ""  # a section of its own
+        scalars = events.Scalars(f"{split}{apart}/{metric}")
         assert [e.step for e in scalars] == rows["step"].tolist()
         assert [e.value for e in scalars] == pytest.approx(rows["mean"].tolist(), rel=1e-6)
 

@@ -24,7 +24,7 @@ from latentcode.tasks.sraven.rules import (
     random_permutations,
     sample_features,
 )
-from latentcode.tasks.sraven.task import Sraven, tokenize
+from latentcode.tasks.sraven.task import Sraven, rules_shown, tokenize
 
 
 class SravenCounterfactuals(ChosenPairs):
@@ -57,7 +57,7 @@ class SravenCounterfactuals(ChosenPairs):
         instances = self.task.sample(split, n, generator)
         device = generator.device
         slot = torch.randint(self.n_slots, (n,), generator=generator, device=device)
-        source = self._rules_shown(instances).gather(1, slot[:, None])[:, 0]
+        source = rules_shown(instances).gather(1, slot[:, None])[:, 0]
         other = torch.randint(1, len(RULES), (n,), generator=generator, device=device)
         target = (source + other) % len(RULES)
         return self._pairs_of(instances, slot, target, generator)
@@ -65,7 +65,7 @@ class SravenCounterfactuals(ChosenPairs):
     def _pairs_of(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
-        source = self._rules_shown(batch).gather(1, which[:, None])[:, 0]
+        source = rules_shown(batch).gather(1, which[:, None])[:, 0]
         third = self._other_symbol(batch, which, generator)
         donors, possible = self._rewritten(batch, which, target, third, generator)
         own = self._answer(batch, which)
@@ -75,11 +75,11 @@ class SravenCounterfactuals(ChosenPairs):
 
     def held(self, batch: Batch) -> Tensor:
         """Return the rule of each response token, int64 [B, M]."""
-        return self._rules_shown(batch)
+        return rules_shown(batch)
 
     def choices(self, batch: Batch, which: Tensor) -> Tensor:
         """Return every rule but the response token's own, bool [B, 8]."""
-        own = self._rules_shown(batch).gather(1, which[:, None])
+        own = rules_shown(batch).gather(1, which[:, None])
         return ~F.one_hot(own[:, 0], len(RULES)).bool()
 
     def answers(self, pairs: MinimalPairs) -> Tensor:
@@ -104,7 +104,7 @@ class SravenCounterfactuals(ChosenPairs):
 
     def membership(self, batch: Batch) -> Tensor:
         """Return which rule each response token has, bool [B, M, 8]."""
-        return F.one_hot(self._rules_shown(batch), len(RULES)).bool()
+        return F.one_hot(rules_shown(batch), len(RULES)).bool()
 
     def scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
         """Return which codes a scope holds, bool [B, Q, K].
@@ -204,11 +204,6 @@ class SravenCounterfactuals(ChosenPairs):
         """Return where the grid [B, G, G, M] shows the feature of a response token."""
         size = self.task.config.grid_size
         return self._tokens(batch, slot)[:, None, :, None].expand(-1, size, -1, 1)
-
-    @staticmethod
-    def _rules_shown(batch: Batch) -> Tensor:
-        """Return the rule of each response token, int64 [B, M]."""
-        return batch.info["rules"].gather(1, batch.info["permutations"][:, -1])
 
     @staticmethod
     def _tokens(batch: Batch, slot: Tensor) -> Tensor:

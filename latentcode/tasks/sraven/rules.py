@@ -57,15 +57,20 @@ def sample_features(
     symbols = random_permutations(shape, n_values, generator)[..., None, :grid_size]
     orders = random_permutations((*shape, grid_size), grid_size, generator)
     columns = torch.arange(grid_size, device=device)
-    total = operands.sum(-1, keepdim=True)
     drawn = [(start + step * columns) % n_values for step in STEPS]
-    drawn.append(torch.cat((operands, total % n_values), -1))
-    drawn.append(torch.cat((operands, (2 * operands[..., :1] - total) % n_values), -1))
+    drawn += [torch.cat((operands, result[..., None]), -1)
+              for result in sum_and_difference(operands, n_values)]
     drawn.append(symbols.expand(*shape, grid_size, grid_size).gather(-1, orders))
     grids = drawn[0]
     for index in range(1, len(RULES)):
         grids = torch.where((rules == index)[..., None, None], drawn[index], grids)
     return grids
+
+
+def sum_and_difference(operands: Tensor, n_values: int) -> tuple[Tensor, Tensor]:
+    """x_0 + x_1 + ... and x_0 - x_1 - ... modulo K, both [...], of operands int64 [..., C]."""
+    total = operands.sum(-1)
+    return total % n_values, (2 * operands[..., 0] - total) % n_values
 
 
 def rule_holds(rule: int, grids: Tensor, n_values: int) -> Tensor:
@@ -95,12 +100,10 @@ def complete(grids: Tensor, n_values: int) -> tuple[Tensor, Tensor]:
     means nothing.
     """
     context = grids[..., -1, :-1]
-    total = context.sum(-1)
     answers = [(context[..., -1] + step) % n_values for step in STEPS]
-    answers.append(total % n_values)
-    answers.append((2 * context[..., 0] - total) % n_values)
+    answers += sum_and_difference(context, n_values)
     # The symbol that the last row lacks, if its others are different symbols of the first row.
-    answers.append(grids[..., 0, :].sum(-1) - total)
+    answers.append(grids[..., 0, :].sum(-1) - context.sum(-1))
     fits = []
     for rule, answer in enumerate(answers):
         last_row = torch.cat((context, answer[..., None]), -1)

@@ -21,10 +21,18 @@ from torch import Tensor
 from latentcode.codes import Pair
 from latentcode.config import SravenConfig
 from latentcode.errors import check, check_choice
+from latentcode.metrics import Metric, mean_metric, share_metric
 from latentcode.tasks.base import Batch, Task
 from latentcode.tasks.splits import explicit_split, fraction_of, split_combinations
 from latentcode.tasks.sraven.render import Drawing, draw_html, draw_text
-from latentcode.tasks.sraven.rules import RULES, random_permutations, sample_features
+from latentcode.tasks.sraven.rules import (
+    DIFFERENCE,
+    RULES,
+    SUM,
+    random_permutations,
+    sample_features,
+    sum_and_difference,
+)
 
 if TYPE_CHECKING:
     from latentcode.tasks.counterfactuals import Counterfactuals
@@ -202,6 +210,43 @@ class Sraven(Task):
         return {"loss": self.losses(logits, batch.targets),
                 "accuracy": right.all(1).float(), "feature_accuracy": right.float().mean(1)}
 
+    def constituent_scores(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return per response token, each [B, M]: the `rules` that govern it, whether it is
+        `right`, whether it is `swapped`: a sum answered x_0 - x_1 or a difference x_0 + x_1."""
+        answers, rules = logits[:, -self.config.n_features:].argmax(-1), rules_shown(batch)
+        last_row = aligned(batch.info["grid"], batch.info["permutations"])[:, -1]  # [B, G, M]
+        summed, difference = sum_and_difference(
+            last_row[:, :-1].movedim(1, -1), self.config.n_values)
+        return {"rules": rules, "right": answers == batch.targets,
+                "swapped": answers == torch.where(rules == SUM, difference, summed)}
+
+    def summarize(self, scores: Mapping[str, np.ndarray]) -> dict[str, Metric]:
+        """Return the means of `scores` over instances and, of tokens, these shares.
+
+        feature_accuracy[rule]           of those that the rule governs, how many are right
+        wrong_as_difference[sum]         of the wrong ones under sum, how many are the difference
+        wrong_as_sum[difference]         of the wrong ones under difference, how many are the sum
+
+        Their n counts tokens. A rule that does not occur has none of them; where it occurs and
+        no token is wrong, the shares of the wrong ones are NaN. A model that cannot tell sum from
+        difference, and answers either with one of the two at random, has both of these at 1.
+        """
+        metrics = {name: mean_metric(values) for name, values in scores.items()
+                   if values.ndim == 1}
+        if "rules" not in scores:
+            return metrics
+        rules = scores["rules"]
+        right, swapped = (scores[name].astype(bool) for name in ("right", "swapped"))
+        for rule in np.unique(rules).astype(int):
+            of_rule = rules == rule
+            metrics[f"feature_accuracy[{RULES[rule]}]"] = share_metric(right & of_rule, of_rule)
+        for rule, other in ((SUM, DIFFERENCE), (DIFFERENCE, SUM)):
+            of_rule = rules == rule
+            if of_rule.any():
+                metrics[f"wrong_as_{RULES[other]}[{RULES[rule]}]"] = share_metric(
+                    swapped & ~right & of_rule, ~right & of_rule)
+        return metrics
+
     def labels(self, batch: Batch) -> pd.DataFrame:
         """Return one row per instance, with these columns.
 
@@ -213,7 +258,7 @@ class Sraven(Task):
         """
         names = np.array(RULES)
         permutations = batch.info["permutations"]
-        rules = batch.info["rules"].gather(1, permutations[:, -1]).cpu().numpy()
+        rules = rules_shown(batch).cpu().numpy()
         last_row = aligned(batch.info["grid"], permutations)[:, -1].cpu().numpy()
         columns: dict[str, np.ndarray] = {}
         for token in range(self.config.n_features):
@@ -253,6 +298,11 @@ class Sraven(Task):
             rules=[RULES[r] for r in info["rules"][permutations[-1]].tolist()],
             aligned=shown.movedim(-1, 0).tolist())
         return draw_text(drawing) if format == "text" else draw_html(drawing)
+
+
+def rules_shown(batch: Batch) -> Tensor:
+    """Return the rule that governs each response token, int64 [B, M]."""
+    return batch.info["rules"].gather(1, batch.info["permutations"][:, -1])
 
 
 def permute_features(grid: Tensor, permutations: Tensor) -> Tensor:
