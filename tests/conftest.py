@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -49,3 +50,13 @@ settings.load_profile("latentcode")
 def small_models(tmp_path_factory: pytest.TempPathFactory) -> SmallModels:
     """Folders of tiny language models with random weights, made when they are first asked for."""
     return SmallModels(tmp_path_factory.mktemp("language_models"))
+
+
+@pytest.fixture
+def bfloat16(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Return a function that gives this machine arithmetic in bfloat16, or takes it away."""
+    def pretend(able: bool) -> None:
+        capabilities = {"avx2": True, "avx512_bf16": able, "amx_bf16": False}
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+
+    return pretend

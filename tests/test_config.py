@@ -83,6 +83,7 @@ def training_configs(draw: st.DrawFn) -> TrainingConfig:
         learning_rate=draw(st.floats(0.0, 1e3)), weight_decay=draw(st.floats(0.0, 10.0)),
         grad_clip=draw(st.none() | st.floats(1e-300, 1e300)),
         keep_checkpoints=draw(st.none() | numbers),
+        milestones=tuple(sorted(draw(st.sets(st.integers(1, steps), max_size=3)))),
         device=draw(st.sampled_from(["cpu", "cuda", "cuda:3"])),
         precision=draw(st.sampled_from(["float32", "bf16_mlp", "bf16"])))
 
@@ -291,6 +292,10 @@ def test_an_unknown_key_is_named_with_the_valid_ones(where: str, path: tuple[str
     (TrainingConfig, {"log_every": None}, "training.log_every is None; expected"),
     (TrainingConfig, {"checkpoint_every": 0}, "training.checkpoint_every is 0; expected"),
     (TrainingConfig, {"keep_checkpoints": 0}, "training.keep_checkpoints is 0; expected"),
+    (TrainingConfig, {"milestones": (3, 3)}, "training.milestones is (3, 3); expected rising"),
+    (TrainingConfig, {"milestones": (0,)}, "training.milestones is (0,); expected rising"),
+    (TrainingConfig, {"milestones": (50_001,)}, "training.milestones is (50001,); expected"),
+    (TrainingConfig, {"milestones": 5}, "training.milestones is 5; expected rising"),
     (TrainingConfig, {"seed": -1}, "training.seed is -1; expected"),
     (TrainingConfig, {"warmup_steps": -1}, "training.warmup_steps is -1; expected"),
     (TrainingConfig, {"steps": 100, "warmup_steps": 50},

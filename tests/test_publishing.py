@@ -63,6 +63,16 @@ def test_an_older_step_is_published_with_its_metrics(source: lc.Run, tmp_path: P
         source.publish(tmp_path / "other", step=3)
 
 
+def test_several_steps_are_published(source: lc.Run, tmp_path: Path) -> None:
+    run = source.publish(tmp_path / "published", step=(4, 2))
+    assert run.checkpoints() == [2, 4]
+    assert run.is_complete
+    assert run.metrics().equals(source.metrics())
+    with pytest.raises(RunError, match="step is empty"):
+        source.publish(tmp_path / "other", step=())
+    assert not (tmp_path / "other").exists()
+
+
 def test_training_does_not_go_on_from_it(
     source: lc.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

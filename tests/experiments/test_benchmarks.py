@@ -172,8 +172,10 @@ def load(folder: Path, question: str) -> dict[str, Any]:
 
 
 def test_training_step_at_smoke_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    bfloat16: Callable[[bool], None],
 ) -> None:
+    bfloat16(True)
     monkeypatch.setattr(sys, "argv", ["training_step", "--out", str(tmp_path)])
     training_step.main(task=("logic",), kinds=("hyla",), smoke=True, out=tmp_path,
                        precision=("float32", "bf16"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -21,7 +22,7 @@ from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
-from latentcode.training import train, training_step
+from latentcode.training import train, train_ensemble, training_step
 from latentcode.training.batches import CHUNK, TrainingBatches
 from latentcode.training.state import TrainingState
 
@@ -102,7 +103,10 @@ def test_the_batch_of_a_step_depends_on_nothing_before_it(tiny: Make) -> None:
     assert not torch.equal(TrainingBatches(task, 1, 8, cpu)[0].inputs, in_order[0])
 
 
-def test_bf16_trains_much_like_float32(tiny: Make, tmp_path: Path) -> None:
+def test_bf16_trains_much_like_float32(
+    tiny: Make, tmp_path: Path, bfloat16: Callable[[bool], None]
+) -> None:
+    bfloat16(True)
     first = {}
     for precision in ("float32", "bf16"):
         run = train(tiny(precision=precision), tmp_path / precision, progress=False)
@@ -111,6 +115,48 @@ def test_bf16_trains_much_like_float32(tiny: Make, tmp_path: Path) -> None:
         assert all(p.dtype == torch.float32 for p in run.load_model().parameters())
     assert first["bf16"] != first["float32"]
     assert np.isclose(first["bf16"], first["float32"], rtol=0.1)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "bf16_mlp"])
+def test_bf16_is_refused_where_it_could_only_be_emulated(
+    precision: str, tiny: Make, tmp_path: Path, bfloat16: Callable[[bool], None]
+) -> None:
+    config, told = tiny(precision=precision), (
+        rf"training.precision is '{precision}', but .+ has no bfloat16 arithmetic.+ expected "
+        "float32 here .a run that was begun in bfloat16 goes on where there is some")
+    bfloat16(False)
+    for start in (train, lambda c, out: train_ensemble({out: c}, progress=False)):
+        with pytest.raises(ConfigError, match=told):
+            start(config, tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+    # Begun elsewhere, and brought here.
+    bfloat16(True)
+    run = train(config, tmp_path / "run", progress=False, deadline=0.0)
+    bfloat16(False)
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=told):
+        train(config, run.path, resume=True)
+    assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    assert run.load_model() is not None  # which computes in float32
+    bfloat16(True)
+    assert train(config, run.path, resume=True, progress=False).is_complete
+
+
+def test_milestones_are_evaluated_and_stay(tiny: Make, tmp_path: Path) -> None:
+    config = tiny(milestones=(2, 5, 7))
+    run = train(config, tmp_path / "run", progress=False)
+    assert run.checkpoints() == [2, 5, 7, 10, 12]
+    metrics = run.metrics()
+    evaluated = metrics[metrics["split"] == "test"]["step"].unique().tolist()
+    assert evaluated == [0, 2, 5, 7, 10, 12]
+    plain = train(tiny(), tmp_path / "plain", progress=False)
+    assert plain.checkpoints() == [10, 12]
+    for name, weights in run.load_model().state_dict().items():
+        assert torch.equal(weights, plain.load_model().state_dict()[name])
+    # What is kept survives a resumption and what it clears away.
+    shutil.rmtree(run.checkpoint_path(12))
+    again = train(config, run.path, resume=True, progress=False)
+    assert again.checkpoints() == [2, 5, 7, 10, 12]
 
 
 def test_gradient_clipping_bounds_the_gradient(tiny: Make, tmp_path: Path) -> None:

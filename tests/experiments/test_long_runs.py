@@ -1,0 +1,191 @@
+"""The long trainings: their order, resumed, paused, killed, and what is kept of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import latentcode as lc
+from latentcode.errors import RunError
+from latentcode.experiments import long_runs
+from latentcode.experiments.long_runs import (
+    QUEUE,
+    Stage,
+    main,
+    members,
+    owner,
+    publish,
+    queue,
+    table,
+)
+from latentcode.experiments.sweep import GRIDS, load_grid
+from latentcode.experiments.sweep.grid import Grid, parse_yaml, read_grid
+from latentcode.runs import Run
+
+STAGES = (Stage("first", 0, 1), Stage("other"), Stage("first", 1))
+GRID = """
+base: {preset: smoke, task: logic, training.steps: 40, training.warmup_steps: 5,
+       training.milestones: [10, 20, 40], training.checkpoint_every: 15}
+axes: {training.seed: [0, 1], kind: [hyla, softmax]}
+"""
+
+
+@pytest.fixture
+def grids(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str) -> Grid:
+        text = GRID if name == "first" else GRID.replace("[0, 1]", "[7]").replace(", softmax", "")
+        return read_grid(parse_yaml(text, name), name)
+
+    monkeypatch.setattr(long_runs, "load_grid", load)
+    monkeypatch.setattr(long_runs, "ALONG", {"first": (10, 40)})
+    monkeypatch.setattr(os, "nice", lambda priority: priority)  # a test worker cannot take it back
+
+
+@pytest.fixture
+def trained(grids: None, tmp_path: Path) -> Path:
+    long_runs.work(tmp_path / "runs", STAGES, processes=2)
+    return tmp_path / "runs"
+
+
+def test_every_published_run_is_queued_once_in_the_order_of_need() -> None:
+    names = [stage.grid for stage in QUEUE]
+    assert list(dict.fromkeys(names)) == [name for name in GRIDS if not name.startswith("sm")]
+    for name in set(names):
+        counted = [path for stage in QUEUE if stage.grid == name
+                   for path in members(stage, Path("at"))]
+        assert [path.name for path in counted] == list(load_grid(name).members())
+    first = [path.relative_to("at").as_posix() for path in queue(Path("at"))]
+    assert len(first) == len(set(first)) == 120
+    assert first[0] == "sraven_known/seed=0,split_seed=0,kind=hyla"
+    assert first[9:15:3] == ["paper_logic/split_seed=1,seed=1,kind=hyla",
+                             "paper_logic/split_seed=2,seed=0,kind=hyla"]
+    assert first[15:18] == [f"paper_sraven/seed=0,split_seed=0,kind={kind}"
+                            for kind in ("hyla", "softmax", "linear")]
+
+
+def test_what_is_published_along_a_training_is_a_milestone_and_fits() -> None:
+    for name, steps in long_runs.ALONG.items():
+        base = load_grid(name).base
+        assert set(steps) <= set(base.training.milestones)
+        assert max(steps) == base.training.steps
+        assert len(steps) * 4 * lc.HookedTransformer(base.model).n_parameters < 5e6
+
+
+@pytest.mark.slow
+def test_all_are_trained_and_published(trained: Path, tmp_path: Path) -> None:
+    rows = table(trained, STAGES)
+    assert rows["complete"].tolist() == rows["runs"].tolist() == [2, 1, 2]
+    assert (rows["steps"] == rows["of"]).all()
+    assert (rows["core-hours left"] == 0.0).all()
+    out = tmp_path / "published"
+    assert len(publish(trained, out, STAGES)) == 5
+    assert publish(trained, out, STAGES) == []
+    for path in queue(trained, STAGES):
+        run = Run.open(out / path.relative_to(trained))
+        along = path.parent.name == "first" and "seed=0" in path.name
+        assert run.checkpoints() == ([10, 40] if along else [40])
+        assert run.is_complete
+        assert run.load_checkpoint().is_published
+        assert run.id == Run.open(path).id
+    page = (out / "README.md").read_text()
+    assert page.count("| seed=") == 5
+    assert "4 of 4 runs" in page
+    score = Run.open(out / "other/seed=7,kind=hyla").latest().loc["r2", "ood"]
+    assert f"{score:.3f} ±" in page
+
+
+@pytest.mark.slow
+def test_finished_runs_are_left_alone(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def times() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in trained.rglob("*") if path.is_file()
+                and path.name != long_runs.LOCK}
+
+    before = times()
+    long_runs.work(trained, STAGES)
+    assert times() == before
+    assert "0 runs to go" in capsys.readouterr().out
+
+
+def test_a_run_that_cannot_go_on_does_not_keep_the_others_from_it(
+    grids: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = tmp_path / "runs"
+    foreign = at / "other" / "seed=7,kind=hyla"
+    foreign.mkdir(parents=True)
+    (foreign / "config.yaml").write_text("not: ours")
+    (at / "other" / "sweep.yaml").write_text(long_runs.load_grid("other").to_yaml())
+    long_runs.work(at, STAGES[:2], processes=2)
+    assert "seed=7,kind=hyla: failed:" in capsys.readouterr().out
+    assert table(at, STAGES[:1])["complete"].tolist() == [2]
+
+
+@pytest.fixture
+def background(tmp_path: Path) -> Iterator[Path]:
+    """A folder in which the real queue trains in the background."""
+    at = tmp_path / "runs"
+    subprocess.run([sys.executable, "-m", "latentcode.experiments.long_runs", "resume", "--at",
+                    str(at)], check=True)
+    deadline = time.monotonic() + 120
+    while not list(at.glob("*/*/checkpoints/step_*/state.json")):
+        assert time.monotonic() < deadline, (at / long_runs.LOG).read_text()
+        time.sleep(0.2)
+    yield at
+    if (process := owner(at)) is not None:
+        os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_pause_and_resume(background: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    process = owner(background)
+    assert process is not None
+    assert os.getpriority(os.PRIO_PROCESS, process) == long_runs.LOWEST_PRIORITY
+    with pytest.raises(SystemExit):
+        main(["resume", "--at", str(background)])
+    assert f"process {process} trains in" in capsys.readouterr().err
+    main(["pause", "--at", str(background)])
+    assert owner(background) is None
+    runs = [Run.open(path.parent) for path in background.glob("*/*/provenance.json")]
+    assert runs
+    for run in runs:  # where it was stopped, not at the last multiple
+        assert run.checkpoints()[-1] == max(
+            record["step"] for record in long_runs.timing(run.path))
+    main(["status", "--at", str(background)])
+    assert "paused" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["pause", "--at", str(background)])
+    assert "nothing trains in" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("pause", "status"):
+        with pytest.raises(SystemExit) as stopped:
+            main([command, "--at", str(tmp_path / "nowhere")])
+        assert stopped.value.code == 2
+        assert str(tmp_path / "nowhere") in capsys.readouterr().err
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_the_owner_of_a_folder_is_the_process_that_holds_it(tmp_path: Path) -> None:
+    assert owner(tmp_path) is None
+    code = ("import sys, time\nfrom pathlib import Path\nfrom latentcode.locks import exclusive\n"
+            f"with exclusive(Path({str(tmp_path / long_runs.LOCK)!r})):\n"
+            "    print('held', flush=True)\n    time.sleep(60)")
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        assert owner(tmp_path) == process.pid
+        process.kill()
+    assert owner(tmp_path) is None
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises((RunError, OSError)):
+        long_runs.work(tmp_path / "file" / "runs", STAGES)
