@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from latentcode.config import RunConfig
 from latentcode.errors import ConfigError, RunError, TrainingError
+from latentcode.metrics import Metric
 from latentcode.models.config import ATTENTION_KINDS, with_kind
 from latentcode.models.kernels import written_out
 from latentcode.presets import preset
@@ -25,6 +26,7 @@ from latentcode.tasks.logic import FuzzyLogic
 from latentcode.training import train, train_ensemble
 from latentcode.training.ensemble import Ensemble, can_share, ensemble_key
 from latentcode.training.graph import StepGraph
+from latentcode.training.session import _average
 from latentcode.training.state import TrainingState
 
 Make = Callable[..., RunConfig]
@@ -306,3 +308,11 @@ def test_unusable_folders_are_refused(tiny: Make, tmp_path: Path) -> None:
     Run.create(tmp_path / "member1", tiny(seed=9))
     with pytest.raises(RunError, match=r"training\.seed: 9 in the run, 1 asked for"):
         train_ensemble(configs, progress=False)
+
+
+def test_progress_averages_what_all_members_have() -> None:
+    """Which terms an evaluation of few instances meets depends on the split of a member."""
+    members = [{"r2": Metric(0.25, 0.1, 9), "r2[x1]": Metric(0.5, 0.1, 4)},
+               {"r2": Metric(0.75, 0.1, 9), "r2[¬x1]": Metric(0.5, 0.1, 4)}]
+    assert _average(members) == {"r2": Metric(0.5, 0.25, 2)}
+    assert _average(members[:1]) == members[0]
