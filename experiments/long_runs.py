@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -93,7 +94,7 @@ def work(at: Path, stages: Sequence[Stage] = QUEUE, processes: int | None = None
     named in the log, and does not keep the others from going on.
     """
     at.mkdir(parents=True, exist_ok=True)
-    os.nice(LOWEST_PRIORITY)
+    _give_way()
     with exclusive(at / LOCK), stop_on_signals() as request:
         for stage in stages:
             claim(at / stage.grid, load_grid(stage.grid))
@@ -113,6 +114,15 @@ def work(at: Path, stages: Sequence[Stage] = QUEUE, processes: int | None = None
                 if request.interrupted:
                     workers.stop()
         _say("paused" if request.interrupted else "nothing left to train")
+
+
+def _give_way() -> None:
+    """Take the lowest priority, against other sessions too where Linux shares out among those."""
+    os.nice(LOWEST_PRIORITY)
+    autogroup = Path("/proc/self/autogroup")
+    if autogroup.exists() and os.getsid(0) == os.getpid():  # a session that is all ours
+        with suppress(OSError):
+            autogroup.write_text(str(LOWEST_PRIORITY), encoding="ascii")
 
 
 def _say(message: str) -> None:

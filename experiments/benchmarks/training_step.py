@@ -10,10 +10,12 @@ milliseconds of
     update  the update alone, on a batch that was drawn before
 
 and how many times faster than the official code we are. The comparison is of `step` with `step`;
-`update` shows what of it is not sampling. "Plain PyTorch" is our model with attention computed by
-the functions of `models/attention.py`, operation by operation; it is there where `train` computes
-it otherwise. Without `--official` our own contestants run alone. Our batches are drawn many at a
-time: a turn of ours is a whole number of such draws, the official loop draws every batch.
+`update` shows what of it is not sampling, and beside it stand the matrix products of our float32
+update alone, a floor under what can be reached without making them fewer or faster. "Plain
+PyTorch" is our model with attention computed by the functions of `models/attention.py`, operation
+by operation; it is there where `train` computes it otherwise. Without `--official` our own
+contestants run alone. Our batches are drawn many at a time: a turn of ours is a whole number of
+such draws, the official loop draws every batch.
 """
 
 from __future__ import annotations
@@ -46,10 +48,7 @@ from latentcode.experiments.benchmarks.official_process import (
     OfficialSteps,
     official_process,
 )
-from latentcode.experiments.benchmarks.ours import (
-    Updates,
-    learner,
-)
+from latentcode.experiments.benchmarks.ours import MatrixProducts, Updates, learner
 from latentcode.models.config import kind_of
 from latentcode.models.kernels import is_fused, written_out
 from latentcode.models.transformer import HookedTransformer
@@ -61,6 +60,7 @@ QUESTION = "training_step"
 Precision = Literal["float32", "tf32", "bf16_mlp", "bf16"]
 MEASURED: tuple[str, ...] = ("step", "update")
 PLAIN = "plain PyTorch, float32"
+FLOOR = "matrix products alone, float32"
 
 
 def measure(
@@ -93,6 +93,12 @@ def measure(
                                         context=written_out))
         for precision, chosen in configs.items():
             contestants.append(_updates(f"ours, {precision}", chosen, what, device, memory))
+        if what == "update" and "float32" in configs and device.type == "cpu":
+            products = MatrixProducts(FLOOR)
+            with products:
+                learner([configs["float32"]], sampling=False).update()
+            contestants.append(products)
+            case["matrix_product_operations"] = products.operations
         case[what] = sit(contestants, rounds=rounds, turn_seconds=turn_seconds,
                          progress=bar(f"{case['name']}, {what}")).record(contestants[0].name)
     if official is not None:
@@ -121,14 +127,13 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
     """Return the markdown table: a row per case and contestant."""
     rows = []
     for case in cases:
-        for name in case["step"]["milliseconds"]:
+        for name in case["update"]["milliseconds"]:
             cells = [case["name"], name]
-            for what in MEASURED:
-                measured = case[what]
-                cells.append(Spread(**measured["milliseconds"][name]).text())
-                speedup = measured["speedup"].get(name)
-                cells.append("" if speedup is None else Spread(**speedup).text())
-            rows.append([*cells, f"{case['peak_memory_mib'][name]:,.0f}"])
+            cells += [Spread(**figures[name]).text() if name in figures else ""
+                      for what in MEASURED
+                      for figures in (case[what]["milliseconds"], case[what]["speedup"])]
+            memory = case["peak_memory_mib"].get(name)
+            rows.append([*cells, "" if memory is None else f"{memory:,.0f}"])
     against = cases[0]["step"]["baseline"]
     return markdown(["case", "contestant", "step, ms", f"times faster than {against}",
                      "update alone, ms", f"times faster than {against}", "peak memory, MiB"], rows)

@@ -146,6 +146,9 @@ def test_pause_and_resume(background: Path, capsys: pytest.CaptureFixture[str]) 
     process = owner(background)
     assert process is not None
     assert os.getpriority(os.PRIO_PROCESS, process) == long_runs.LOWEST_PRIORITY
+    group = Path(f"/proc/{process}/autogroup")
+    if group.exists():
+        assert group.read_text().endswith(f"nice {long_runs.LOWEST_PRIORITY}\n")
     with pytest.raises(SystemExit):
         main(["resume", "--at", str(background)])
     assert f"process {process} trains in" in capsys.readouterr().err
