@@ -218,7 +218,10 @@ class CodeReader(Reader):
         begin = index * DRAW
         batch = self._draw(index)[:self.n - begin]
         query, key = self.task.positions(self.names, batch)
-        check(torch.equal(query[:, self.columns][:, self.row_of_pair], query), f"pairs of "
+        # Copies to a GPU wait for what it is doing: these are made before the forward passes.
+        queries = query[:, self.columns]
+        row_of_pair = torch.tensor(self.row_of_pair, device=query.device).expand_as(query)
+        check(torch.equal(queries.gather(1, row_of_pair), query), f"pairs of "
               f"{self.names} share a query in the first {DRAW} instances and not in later ones; "
               "expected pairs whose queries are always or never the same")
         host = batch.to("cpu")  # now, because later it would wait for the forward passes
@@ -234,8 +237,8 @@ class CodeReader(Reader):
                 rows = slice(start, min(start + self.batch_size, last))
                 place = {name: array[:, :, rows.start - first:rows.stop - first]
                          for name, array in values.items()}
-                logits = self.model.run_with_hooks(
-                    batch.inputs[rows], fwd_hooks=self._hooks(place, query[rows], key[rows]))
+                logits = self.model.run_with_hooks(batch.inputs[rows], fwd_hooks=self._hooks(
+                    place, query[rows], key[rows], queries[rows], row_of_pair[rows]))
                 for name, of_instance in self.task.scores(logits, batch[rows]).items():
                     scores.setdefault(name, []).append(of_instance)
                 if progress is not None:
@@ -249,10 +252,16 @@ class CodeReader(Reader):
             labels[name] = torch.cat(parts).float().cpu().numpy()
         sink.add(labels)
 
-    def _hooks(self, place: dict[str, Tensor], query: Tensor, key: Tensor) -> Hooks:
-        """Return hooks that put what one batch shows into `place`, name -> [L, P, B, ...]."""
-        rows = query[:, self.columns]
-        row_of_pair = torch.tensor(self.row_of_pair, device=query.device).expand_as(query)
+    def _hooks(
+        self, place: dict[str, Tensor], query: Tensor, key: Tensor, rows: Tensor,
+        row_of_pair: Tensor,
+    ) -> Hooks:
+        """Return hooks that put what one batch shows into `place`, name -> [L, P, B, ...].
+
+        query, key   positions of the pairs, [B, P]
+        rows         the different ones among the queries, [B, R]
+        row_of_pair  which of them is a pair's, [B, P]
+        """
         hooks: Hooks = []
         for layer, codes in zip(self.layers, place["scores"], strict=True):
             name = f"blocks.{layer}.attn"
