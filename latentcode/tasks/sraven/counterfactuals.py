@@ -152,13 +152,14 @@ class SravenCounterfactuals(ChosenPairs):
         divergence = (before.exp() * (before - after)).sum(-1)  # [B, M]
         here = F.one_hot(slot, m).bool()
         unchanged = patched[:, -m:].argmax(-1) == clean[:, -m:].argmax(-1)
-        probability = after.exp()[here]
+        instance = torch.arange(len(slot), device=slot.device)
+        probability = after.exp()[instance, slot]
         return {
             "switch": (chosen == theirs).float(), "stay": (chosen == ours).float(),
             "others": (unchanged | here).all(1).float(),
             "p_target": probability.gather(1, theirs[:, None])[:, 0].float(),
             "p_source": probability.gather(1, ours[:, None])[:, 0].float(),
-            "kl": divergence[here].float(),
+            "kl": divergence[instance, slot].float(),
             "kl_others": (divergence * ~here).sum(1).float() / max(m - 1, 1)}
 
     def _rewritten(
