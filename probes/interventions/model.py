@@ -173,10 +173,13 @@ def intervene_model(
         kept = (pairs.counts & task.right(pairs, clean, "instances")
                 & task.right(pairs, answered, "donors"))
         same_right = task.right(pairs, controlled, "same")
-        n_counted, n_known = n_counted + int(pairs.counts.sum()), n_known + int(kept.sum())
-        if not bool(kept.any()):
+        # Found once: with a mask a GPU would be waited for at every use.
+        known = kept.nonzero()[:, 0]
+        n_counted, n_known = n_counted + int(pairs.counts.sum()), n_known + len(known)
+        if len(known) == 0:
             continue
-        chosen, of = pairs[kept], _rows(kept)
+        chosen = pairs[known]
+        donors, same = ({place: x[known] for place, x in of.items()} for of in (donors, same))
         pool = task.membership(pairs.instances)
         # Once more, because the last digits depend on which instances are computed together.
         unpatched, _ = capture(model, chosen.instances.inputs, ())
@@ -185,13 +188,13 @@ def intervene_model(
             scope = task.scope(intervention.scope, chosen,
                                elsewhere=WRITES[intervention.write].elsewhere)
             material = Material(
-                chosen, of(donors), of(same), same_right[kept], own,
+                chosen, donors, same, same_right[known], own,
                 transplants(pool, chosen, noise), references,
                 _erasers(intervention, references, scope, chosen, task), noise)
             patched = _patched(model, intervention, material, scope)
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)
-            outcomes = task.outcomes(chosen, unpatched, answered[kept], patched)
+            outcomes = task.outcomes(chosen, unpatched, answered[known], patched)
             frames.append(_frame(number, chosen, outcomes, material, intervention))
             advance(done + (number + 4) * len(pairs))
     advance(total)
@@ -247,10 +250,6 @@ def _patched(
 
 def _needs(interventions: Sequence[Intervention]) -> bool:
     return any(WRITES[i.write].needs in ("means", "erasers") for i in interventions)
-
-
-def _rows(kept: Tensor) -> Callable[[Mapping[Place, Tensor]], dict[Place, Tensor]]:
-    return lambda activations: {place: x[kept] for place, x in activations.items()}
 
 
 def _frame(
