@@ -138,7 +138,8 @@ class Ensemble:
             state.batches.forget()
         rates = [[adamw_rates(step, state.config.training) for state in self.states]
                  for step in range(index * CHUNK, (index + 1) * CHUNK)]
-        self._rates = torch.tensor(rates).movedim(2, 1)[..., None].to(self.weights)
+        self._rates = torch.tensor(rates).movedim(2, 1)[..., None].to(
+            self.weights, non_blocking=True)  # or this waits for all updates so far
         self._drawn = index
 
     def _plain_update(self, inputs: Tensor, targets: Tensor, rates: Tensor) -> Tensor:
