@@ -55,11 +55,12 @@ def check_precision(precision: str, device: torch.device) -> None:
     Measured on a processor with AVX2 alone: fuzzy logic, HYLA, 906 ms an update with bf16_mlp and
     59 ms in float32.
     """
-    check(not precision.startswith("bf16") or has_bfloat16(device),
-          f"training.precision is {precision!r}, but {device_name(str(device))} has no bfloat16 "
-          "arithmetic, and emulating it takes about 15 times as long as float32; expected float32 "
-          "here (a run that was begun in bfloat16 goes on where there is some: x86 processors with "
-          "AVX512-BF16 or AMX, ARM processors with BF16, GPUs since Ampere)")
+    if precision.startswith("bf16") and not has_bfloat16(device):
+        raise ConfigError(
+            f"training.precision is {precision!r}, but {device_name(str(device))} has no bfloat16 "
+            "arithmetic, and emulating it takes about 15 times as long as float32; expected "
+            "float32 here (a run that was begun in bfloat16 goes on where there is some: x86 "
+            "processors with AVX512-BF16 or AMX, ARM processors with BF16, GPUs since Ampere)")
 
 
 EVALUATION_BATCH = 4_096
