@@ -35,7 +35,8 @@ LARGEST_HEAD = 16
 matrix products of few large heads are as fast."""
 MOST_GROUPS = 16
 """Most partial sums of a bias gradient per member; bounds memory, and threads per member."""
-
+SHARED_ROWS = 8_192
+"""Rows of numbers from which on it takes less time to share them out than to do them alone."""
 
 _written_out: ContextVar[bool] = ContextVar("written_out", default=False)
 
@@ -225,7 +226,11 @@ def _by_rows(kernel: Callable[..., None], *tensors: Tensor) -> None:
     from latentcode.models.lanes import LANES
 
     memory = [x.detach().view(-1).numpy() for x in tensors]
-    _on_threads(lambda first, last, _: kernel(first, last, *memory), tensors[0].numel() // LANES)
+    rows = tensors[0].numel() // LANES
+    if rows < SHARED_ROWS:
+        kernel(0, rows, *memory)
+    else:
+        _on_threads(lambda first, last, _: kernel(first, last, *memory), rows)
 
 
 def _with_dense_rows(x: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from latentcode.models.config import ATTENTION_KINDS, NONLINEARITIES, ModelConfi
 from latentcode.models.kernels import (
     SERVED_NORMALIZATIONS,
     SERVED_VALUE_NETWORKS,
+    SHARED_ROWS,
     _check_inputs,
     fused_attention,
     gelu,
@@ -175,7 +176,8 @@ def test_gelu_elsewhere_is_torchs_own() -> None:
 
 
 def test_gelu_does_not_depend_on_the_number_of_threads() -> None:
-    x, before = _draw(0, 96, 64, dtype=torch.float32).requires_grad_(), torch.get_num_threads()
+    x, before = _draw(0, 4_096, 64, dtype=torch.float32).requires_grad_(), torch.get_num_threads()
+    assert x.numel() // 16 >= SHARED_ROWS
     results = []
     for threads in (1, 3):
         torch.set_num_threads(threads)
