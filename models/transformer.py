@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -44,6 +44,14 @@ Generators = torch.Generator | Sequence[torch.Generator] | None
 """What draws dropout masks: torch's own, one generator, or one for each member of an ensemble."""
 
 
+class Distinct(NamedTuple):
+    """The few different tokens of a batch: token t of instance b is sum_v which_btv rows_v."""
+
+    rows: Float[Tensor, "*E 1 V D"]
+    which: Float[Tensor, "*E B T V"]
+    """1 for the row that a token is, else 0."""
+
+
 class LayerNorm(nn.Module):
     """y = (x - mean) / sqrt(var + 1e-6) * w + b over the last axis, biased variance."""
 
@@ -70,8 +78,9 @@ class Attention(nn.Module):
     """y_q = sum_h W_O^h z_qh + b_O, where z comes from the value networks that the codes generate.
 
     Queries come from `x`, keys and values from `context` where one is given (cross-attention)
-    and from `x` otherwise, where `read` leaves queries for the last tokens only. The T5 bias
-    belongs to self-attention; rotary positions to both.
+    and from `x` otherwise, where `read` leaves queries for the last tokens only. With `which`, as
+    in `Distinct`, `x` holds rows in place of tokens. The T5 bias belongs to self-attention; rotary
+    positions to both.
     """
 
     def __init__(self, config: ModelConfig, cross: bool = False) -> None:
@@ -104,19 +113,26 @@ class Attention(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "*E B Q D"],
+        x: Float[Tensor, "*E _ _ D"],
         context: Float[Tensor, "*E B K D"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
         generator: Generators = None,
         read: int | None = None,
+        which: Float[Tensor, "*E B Q V"] | None = None,
     ) -> Float[Tensor, "*E B R D"]:
         config = self.cfg
         source = x if context is None else context
-        n_query, n_key = x.shape[-2], source.shape[-2]
+        n_query, n_key = ((x if which is None else which).shape[-2],
+                          (source if which is None else which).shape[-2])
         first = 0 if read is None else n_query - read
-        q = self.hook_q(_project(x[..., first:, :], self.W_Q, self.b_Q))
-        k = self.hook_k(_project(source, self.W_K, self.b_K))
-        v = self.hook_v(_project(source, self.W_V, self.b_V))
+        if which is None:
+            q = _project(x[..., first:, :], self.W_Q, self.b_Q)
+            k, v = _project(source, self.W_K, self.b_K), _project(source, self.W_V, self.b_V)
+        else:
+            q = _spread(which[..., first:, :], _project(x, self.W_Q, self.b_Q))
+            k, v = (_spread(which, _project(x, w, b))
+                    for w, b in ((self.W_K, self.b_K), (self.W_V, self.b_V)))
+        q, k, v = self.hook_q(q), self.hook_k(k), self.hook_v(v)
         if config.positions == "rotary":
             q, k = rotary(q, first), rotary(k)
         bias = self._bias(n_query, n_key)
@@ -124,7 +140,7 @@ class Attention(nn.Module):
         if self.training and config.attention_dropout > 0.0:
             # Of all queries, so that the stream goes on alike however few of them are read.
             kept = dropout_mask(
-                (x.shape[-3], config.n_heads, n_query, n_key), config.attention_dropout,
+                (q.shape[-4], config.n_heads, n_query, n_key), config.attention_dropout,
                 config.attention_dropout_form, generator, device=q.device, dtype=self.W_Q.dtype)
         if first:
             bias, kept = (None if square is None else square[..., first:, :]
@@ -210,6 +226,13 @@ def _project(
     return dense(x, w.transpose(-3, -2).flatten(-2), b.flatten(-2)).unflatten(-1, (heads, d))
 
 
+def _spread(
+    which: Float[Tensor, "*E B T V"], rows: Float[Tensor, "*E 1 V H d"]
+) -> Float[Tensor, "*E B T H d"]:
+    """Return of every token the row that it is."""
+    return dense(which, rows.flatten(-2).squeeze(-3)).unflatten(-1, rows.shape[-2:])
+
+
 class Block(nn.Module):
     """x + attention(LN1(x)), then (where configured) cross-attention, then the feed-forward."""
 
@@ -237,10 +260,17 @@ class Block(nn.Module):
         generator: Generators = None,
         feedforward_dtype: torch.dtype | None = None,
         read: int | None = None,
+        distinct: Distinct | None = None,
     ) -> Float[Tensor, "*E B R D"]:
-        """Return the residual stream after the block, of the last `read` tokens or of all."""
+        """Return the residual stream after the block, of the last `read` tokens or of all.
+
+        distinct  the tokens of `x`, if they are few: what is computed of each by itself, up to
+                  queries, keys and values, is computed once
+        """
         x = self.hook_resid_pre(x)
-        attended = self.attn(self.ln1(x), mask=mask, generator=generator, read=read)
+        rows, which = (x, None) if distinct is None else distinct
+        attended = self.attn(self.ln1(rows), mask=mask, generator=generator, read=read,
+                             which=which)
         x = last_tokens(x, read) + self.hook_attn_out(attended)
         if context is not None:
             cross = self.cross_attn(self.ln_cross(x), context=context, generator=generator)
@@ -329,6 +359,7 @@ class HookedTransformer(HookedRootModule):
         generator: Generators = None,
         feedforward_dtype: torch.dtype | None = None,
         read: int | None = None,
+        one_hot: bool = False,
     ) -> Float[Tensor, "*E B R d_output"]:
         """Return logits, of all tokens (R = T) or of the last R.
 
@@ -339,6 +370,9 @@ class HookedTransformer(HookedRootModule):
         read     R: the logits of the last tokens only, the same up to rounding. The last block
                  then has queries, codes and a feed-forward for those alone, unless a hook sits on
                  it or on what follows, which always sees all tokens
+        one_hot  all vectors are unit vectors or zero, which is not checked. The first block then
+                 computes queries, keys and values of d_input + 1 tokens only, unless a hook sits
+                 on what leads to them; the logits are the same up to rounding
         """
         config = self.cfg
         members = () if self.n_members is None else (self.n_members,)
@@ -356,13 +390,13 @@ class HookedTransformer(HookedRootModule):
               f"read is {read!r}; expected a number of tokens from 1 to "
               f"{self._length(inputs)}, or None for all")
         x = self.hook_embed(self.embed(inputs))
-        *blocks, last_block = self.blocks
-        for block in blocks:
-            x = block(x, context=context, mask=mask, generator=generator,
-                      feedforward_dtype=feedforward_dtype)
+        distinct = self._distinct(inputs) if one_hot and self._can_share() else None
         spares = read is not None and mask is None and self._can_spare()
-        x = last_block(x, context=context, mask=mask, generator=generator,
-                       feedforward_dtype=feedforward_dtype, read=read if spares else None)
+        for index, block in enumerate(self.blocks):
+            last = index == config.n_layers - 1
+            x = block(x, context=context, mask=mask, generator=generator,
+                      feedforward_dtype=feedforward_dtype, read=read if spares and last else None,
+                      distinct=distinct if index == 0 else None)
         x = self.ln_final(x)
         if self.unembed is not None:
             logits = self.unembed(x)
@@ -376,6 +410,20 @@ class HookedTransformer(HookedRootModule):
         behind = (self.blocks[-1], self.ln_final, *((self.unembed,) if self.unembed else ()))
         return not self.cfg.causal and not any(
             is_hooked(module) for part in behind for module in part.modules())
+
+    def _can_share(self) -> bool:
+        """Whether nobody looks at a token, or writes one, before the first queries."""
+        block = self.layer(0)
+        before = (self.embed, self.hook_embed, block, block.hook_resid_pre, block.attn,
+                  *block.ln1.modules())
+        return self.cfg.embedding == "dense" and not any(map(is_hooked, before))
+
+    def _distinct(self, inputs: Float[Tensor, "*E B T d_input"]) -> Distinct:
+        """Return the d_input + 1 tokens of unit vectors and zeros, the zero vector last."""
+        vectors = F.pad(torch.eye(self.cfg.d_input, device=inputs.device, dtype=inputs.dtype),
+                        (0, 0, 0, 1))
+        rows = self.embed(vectors.expand(*inputs.shape[:-3], 1, -1, -1))
+        return Distinct(rows, torch.cat([inputs, 1.0 - inputs.sum(-1, keepdim=True)], dim=-1))
 
     def _length(self, inputs: Tensor) -> int:
         """T of inputs [*E, B, T, ...]."""

@@ -83,6 +83,8 @@ class Task(ABC):
     """What a combination is made of: "term" or "rule"."""
     headline: ClassVar[str]
     """The metric that is quoted first: "r2" or "accuracy"."""
+    one_hot: ClassVar[bool] = False
+    """Whether every input vector is a unit vector or zero."""
     config: TaskConfig
 
     @property

@@ -35,7 +35,7 @@ def forward(
     feedforward_dtype = torch.bfloat16 if precision == "bf16_mlp" else None
     with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=low):
         logits: Tensor = model(inputs, generator=generator, feedforward_dtype=feedforward_dtype,
-                               read=task.check_n_read())
+                               read=task.check_n_read(), one_hot=task.one_hot)
     return logits.float() if low else logits
 
 

@@ -64,6 +64,7 @@ class Sraven(Task):
     name = "sraven"
     constituent = "rule"
     headline = "accuracy"
+    one_hot = True
     config: SravenConfig
 
     def __init__(self, config: SravenConfig) -> None:

@@ -1,4 +1,8 @@
-"""Training computes what the task reads, and nothing changes: losses, gradients, streams, hooks."""
+"""Training leaves out what changes nothing: losses, gradients, random streams and hooks agree.
+
+Tokens that the task does not read have no last block, and tokens that are the same vector have
+their first queries, keys and values computed once.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,8 @@ from torch import Tensor, nn
 
 from latentcode.config import RunConfig
 from latentcode.errors import ConfigError
-from latentcode.models.config import ATTENTION_KINDS, ModelConfig
+from latentcode.models import transformer
+from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.transformer import HookedTransformer
 from latentcode.presets import preset
 from latentcode.seeds import make_generator
@@ -26,6 +31,7 @@ from latentcode.training.evaluation import forward
 from latentcode.training.state import TrainingState
 
 EXACT = 1e-12
+SPARED: dict[str, Any] = {"read": 2, "one_hot": True}
 TASKS = {"logic": FuzzyLogic, "sraven": Sraven}
 
 
@@ -41,11 +47,14 @@ def config_of(task: str, kind: str, **model: Any) -> RunConfig:
     return replace(config, model=replace(config.model, **model))
 
 
-def read_everything(monkeypatch: pytest.MonkeyPatch, task: str) -> None:
+def compute_everything(monkeypatch: pytest.MonkeyPatch, task: str) -> None:
     monkeypatch.setattr(TASKS[task], "n_read", None)
+    monkeypatch.setattr(TASKS[task], "one_hot", False)
 
 
-def gradients(config: RunConfig, read: int | None) -> tuple[Tensor, dict[str, Tensor]]:
+def gradients(
+    config: RunConfig, read: int | None, one_hot: bool
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Return loss and gradients of one batch in training mode, dropout drawn from one seed."""
     task = make_task(config.task)
     batch = task.sample("train", 24, make_generator(0, "batch"))
@@ -53,7 +62,8 @@ def gradients(config: RunConfig, read: int | None) -> tuple[Tensor, dict[str, Te
     noise = make_generator(1, "weights")
     for parameter in model.parameters():  # biases and tables too must matter
         parameter.data += 0.1 * torch.randn(parameter.shape, generator=noise)
-    logits = model(batch.inputs.double(), generator=make_generator(2, "dropout"), read=read)
+    logits = model(batch.inputs.double(), generator=make_generator(2, "dropout"), read=read,
+                   one_hot=one_hot)
     loss = task.loss(logits, batch)
     loss.backward()
     return loss.detach(), {name: torch.zeros_like(p) if p.grad is None else p.grad
@@ -61,10 +71,11 @@ def gradients(config: RunConfig, read: int | None) -> tuple[Tensor, dict[str, Te
 
 
 def check_equal(config: RunConfig) -> None:
-    n_read = make_task(config.task).n_read
-    assert n_read is not None
-    assert n_read < config.task.n_tokens
-    whole, spared = (gradients(config, read) for read in (None, n_read))
+    task = make_task(config.task)
+    assert task.n_read is not None
+    assert task.n_read < config.task.n_tokens
+    assert task.one_hot == (task.name == "sraven")
+    whole, spared = gradients(config, None, False), gradients(config, task.n_read, task.one_hot)
     assert abs(whole[0] - spared[0]) <= EXACT
     for name, gradient in whole[1].items():
         assert (gradient - spared[1][name]).abs().max() <= EXACT, name
@@ -86,7 +97,7 @@ def test_other_architectures_too(model: dict[str, Any]) -> None:
     check_equal(config_of("sraven", "hyla", attention_dropout=0.2, **model))
 
 
-def test_the_last_block_does_compute_less() -> None:
+def test_the_first_and_the_last_block_do_compute_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without which everything above would hold for a path that leaves nothing out."""
     config = config_of("sraven", "hyla")
     model = HookedTransformer(config.model)
@@ -99,8 +110,18 @@ def test_the_last_block_does_compute_less() -> None:
     batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
     for block in model.blocks:
         block.mlp.forward = note  # type: ignore[method-assign]
-    model(batch.inputs, read=2)
-    assert [shape[1] for shape in shapes] == [config.task.n_tokens, 2]
+    project = transformer._project
+    rows: list[int] = []
+
+    def count(x: Tensor, *weights: Tensor) -> Tensor:
+        rows.append(x.shape[-3] * x.shape[-2])
+        return project(x, *weights)
+
+    monkeypatch.setattr(transformer, "_project", count)
+    model(batch.inputs, **SPARED)
+    n = config.task.n_tokens
+    assert [shape[1] for shape in shapes] == [n, 2]
+    assert rows == 3 * [config.task.d_input + 1] + [4 * 2, 4 * n, 4 * n]
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -134,7 +155,7 @@ def test_a_resumed_run_and_an_ensemble_go_the_way_of_the_full_pass(
         return [p.detach().clone() for p in ensemble.member(0).model.parameters()]
 
     spared = [alone(), resumed(), member(graphed=False), member(graphed=True)]
-    read_everything(monkeypatch, task)
+    compute_everything(monkeypatch, task)
     whole = alone()
     for weights in spared:
         for mine, other in zip(weights, whole, strict=True):
@@ -161,17 +182,12 @@ def test_an_evaluation_is_that_of_the_full_pass(
             return replace(batch, inputs=batch.inputs.double())
 
     spared = scores()
-    read_everything(monkeypatch, task)
+    compute_everything(monkeypatch, task)
     assert scores() == pytest.approx(spared, abs=EXACT)
 
 
-def hook_points(config: ModelConfig) -> list[str]:
-    model = HookedTransformer(config)
-    last = f"blocks.{config.n_layers - 1}."
-    return [name for name in model.hook_dict if name.startswith((last, "ln_final"))]
-
-
-@pytest.mark.parametrize("name", hook_points(preset("smoke", "sraven", "hyla").model))
+@pytest.mark.parametrize("name", [
+    *HookedTransformer(preset("smoke", "sraven", "hyla").model).hook_dict])
 def test_a_hook_sees_all_tokens_and_what_it_writes_counts(name: str) -> None:
     config = config_of("sraven", "hyla")
     batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
@@ -186,28 +202,31 @@ def test_a_hook_sees_all_tokens_and_what_it_writes_counts(name: str) -> None:
 
     with torch.no_grad():
         whole = model.run_with_hooks(batch.inputs, fwd_hooks=[(name, look)])
-        read = model.run_with_hooks(batch.inputs, fwd_hooks=[(name, look)], read=2)
+        read = model.run_with_hooks(batch.inputs, fwd_hooks=[(name, look)], **SPARED)
         written, spared = (model.run_with_hooks(batch.inputs, fwd_hooks=[(name, spoil)], **asked)
-                           for asked in ({}, {"read": 2}))
-    assert torch.equal(seen[0], seen[1])
-    assert torch.equal(whole[:, -2:], read)
-    assert torch.equal(written[:, -2:], spared)
-    assert not torch.equal(written, whole)
+                           for asked in ({}, SPARED))
+    torch.testing.assert_close(seen[0], seen[1])
+    torch.testing.assert_close(whole[:, -2:], read)
+    torch.testing.assert_close(written[:, -2:], spared)
+    assert (written - whole).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("part", [
-    lambda model: model.blocks[-1], lambda model: model.blocks[-1].mlp,
-    lambda model: model.ln_final, lambda model: model.unembed], ids=["block", "mlp", "ln", "out"])
+    lambda model: model.embed, lambda model: model.blocks[0], lambda model: model.blocks[0].ln1,
+    lambda model: model.blocks[0].attn, lambda model: model.blocks[-1],
+    lambda model: model.blocks[-1].mlp, lambda model: model.ln_final,
+    lambda model: model.unembed], ids=[
+        "embed", "first", "first ln", "first attn", "block", "mlp", "ln", "out"])
 def test_so_do_hooks_of_torch(part: Callable[[HookedTransformer], nn.Module]) -> None:
     config = config_of("sraven", "hyla")
     batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
     model = HookedTransformer(config.model).eval()
-    lengths: list[int] = []
+    seen: list[tuple[Tensor, ...]] = []
     handle = part(model).register_forward_hook(
-        lambda module, inputs, output: lengths.append(output.shape[1]))
-    assert model(batch.inputs, read=2).shape[1] == 2
+        lambda module, inputs, output: seen.append((*inputs, output)))
+    assert model(batch.inputs, **SPARED).shape[1] == 2
     handle.remove()
-    assert lengths == [config.task.n_tokens]
+    assert [x.shape[:2] for x in seen[0]] == 2 * [batch.inputs.shape[:2]]
 
 
 def test_a_plain_call_returns_all_tokens_and_a_language_model_loses_none() -> None:
@@ -219,6 +238,16 @@ def test_a_plain_call_returns_all_tokens_and_a_language_model_loses_none() -> No
     model, ids = HookedTransformer(language).eval(), torch.arange(9)[None]
     with torch.no_grad():
         torch.testing.assert_close(model(ids, read=2), model(ids)[:, -2:])
+
+
+@pytest.mark.parametrize("permuted", [False, True])
+def test_the_tokens_of_sraven_are_unit_vectors_or_zero(permuted: bool) -> None:
+    config = preset("smoke", "sraven").task
+    task = make_task(replace(config, permuted=permuted))
+    for split in task.splits:
+        inputs = task.sample(split, 200, make_generator(0, split)).inputs
+        assert set(inputs.unique().tolist()) == {0.0, 1.0}
+        assert set(inputs.sum(-1).unique().tolist()) == {0.0, 1.0}
 
 
 def test_a_mask_counts_all_queries() -> None:
