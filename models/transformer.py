@@ -370,9 +370,9 @@ class HookedTransformer(HookedRootModule):
         read     R: the logits of the last tokens only, the same up to rounding. The last block
                  then has queries, codes and a feed-forward for those alone, unless a hook sits on
                  it or on what follows, which always sees all tokens
-        one_hot  all vectors are unit vectors or zero, which is not checked. The first block then
-                 computes queries, keys and values of d_input + 1 tokens only, unless a hook sits
-                 on what leads to them; the logits are the same up to rounding
+        one_hot  all vectors are unit vectors or zero, which is not checked here. The first block
+                 then computes queries, keys and values of d_input + 1 tokens only, unless a hook
+                 sits on what leads to them; the logits are the same up to rounding
         """
         config = self.cfg
         members = () if self.n_members is None else (self.n_members,)

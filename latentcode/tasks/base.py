@@ -39,6 +39,8 @@ class Batch:
     combination  [B]              row of `task.combinations(split)` that each instance uses
     info         name -> [B, ...] whatever else the task needs for labels, metrics, rendering
     split        the split that the batch was drawn from
+    one_hot      whether every input vector is known to be a unit vector or zero; `ConfigError`
+                 where one is not (on a GPU nobody waits to see)
     """
 
     inputs: Tensor
@@ -46,6 +48,13 @@ class Batch:
     combination: Tensor
     info: Mapping[str, Tensor] = field(default_factory=dict)
     split: str = "train"
+    one_hot: bool = False
+
+    def __post_init__(self) -> None:
+        if self.one_hot and self.inputs.device.type == "cpu":
+            x = self.inputs
+            check(bool(((x == 0) | (x == 1)).all() and (x.sum(-1) <= 1).all()),
+                  "one_hot is True, but an input vector is neither a unit vector nor zero")
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -59,7 +68,7 @@ class Batch:
 
     def _map(self, function: Any) -> Batch:
         return Batch(function(self.inputs), function(self.targets), function(self.combination),
-                     {k: function(v) for k, v in self.info.items()}, self.split)
+                     {k: function(v) for k, v in self.info.items()}, self.split, self.one_hot)
 
     @staticmethod
     def cat(batches: Sequence[Batch]) -> Batch:
@@ -72,7 +81,7 @@ class Batch:
                      torch.cat([b.targets for b in batches]),
                      torch.cat([b.combination for b in batches]),
                      {k: torch.cat([b.info[k] for b in batches]) for k in first.info},
-                     first.split)
+                     first.split, all(b.one_hot for b in batches))
 
 
 class Task(ABC):
@@ -83,8 +92,6 @@ class Task(ABC):
     """What a combination is made of: "term" or "rule"."""
     headline: ClassVar[str]
     """The metric that is quoted first: "r2" or "accuracy"."""
-    one_hot: ClassVar[bool] = False
-    """Whether every input vector is a unit vector or zero."""
     config: TaskConfig
 
     @property

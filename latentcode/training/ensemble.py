@@ -131,6 +131,7 @@ class Ensemble:
         """Draw the instances and rates of `CHUNK` updates: inputs and targets [E, CHUNK B, ...],
         rates [CHUNK, 3, E, 1] (see `adamw_`)."""
         chunks = [state.batches.chunk(index) for state in self.states]
+        self._one_hot = all(chunk.one_hot for chunk in chunks)
         self._inputs = torch.stack([chunk.inputs for chunk in chunks])
         self._targets = torch.stack([chunk.targets for chunk in chunks])
         # In the ensemble they are needed once; the members' own copies would double the memory.
@@ -146,7 +147,8 @@ class Ensemble:
         """Update the weights of all members once and return their losses before it, [E]."""
         precision = self.settings.precision
         with matrix_products(precision):
-            logits = forward(self.model, self.task, inputs, precision, self._generators)
+            logits = forward(self.model, self.task, inputs, precision, self._generators,
+                             one_hot=self._one_hot)
             losses = self.task.losses(logits.flatten(0, 1), targets.flatten(0, 1))
             losses = losses.unflatten(0, (len(self.states), -1)).mean(1)
             # The loss of a member depends on no other's weights: this is every gradient at once.

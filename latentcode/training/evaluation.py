@@ -21,7 +21,8 @@ change which instances are drawn."""
 
 
 def forward(
-    model: nn.Module, task: Task, inputs: Tensor, precision: str, generator: Generators = None
+    model: nn.Module, task: Task, inputs: Tensor, precision: str, generator: Generators = None,
+    *, one_hot: bool = False,
 ) -> Tensor:
     """Return the logits of the tokens that the task reads, [*E, B, n_read or T, d_output].
 
@@ -29,13 +30,13 @@ def forward(
 
     With precision `bf16` the model runs under bfloat16 autocast, with `bf16_mlp` its feed-forward
     layers do; losses are float32 all the same. `generator` draws the dropout masks of a model in
-    training mode.
+    training mode; `one_hot` says of the inputs what it says of a `Batch`.
     """
     low = precision == "bf16"
     feedforward_dtype = torch.bfloat16 if precision == "bf16_mlp" else None
     with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=low):
         logits: Tensor = model(inputs, generator=generator, feedforward_dtype=feedforward_dtype,
-                               read=task.check_n_read(), one_hot=task.one_hot)
+                               read=task.check_n_read(), one_hot=one_hot)
     return logits.float() if low else logits
 
 
@@ -91,7 +92,7 @@ def evaluate(
     done = 0
     with evaluating(model), matrix_products(precision):
         for batch in _batches(task, split, n, seed, batch_size, device):
-            logits = forward(model, task, batch.inputs, precision)
+            logits = forward(model, task, batch.inputs, precision, one_hot=batch.one_hot)
             for name, values in (task.scores(logits, batch)
                                   | task.constituent_scores(logits, batch)).items():
                 scores.setdefault(name, []).append(values)

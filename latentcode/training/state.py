@@ -37,7 +37,8 @@ def training_step(
     `generator` draws the dropout masks. Nothing here waits for the device.
     """
     with matrix_products(precision):
-        loss = task.loss(forward(model, task, batch.inputs, precision, generator), batch)
+        logits = forward(model, task, batch.inputs, precision, generator, one_hot=batch.one_hot)
+        loss = task.loss(logits, batch)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
     if grad_clip is not None:

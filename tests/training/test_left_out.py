@@ -49,7 +49,7 @@ def config_of(task: str, kind: str, **model: Any) -> RunConfig:
 
 def compute_everything(monkeypatch: pytest.MonkeyPatch, task: str) -> None:
     monkeypatch.setattr(TASKS[task], "n_read", None)
-    monkeypatch.setattr(TASKS[task], "one_hot", False)
+    monkeypatch.setattr("latentcode.tasks.sraven.task.Batch", lambda *a, one_hot: Batch(*a))
 
 
 def gradients(
@@ -74,8 +74,9 @@ def check_equal(config: RunConfig) -> None:
     task = make_task(config.task)
     assert task.n_read is not None
     assert task.n_read < config.task.n_tokens
-    assert task.one_hot == (task.name == "sraven")
-    whole, spared = gradients(config, None, False), gradients(config, task.n_read, task.one_hot)
+    one_hot = task.name == "sraven"
+    assert task.sample("train", 1, make_generator(0, "batch")).one_hot == one_hot
+    whole, spared = gradients(config, None, False), gradients(config, task.n_read, one_hot)
     assert abs(whole[0] - spared[0]) <= EXACT
     for name, gradient in whole[1].items():
         assert (gradient - spared[1][name]).abs().max() <= EXACT, name
@@ -245,9 +246,25 @@ def test_the_tokens_of_sraven_are_unit_vectors_or_zero(permuted: bool) -> None:
     config = preset("smoke", "sraven").task
     task = make_task(replace(config, permuted=permuted))
     for split in task.splits:
-        inputs = task.sample(split, 200, make_generator(0, split)).inputs
+        batch = task.sample(split, 200, make_generator(0, split))
+        assert batch.one_hot
+        assert Batch.cat([batch[:3], batch.to("cpu")]).one_hot
+        inputs = batch.inputs
         assert set(inputs.unique().tolist()) == {0.0, 1.0}
         assert set(inputs.sum(-1).unique().tolist()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("change", [
+    lambda x: x + 1e-6, lambda x: 2 * x, lambda x: 1 - x, lambda x: x.roll(1, -1) + x],
+    ids=["between", "longer", "several", "two"])
+def test_other_tokens_that_are_called_one_hot_are_refused(
+    change: Callable[[Tensor], Tensor]
+) -> None:
+    batch = make_task(preset("smoke", "sraven").task).sample(
+        "train", 4, make_generator(0, "batch"))
+    with pytest.raises(ConfigError, match="neither a unit vector nor zero"):
+        replace(batch, inputs=change(batch.inputs))
+    assert replace(batch, inputs=change(batch.inputs), one_hot=False) is not None
 
 
 def test_a_mask_counts_all_queries() -> None:

@@ -64,7 +64,6 @@ class Sraven(Task):
     name = "sraven"
     constituent = "rule"
     headline = "accuracy"
-    one_hot = True
     config: SravenConfig
 
     def __init__(self, config: SravenConfig) -> None:
@@ -180,7 +179,8 @@ class Sraven(Task):
             permutations = torch.arange(n_features, device=device).repeat(n, grid_size, 1)
         grid = permute_features(features.movedim(1, -1), permutations)
         info = {"rules": rules, "permutations": permutations, "grid": grid}
-        return Batch(tokenize(grid, config.n_values), grid[:, -1, -1], combination, info, split)
+        return Batch(tokenize(grid, config.n_values), grid[:, -1, -1], combination, info, split,
+                     one_hot=True)
 
     def _combinations_on(self, split: str, device: torch.device) -> Tensor:
         """Return the combinations of a split, copied to a device once and for all."""
