@@ -23,6 +23,7 @@ from latentcode.experiments.benchmarks import (
     explorer,
     extraction,
     probes,
+    savings,
     training_step,
 )
 from latentcode.experiments.benchmarks import official as worker
@@ -43,7 +44,10 @@ from latentcode.experiments.benchmarks.official_process import (
     official_setting,
 )
 from latentcode.experiments.benchmarks.ours import learner
+from latentcode.models import kernels
 from latentcode.presets import preset
+from latentcode.seeds import make_generator
+from latentcode.tasks import make_task
 from latentcode.training.batches import CHUNK
 
 FRAME = {"question", "command", "started", "finished", "cores", "load_average", "settings",
@@ -208,6 +212,30 @@ def test_training_step_at_smoke_size(
         + 2 * d))
     assert case["matrix_product_operations"] == wanted
     assert "ours, bf16" in capsys.readouterr().out
+
+
+def test_savings_at_smoke_size(tmp_path: Path) -> None:
+    savings.main(kinds=("hyla",), smoke=True, out=tmp_path)
+    sraven, logic = load(tmp_path, "savings")["cases"]
+    names = [savings.EVERYTHING, *savings.SAVINGS]
+    assert list(sraven["step"]["milliseconds"]) == names
+    assert list(logic["step"]["milliseconds"]) == names[:-1]
+
+
+def test_without_a_saving_it_is_not_made() -> None:
+    """Each of them, seen by what it leaves behind."""
+    def made(saved: list[str]) -> tuple[bool, bool, bool]:
+        with savings.without([name for name in savings.SAVINGS if name not in saved], "sraven"):
+            task = make_task(preset("smoke", "sraven").task)
+            batch = task.sample("train", 4, make_generator(0, "batch"))
+            from latentcode.models import feedforward
+            return task.n_read is not None, feedforward.gelu is kernels.gelu, batch.one_hot
+
+    names = list(savings.SAVINGS)
+    assert made([]) == (False, False, False)
+    for index, name in enumerate(names):
+        assert made([name]) == tuple(place == index for place in range(3))
+    assert made(names) == (True, True, True)
 
 
 def test_ensembles_at_smoke_size(tmp_path: Path) -> None:
