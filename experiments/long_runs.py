@@ -44,8 +44,8 @@ from latentcode.training.workers import Workers
 LOCK, LOG, README = "long_runs.lock", "long_runs.log", "README.md"
 LOWEST_PRIORITY = 19
 POLL_SECONDS = 5.0
-PAUSE_SECONDS = 120.0
-"""How long `pause` waits for the checkpoints to be written."""
+PAUSE_SECONDS = 600.0
+"""How long `pause` waits: an evaluation at the lowest priority takes its time on a busy machine."""
 
 
 class Stage(NamedTuple):
@@ -203,7 +203,8 @@ def publish(at: Path, out: Path, stages: Sequence[Stage] = QUEUE) -> list[Path]:
 
 
 def page(out: Path, stages: Sequence[Stage] = QUEUE) -> str:
-    """Return a Markdown page with a row per published run: metrics at its end, of every split."""
+    """Return a Markdown page with a row per published run: how good it is at its end, on every
+    split, and the constituent that it knows worst."""
     parts = ["# Trained runs\n\nWeights, configuration, metrics over the updates and provenance of "
              "the long trainings (`python -m latentcode.experiments.long_runs`), with standard "
              "errors over instances. `latentcode show experiments/results/runs/GRID/RUN` tells "
@@ -224,11 +225,15 @@ def _rows(runs: Sequence[Run]) -> str:
     lines = []
     for run in runs:
         metrics = run.metrics()
-        last = metrics[(metrics["step"] == metrics["step"].max())
-                       & (metrics["metric"] == headline)]
-        scores = {row.split: f"{row.mean:.3f} ± {row.se:.3f}" for row in last.itertuples()}
+        last = metrics[metrics["step"] == metrics["step"].max()]
+        scores = {row.split: f"{row.mean:.3f} ± {row.se:.3f}"
+                  for row in last[last["metric"] == headline].itertuples()}
+        known = last[last["metric"].str.startswith(("feature_accuracy[", "r2["))
+                     & (last["split"] == "ood")].sort_values("mean")
+        weakest = [f"`{row.metric}` {row.mean:.3f}" for row in known.head(1).itertuples()]
         lines.append({"run": run.name, "checkpoints": ", ".join(map(str, run.checkpoints())),
-                      **{f"{headline}, {split}": text for split, text in scores.items()}})
+                      **{f"{headline}, {split}": text for split, text in scores.items()},
+                      "known worst, ood": "".join(weakest)})
     columns = dict.fromkeys(column for line in lines for column in line)
     rows = [list(columns), ["---"] * len(columns),
             *([line.get(column, "") for column in columns] for line in lines)]
