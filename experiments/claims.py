@@ -265,5 +265,14 @@ def load_claims() -> tuple[Claim, ...]:
     return read_claims(parse_yaml(text, "claims.yaml"), "claims.yaml")
 
 
+def main() -> None:
+    """Print the claims, one line each."""
+    for claim in load_claims():
+        print(f"{claim.id:42}{claim.kind:12}{claim.claim} ({claim.source})")
+
+
 __all__ = ["RESULTS", "Bound", "Claim", "Exact", "Excess", "Permutation", "PermutationOfChanges",
            "Published", "Rule", "Setting", "Welch", "load_claims", "read_claims"]
+
+if __name__ == "__main__":
+    main()

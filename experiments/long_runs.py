@@ -155,10 +155,18 @@ def table(at: Path, stages: Sequence[Stage] = QUEUE) -> pd.DataFrame:
         speeds = [speed for path in queue(at, stages) if path.parent.name == stage.grid
                   for speed in _seconds_per_step(path)]
         left = (steps - done) * sum(speeds) / len(speeds) / 3600 if speeds else float("nan")
+        seeds = list(dict.fromkeys(_seeds(path.name) for path in runs))
         rows.append({
-            "grid": stage.grid, "complete": sum(is_complete(*run) for run in runs.items()),
+            "grid": stage.grid, "seeds": "; ".join(seeds),
+            "complete": sum(is_complete(*run) for run in runs.items()),
             "runs": len(runs), "steps": done, "of": steps, "core-hours left": round(left, 1)})
     return pd.DataFrame(rows)
+
+
+def _seeds(member: str) -> str:
+    """Return what a member's name says of its seeds, such as `split 1, seed 0`."""
+    found = dict(part.split("=") for part in member.split(",") if "seed" in part)
+    return ", ".join(f"{name.removesuffix('_seed')} {value}" for name, value in found.items())
 
 
 def _seconds_per_step(path: Path) -> Iterator[float]:
@@ -243,6 +251,24 @@ def _rows(runs: Sequence[Run]) -> str:
 At = Annotated[Path, tyro.conf.arg(help="Folder of the trainings, outside the checkout.")]
 
 
+def _known(at: Path) -> Path:
+    """Return a folder of trainings; `RunError` for what is none."""
+    check((at / LOCK).is_file(), f"{at} holds no long trainings (no {LOCK}); expected a folder "
+          "that `resume` was called on", RunError)
+    return at.absolute()
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    try:  # a process that has ended, and whose parent has not asked yet
+        return ") Z " not in Path(f"/proc/{process}/stat").read_text(encoding="ascii")
+    except OSError:
+        return True
+
+
 @dataclass(frozen=True)
 class Resume:
     """Go on with all trainings, in the background and at the lowest priority."""
@@ -251,6 +277,7 @@ class Resume:
 
     def run(self) -> None:
         at = self.at.absolute()
+        check(at.is_dir() or not at.exists(), f"{at} is a file; expected a folder", RunError)
         at.mkdir(parents=True, exist_ok=True)
         busy = owner(at)
         check(busy is None, f"process {busy} trains in {at} already; expected none", RunError)
@@ -270,12 +297,12 @@ class Pause:
 
     def run(self) -> None:
         at = self.at.absolute()
-        process = owner(at) if at.is_dir() else None
+        process = owner(at) if (at / LOCK).is_file() else None
         check(process is not None, f"nothing trains in {at}", RunError)
         assert process is not None
         os.kill(process, signal.SIGTERM)
         deadline = time.monotonic() + PAUSE_SECONDS
-        while owner(at) is not None:
+        while _lives(process):  # which it does for a while after it has let go of the folder
             check(time.monotonic() < deadline, f"process {process} has not stopped within "
                   f"{PAUSE_SECONDS:.0f} s of being asked to", RunError)
             time.sleep(0.2)
@@ -289,10 +316,9 @@ class Status:
     at: At
 
     def run(self) -> None:
-        at = self.at.absolute()
-        check(at.is_dir(), f"{at} is no folder; expected one that `resume` was called on", RunError)
+        at = _known(self.at)
         process = owner(at)
-        print(table(at).to_string(index=False))
+        print(table(at).to_string(index=False, na_rep="?"))
         print("paused" if process is None else f"process {process} is training")
 
 
@@ -305,8 +331,10 @@ class Publish:
     """Folder of the copies; those that are there stay as they are."""
 
     def run(self) -> None:
-        for path in publish(self.at.absolute(), self.out):
+        new = publish(_known(self.at), self.out)
+        for path in new:
             print(f"wrote run {path}")
+        print(f"{len(new)} finished run{'s are' if len(new) != 1 else ' is'} new in {self.out}")
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class Sweep:
     def _grid(self) -> Grid | None:
         """Return the grid that the flags describe, or None where they describe none."""
         from latentcode.experiments.sweep import Grid, load_grid
-        from latentcode.experiments.sweep.grid import check_field, with_fields
+        from latentcode.experiments.sweep.grid import KIND, check_field, with_fields
 
         start = {"--preset": self.preset, "--task": self.task, "--kind": self.kind}
         whole = {"--grid": self.grid, "--config": self.config}
@@ -128,6 +128,9 @@ class Sweep:
             base = preset(self.preset or "small", self.task or "logic", self.kind or "hyla")
         fixed = self._fields("--fix", self.fix)
         for field, values in fixed.items():
+            if field == KIND:
+                raise LatentCodeError(f"--fix {field} is no field; expected --axis kind=... or, "
+                                      "without --grid, --kind")
             check_field(field)
             if len(values) != 1:
                 raise LatentCodeError(f"--fix {field} has {len(values)} values; expected one, or "

@@ -207,7 +207,7 @@ def test_it_gives_way_to_everything_else() -> None:
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("pause", "status"):
+    for command in ("pause", "status", "publish"):
         with pytest.raises(SystemExit) as stopped:
             main([command, "--at", str(tmp_path / "nowhere")])
         assert stopped.value.code == 2
