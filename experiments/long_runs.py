@@ -14,7 +14,6 @@ then work in the checkout neither disturbs nor changes the trainings.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -35,8 +34,9 @@ from latentcode.experiments.sweep.executors import train_job
 from latentcode.experiments.sweep.grid import load_grid
 from latentcode.experiments.sweep.progress import recorded_step
 from latentcode.experiments.sweep.run import claim
-from latentcode.locks import exclusive
+from latentcode.locks import exclusive, holder
 from latentcode.runs import CONFIG, TIMING, Run
+from latentcode.runs import LOCK as RUN_LOCK
 from latentcode.storage import parse_json, write_text
 from latentcode.training.signals import stop_on_signals
 from latentcode.training.workers import Workers
@@ -44,7 +44,9 @@ from latentcode.training.workers import Workers
 LOCK, LOG, README = "long_runs.lock", "long_runs.log", "README.md"
 LOWEST_PRIORITY = 19
 POLL_SECONDS = 5.0
-PAUSE_SECONDS = 600.0
+START_SECONDS = 120.0
+"""How long `resume` watches the process that it begins."""
+PAUSE_SECONDS = 1800.0
 """How long `pause` waits: an evaluation at the lowest priority takes its time on a busy machine."""
 
 
@@ -111,6 +113,10 @@ def work(at: Path, stages: Sequence[Stage] = QUEUE, processes: int | None = None
                     _say(f"{path.relative_to(at)}: "
                          + (f"failed: {outcome.error}" if outcome.error else
                             f"at step {recorded_step(path):,}"))
+                    if outcome.error and holder(path / RUN_LOCK) is not None:
+                        # A worker that outlived its owner; it stops after an update or evaluation.
+                        time.sleep(POLL_SECONDS)
+                        workers.submit(outcome.job)
                 if request.interrupted:
                     workers.stop()
         _say("paused" if request.interrupted else "nothing left to train")
@@ -131,14 +137,7 @@ def _say(message: str) -> None:
 
 def owner(at: Path) -> int | None:
     """Return the process that trains in a folder, or None."""
-    try:
-        with exclusive(at / LOCK):
-            return None
-    except RunError as error:
-        found = re.search(r"process (\d+) on", str(error))
-        if found is None:
-            raise
-        return int(found[1])
+    return holder(at / LOCK)
 
 
 def table(at: Path, stages: Sequence[Stage] = QUEUE) -> pd.DataFrame:
@@ -286,6 +285,11 @@ class Resume:
             process = subprocess.Popen(
                 [sys.executable, "-m", __spec__.name, "work", "--at", str(at)], cwd=at,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + START_SECONDS
+        while owner(at) != process.pid and time.monotonic() < deadline:
+            check(process.poll() is None, f"the training ended at once; {at / LOG} says why",
+                  RunError)
+            time.sleep(0.2)
         print(f"process {process.pid} trains in {at}; its log is {at / LOG}")
 
 

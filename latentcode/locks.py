@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import warnings
 from collections.abc import Iterator
@@ -28,6 +29,27 @@ def exclusive(path: Path) -> Iterator[None]:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         yield
+    finally:
+        os.close(descriptor)
+
+
+def holder(path: Path) -> int | None:
+    """Return the process that holds the lock on the file `path`, or None; nothing is written.
+
+    `RunError` where the lock is held and its file does not say by whom.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        _lock(descriptor, path)
+        return None
+    except RunError as error:
+        found = re.search(r"process (\d+) on", str(error))
+        if found is None:
+            raise
+        return int(found[1])
     finally:
         os.close(descriptor)
 

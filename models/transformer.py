@@ -390,7 +390,8 @@ class HookedTransformer(HookedRootModule):
               f"read is {read!r}; expected a number of tokens from 1 to "
               f"{self._length(inputs)}, or None for all")
         x = self.hook_embed(self.embed(inputs))
-        distinct = self._distinct(inputs) if one_hot and self._can_share() else None
+        shares = one_hot and not inputs.requires_grad and self._can_share()
+        distinct = self._distinct(inputs) if shares else None
         spares = read is not None and mask is None and self._can_spare()
         for index, block in enumerate(self.blocks):
             last = index == config.n_layers - 1
@@ -406,9 +407,9 @@ class HookedTransformer(HookedRootModule):
 
     def _can_spare(self) -> bool:
         """Whether the last block may leave tokens out: nobody looks at it or at what follows, and
-        its mask does not count queries from the first."""
+        nothing in it counts queries from the first (causal masks, cross-attention)."""
         behind = (self.blocks[-1], self.ln_final, *((self.unembed,) if self.unembed else ()))
-        return not self.cfg.causal and not any(
+        return not (self.cfg.causal or self.cfg.cross_attention) and not any(
             is_hooked(module) for part in behind for module in part.modules())
 
     def _can_share(self) -> bool:

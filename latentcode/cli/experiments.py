@@ -65,7 +65,7 @@ class Sweep:
     """A field of all members, such as training.steps=500; may be given several times."""
     axis: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """A field and its values, such as training.seed=0,1,2; may be given several times, and takes
-    the place of an axis of --grid. Fields joined by + vary together:
+    the place of the axis of --grid that has the same name. Fields joined by + vary together:
     training.seed+task.split_seed=[0,0],[1,1]."""
     device: str | None = None
     """cpu or cuda, of all members; default: as the grid says."""
@@ -132,6 +132,10 @@ class Sweep:
                 raise LatentCodeError(f"--fix {field} is no field; expected --axis kind=... or, "
                                       "without --grid, --kind")
             check_field(field)
+            taken = [axis for axis in axes if field in axis.split("+")]
+            if taken:
+                raise LatentCodeError(f"--fix {field} is an axis of grid {self.grid}; expected "
+                                      f"--axis {taken[0]}=...")
             if len(values) != 1:
                 raise LatentCodeError(f"--fix {field} has {len(values)} values; expected one, or "
                                       "--axis")

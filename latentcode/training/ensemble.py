@@ -85,6 +85,7 @@ class Ensemble:
         self.step = 0
         self._losses: list[Tensor] = []
         self._drawn: int | None = None
+        self._one_hot: bool | None = None
         self._own_the_weights()
         self._update: Callable[..., Tensor] = self._plain_update
         if self.device.type == "cuda" if graphed is None else graphed:
@@ -131,7 +132,11 @@ class Ensemble:
         """Draw the instances and rates of `CHUNK` updates: inputs and targets [E, CHUNK B, ...],
         rates [CHUNK, 3, E, 1] (see `adamw_`)."""
         chunks = [state.batches.chunk(index) for state in self.states]
-        self._one_hot = all(chunk.one_hot for chunk in chunks)
+        one_hot = all(chunk.one_hot for chunk in chunks)
+        # A captured step goes on as it was captured.
+        check(self._one_hot in (None, one_hot), f"batches of task {self.task.name!r} are one-hot "
+              "in some steps and not in others; expected one or the other")
+        self._one_hot = one_hot
         self._inputs = torch.stack([chunk.inputs for chunk in chunks])
         self._targets = torch.stack([chunk.targets for chunk in chunks])
         # In the ensemble they are needed once; the members' own copies would double the memory.
@@ -148,7 +153,7 @@ class Ensemble:
         precision = self.settings.precision
         with matrix_products(precision):
             logits = forward(self.model, self.task, inputs, precision, self._generators,
-                             one_hot=self._one_hot)
+                             one_hot=bool(self._one_hot))
             losses = self.task.losses(logits.flatten(0, 1), targets.flatten(0, 1))
             losses = losses.unflatten(0, (len(self.states), -1)).mean(1)
             # The loss of a member depends on no other's weights: this is every gradient at once.

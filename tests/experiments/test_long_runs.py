@@ -179,6 +179,7 @@ def test_resume_begins_a_process_that_outlives_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begun: list[tuple[list[str], dict[str, object]]] = []
+    fails = False
 
     class Process:
         pid = 17
@@ -186,13 +187,21 @@ def test_resume_begins_a_process_that_outlives_this_one(
         def __init__(self, command: list[str], **settings: object) -> None:
             begun.append((command, settings))
 
+        def poll(self) -> int | None:
+            return 1 if fails else None
+
     monkeypatch.setattr(subprocess, "Popen", Process)
+    monkeypatch.setattr(long_runs, "START_SECONDS", 0.5)
     main(["resume", "--at", str(tmp_path / "runs")])
     (command, settings), = begun
     assert command == [sys.executable, "-m", "latentcode.experiments.long_runs", "work", "--at",
                        str(tmp_path / "runs")]
     assert settings["start_new_session"] is True
     assert "process 17 trains in" in capsys.readouterr().out
+    fails = True
+    with pytest.raises(SystemExit):
+        main(["resume", "--at", str(tmp_path / "runs")])
+    assert "the training ended at once" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -224,8 +233,30 @@ def test_the_owner_of_a_folder_is_the_process_that_holds_it(tmp_path: Path) -> N
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         assert owner(tmp_path) == process.pid
+        assert (tmp_path / long_runs.LOCK).read_text().startswith(f"process {process.pid} on")
         process.kill()
     assert owner(tmp_path) is None
+
+
+@pytest.mark.slow
+def test_a_worker_that_outlived_its_owner_is_waited_for(
+    grids: None, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(long_runs, "POLL_SECONDS", 1.0)
+    at = tmp_path / "runs"
+    path, config = next(iter(members(Stage("other"), at).items()))
+    run = Run.create(path, config)
+    code = ("import sys, time\nfrom pathlib import Path\nfrom latentcode.locks import exclusive\n"
+            f"with exclusive(Path({str(run.path / '.lock')!r})):\n"
+            "    print('held', flush=True)\n    time.sleep(15)")
+    (at / "other" / "sweep.yaml").write_text(long_runs.load_grid("other").to_yaml())
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        long_runs.work(at, STAGES[1:2], processes=1)
+    assert "is being written by" in capsys.readouterr().out
+    assert Run.open(path).is_complete
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

@@ -222,6 +222,8 @@ def test_what_is_no_budget(text: str) -> None:
     (["--grid", "smoke_logic", "--kind", "hyla"], "is given together with --kind"),
     (["--grid", "smoke_logic", "--config", "x.yaml"], "is given together with --config"),
     (["--grid", "smoke_logic", "--fix", "kind=hyla"], "--fix kind is no field; expected --axis"),
+    (["--grid", "paper_logic", "--fix", "training.seed=9"],
+     "--fix training.seed is an axis of grid paper_logic; expected --axis task.split_seed+tr"),
     (["--grid", "smoke_lgic"], "unknown grid 'smoke_lgic'; expected one of: sraven_known"),
     (["--axis", "kind=hyla", "--axis", "kind=softmax"], "--axis kind is given twice"),
     (["--axis", "training.seed=0", "--fix", "training.steps=3,4"], "has 2 values"),

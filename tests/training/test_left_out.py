@@ -230,6 +230,48 @@ def test_so_do_hooks_of_torch(part: Callable[[HookedTransformer], nn.Module]) ->
     assert [x.shape[:2] for x in seen[0]] == 2 * [batch.inputs.shape[:2]]
 
 
+@pytest.mark.parametrize("positions", ["t5", "rotary", "none"])
+def test_cross_attention_counts_all_queries(positions: Any) -> None:
+    config = replace(preset("smoke", "sraven", "hyla").model, cross_attention=True,
+                     positions=positions, attention_dropout=0.3)
+    model, noise = HookedTransformer(config).double(), make_generator(0, "noise")
+    inputs = torch.randn(3, 9, config.d_input, generator=noise, dtype=torch.float64)
+    context = torch.randn(3, 4, config.d_model, generator=noise, dtype=torch.float64)
+    for mode in (True, False):
+        whole, read = (model.train(mode)(inputs, context=context, read=read,
+                                         generator=make_generator(1, "dropout"))
+                       for read in (None, 2))
+        torch.testing.assert_close(whole[:, -2:], read, atol=EXACT, rtol=0.0)
+
+
+def test_gradients_of_the_inputs_are_those_of_every_token() -> None:
+    config = config_of("sraven", "hyla")
+    batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
+    model, found = HookedTransformer(config.model).double().eval(), []
+    for asked in ({}, SPARED):
+        inputs = batch.inputs.double().requires_grad_()
+        found.append(torch.autograd.grad(model(inputs, **asked)[:, -2:].square().sum(), inputs)[0])
+    torch.testing.assert_close(*found, atol=1e-9, rtol=1e-9)
+
+
+def test_a_global_hook_sees_all_tokens() -> None:
+    config = config_of("sraven", "hyla")
+    batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
+    model = HookedTransformer(config.model)
+    lengths: set[int] = set()
+
+    def look(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        lengths.add(output.shape[1])
+
+    handle = nn.modules.module.register_module_forward_hook(look)
+    try:
+        model(batch.inputs, **SPARED)
+    finally:
+        handle.remove()
+    # 2 is the logits, which were asked for; 16 and 4 are heads, of scores and codes.
+    assert lengths == {config.task.n_tokens, config.model.n_heads, 2}
+
+
 def test_a_plain_call_returns_all_tokens_and_a_language_model_loses_none() -> None:
     config = config_of("sraven", "hyla")
     batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
