@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -44,7 +45,8 @@ Generators = torch.Generator | Sequence[torch.Generator] | None
 """What draws dropout masks: torch's own, one generator, or one for each member of an ensemble."""
 
 
-class Distinct(NamedTuple):
+@dataclass(frozen=True)
+class Distinct:
     """The few different tokens of a batch: token t of instance b is sum_v which_btv rows_v."""
 
     rows: Float[Tensor, "*E 1 V D"]
@@ -268,7 +270,7 @@ class Block(nn.Module):
                   queries, keys and values, is computed once
         """
         x = self.hook_resid_pre(x)
-        rows, which = (x, None) if distinct is None else distinct
+        rows, which = (x, None) if distinct is None else (distinct.rows, distinct.which)
         attended = self.attn(self.ln1(rows), mask=mask, generator=generator, read=read,
                              which=which)
         x = last_tokens(x, read) + self.hook_attn_out(attended)
