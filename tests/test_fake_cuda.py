@@ -142,6 +142,7 @@ def test_later_updates_and_batches_never_wait(
     {"positions": "none", "embedding": "token", "readout": "tied", "d_output": 4},
     {"cross_attention": True, "n_buckets": 6, "max_distance": 6}])
 @pytest.mark.parametrize("seed", [0, (0, 1)])
+@pytest.mark.slow
 def test_other_models_compute_on_the_device(
     fields: dict[str, Any], seed: int | tuple[int, ...]
 ) -> None:

@@ -176,6 +176,7 @@ def load(folder: Path, question: str) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.slow
 def test_training_step_at_smoke_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     bfloat16: Callable[[bool], None],
@@ -214,6 +215,7 @@ def test_training_step_at_smoke_size(
     assert "ours, bf16" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_savings_at_smoke_size(tmp_path: Path) -> None:
     savings.main(kinds=("hyla",), smoke=True, out=tmp_path)
     sraven, logic = load(tmp_path, "savings")["cases"]
@@ -238,6 +240,7 @@ def test_without_a_saving_it_is_not_made() -> None:
     assert made(names) == (True, True, True)
 
 
+@pytest.mark.slow
 def test_ensembles_at_smoke_size(tmp_path: Path) -> None:
     ensembles.main(task="logic", device="cpu", smoke=True, tokens=(4,), heads=(2,), layers=(1,),
                    out=tmp_path)
@@ -266,6 +269,7 @@ def test_what_is_varied_is_all_that_differs() -> None:
         ensembles.vary(config, "heads", 5)
 
 
+@pytest.mark.slow
 def test_extraction_at_smoke_size(tmp_path: Path) -> None:
     extraction.main(task=("logic",), kinds=("hyla",), smoke=True, out=tmp_path)
     (case,) = load(tmp_path, "extraction")["cases"]

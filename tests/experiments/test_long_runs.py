@@ -53,6 +53,7 @@ def trained(grids: None, tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
+@pytest.mark.slow
 def test_every_published_run_is_queued_once_in_the_order_of_need() -> None:
     names = [stage.grid for stage in QUEUE]
     assert list(dict.fromkeys(names)) == [name for name in GRIDS if not name.startswith("sm")]

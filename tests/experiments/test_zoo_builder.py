@@ -119,6 +119,7 @@ def test_an_older_card_is_renewed(runs: dict[str, lc.Run], tmp_path: Path) -> No
         renew(entry)
 
 
+@pytest.mark.slow
 def test_models_of_a_grid_of_the_library_name_it() -> None:
     for name in ("paper_logic", "sraven_known"):
         for member, config in load_grid(name).members().items():

@@ -93,6 +93,7 @@ def test_scores_per_class(result: DecodingResult, planted: Callable[..., LatentC
     assert mine["f1"].mean() == pytest.approx(headline["value"])
 
 
+@pytest.mark.slow
 def test_only_the_seed_changes_the_numbers(planted: Callable[..., LatentCodes]) -> None:
     def run(seed: int, n_jobs: int = 1) -> pd.DataFrame:
         return decode(planted("train"), planted("ood"), ["term_1"], layers=[1],

@@ -234,6 +234,7 @@ def test_labels_that_give_no_mean_code_are_named(run: lc.Run, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["softmax", "linear"])
+@pytest.mark.slow
 def test_fuzzy_logic_and_the_other_kinds(kind: str, tmp_path: Path) -> None:
     trained = lc.train(lc.preset("smoke", "logic", kind), tmp_path / kind, progress=False)
     seen: list[tuple[int, int]] = []

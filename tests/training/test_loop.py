@@ -63,6 +63,7 @@ def test_step_0_is_the_untrained_model_and_the_first_update_changes_nothing(
     assert not torch.equal(states[2]["embed.W_E"], start["embed.W_E"])
 
 
+@pytest.mark.slow
 def test_equal_runs_are_equal_bit_for_bit_and_seeds_differ(tiny: Make, tmp_path: Path) -> None:
     def weights(name: str, seed: int) -> bytes:
         run = train(tiny(seed=seed), tmp_path / name, progress=False)

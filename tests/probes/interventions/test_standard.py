@@ -66,6 +66,7 @@ def test_a_run_is_intervened_on(run: lc.Run) -> None:
         lc.intervene(run, [lc.Intervention("identity", "row", (1,))], n=4)
 
 
+@pytest.mark.slow
 def test_command_line(run: lc.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["intervene", str(run.path), "--out", str(tmp_path / "all"), "--n", "400"])
     out = capsys.readouterr().out
