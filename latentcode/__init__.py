@@ -61,32 +61,4 @@ if TYPE_CHECKING:
     from latentcode.zoo import load_model as load_model
     from latentcode.zoo import load_run as load_run
 
-__getattr__, __dir__, __all__ = lazy_module(__name__, {
-    "latentcode.codes": ["LatentCodes", "Pair"],
-    "latentcode.config": ["LogicConfig", "RunConfig", "SravenConfig", "TrainingConfig",
-                          "load_config"],
-    "latentcode.errors": ["LatentCodeError"],
-    "latentcode.extraction": ["extract", "extract_codes"],
-    "latentcode.models.config": ["ATTENTION_KINDS", "ModelConfig", "with_kind"],
-    "latentcode.models.hypernetwork": ["ValueNetwork", "value_network"],
-    "latentcode.models.pretrained": ["load_pretrained"],
-    "latentcode.models.transformer": ["HookedTransformer"],
-    "latentcode.official": ["export_flax", "import_flax"],
-    "latentcode.presets": ["preset"],
-    "latentcode.probes.decoding": ["decode"],
-    "latentcode.probes.interventions": [
-        "Bench", "Intervention", "InterventionResult", "Writing", "intervene"],
-    "latentcode.probes.probing": ["probe"],
-    "latentcode.probes.projection": ["tsne"],
-    "latentcode.probes.prompt_patching": ["patch_prompts"],
-    "latentcode.probes.prompt_probing": ["probe_prompts"],
-    "latentcode.probes.results": ["DecodingResult"],
-    "latentcode.prompt_codes": ["extract_prompts"],
-    "latentcode.prompt_counterfactuals": ["PromptCounterfactuals"],
-    "latentcode.prompts": ["Prompts"],
-    "latentcode.runs": ["Run"],
-    "latentcode.seeds": ["make_generator"],
-    "latentcode.tasks": ["Batch", "Task", "make_task"],
-    "latentcode.training": ["evaluate", "train", "train_ensemble"],
-    "latentcode.zoo": ["list_models", "load_codes", "load_model", "load_run"],
-})
+__getattr__, __dir__, __all__ = lazy_module(__name__)

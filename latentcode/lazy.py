@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import ast
+import sys
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 
 
-def lazy_module(
-    package: str, names: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` for a package.
+def lazy_module(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` for a package, from its `if TYPE_CHECKING:`.
 
-    names  module -> the names that the package offers from it
+    The imports there are what type checkers and readers see; each is done when its name is first
+    used.
     """
-    home = {name: module for module, offered in names.items() for name in offered}
+    home = _typed_imports(Path(str(sys.modules[package].__file__)).read_text(encoding="utf-8"))
 
     def __getattr__(name: str) -> object:
         if name not in home:
@@ -24,3 +26,11 @@ def lazy_module(
         return sorted(home)
 
     return __getattr__, __dir__, sorted(home)
+
+
+def _typed_imports(source: str) -> dict[str, str]:
+    """Return name -> module of every `from module import name` under `if TYPE_CHECKING:`."""
+    blocks = [node.body for node in ast.parse(source).body
+              if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    return {alias.name: str(line.module) for block in blocks for line in block
+            if isinstance(line, ast.ImportFrom) for alias in line.names}

@@ -45,25 +45,4 @@ if TYPE_CHECKING:
     from latentcode.probes.value_networks import mean_networks as mean_networks
 
 # scikit-learn and matplotlib take a second to import; `latentcode --help` shall not wait.
-__getattr__, __dir__, __all__ = lazy_module("latentcode.probes", {
-    "latentcode.probes.decoding": ["decode"],
-    "latentcode.probes.results": ["DecodingResult"],
-    "latentcode.probes.logistic": ["LogisticProbe", "fit_probe"],
-    "latentcode.probes.figures": ["ScatterCell", "decoding_figure", "scatter_figure"],
-    "latentcode.probes.probing": ["probe"],
-    "latentcode.probes.prompt_patching": ["patch_prompts"],
-    "latentcode.probes.prompt_probing": ["probe_prompts"],
-    "latentcode.probes.projecting": ["ProjectionResult", "project_codes"],
-    "latentcode.probes.projection": ["FittedProjection", "Projection", "fit_projection",
-                                     "label_quality", "project", "tsne"],
-    "latentcode.probes.projection_cache": ["CachedProjection"],
-    "latentcode.probes.value_network_result": ["ValueNetworkResult"],
-    "latentcode.probes.value_networks": ["mean_networks"],
-    "latentcode.probes.alignment": ["AlignmentResult", "align"],
-    "latentcode.probes.comparing": ["align_runs", "similarity_of_run", "topography_of_runs"],
-    "latentcode.probes.generalization": ["rank_correlation"],
-    "latentcode.probes.matching": ["fit_rotation", "linear_cka", "match_heads",
-                                   "procrustes_distance"],
-    "latentcode.probes.similarity": ["SimilarityResult", "concentration", "label_similarity"],
-    "latentcode.probes.topography": ["TopographyResult", "topographic_similarity"],
-})
+__getattr__, __dir__, __all__ = lazy_module(__name__)

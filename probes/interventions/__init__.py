@@ -19,11 +19,4 @@ if TYPE_CHECKING:
     )
     from latentcode.probes.interventions.writes import WRITES as WRITES
 
-__getattr__, __dir__, __all__ = lazy_module("latentcode.probes.interventions", {
-    "latentcode.probes.interventions.bench": ["Bench"],
-    "latentcode.probes.interventions.bench_outcome": ["BenchOutcome", "Writing"],
-    "latentcode.probes.interventions.model": ["Intervention", "intervene_model"],
-    "latentcode.probes.interventions.results": ["InterventionResult"],
-    "latentcode.probes.interventions.standard": ["intervene", "standard_interventions"],
-    "latentcode.probes.interventions.writes": ["WRITES"],
-})
+__getattr__, __dir__, __all__ = lazy_module(__name__)
