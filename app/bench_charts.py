@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from latentcode.app.theme import ACCENT, styled
+from latentcode.figures.style import DIVERGING, PALETTE
 from latentcode.probes.interventions.bench_outcome import BenchOutcome
-from latentcode.style import DIVERGING, PALETTE
 
 TARGET = PALETTE[3]
 

@@ -184,7 +184,7 @@ def extract_codes(
 ) -> None:
     """Read codes out of a model into a folder of the cache, with a bar on the page."""
     with progress_bar(literal(f"Reading {n:,} codes out of {run.name} …")) as report:
-        from latentcode.extraction import extract
+        from latentcode.codes.of_tasks import extract
         from latentcode.tasks import make_task
 
         task = make_task(run.config.task).probe_config

@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 
 from latentcode.app.bench_charts import grey
 from latentcode.app.theme import ACCENT, styled
-from latentcode.style import DIVERGING, PALETTE
+from latentcode.figures.style import DIVERGING, PALETTE
 
 
 def outputs(usual: np.ndarray, generated: np.ndarray, *, dark: bool) -> go.Figure:

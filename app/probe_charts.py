@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from latentcode.app.theme import palette, styled
-from latentcode.style import GREY, SOURCE_STYLES
+from latentcode.figures.style import GREY, SOURCE_STYLES
 
 ACROSS = 3
 """Panels beside each other."""

@@ -47,7 +47,7 @@ class _Codes:
 @st.cache_data(max_entries=256, show_spinner="Drawing the problem …", hash_funcs={
     _Codes: lambda c: str(sorted(c.codes.meta.items(), key=str))})
 def _problem(source: Source, wrapped: _Codes, row: int) -> Problem:
-    from latentcode.extraction import instances
+    from latentcode.codes.of_tasks import instances
 
     codes = wrapped.codes
     task, split = data.task_of(codes), str(codes.meta["split"])

@@ -24,11 +24,11 @@ from latentcode.app.sources import Source
 from latentcode.app.theme import is_dark
 from latentcode.app.url import choose, remember, remembered
 from latentcode.app.words import literal
+from latentcode.figures.style import SOURCE_STYLES
 from latentcode.metrics import is_by_constituent
 from latentcode.probes.results import HEADLINE, DecodingResult, TableResult
 from latentcode.probes.similarity import SimilarityResult, cluster_order, cosine_matrix
 from latentcode.probes.sources import varies
-from latentcode.style import SOURCE_STYLES
 
 PROBES, LABELS, TRAINING, OTHERS = "Probe scores", "Similar labels", "Training", "Other results"
 FIRST_METRICS = ("accuracy", "r2")

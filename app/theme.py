@@ -7,7 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
-from latentcode.style import MARKERS, PALETTE, SEQUENTIAL
+from latentcode.figures.style import MARKERS, PALETTE, SEQUENTIAL
 
 ACCENT = PALETTE[0]
 _FONT = "Inter, 'Segoe UI', 'Helvetica Neue', 'DejaVu Sans', sans-serif"
@@ -47,7 +47,7 @@ def palette(dark: bool) -> tuple[str, ...]:
 def category_marks(categories: list[Any], dark: bool) -> dict[Any, tuple[str, str]]:
     """Return a (colour, Plotly symbol) per category: all colours first, then the next symbol.
 
-    As `latentcode.style.category_styles`; beyond the 48 that can be told apart they repeat.
+    As `latentcode.figures.style.category_styles`; beyond the 48 that can be told apart they repeat.
     """
     colors = palette(dark)
     return {c: (colors[i % len(colors)],

@@ -22,7 +22,7 @@ import pdoc
 import pdoc.render
 
 from latentcode.errors import LatentCodeError
-from latentcode.storage import replace_folder
+from latentcode.files.storage import replace_folder
 
 HERE = Path(__file__).resolve().parent
 NO_API = {"latentcode.app", "latentcode.cli"}

@@ -15,9 +15,9 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from latentcode.config import from_dict, parse_yaml
+from latentcode.config.presets import preset
 from latentcode.errors import ConfigError, check, check_choice
 from latentcode.experiments.sweep.grid import SEEDS, Grid, parse_axis
-from latentcode.presets import preset
 
 RESULTS: tuple[str, ...] = (
     "fig2b", "fig2c", "figA3", "fig2d", "figA2", "fig4", "figA4", "fig5ab", "figA6", "figA7",

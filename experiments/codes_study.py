@@ -31,6 +31,9 @@ import tyro
 
 from latentcode.config import to_dict
 from latentcode.errors import RunError, check
+from latentcode.figures.style import Figure, style
+from latentcode.files.provenance import environment
+from latentcode.files.storage import replace_file, write_json
 from latentcode.models.config import kind_of
 from latentcode.probes.alignment import AlignmentResult
 from latentcode.probes.comparing import align_runs, similarity_of_run, topography_of_runs
@@ -42,10 +45,7 @@ from latentcode.probes.results import FIGURE, DecodingResult, TableResult
 from latentcode.probes.similarity import ALL, SimilarityResult
 from latentcode.probes.topography import TopographyResult
 from latentcode.progress import bar
-from latentcode.provenance import environment
 from latentcode.runs import Run
-from latentcode.storage import replace_file, write_json
-from latentcode.style import Figure, style
 from latentcode.tasks import make_task
 
 R = TypeVar("R", bound=TableResult)

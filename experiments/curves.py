@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 
+from latentcode.figures.style import PALETTE, Figure, style
 from latentcode.runs import Run
-from latentcode.style import PALETTE, Figure, style
 
 
 def learning_curves(

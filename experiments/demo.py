@@ -11,6 +11,7 @@ import pandas as pd
 
 from latentcode.codes import LatentCodes
 from latentcode.config import RunConfig, TaskConfig, to_dict
+from latentcode.config.presets import preset
 from latentcode.devices import available_cores
 from latentcode.experiments.curves import learning_curves
 from latentcode.experiments.report import (
@@ -22,7 +23,7 @@ from latentcode.experiments.report import (
     Text,
     write_report,
 )
-from latentcode.presets import preset
+from latentcode.files.storage import write_json
 from latentcode.probes.decoding import decode
 from latentcode.probes.figures import ScatterCell, scatter_figure
 from latentcode.probes.probing import codes_for_probing
@@ -31,7 +32,6 @@ from latentcode.probes.results import DecodingResult
 from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
-from latentcode.storage import write_json
 from latentcode.tasks import make_task
 from latentcode.training import train, train_side_by_side
 

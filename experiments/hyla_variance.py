@@ -28,16 +28,16 @@ from matplotlib.lines import Line2D
 from torch import Tensor
 
 from latentcode.config import RunConfig
+from latentcode.config.presets import preset
 from latentcode.errors import check, check_choice
+from latentcode.figures.style import GREY, MARKERS, PALETTE, Figure, category_styles, style
+from latentcode.files.storage import check_free
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.hypernetwork import value_network
 from latentcode.models.transformer import HookedTransformer
-from latentcode.presets import preset
 from latentcode.probes.results import TableResult
 from latentcode.progress import bar
 from latentcode.seeds import make_generator
-from latentcode.storage import check_free
-from latentcode.style import GREY, MARKERS, PALETTE, Figure, category_styles, style
 from latentcode.tasks import make_task
 from latentcode.training.evaluation import evaluating
 from latentcode.training.state import TrainingState

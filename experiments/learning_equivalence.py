@@ -21,12 +21,12 @@ import numpy as np
 import tyro
 
 from latentcode.config import LogicConfig, RunConfig, TrainingConfig
+from latentcode.config.presets import model_for
+from latentcode.figures.style import PALETTE, Figure, style
+from latentcode.files.provenance import environment
+from latentcode.files.storage import write_json
 from latentcode.models.config import with_kind
-from latentcode.presets import model_for
-from latentcode.provenance import environment
 from latentcode.runs import Run
-from latentcode.storage import write_json
-from latentcode.style import PALETTE, Figure, style
 from latentcode.training import train_side_by_side
 
 KINDS: tuple[str, ...] = ("hyla", "softmax")

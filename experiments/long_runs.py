@@ -34,10 +34,11 @@ from latentcode.experiments.sweep.executors import train_job
 from latentcode.experiments.sweep.grid import load_grid
 from latentcode.experiments.sweep.progress import recorded_step
 from latentcode.experiments.sweep.run import claim
-from latentcode.locks import exclusive, holder
-from latentcode.runs import CONFIG, TIMING, Run
-from latentcode.runs import LOCK as RUN_LOCK
-from latentcode.storage import parse_json, write_text
+from latentcode.files.locks import exclusive, holder
+from latentcode.files.storage import parse_json, write_text
+from latentcode.runs import Run
+from latentcode.runs.run import CONFIG, TIMING
+from latentcode.runs.run import LOCK as RUN_LOCK
 from latentcode.training.signals import stop_on_signals
 from latentcode.training.workers import Workers
 

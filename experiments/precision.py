@@ -23,15 +23,15 @@ from typing import Any, Literal
 import numpy as np
 import tyro
 
+from latentcode.config.presets import preset
 from latentcode.experiments.learning_equivalence import FROM_STEP, KINDS, configuration
+from latentcode.figures.style import PALETTE, Figure, style
+from latentcode.files.provenance import environment
+from latentcode.files.storage import write_json
 from latentcode.models.config import kind_of
 from latentcode.models.transformer import HookedTransformer
-from latentcode.presets import preset
-from latentcode.provenance import environment
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
-from latentcode.storage import write_json
-from latentcode.style import PALETTE, Figure, style
 from latentcode.tasks import make_task
 from latentcode.training import train_side_by_side
 from latentcode.training.evaluation import evaluating, forward

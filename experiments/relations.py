@@ -35,13 +35,13 @@ import tyro
 from latentcode.codes import LatentCodes
 from latentcode.errors import RunError, check
 from latentcode.experiments.benchmarks.figures import markdown
+from latentcode.files.provenance import environment
+from latentcode.files.storage import check_free, replace_folder, write_json, write_text
 from latentcode.probes.interventions import InterventionResult
 from latentcode.probes.interventions.figures import in_short
 from latentcode.probes.results import DecodingResult
 from latentcode.progress import bar
-from latentcode.provenance import environment
 from latentcode.seeds import make_generator
-from latentcode.storage import check_free, replace_folder, write_json, write_text
 
 COUNTRIES = tuple(stem + ending for ending in ("enia", "ovia", "ora", "istan", "ua")
                   for stem in ("Arv", "Bel", "Cor", "Dal", "Est", "Fal", "Gar", "Hel"))

@@ -32,9 +32,9 @@ from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure as MatplotlibFigure
 
 from latentcode.errors import ArtifactError, ConfigError, check, check_choice
-from latentcode.provenance import git_commit, now
-from latentcode.storage import write_text
-from latentcode.style import style
+from latentcode.figures.style import style
+from latentcode.files.provenance import git_commit, now
+from latentcode.files.storage import write_text
 
 PACKAGES: tuple[str, ...] = ("latentcode", "torch", "transformer-lens", "numpy", "scipy",
                              "scikit-learn", "openTSNE", "matplotlib", "pandas")

@@ -5,7 +5,7 @@
 
 copies the model (`Run.publish`), measures it on fresh instances of every split, reads codes of
 held-out combinations out of it, projects them, probes them with all controls, compares mean codes,
-writes codes back, and puts what it finds beside a card (`latentcode.model_card`). The pictures of
+writes codes back, and puts what it finds beside a card (`latentcode.zoo.card`). The pictures of
 the results are left out: what they show can be drawn again.
 """
 
@@ -22,14 +22,14 @@ import numpy as np
 import tyro
 
 from latentcode.codes import LatentCodes
+from latentcode.codes.of_tasks import extract
 from latentcode.config import LogicConfig, RunConfig, SravenConfig, TaskConfig
+from latentcode.config.presets import PRESETS, preset
 from latentcode.errors import ConfigError, check
 from latentcode.experiments.sweep import GRIDS, load_grid
-from latentcode.extraction import extract
+from latentcode.files.storage import check_free, checksums, install_folder, parse_json, write_text
 from latentcode.metrics import Metric
-from latentcode.model_card import CARD, README, Card, Evaluation, StoredCodes
 from latentcode.models.config import kind_of
-from latentcode.presets import PRESETS, preset
 from latentcode.probes.comparing import similarity_of_run
 from latentcode.probes.interventions import Intervention, intervene
 from latentcode.probes.labels import label_columns
@@ -37,11 +37,13 @@ from latentcode.probes.probing import probe
 from latentcode.probes.projecting import OURS, ProjectionResult, project_codes
 from latentcode.probes.similarity import SimilarityResult
 from latentcode.progress import bar
-from latentcode.runs import CONFIG, TIMING, Run
-from latentcode.storage import check_free, checksums, install_folder, parse_json, write_text
+from latentcode.runs import Run
+from latentcode.runs.run import CONFIG, TIMING
 from latentcode.tasks import Task, make_task
 from latentcode.training import evaluate
-from latentcode.zoo import RESULTS, ZOO
+from latentcode.zoo import ZOO
+from latentcode.zoo.card import CARD, README, Card, Evaluation, StoredCodes
+from latentcode.zoo.zoo import RESULTS
 
 SPLIT = "ood"
 """Whose codes come with a model: the held-out combinations, as in the paper's figures."""

@@ -13,11 +13,11 @@ from pathlib import Path
 import tyro
 
 from latentcode.experiments.zoo import measured
-from latentcode.model_card import README, Card
+from latentcode.files.storage import check_checksum, checksums, write_text
 from latentcode.runs import Run
-from latentcode.storage import check_checksum, checksums, write_text
 from latentcode.tasks import make_task
 from latentcode.zoo import folder_of
+from latentcode.zoo.card import README, Card
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,15 @@ from latentcode.lazy import lazy_module
 
 if TYPE_CHECKING:
     from latentcode.codes import LatentCodes as LatentCodes
-    from latentcode.codes import Pair as Pair
+    from latentcode.codes.of_tasks import extract as extract
+    from latentcode.codes.of_tasks import extract_codes as extract_codes
     from latentcode.config import LogicConfig as LogicConfig
     from latentcode.config import RunConfig as RunConfig
     from latentcode.config import SravenConfig as SravenConfig
     from latentcode.config import TrainingConfig as TrainingConfig
     from latentcode.config import load_config as load_config
+    from latentcode.config.presets import preset as preset
     from latentcode.errors import LatentCodeError as LatentCodeError
-    from latentcode.extraction import extract as extract
-    from latentcode.extraction import extract_codes as extract_codes
     from latentcode.models.config import ATTENTION_KINDS as ATTENTION_KINDS
     from latentcode.models.config import ModelConfig as ModelConfig
     from latentcode.models.config import with_kind as with_kind
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from latentcode.models.hypernetwork import value_network as value_network
     from latentcode.models.pretrained import load_pretrained as load_pretrained
     from latentcode.models.transformer import HookedTransformer as HookedTransformer
-    from latentcode.official import export_flax as export_flax
-    from latentcode.official import import_flax as import_flax
-    from latentcode.presets import preset as preset
+    from latentcode.official.files import export_flax as export_flax
+    from latentcode.official.files import import_flax as import_flax
     from latentcode.probes.decoding import decode as decode
     from latentcode.probes.interventions import Bench as Bench
     from latentcode.probes.interventions import Intervention as Intervention
@@ -45,14 +44,15 @@ if TYPE_CHECKING:
     from latentcode.probes.prompt_patching import patch_prompts as patch_prompts
     from latentcode.probes.prompt_probing import probe_prompts as probe_prompts
     from latentcode.probes.results import DecodingResult as DecodingResult
-    from latentcode.prompt_codes import extract_prompts as extract_prompts
-    from latentcode.prompt_counterfactuals import PromptCounterfactuals as PromptCounterfactuals
     from latentcode.prompts import Prompts as Prompts
+    from latentcode.prompts.codes import extract_prompts as extract_prompts
+    from latentcode.prompts.pairs import PromptCounterfactuals as PromptCounterfactuals
     from latentcode.runs import Run as Run
     from latentcode.seeds import make_generator as make_generator
     from latentcode.tasks import Batch as Batch
     from latentcode.tasks import Task as Task
     from latentcode.tasks import make_task as make_task
+    from latentcode.tasks.pairs import Pair as Pair
     from latentcode.training import evaluate as evaluate
     from latentcode.training import train as train
     from latentcode.training import train_ensemble as train_ensemble

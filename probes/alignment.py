@@ -17,6 +17,7 @@ from scipy import stats
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
+from latentcode.figures.style import Figure
 from latentcode.probes.alignment_figures import layers_figure, transfer_figure
 from latentcode.probes.controls import check_pair_of_codes
 from latentcode.probes.labels import combination_clusters
@@ -32,7 +33,6 @@ from latentcode.probes.sources import (
     sources_of,
 )
 from latentcode.probes.transfer import ALIGNMENTS, N_RANDOM, Transfer
-from latentcode.style import Figure
 
 N_GROUPS = 10
 """Groups of combinations that are left out in turn for the intervals of CKA and Procrustes."""

@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.colors import Normalize
 
 from latentcode.errors import ProbeError, check
-from latentcode.figures import heat
-from latentcode.style import GREY, SOURCE_STYLES, Figure, category_styles, style
+from latentcode.figures.figures import heat
+from latentcode.figures.style import GREY, SOURCE_STYLES, Figure, category_styles, style
 
 HIGHEST = {"cka": 1.0, "procrustes": 2.0}
 """Top of the colour scale of each measure."""

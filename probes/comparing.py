@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from latentcode.codes import LatentCodes
+from latentcode.codes.of_tasks import extract
 from latentcode.config import TaskConfig
 from latentcode.errors import ProbeError, check
-from latentcode.extraction import extract
 from latentcode.probes.alignment import AlignmentResult, align
 from latentcode.probes.generalization import correlate_runs
 from latentcode.probes.probing import codes_for_probing

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from latentcode.errors import ProbeError, check
-from latentcode.style import GREY, SEQUENTIAL, SOURCE_STYLES, Figure, category_styles, style
+from latentcode.figures.style import GREY, SEQUENTIAL, SOURCE_STYLES, Figure, category_styles, style
 
 _METRIC_NAMES = {"accuracy": "accuracy", "macro_f1": "macro F1", "f1": "F1"}
 

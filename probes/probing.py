@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from latentcode.codes import LatentCodes
+from latentcode.codes.of_tasks import extract
 from latentcode.config import TaskConfig
-from latentcode.extraction import extract
 from latentcode.probes.decoding import decode
 from latentcode.probes.results import DecodingResult
 from latentcode.runs import Run

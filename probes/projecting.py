@@ -13,6 +13,7 @@ import pandas as pd
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
+from latentcode.figures.style import Figure, category_styles
 from latentcode.probes.controls import check_pair_of_codes
 from latentcode.probes.figures import ScatterCell, scatter_figure
 from latentcode.probes.labels import combination_clusters
@@ -20,7 +21,6 @@ from latentcode.probes.projection import Projection, label_quality
 from latentcode.probes.projection_cache import CachedProjection
 from latentcode.probes.results import TableResult
 from latentcode.probes.sources import check_distinct, chosen, varies
-from latentcode.style import Figure, category_styles
 
 OURS: tuple[str, ...] = ("instance", "split", "fitted", "layer", "pair", "projection_x",
                          "projection_y")

@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 
 from latentcode.errors import ArtifactError, check
-from latentcode.migrations import header, read_checked
+from latentcode.files.migrations import header, read_checked
+from latentcode.files.provenance import package_version, software
+from latentcode.files.storage import checksum, read_tensors, write_json, write_tensors
 from latentcode.probes.projection import (
     FittedProjection,
     Progress,
@@ -28,8 +30,6 @@ from latentcode.probes.projection import (
     fit_projection,
     settings_of,
 )
-from latentcode.provenance import package_version, software
-from latentcode.storage import checksum, read_tensors, write_json, write_tensors
 
 FORMAT = "latentcode.cached_projection"
 VARIABLE = "LATENTCODE_CACHE"

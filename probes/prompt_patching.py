@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from latentcode.errors import check
+from latentcode.files.provenance import package_version
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.interventions.model import Intervention, intervene_model
 from latentcode.probes.interventions.results import InterventionResult
 from latentcode.probes.interventions.standard import standard_interventions
 from latentcode.probes.interventions.writes import WRITES
-from latentcode.prompt_codes import LAST
-from latentcode.prompt_counterfactuals import Among, PromptCounterfactuals
 from latentcode.prompts import Prompts
-from latentcode.provenance import package_version
+from latentcode.prompts.codes import LAST
+from latentcode.prompts.pairs import Among, PromptCounterfactuals
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge

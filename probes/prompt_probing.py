@@ -13,8 +13,8 @@ from latentcode.codes import LatentCodes
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.decoding import decode
 from latentcode.probes.results import DecodingResult
-from latentcode.prompt_codes import extract_prompts
 from latentcode.prompts import Prompts, as_prompts
+from latentcode.prompts.codes import extract_prompts
 
 
 def probe_prompts(

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 
 from latentcode.errors import ArtifactError, check
-from latentcode.migrations import header, read_checked
+from latentcode.figures.style import Figure
+from latentcode.files.migrations import header, read_checked
+from latentcode.files.provenance import git_commit, software
+from latentcode.files.storage import checksums, replace_folder, write_json
 from latentcode.probes.controls import SOURCES
 from latentcode.probes.figures import decoding_figure
-from latentcode.provenance import git_commit, software
-from latentcode.storage import checksums, replace_folder, write_json
-from latentcode.style import Figure
 
 FIGURE = "figure.png"
 META_KEYS = {"format", "format_version", "provenance", "sha256", "settings"}
@@ -31,7 +31,7 @@ class TableResult(ABC):
     A subclass is a `@dataclass(frozen=True, repr=False)` whose fields are the tables of `COLUMNS`,
     then `settings`.
     In a folder each table is `{field}.csv`, beside `figure.png` and `{kind}.json`, where the
-    format is called `latentcode.{kind}` (and has its version in `latentcode.migrations`).
+    format is called `latentcode.{kind}` (and has its version in `latentcode.files.migrations`).
     """
 
     FORMAT: ClassVar[str]

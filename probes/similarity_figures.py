@@ -11,8 +11,8 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
-from latentcode.figures import heat, signed_norm
-from latentcode.style import SOURCE_STYLES, Figure, style
+from latentcode.figures.figures import heat, signed_norm
+from latentcode.figures.style import SOURCE_STYLES, Figure, style
 
 MEASURE_NAMES = {
     "participation_ratio": "participation ratio", "sparsity": "sparsity (Hoyer)",

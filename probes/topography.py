@@ -22,6 +22,7 @@ import pandas as pd
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
+from latentcode.figures.style import Figure
 from latentcode.probes.bootstrap import resample
 from latentcode.probes.generalization import SCOPES
 from latentcode.probes.labels import combination_clusters, make_target
@@ -30,7 +31,6 @@ from latentcode.probes.similarity import LEVEL
 from latentcode.probes.sources import chosen, origin, sources_of
 from latentcode.probes.topography_figures import generalization_figure, topography_figure
 from latentcode.probes.topography_units import InstancePairs, MeanPoints, has_direction
-from latentcode.style import Figure
 
 METRICS = ("cosine", "euclidean")
 """Distances of points."""

@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
+from latentcode.figures.style import GREY, SOURCE_STYLES, Figure, category_styles, style
 from latentcode.probes.similarity_figures import points_per_layer, source_handles
-from latentcode.style import GREY, SOURCE_STYLES, Figure, category_styles, style
 
 
 def topography_figure(table: pd.DataFrame, title: str) -> Figure:

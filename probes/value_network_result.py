@@ -16,8 +16,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from latentcode.errors import check_choice
+from latentcode.figures.style import DIVERGING, GREY, PALETTE, SOURCE_STYLES, Figure, style
 from latentcode.probes.results import FIGURE, TableResult
-from latentcode.style import DIVERGING, GREY, PALETTE, SOURCE_STYLES, Figure, style
 
 LINES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 """Line styles of the parts of a network."""

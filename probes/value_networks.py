@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
+from latentcode.codes.of_tasks import code_reader, instances
 from latentcode.errors import ProbeError, check
-from latentcode.extraction import code_reader, instances
 from latentcode.models.hypernetwork import ValueNetwork, value_network
 from latentcode.probes.controls import shuffle_labels
 from latentcode.probes.labels import combination_clusters, label_columns, make_target

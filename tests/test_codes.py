@@ -18,9 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow.parquet import ParquetFile
 
-from latentcode.codes import LatentCodes, Pair
+from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ConfigError, RunError, UnknownNameError
-from latentcode.storage import checksum, read_tensors, write_tensors
+from latentcode.files.storage import checksum, read_tensors, write_tensors
+from latentcode.tasks.pairs import Pair
 
 property_test = settings(derandomize=True, deadline=None, max_examples=25,
                          suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 import latentcode as lc
-from latentcode import extraction
+from latentcode.codes import of_tasks as extraction
+from latentcode.codes.of_tasks import extract_codes, gather_codes
+from latentcode.config.presets import model_for
 from latentcode.errors import ConfigError, SplitError, UnknownNameError
-from latentcode.extraction import extract_codes, gather_codes
 from latentcode.models.config import ATTENTION_KINDS, with_kind
 from latentcode.models.transformer import Attention, HookedTransformer
-from latentcode.presets import model_for
 from latentcode.tasks import make_task
 from latentcode.training.state import TrainingState
 

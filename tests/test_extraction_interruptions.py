@@ -26,9 +26,9 @@ from small_extraction import (
     reader,
 )
 
-from latentcode import storage
 from latentcode.errors import ArtifactError, RunError
-from latentcode.storage import TensorFile, map_tensors, read_json
+from latentcode.files import storage
+from latentcode.files.storage import TensorFile, map_tensors, read_json
 
 
 @pytest.fixture(autouse=True)

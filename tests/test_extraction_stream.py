@@ -23,13 +23,15 @@ from small_extraction import (
 )
 
 import latentcode as lc
-from latentcode import codes, extraction, partial_codes
 from latentcode.cli import main
 from latentcode.codes import LatentCodes
+from latentcode.codes import latent_codes as codes
+from latentcode.codes import of_tasks as extraction
+from latentcode.codes import resume as partial_codes
+from latentcode.codes.of_tasks import extract_codes
 from latentcode.errors import ArtifactError, RunError
-from latentcode.extraction import extract_codes
+from latentcode.files.storage import TensorFile
 from latentcode.models.transformer import HookedTransformer
-from latentcode.storage import TensorFile
 from latentcode.tasks import make_task
 
 

@@ -26,17 +26,17 @@ import torch
 from fake_cuda import CUDA, FROM_HOST, ITEM, MASK, TO_HOST, Generator, fake_cuda
 from torch import Tensor, nn
 
-from latentcode.checkpoints import Checkpoint
+from latentcode.codes.of_tasks import extract_codes
 from latentcode.config import LogicConfig, RunConfig, SravenConfig, TaskConfig
-from latentcode.extraction import extract_codes
+from latentcode.config.presets import preset
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig
 from latentcode.models.positions import relative_bias
 from latentcode.models.transformer import HookedTransformer
-from latentcode.presets import preset
 from latentcode.probes.interventions import WRITES, Intervention
 from latentcode.probes.interventions.bench import Bench, Writing
 from latentcode.probes.interventions.model import intervene_model
 from latentcode.probes.interventions.sites import SITES, capture, in_scope, write
+from latentcode.runs.checkpoints import Checkpoint
 from latentcode.seeds import make_generator
 from latentcode.tasks import Batch, make_task
 from latentcode.training import batches, ensemble, graph, train

@@ -18,12 +18,12 @@ import torch
 import latentcode as lc
 from latentcode.cli import main
 from latentcode.config import LanguageConfig
+from latentcode.config.presets import model_for
 from latentcode.errors import ArtifactError, ConfigError, LatentCodeError, RunError
 from latentcode.models.flax import MIXERS, config_to_flax, params_to_flax
 from latentcode.models.transformer import HookedTransformer
-from latentcode.official import CONVERSION, export_flax, import_flax, infer_task, read_npz
-from latentcode.parity import compare
-from latentcode.presets import model_for
+from latentcode.official.files import CONVERSION, export_flax, import_flax, infer_task, read_npz
+from latentcode.official.parity import compare
 
 OFFICIAL = Path(__file__).parent / "golden" / "official"
 LOGIC, RAVEN, LANGUAGE, STEPS = (OFFICIAL / f"{name}__softmax_attention.npz"

@@ -17,10 +17,10 @@ import torch
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, LatentCodeError, RunError
-from latentcode.migrations import CURRENT, MIGRATIONS, upgrade
+from latentcode.files.migrations import CURRENT, MIGRATIONS, upgrade
+from latentcode.files.storage import read_json, read_tensors
 from latentcode.probes.results import DecodingResult
 from latentcode.runs import Run
-from latentcode.storage import read_json, read_tensors
 from latentcode.training import train
 
 OLD = Path(__file__).parent / "golden" / "format1"

@@ -21,7 +21,7 @@ from latentcode.models.config import ModelConfig, with_kind
 from latentcode.models.flax import MIXERS, config_to_flax, params_to_flax
 from latentcode.models.positions import relative_bias
 from latentcode.models.transformer import HookedTransformer
-from latentcode.parity import Report, compare, compare_all, optax_corrections, table
+from latentcode.official.parity import Report, compare, compare_all, optax_corrections, table
 from latentcode.training.optimizer import BETAS
 
 OFFICIAL = Path(__file__).parent / "golden" / "official"
@@ -78,7 +78,7 @@ def test_exact_corrections_are_told_apart(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = OFFICIAL / f"trainstep__{kind}.npz"
-    monkeypatch.setattr("latentcode.parity.optax_corrections",
+    monkeypatch.setattr("latentcode.official.parity.optax_corrections",
                         lambda count: tuple(1.0 - beta**count for beta in BETAS))
     assert any(re.search("losses differ by .* in float64", problem)
                for problem in compare(path).problems)

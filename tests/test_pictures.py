@@ -12,13 +12,15 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from latentcode.codes import MOST_ROWS, LatentCodes, Pair
+from latentcode.codes import LatentCodes
+from latentcode.codes.latent_codes import MOST_ROWS
+from latentcode.config.presets import preset
 from latentcode.errors import ConfigError, RunError, UnknownNameError
-from latentcode.figures import LONGEST, metrics_figure
+from latentcode.figures.figures import LONGEST, metrics_figure
+from latentcode.figures.style import Figure
 from latentcode.metrics import Metric
-from latentcode.presets import preset
 from latentcode.runs import Run
-from latentcode.style import Figure
+from latentcode.tasks.pairs import Pair
 
 PNG = b"\x89PNG"
 
@@ -104,7 +106,8 @@ def test_codes_show_a_picture_beside_their_table() -> None:
 
 
 def test_figures_show_themselves_without_pyplot() -> None:
-    code = ("import sys; from latentcode.style import Figure; figure = Figure(figsize=(1, 1)); "
+    code = ("import sys; from latentcode.figures.style import Figure; "
+            "figure = Figure(figsize=(1, 1)); "
             "figure.subplots(); sys.stdout.buffer.write(figure._repr_png_()); "
             "sys.exit('matplotlib.pyplot' in sys.modules)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

@@ -17,7 +17,6 @@ from small_language_models import SmallModels, make_tokenizer
 from torch import Tensor
 
 import latentcode as lc
-from latentcode import prompt_codes
 from latentcode.errors import (
     ArtifactError,
     ConfigError,
@@ -27,6 +26,7 @@ from latentcode.errors import (
 )
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import Prompts
+from latentcode.prompts import codes as prompt_codes
 
 ROWS = [
     {"prompt": "The capital of France is", "query": -1, "key": "France", "label": "city"},
@@ -140,7 +140,8 @@ def test_a_file_says_the_same_as_a_frame(gpt2: Any, tmp_path: Path) -> None:
 def test_an_interrupted_extraction_goes_on(
     gpt2: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from latentcode import codes, partial_codes
+    from latentcode.codes import latent_codes as codes
+    from latentcode.codes import resume as partial_codes
 
     for module in (codes, partial_codes):
         monkeypatch.setattr(module, "SHARD", 2)

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import latentcode as lc
-from latentcode.checkpoints import Checkpoint
 from latentcode.cli import main
 from latentcode.config import LogicConfig, RunConfig, TrainingConfig
 from latentcode.errors import ArtifactError, RunError
+from latentcode.files.storage import read_json, write_json
 from latentcode.models.config import ModelConfig
-from latentcode.storage import read_json, write_json
+from latentcode.runs.checkpoints import Checkpoint
 from latentcode.training import make_optimizer
 
 CONFIG = RunConfig(

@@ -14,7 +14,7 @@ from safetensors.torch import save_file as save_torch_file
 from torch import bfloat16, float8_e4m3fn, zeros
 
 from latentcode.errors import ArtifactError, RunError
-from latentcode.storage import (
+from latentcode.files.storage import (
     read_json,
     read_tensors,
     replace_file,

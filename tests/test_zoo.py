@@ -18,13 +18,13 @@ import torch
 from small_zoo import NAME, PAIRS, sign, tiny_run, tiny_zoo
 
 import latentcode as lc
-from latentcode import zoo
 from latentcode.cli import main
 from latentcode.errors import ArtifactError, ConfigError, RunError, UnknownNameError
+from latentcode.files.storage import checksum, read_json, read_tensors, write_json, write_tensors
 from latentcode.metrics import Metric, is_by_constituent
-from latentcode.model_card import CARD, README, Card
-from latentcode.storage import checksum, read_json, read_tensors, write_json, write_tensors
 from latentcode.tasks.sraven import RULES
+from latentcode.zoo import zoo
+from latentcode.zoo.card import CARD, README, Card
 
 ROOT = Path(__file__).parents[1]
 

@@ -20,6 +20,7 @@ import torch
 import tyro
 
 from latentcode.config import LogicConfig, RunConfig, SravenConfig, to_dict
+from latentcode.config.presets import model_for, preset
 from latentcode.devices import available_cores, resolve_device
 from latentcode.errors import check
 from latentcode.experiments.benchmarks.figures import RESULTS, markdown, panels, save
@@ -32,7 +33,6 @@ from latentcode.experiments.benchmarks.harness import (
     torch_threads,
 )
 from latentcode.experiments.benchmarks.ours import Updates, learner
-from latentcode.presets import model_for, preset
 from latentcode.progress import bar
 
 QUESTION = "ensembles"

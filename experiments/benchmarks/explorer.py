@@ -23,7 +23,8 @@ import pandas as pd
 import torch
 import tyro
 
-from latentcode.codes import LatentCodes, Pair
+from latentcode.codes import LatentCodes
+from latentcode.codes.of_tasks import extract
 from latentcode.errors import check
 from latentcode.experiments.benchmarks.browser import (
     WINDOW,
@@ -36,9 +37,9 @@ from latentcode.experiments.benchmarks.browser import (
 )
 from latentcode.experiments.benchmarks.figures import RESULTS, bars, markdown, save
 from latentcode.experiments.benchmarks.harness import Report, Spread
-from latentcode.extraction import extract
 from latentcode.progress import bar
 from latentcode.tasks import make_task
+from latentcode.tasks.pairs import Pair
 from latentcode.zoo import load_card, load_run, zoo_folders
 
 if TYPE_CHECKING:

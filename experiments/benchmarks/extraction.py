@@ -24,6 +24,8 @@ from typing import Any, Literal
 import torch
 import tyro
 
+from latentcode.codes.of_tasks import CodeReader, extract_codes
+from latentcode.config.presets import preset
 from latentcode.devices import available_cores, resolve_device
 from latentcode.errors import check
 from latentcode.experiments.benchmarks.figures import RESULTS, bars, markdown, save
@@ -36,9 +38,7 @@ from latentcode.experiments.benchmarks.harness import (
     sit,
     torch_threads,
 )
-from latentcode.extraction import CodeReader, extract_codes
 from latentcode.models.transformer import HookedTransformer
-from latentcode.presets import preset
 from latentcode.progress import bar
 from latentcode.seeds import make_generator
 from latentcode.tasks import Task, make_task

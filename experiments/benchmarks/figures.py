@@ -10,8 +10,8 @@ import numpy as np
 
 from latentcode.errors import ArtifactError
 from latentcode.experiments.benchmarks.harness import Spread
-from latentcode.storage import replace_file, write_json, write_text
-from latentcode.style import PALETTE, Figure, style
+from latentcode.figures.style import PALETTE, Figure, style
+from latentcode.files.storage import replace_file, write_json, write_text
 
 RESULTS = Path("experiments/results/benchmarks")
 """Where results go unless told otherwise, below the present folder."""

@@ -23,7 +23,7 @@ import torch
 
 from latentcode.devices import available_cores
 from latentcode.errors import check
-from latentcode.provenance import environment, now
+from latentcode.files.provenance import environment, now
 
 Clock = Callable[[], float]
 Progress = Callable[[int, int], None]

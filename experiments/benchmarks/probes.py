@@ -22,6 +22,8 @@ import tyro
 from sklearn.utils.parallel import Parallel, delayed
 
 from latentcode.codes import LatentCodes
+from latentcode.codes.of_tasks import extract, extract_codes
+from latentcode.config.presets import preset
 from latentcode.devices import available_cores
 from latentcode.errors import check
 from latentcode.experiments.benchmarks.figures import RESULTS, bars, markdown, save
@@ -34,9 +36,7 @@ from latentcode.experiments.benchmarks.harness import (
     sit,
     torch_threads,
 )
-from latentcode.extraction import extract, extract_codes
 from latentcode.models.transformer import HookedTransformer
-from latentcode.presets import preset
 from latentcode.probes.labels import combination_clusters, make_target
 from latentcode.probes.logistic import LogisticProbe, fit_probe
 from latentcode.progress import bar

@@ -22,12 +22,12 @@ import torch.nn.functional as F
 import tyro
 
 from latentcode.config import to_dict
+from latentcode.config.presets import preset
 from latentcode.devices import available_cores
 from latentcode.experiments.benchmarks.figures import RESULTS, bars, markdown, save
 from latentcode.experiments.benchmarks.harness import Report, Spread, sit, torch_threads
 from latentcode.experiments.benchmarks.ours import Updates, learner
 from latentcode.models.config import kind_of
-from latentcode.presets import preset
 from latentcode.progress import bar
 from latentcode.tasks import Batch, make_task
 

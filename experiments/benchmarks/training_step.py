@@ -31,6 +31,7 @@ import torch
 import tyro
 
 from latentcode.config import RunConfig, to_dict
+from latentcode.config.presets import preset
 from latentcode.devices import available_cores, resolve_device
 from latentcode.errors import check
 from latentcode.experiments.benchmarks.figures import RESULTS, bars, markdown, save
@@ -52,7 +53,6 @@ from latentcode.experiments.benchmarks.ours import MatrixProducts, Updates, lear
 from latentcode.models.config import kind_of
 from latentcode.models.kernels import is_fused, written_out
 from latentcode.models.transformer import HookedTransformer
-from latentcode.presets import preset
 from latentcode.progress import bar
 from latentcode.training.batches import CHUNK
 

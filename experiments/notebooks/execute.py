@@ -19,7 +19,7 @@ from typing import Any
 import tyro
 
 from latentcode.errors import ArtifactError, LatentCodeError, check
-from latentcode.storage import write_text
+from latentcode.files.storage import write_text
 
 FOLDER = Path(__file__).resolve().parent
 LONGEST_CELL = 300

@@ -38,9 +38,9 @@ from latentcode.config import (
     parse_yaml,
     to_dict,
 )
+from latentcode.config.presets import follow_task, preset
 from latentcode.errors import ConfigError, UnknownNameError, check
 from latentcode.models.config import ModelConfig, with_kind
-from latentcode.presets import follow_task, preset
 
 KIND = "kind"
 """The axis that is not a field: it sets all fields of a named attention kind."""

@@ -11,9 +11,9 @@ from types import TracebackType
 import rich.progress
 from rich.console import Console
 
+from latentcode.files.storage import parse_json
 from latentcode.progress import LINE_EVERY
-from latentcode.runs import METRICS
-from latentcode.storage import parse_json
+from latentcode.runs.run import METRICS
 
 TAIL = 1_000
 """Bytes at the end of a metrics file that hold its last whole line."""

@@ -29,9 +29,10 @@ from latentcode.experiments.sweep.table import (
     summarize,
     write_tables,
 )
-from latentcode.locks import exclusive
-from latentcode.runs import CONFIG, LOCK, Run
-from latentcode.storage import write_text
+from latentcode.files.locks import exclusive
+from latentcode.files.storage import write_text
+from latentcode.runs import Run
+from latentcode.runs.run import CONFIG, LOCK
 from latentcode.tasks import make_task
 from latentcode.training.ensemble import check_keeps_enough
 from latentcode.training.signals import StopRequest, stop_on_signals

@@ -14,10 +14,10 @@ import tyro
 
 from latentcode.cli.experiments import Demo, Sweep
 from latentcode.cli.explore import Explore
-from latentcode.cli.interventions import Intervene
+from latentcode.cli.intervene import Intervene
 from latentcode.cli.official import ExportFlax, ImportFlax, Parity
-from latentcode.cli.pretrained import ExtractPrompts, PatchPrompts, ProbePrompts
 from latentcode.cli.projection import Project, ValueNetworks
+from latentcode.cli.prompts import ExtractPrompts, PatchPrompts, ProbePrompts
 from latentcode.cli.reading import Extract, Probe, Show
 from latentcode.cli.similarity import Align, Similarity, Topography
 from latentcode.cli.train import train_command

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from latentcode.config import load_config
+from latentcode.config.presets import preset
 from latentcode.errors import LatentCodeError
-from latentcode.presets import preset
 
 if TYPE_CHECKING:
     from latentcode.experiments.sweep import Grid

@@ -28,7 +28,7 @@ class Parity:
     def run(self) -> None:
         if not self.files:
             raise LatentCodeError("no file is given; expected at least one .npz")
-        from latentcode.parity import compare_all, table
+        from latentcode.official.parity import compare_all, table
 
         reports = compare_all(self.files)
         print(table(reports))
@@ -73,7 +73,7 @@ class ImportFlax:
     """Replace a run that the folder already holds."""
 
     def run(self) -> None:
-        from latentcode.official import import_flax
+        from latentcode.official.files import import_flax
 
         run = import_flax(self.file, self.out, task=self._task, step=self.step,
                           overwrite=self.overwrite)
@@ -88,7 +88,7 @@ class ImportFlax:
 
     def _task(self, model: ModelConfig) -> TaskConfig:
         """Return the task that the model's dimensions tell, with the values that are given."""
-        from latentcode.official import infer_task, read_held_out
+        from latentcode.official.files import infer_task, read_held_out
 
         task: Any = infer_task(model, self.problem)
         given: dict[str, Any] = {
@@ -115,7 +115,7 @@ class ExportFlax:
     """Replace a file of that name."""
 
     def run(self) -> None:
-        from latentcode.official import export_flax
+        from latentcode.official.files import export_flax
 
         out = export_flax(open_run(self.path), self.out, step=self.step, overwrite=self.overwrite)
         print(f"wrote weights {out}")

@@ -32,7 +32,7 @@ def print_metrics(run: Run) -> None:
     import pandas as pd
 
     from latentcode.metrics import is_by_constituent
-    from latentcode.model_card import CARD, Card
+    from latentcode.zoo.card import CARD, Card
 
     latest, constituents = run.latest(), run.latest(by_constituent=True)
     if constituents.empty and (run.path / CARD).is_file():

@@ -58,9 +58,9 @@ class Project:
     """Replace a result that the folder already holds."""
 
     def run(self) -> None:
+        from latentcode.files.storage import check_free
         from latentcode.probes.projecting import ProjectionResult, project_codes
         from latentcode.probes.projection import settings_of
-        from latentcode.storage import check_free
 
         check_free(self.out, overwrite=self.overwrite, marker=ProjectionResult.marker())
         settings = {name: value for name, value in (
@@ -81,7 +81,7 @@ class Project:
         import numpy as np
 
         from latentcode.codes import LatentCodes
-        from latentcode.extraction import extract
+        from latentcode.codes.of_tasks import extract
         from latentcode.probes.labels import label_columns
         from latentcode.tasks import make_task
         from latentcode.zoo import folder_of
@@ -144,9 +144,9 @@ class ValueNetworks:
     """Replace a result that the folder already holds."""
 
     def run(self) -> None:
+        from latentcode.files.storage import check_free
         from latentcode.probes.value_network_result import ValueNetworkResult
         from latentcode.probes.value_networks import mean_networks
-        from latentcode.storage import check_free
 
         run = open_run(self.path)
         check_free(self.out, overwrite=self.overwrite, marker=ValueNetworkResult.marker())

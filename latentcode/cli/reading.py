@@ -54,8 +54,8 @@ class Extract:
     """Replace codes that the folder already holds, or unfinished ones of other settings."""
 
     def run(self) -> None:
-        from latentcode.extraction import code_reader
-        from latentcode.storage import check_free
+        from latentcode.codes.of_tasks import code_reader
+        from latentcode.files.storage import check_free
 
         run = open_run(self.path)
         task = run.config.task
@@ -105,8 +105,8 @@ class Probe:
     """Replace a result that the folder already holds."""
 
     def run(self) -> None:
+        from latentcode.files.storage import check_free
         from latentcode.probes import probe
-        from latentcode.storage import check_free
 
         run = open_run(self.path)
         pairs = _pairs(run, self.pairs)

@@ -40,8 +40,8 @@ class Similarity:
     """Replace a result that the folder already holds."""
 
     def run(self) -> None:
+        from latentcode.files.storage import check_free
         from latentcode.probes import similarity_of_run
-        from latentcode.storage import check_free
 
         run = open_run(self.path)
         pairs = _pairs(run, self.pairs)
@@ -83,8 +83,8 @@ class Topography:
 
     def run(self) -> None:
         from latentcode.errors import ProbeError, check
+        from latentcode.files.storage import check_free
         from latentcode.probes import topography_of_runs
-        from latentcode.storage import check_free
 
         check(len(self.paths) > 0, "no run is given; expected one run folder or more", ProbeError)
         runs = [open_run(path) for path in self.paths]
@@ -128,8 +128,8 @@ class Align:
 
     def run(self) -> None:
         from latentcode.errors import ProbeError, check
+        from latentcode.files.storage import check_free
         from latentcode.probes import align_runs
-        from latentcode.storage import check_free
 
         check(len(self.paths) >= 2, f"{len(self.paths)} run is given; expected two or more to "
               "align", ProbeError)

@@ -11,9 +11,9 @@ import tyro
 
 from latentcode.cli.opening import print_metrics
 from latentcode.config import TASKS, RunConfig, TrainingConfig, load_config
+from latentcode.config.presets import follow_task, preset
 from latentcode.errors import LatentCodeError
 from latentcode.models.config import ModelConfig
-from latentcode.presets import follow_task, preset
 
 TaskT = TypeVar("TaskT")
 

@@ -20,7 +20,7 @@ class List:
     """Print a table of the models: task, kind, size, how good they are on every split."""
 
     def run(self) -> None:
-        from latentcode import zoo
+        from latentcode.zoo import zoo
 
         table = _some(zoo.list_models()).drop(columns="summary").dropna(axis="columns", how="all")
         formats = {"parameters": "{:,}".format, "megabytes": "{:.1f}".format}
@@ -43,8 +43,8 @@ class Verify:
     model. With fewer, metrics may differ by four standard errors more."""
 
     def run(self) -> None:
-        from latentcode import zoo
         from latentcode.progress import bar
+        from latentcode.zoo import zoo
 
         failed = False
         for name in self.names or tuple(map(str, _some(zoo.all_folders()))):

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from latentcode.codes import Pair
-from latentcode.config import LanguageConfig, LogicConfig, TaskConfig
-from latentcode.errors import ConfigError
-from latentcode.tasks.base import SPLITS, Batch, Task
+from typing import TYPE_CHECKING
 
-__all__ = ["SPLITS", "Batch", "Pair", "Task", "make_task"]
+from latentcode.lazy import lazy_module
 
+if TYPE_CHECKING:
+    from latentcode.tasks.base import SPLITS as SPLITS
+    from latentcode.tasks.base import Batch as Batch
+    from latentcode.tasks.base import Task as Task
+    from latentcode.tasks.pairs import Pair as Pair
+    from latentcode.tasks.registry import make_task as make_task
 
-def make_task(config: TaskConfig) -> Task:
-    """Return the task that a configuration describes.
-
-    `ConfigError` for language, of which there is no text to draw from.
-    """
-    if isinstance(config, LanguageConfig):
-        raise ConfigError(
-            "task 'language' has no instances to draw: its runs are imported, and the text that "
-            "they were trained on is not here. Give the run's model token ids of your own")
-    if isinstance(config, LogicConfig):
-        from latentcode.tasks.logic import FuzzyLogic
-
-        return FuzzyLogic(config)
-    from latentcode.tasks.sraven import Sraven
-
-    return Sraven(config)
+__getattr__, __dir__, __all__ = lazy_module(__name__)

@@ -16,10 +16,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.codes import Pair
 from latentcode.config import TaskConfig
 from latentcode.errors import ConfigError, SplitError, UnknownNameError, check, check_choice
 from latentcode.metrics import Metric, mean_metric
+from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
     from latentcode.tasks.counterfactuals import Counterfactuals

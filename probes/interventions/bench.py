@@ -14,9 +14,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from latentcode.codes.of_tasks import instances
 from latentcode.config import TaskConfig
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check, check_choice
-from latentcode.extraction import instances
 from latentcode.probes.interventions.bench_outcome import (
     HOW,
     WHAT,

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from latentcode.figures.style import DIVERGING, GREY, PALETTE, Figure, style
 from latentcode.probes.interventions.bench_outcome import CONTROLS
-from latentcode.style import DIVERGING, GREY, PALETTE, Figure, style
 
 if TYPE_CHECKING:
     from latentcode.probes.interventions.bench_outcome import BenchOutcome

@@ -8,7 +8,7 @@ from html import escape
 import numpy as np
 import pandas as pd
 
-from latentcode.style import Figure
+from latentcode.figures.style import Figure
 
 WHAT: dict[str, str] = {
     "donor": "the codes of its minimal pair, which has the target in place of the source",

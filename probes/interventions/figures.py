@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
-from latentcode.style import GREY, PALETTE, SEQUENTIAL, Figure, style
+from latentcode.figures.style import GREY, PALETTE, SEQUENTIAL, Figure, style
 
 _MAPPED = {"donor": "the minimal pair's", "same": "same constituents, fresh values (control)"}
 """Writes that are drawn as a map of scope x layers, and its heading."""

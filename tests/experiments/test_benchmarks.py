@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latentcode.config import LogicConfig
+from latentcode.config.presets import preset
 from latentcode.errors import ConfigError
 from latentcode.experiments.benchmarks import (
     ensembles,
@@ -45,7 +46,6 @@ from latentcode.experiments.benchmarks.official_process import (
 )
 from latentcode.experiments.benchmarks.ours import learner
 from latentcode.models import kernels
-from latentcode.presets import preset
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
 from latentcode.training.batches import CHUNK

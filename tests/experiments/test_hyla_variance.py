@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from latentcode.config.presets import preset
 from latentcode.errors import ConfigError, RunError
 from latentcode.experiments import hyla_variance
 from latentcode.experiments.hyla_variance import (
@@ -22,7 +23,6 @@ from latentcode.experiments.hyla_variance import (
 )
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.transformer import HookedTransformer
-from latentcode.presets import preset
 from latentcode.probes.saved import load_result
 from latentcode.tasks import make_task
 from latentcode.training.batches import TrainingBatches

@@ -227,7 +227,8 @@ def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_the_owner_of_a_folder_is_the_process_that_holds_it(tmp_path: Path) -> None:
     assert owner(tmp_path) is None
-    code = ("import sys, time\nfrom pathlib import Path\nfrom latentcode.locks import exclusive\n"
+    code = ("import sys, time\nfrom pathlib import Path\n"
+            "from latentcode.files.locks import exclusive\n"
             f"with exclusive(Path({str(tmp_path / long_runs.LOCK)!r})):\n"
             "    print('held', flush=True)\n    time.sleep(60)")
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
@@ -248,7 +249,8 @@ def test_a_worker_that_outlived_its_owner_is_waited_for(
     at = tmp_path / "runs"
     path, config = next(iter(members(Stage("other"), at).items()))
     run = Run.create(path, config)
-    code = ("import sys, time\nfrom pathlib import Path\nfrom latentcode.locks import exclusive\n"
+    code = ("import sys, time\nfrom pathlib import Path\n"
+            "from latentcode.files.locks import exclusive\n"
             f"with exclusive(Path({str(run.path / '.lock')!r})):\n"
             "    print('held', flush=True)\n    time.sleep(15)")
     (at / "other" / "sweep.yaml").write_text(long_runs.load_grid("other").to_yaml())

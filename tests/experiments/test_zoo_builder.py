@@ -11,7 +11,6 @@ import pytest
 from small_zoo import sign, tiny_zoo
 
 import latentcode as lc
-from latentcode import zoo
 from latentcode.config import LogicConfig
 from latentcode.errors import ArtifactError, ConfigError, RunError
 from latentcode.experiments.sweep import load_grid
@@ -26,10 +25,11 @@ from latentcode.experiments.zoo import (
     training_command,
 )
 from latentcode.experiments.zoo_cards import renew
+from latentcode.files.migrations import CURRENT
 from latentcode.metrics import is_by_constituent
-from latentcode.migrations import CURRENT
-from latentcode.model_card import README
 from latentcode.probes.saved import load_result
+from latentcode.zoo import zoo
+from latentcode.zoo.card import README
 
 TINY = ("--n", "200", "--n-codes", "100", "--n-probe", "250", "--n-interventions", "2000")
 

@@ -14,8 +14,9 @@ import pytest
 import streamlit as st
 
 from latentcode.app.server import ROOTS
-from latentcode.codes import LatentCodes, Pair
+from latentcode.codes import LatentCodes
 from latentcode.probes.projection_cache import VARIABLE
+from latentcode.tasks.pairs import Pair
 
 RULES = ("constant", "sum", "difference")
 

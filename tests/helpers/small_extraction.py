@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 import latentcode as lc
-from latentcode import codes, extraction, partial_codes
-from latentcode.extraction import CodeReader
+from latentcode.codes import latent_codes as codes
+from latentcode.codes import of_tasks as extraction
+from latentcode.codes import resume as partial_codes
+from latentcode.codes.of_tasks import CodeReader
+from latentcode.config.presets import model_for
 from latentcode.models.transformer import HookedTransformer
-from latentcode.presets import model_for
 from latentcode.tasks import make_task
 
 TASK = lc.LogicConfig(n_variables=3, n_examples=6, ood_fraction=0.5)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import latentcode as lc
 from latentcode.experiments.zoo import measured
-from latentcode.model_card import CARD, README, Card, Evaluation, StoredCodes
-from latentcode.storage import checksums
+from latentcode.files.storage import checksums
+from latentcode.zoo.card import CARD, README, Card, Evaluation, StoredCodes
 
 NAME = "tiny-hyla"
 PAIRS = ("response->response", "response->row3.panel2")

@@ -13,11 +13,11 @@ import torch
 from small_language_models import SmallModels
 from torch import Tensor
 
+from latentcode.config.presets import preset
 from latentcode.errors import ArtifactError, ConfigError
 from latentcode.models.hypernetwork import value_network
 from latentcode.models.pretrained import identity_error, layout, load_pretrained
 from latentcode.models.transformer import HookedTransformer
-from latentcode.presets import preset
 
 ARCHITECTURES = ("gpt2", "llama", "neox", "qwen2", "gemma2")
 TOKENS = torch.randint(1, 400, (2, 6), generator=torch.Generator().manual_seed(0))

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from latentcode.codes import LatentCodes, Pair
+from latentcode.codes import LatentCodes
+from latentcode.tasks.pairs import Pair
 
 N_TERMS = 6
 HEADS = 12

@@ -10,8 +10,8 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 
 from latentcode.errors import ProbeError
+from latentcode.figures.style import MARKERS, PALETTE, category_styles, style
 from latentcode.probes.figures import ScatterCell, scatter_figure
-from latentcode.style import MARKERS, PALETTE, category_styles, style
 
 
 def cell(row: str, column: str, values: list[object], name: str, seed: int = 0) -> ScatterCell:

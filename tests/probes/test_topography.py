@@ -13,12 +13,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from latentcode.codes import LatentCodes, Pair
+from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
 from latentcode.probes.bootstrap import percentile_interval, resample
 from latentcode.probes.labels import combination_clusters
 from latentcode.probes.topography import TopographyResult, topographic_similarity
 from latentcode.probes.topography_units import spearman
+from latentcode.tasks.pairs import Pair
 
 Planted = Callable[..., LatentCodes]
 NAMES = [f"c{i:02}" for i in range(12)]

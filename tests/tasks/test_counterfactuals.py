@@ -8,7 +8,7 @@ import torch
 import latentcode as lc
 from latentcode.config import LogicConfig, SravenConfig
 from latentcode.errors import ConfigError, UnknownNameError
-from latentcode.tasks.logic_counterfactuals import LEAST_DIFFERENCE
+from latentcode.tasks.logic.counterfactuals import LEAST_DIFFERENCE
 from latentcode.tasks.sraven.rules import DISTRIBUTE, RULES, STEPS, complete
 from latentcode.tasks.sraven.task import aligned
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from latentcode.config import LogicConfig
 from latentcode.errors import SplitError, UnknownNameError
 from latentcode.tasks import SPLITS, make_task
-from latentcode.tasks.logic import FuzzyLogic, evaluate
+from latentcode.tasks.logic.task import FuzzyLogic, evaluate
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TRAIN_OF_SEED_0 = [

@@ -16,7 +16,7 @@ from latentcode.config import LogicConfig
 from latentcode.errors import ConfigError, SplitError
 from latentcode.tasks import SPLITS
 from latentcode.tasks.base import Batch
-from latentcode.tasks.logic import SMALLEST_BASE_MSE, FuzzyLogic
+from latentcode.tasks.logic.task import SMALLEST_BASE_MSE, FuzzyLogic
 
 
 def generator(seed: int = 0) -> torch.Generator:

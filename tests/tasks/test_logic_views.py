@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from latentcode.config import LogicConfig
 from latentcode.errors import ConfigError, UnknownNameError
-from latentcode.tasks.logic import FuzzyLogic
+from latentcode.tasks.logic.task import FuzzyLogic
 
 property_test = settings(derandomize=True, deadline=None, max_examples=60)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from latentcode.config import LogicConfig, RunConfig, TrainingConfig
 from latentcode.models.config import ModelConfig
 from latentcode.tasks import Batch
-from latentcode.tasks.logic import FuzzyLogic
+from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training import state
 
 TINY = RunConfig(

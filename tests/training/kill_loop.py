@@ -24,8 +24,8 @@ from typing import Any
 import torch
 
 from latentcode.config import LogicConfig, RunConfig, TrainingConfig, config_hash
+from latentcode.files.provenance import software
 from latentcode.models.config import ModelConfig
-from latentcode.provenance import software
 from latentcode.runs import Run
 from latentcode.training import train
 

@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from latentcode.config import RunConfig
+from latentcode.config.presets import preset
 from latentcode.errors import ConfigError, RunError, TrainingError
 from latentcode.metrics import Metric
 from latentcode.models.config import ATTENTION_KINDS, with_kind
 from latentcode.models.kernels import written_out
-from latentcode.presets import preset
 from latentcode.runs import Run
-from latentcode.tasks.logic import FuzzyLogic
+from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training import train, train_ensemble
 from latentcode.training.ensemble import Ensemble, can_share, ensemble_key
 from latentcode.training.graph import StepGraph

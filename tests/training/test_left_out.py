@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from latentcode.config import RunConfig
+from latentcode.config.presets import preset
 from latentcode.errors import ConfigError
 from latentcode.models import transformer
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.transformer import HookedTransformer
-from latentcode.presets import preset
 from latentcode.seeds import make_generator
 from latentcode.tasks import Batch, make_task
-from latentcode.tasks.logic import FuzzyLogic
+from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.tasks.sraven.task import Sraven, tokenize
 from latentcode.training import evaluate, train
 from latentcode.training.ensemble import Ensemble

@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from latentcode.codes import Pair
 from latentcode.config import SravenConfig
 from latentcode.errors import check, check_choice
 from latentcode.metrics import Metric, mean_metric, share_metric
 from latentcode.tasks.base import Batch, Task
+from latentcode.tasks.pairs import Pair
 from latentcode.tasks.splits import explicit_split, fraction_of, split_combinations
 from latentcode.tasks.sraven.render import Drawing, draw_html, draw_text
 from latentcode.tasks.sraven.rules import (

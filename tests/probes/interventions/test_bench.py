@@ -10,8 +10,8 @@ import torch
 from selector import K, Selector, selector_model
 
 import latentcode as lc
+from latentcode.codes.of_tasks import instances
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
-from latentcode.extraction import instances
 from latentcode.probes.interventions import Bench, Intervention, intervene_model
 from latentcode.probes.interventions.bench import DRAWS
 from latentcode.probes.interventions.bench_outcome import Writing

@@ -4,7 +4,7 @@
     provenance.json    versions, commit, device, threads, configuration hash, format version
     metrics.jsonl      one line per step, split and metric; no wall-clock time
     timing.jsonl       how long it took; the one file that differs between equal runs
-    checkpoints/step_0001000/   see `latentcode.checkpoints`
+    checkpoints/step_0001000/   see `latentcode.runs.checkpoints`
 
 Whatever is here is whole: files and folders are written under a temporary name, flushed and
 renamed. Listing and reading runs needs no torch.
@@ -26,22 +26,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from latentcode.checkpoints import STATE, Checkpoint, publish_checkpoint, write_checkpoint
 from latentcode.config import RunConfig, config_hash, flatten, load_config, to_dict, to_yaml
 from latentcode.errors import ArtifactError, ConfigError, RunError, check
-from latentcode.locks import exclusive
-from latentcode.metric_file import (
-    append_lines,
-    append_metrics,
-    cut_metrics,
-    cut_torn_line,
-    read_metrics,
-)
-from latentcode.metrics import is_by_constituent
-from latentcode.migrations import header, upgrade
-from latentcode.models.config import kind_of
-from latentcode.provenance import check_provenance
-from latentcode.storage import (
+from latentcode.files.locks import exclusive
+from latentcode.files.migrations import header, upgrade
+from latentcode.files.provenance import check_provenance
+from latentcode.files.storage import (
     TEMPORARY,
     check_free,
     read_json,
@@ -49,14 +39,24 @@ from latentcode.storage import (
     write_json,
     write_text,
 )
+from latentcode.metrics import is_by_constituent
+from latentcode.models.config import kind_of
+from latentcode.runs.checkpoints import STATE, Checkpoint, publish_checkpoint, write_checkpoint
+from latentcode.runs.metric_file import (
+    append_lines,
+    append_metrics,
+    cut_metrics,
+    cut_torn_line,
+    read_metrics,
+)
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from latentcode.figures.style import Figure
     from latentcode.metrics import Metric
     from latentcode.models.transformer import HookedTransformer
-    from latentcode.style import Figure
 
 FORMAT = "latentcode.run"
 CONFIG, PROVENANCE, METRICS, TIMING, CHECKPOINTS, LOCK = (
@@ -88,7 +88,7 @@ class Run:
         `RunError` when the folder already holds something: a run is replaced with `overwrite`
         only, and not while it is being trained; anything else is never touched.
         """
-        from latentcode.provenance import environment, new_id, now
+        from latentcode.files.provenance import environment, new_id, now
 
         path = _named(path)
         occupied = path.exists() and not (path.is_dir() and not any(path.iterdir()))
@@ -319,7 +319,7 @@ class Run:
 
         A member of an ensemble may have got a checkpoint that others had not when all were killed.
         """
-        from latentcode.provenance import environment, now
+        from latentcode.files.provenance import environment, now
 
         for newer in self.checkpoints():
             if step is None or newer > step:
@@ -348,7 +348,7 @@ class Run:
 
         `RunError` where nothing was measured yet.
         """
-        from latentcode.figures import metrics_figure
+        from latentcode.figures.figures import metrics_figure
 
         table = self.metrics()
         check(len(table) > 0, f"{self.path} holds no metrics yet", RunError)

@@ -11,8 +11,8 @@ from matplotlib.colors import Normalize, TwoSlopeNorm
 from matplotlib.image import AxesImage
 from matplotlib.ticker import LogFormatter
 
+from latentcode.figures.style import DIVERGING, GREY, PALETTE, SEQUENTIAL, Figure, style
 from latentcode.metrics import is_by_constituent
-from latentcode.style import DIVERGING, GREY, PALETTE, SEQUENTIAL, Figure, style
 
 LONGEST = 28
 """Letters of a name that a tick label shows."""

@@ -14,10 +14,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentcode.codes import LatentCodes, Pair
+from latentcode.codes import LatentCodes
+from latentcode.codes.resume import partial_codes
 from latentcode.errors import UnknownNameError, check
-from latentcode.partial_codes import partial_codes
-from latentcode.provenance import software
+from latentcode.files.provenance import software
+from latentcode.tasks.pairs import Pair
 
 Hooks = list[tuple[str, Callable[..., None]]]
 Progress = Callable[[int, int], None]

@@ -25,7 +25,9 @@ from latentcode.config import (
     TaskConfig,
     TrainingConfig,
 )
+from latentcode.config.presets import preset
 from latentcode.errors import ArtifactError, ConfigError, RunError, check, check_choice
+from latentcode.files.storage import read_json, replace_file
 from latentcode.models.config import ModelConfig
 from latentcode.models.flax import (
     OPTIMIZER,
@@ -35,9 +37,7 @@ from latentcode.models.flax import (
     model_from_flax,
     params_to_flax,
 )
-from latentcode.presets import preset
 from latentcode.runs import Run
-from latentcode.storage import read_json, replace_file
 from latentcode.training.optimizer import make_optimizer
 
 CONVERSION = '''\

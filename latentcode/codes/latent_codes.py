@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 
 from latentcode.errors import ArtifactError, UnknownNameError, check
-from latentcode.migrations import header, read_checked
-from latentcode.provenance import git_commit, software
-from latentcode.storage import (
+from latentcode.files.migrations import header, read_checked
+from latentcode.files.provenance import git_commit, software
+from latentcode.files.storage import (
     TensorFile,
     checksums,
     map_tensors,
@@ -25,11 +25,12 @@ from latentcode.storage import (
     replace_folder,
     write_json,
 )
+from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from latentcode.style import Figure
+    from latentcode.figures.style import Figure
 
 FORMAT = "latentcode.codes"
 META, TENSORS, LABELS = "meta.json", "codes.safetensors", "labels.parquet"
@@ -42,21 +43,6 @@ SHARD = 16_384
 """Instances whose labels make a row group, and that an interrupted extraction keeps together."""
 MOST_ROWS = 48
 """Values of a label that a figure shows in a row each."""
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A named (query position, key position) whose codes are worth reading.
-
-    `token` is the index of the response token that the query belongs to, so that the label
-    "rule" of this pair means the column "rule_{token}"; None where a task has one response.
-    """
-
-    name: str
-    """For example `query->query` or `response.3->row3.panel2.same`."""
-    description: str
-    """One sentence for people."""
-    token: int | None = None
 
 
 @dataclass(frozen=True)
@@ -150,7 +136,7 @@ class LatentCodes:
         `UnknownNameError` for a label, layer or pair that there is not; `ConfigError` where there
         is no instance, or a label has more than `MOST_ROWS` values.
         """
-        from latentcode.figures import mean_codes_figure
+        from latentcode.figures.figures import mean_codes_figure
 
         check(len(self) > 0, "these codes hold no instances; expected at least one to draw")
         layer = self.layers[-1] if layer is None else layer

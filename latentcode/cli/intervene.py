@@ -85,9 +85,9 @@ class Intervene(Writes):
     """Replace results that the folder already holds."""
 
     def run(self) -> None:
+        from latentcode.files.storage import check_free
         from latentcode.probes.interventions import InterventionResult, intervene
         from latentcode.progress import bar
-        from latentcode.storage import check_free
 
         run = open_run(self.path)
         check_free(self.out, overwrite=self.overwrite, marker=InterventionResult.marker())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from latentcode.cli.interventions import Writes
+from latentcode.cli.intervene import Writes
 
 if TYPE_CHECKING:
     import torch
@@ -50,11 +50,11 @@ class ExtractPrompts:
 
     def run(self) -> None:
         from latentcode.devices import resolve_device
+        from latentcode.files.storage import check_free
         from latentcode.models.pretrained import load_pretrained
         from latentcode.progress import bar
-        from latentcode.prompt_codes import PromptReader
         from latentcode.prompts import Prompts
-        from latentcode.storage import check_free
+        from latentcode.prompts.codes import PromptReader
 
         check_free(self.out, overwrite=self.overwrite, marker="meta.json")
         prompts = Prompts.read(self.prompts)
@@ -102,9 +102,9 @@ class ProbePrompts:
 
     def run(self) -> None:
         from latentcode.devices import resolve_device
+        from latentcode.files.storage import check_free
         from latentcode.probes import probe_prompts
         from latentcode.progress import bar
-        from latentcode.storage import check_free
 
         check_free(self.out, overwrite=self.overwrite, marker="decoding.json")
         result = probe_prompts(
@@ -149,12 +149,12 @@ class PatchPrompts(Writes):
 
     def run(self) -> None:
         from latentcode.devices import resolve_device
+        from latentcode.files.storage import check_free
         from latentcode.models.pretrained import load_pretrained
         from latentcode.probes import patch_prompts
         from latentcode.probes.interventions import InterventionResult
         from latentcode.progress import bar
         from latentcode.prompts import Prompts
-        from latentcode.storage import check_free
 
         check_free(self.out, overwrite=self.overwrite, marker=InterventionResult.marker())
         prompts = Prompts.read(self.pairs)

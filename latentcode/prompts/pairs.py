@@ -22,7 +22,8 @@ from torch import Tensor
 
 from latentcode.errors import SplitError, check, check_choice
 from latentcode.models.pretrained import layout
-from latentcode.prompts import Prompts, as_prompts, encode, row_name
+from latentcode.prompts import Prompts, as_prompts
+from latentcode.prompts.prompts import encode, row_name
 from latentcode.tasks.base import Batch
 from latentcode.tasks.counterfactuals import (
     Answered,

@@ -30,7 +30,7 @@ from latentcode.models.flax import (
 )
 from latentcode.models.positions import relative_bias
 from latentcode.models.transformer import HookedTransformer
-from latentcode.official import OfficialFile, read_official
+from latentcode.official.files import OfficialFile, read_official
 from latentcode.tasks import Batch, Task, make_task
 from latentcode.training.optimizer import BETAS, learning_rate, make_optimizer
 from latentcode.training.state import training_step

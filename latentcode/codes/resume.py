@@ -23,19 +23,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.codes import (
+from latentcode.codes.latent_codes import (
     LABELS,
     META,
     SHARD,
     TENSORS,
-    Pair,
     as_table,
     write_labels,
     write_meta,
 )
 from latentcode.errors import ArtifactError, RunError, check
-from latentcode.locks import exclusive
-from latentcode.storage import (
+from latentcode.files.locks import exclusive
+from latentcode.files.storage import (
     TEMPORARY,
     TensorFile,
     check_free,
@@ -46,6 +45,7 @@ from latentcode.storage import (
     read_json,
     write_json,
 )
+from latentcode.tasks.pairs import Pair
 
 STATE, LOCK = "extraction.json", ".lock"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from latentcode.errors import ArtifactError, LatentCodeError, check
-from latentcode.storage import check_checksum, read_json
+from latentcode.files.storage import check_checksum, read_json
 
 CURRENT: dict[str, int] = {
     "latentcode.run": 1,

@@ -16,7 +16,7 @@ from latentcode.tasks.counterfactuals import (
     codes_of,
     rows_of,
 )
-from latentcode.tasks.logic import FuzzyLogic, literals
+from latentcode.tasks.logic.task import FuzzyLogic, literals
 
 LEAST_DIFFERENCE = 0.1
 """Pairs count where f and f' differ by at least this at the query: nearer to which of the two an

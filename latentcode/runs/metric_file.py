@@ -17,8 +17,8 @@ from typing import Any
 import pandas as pd
 
 from latentcode.errors import ArtifactError, check
+from latentcode.files.storage import parse_json, write_text
 from latentcode.metrics import Metric
-from latentcode.storage import parse_json, write_text
 
 COLUMNS = ("step", "split", "metric", "mean", "se", "n")
 

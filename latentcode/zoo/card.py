@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from latentcode.errors import ArtifactError, check, check_choice
+from latentcode.files.migrations import header, upgrade
+from latentcode.files.storage import read_json, write_json
 from latentcode.metrics import Metric, is_by_constituent
-from latentcode.migrations import header, upgrade
-from latentcode.storage import read_json, write_json
 
 FORMAT = "latentcode.card"
 CARD, README = "card.json", "README.md"

@@ -15,11 +15,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.codes import Pair
 from latentcode.config import LogicConfig
 from latentcode.errors import ConfigError, check, check_choice
 from latentcode.metrics import Metric, mean_metric, ratio_metric
 from latentcode.tasks.base import SPLITS, Batch, Task
+from latentcode.tasks.pairs import Pair
 from latentcode.tasks.splits import (
     Combination,
     explicit_split,
@@ -102,7 +102,7 @@ class FuzzyLogic(Task):
     @property
     def counterfactuals(self) -> Counterfactuals:
         """The same inputs with the values of a function that differs in one term."""
-        from latentcode.tasks.logic_counterfactuals import LogicCounterfactuals
+        from latentcode.tasks.logic.counterfactuals import LogicCounterfactuals
 
         return LogicCounterfactuals(self)
 
@@ -294,7 +294,7 @@ class FuzzyLogic(Task):
 
     def distances(self, label: str, split: str) -> Distances:
         """How far apart are terms (`literals`, `functional`) or functions (also `edit`)?"""
-        from latentcode.tasks.logic_distances import logic_distances
+        from latentcode.tasks.logic.distances import logic_distances
 
         return logic_distances(self, label, split)
 

@@ -22,7 +22,7 @@ from latentcode.tasks.distances import (
     matched_distance,
     named,
 )
-from latentcode.tasks.logic import FuzzyLogic, evaluate
+from latentcode.tasks.logic.task import FuzzyLogic, evaluate
 
 N_INPUTS = 4_096
 """Inputs, always the same, on which functions are compared: their mean difference is known to

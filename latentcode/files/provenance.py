@@ -38,7 +38,7 @@ def git_commit() -> str | None:
 
     None for an installed package, and where git is missing or fails.
     """
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40",

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from latentcode.errors import ArtifactError, check
-from latentcode.migrations import header, upgrade
-from latentcode.provenance import software
-from latentcode.storage import (
+from latentcode.files.migrations import header, upgrade
+from latentcode.files.provenance import software
+from latentcode.files.storage import (
     check_checksum,
     checksums,
     read_json,

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.codes import Pair
 from latentcode.errors import ArtifactError, ConfigError, SplitError, check
-from latentcode.storage import parse_json
+from latentcode.files.storage import parse_json
+from latentcode.tasks.pairs import Pair
 
 Position = int | str
 """A token by its index (negative from the end), or the last token of a piece of the prompt."""

@@ -19,18 +19,18 @@ import pandas as pd
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, LatentCodeError, RunError, UnknownNameError, check
+from latentcode.files.storage import check_checksum
 from latentcode.metrics import Metric, is_by_constituent
-from latentcode.model_card import CARD, README, Card
 from latentcode.models.config import kind_of
 from latentcode.runs import Run
-from latentcode.storage import check_checksum
+from latentcode.zoo.card import CARD, README, Card
 
 if TYPE_CHECKING:
     import torch
 
     from latentcode.models.transformer import HookedTransformer
 
-ZOO = Path(__file__).parent / "models" / "zoo"
+ZOO = Path(__file__).parents[1] / "models" / "zoo"
 """The folder of the entries."""
 ZOO_PREFIX = "zoo:"
 """What a name may begin with, to say that no folder of that name is meant."""
@@ -296,8 +296,8 @@ def _compared(
 
 
 def _read_again(run: Run, card: Card, found: Verification) -> None:
+    from latentcode.codes.of_tasks import extract
     from latentcode.config import task_from_dict
-    from latentcode.extraction import extract
 
     wanted = card.codes
     stored = LatentCodes.load(run.path / RESULTS / f"codes-{wanted.split}")

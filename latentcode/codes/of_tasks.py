@@ -11,12 +11,7 @@ import torch
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
-from latentcode.config import TaskConfig, config_hash, to_dict
-from latentcode.devices import resolve_device
-from latentcode.errors import ConfigError, check
-from latentcode.models.config import kind_of
-from latentcode.provenance import package_version
-from latentcode.reading import (
+from latentcode.codes.reader import (
     Hooks,
     Progress,
     Reader,
@@ -25,6 +20,11 @@ from latentcode.reading import (
     from_residual,
     gather_codes,
 )
+from latentcode.config import TaskConfig, config_hash, to_dict
+from latentcode.devices import resolve_device
+from latentcode.errors import ConfigError, check
+from latentcode.files.provenance import package_version
+from latentcode.models.config import kind_of
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
 from latentcode.tasks import Batch, Task, make_task

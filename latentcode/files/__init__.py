@@ -1,0 +1,1 @@
+"""What is on disk is whole or absent: atomic writes, locks, versions of formats, provenance."""

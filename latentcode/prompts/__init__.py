@@ -1,0 +1,14 @@
+"""Codes of pretrained language models: prompts, what is read of them, minimal pairs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from latentcode.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from latentcode.prompts.prompts import Prompts as Prompts
+    from latentcode.prompts.prompts import Tokens as Tokens
+    from latentcode.prompts.prompts import as_prompts as as_prompts
+
+__getattr__, __dir__, __all__ = lazy_module(__name__)
