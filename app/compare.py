@@ -23,7 +23,7 @@ from latentcode.app.url import choose, choose_several, remember, remembered
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, LatentCodeError
-from latentcode.probes.sources import varies
+from latentcode.probes.common.sources import varies
 
 MOST = 4
 """Models that stand side by side."""

@@ -32,12 +32,12 @@ from latentcode.app.sources import (
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, LatentCodeError, ProbeError, check
-from latentcode.probes.labels import label_groups
-from latentcode.probes.projecting import ProjectionResult
-from latentcode.probes.projection import Projection, settings_of
-from latentcode.probes.projection_cache import CachedProjection, default_cache
-from latentcode.probes.results import TableResult
-from latentcode.probes.saved import RESULTS, load_result
+from latentcode.probes.common.labels import label_groups
+from latentcode.probes.common.results import TableResult
+from latentcode.probes.common.saved import RESULTS, load_result
+from latentcode.probes.projection.cache import CachedProjection, default_cache
+from latentcode.probes.projection.methods import Projection, settings_of
+from latentcode.probes.projection.of_codes import ProjectionResult
 from latentcode.runs import Run
 
 if TYPE_CHECKING:

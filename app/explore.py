@@ -24,7 +24,7 @@ from latentcode.app.url import choose, remember, remembered, remembered_number
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, LatentCodeError
-from latentcode.probes.sources import varies
+from latentcode.probes.common.sources import varies
 
 SHOW = ("one picture", "all layers", "all pairs")
 HEIGHT = 600

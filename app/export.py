@@ -15,7 +15,7 @@ from latentcode.app import data
 from latentcode.app.picture import Picture
 from latentcode.app.selection import Selection
 from latentcode.app.sidebar import Chosen
-from latentcode.probes.figures import ScatterCell, scatter_figure
+from latentcode.probes.common.figures import ScatterCell, scatter_figure
 
 Kept: TypeAlias = Mapping[str, tuple[Selection, np.ndarray]]
 """Selections that were kept, by name, with the points [N, 2] of the picture each was drawn in."""
@@ -126,7 +126,7 @@ def snippet(
                        for name, value in data.reduced_settings(method, n).items())
     return (
         "import latentcode as lc\n"
-        "from latentcode.probes.projecting import project_codes\n\n"
+        "from latentcode.probes.projection.of_codes import project_codes\n\n"
         f"{opened}\n"
         f'view = project_codes(codes, {_quoted([colour])}, method="{method}",\n'
         f"                     layers={layers}, pairs={pairs}{settings})\n"

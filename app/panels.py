@@ -16,7 +16,7 @@ from latentcode.app.scatter import in_order
 from latentcode.app.theme import ACCENT, category_marks, palette, styled
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
-from latentcode.probes.labels import combination_clusters
+from latentcode.probes.common.labels import combination_clusters
 
 HEIGHT = 290
 BINS = 24
@@ -89,7 +89,7 @@ def prepare() -> None:
 
     It takes seconds, which the first picture need not wait for, nor the first selection.
     """
-    Thread(target=import_module, args=("latentcode.probes.logistic",), daemon=True).start()
+    Thread(target=import_module, args=("latentcode.probes.decoding.logistic",), daemon=True).start()
 
 
 @st.cache_resource(max_entries=24, show_spinner="Fitting a probe …")
@@ -102,7 +102,7 @@ def guesses(key: tuple[object, ...], _codes: LatentCodes, layer: int, pair: str,
          nobody could know of another one. It is a look at the selection, not a result: results,
          with their controls, are those of `probes.probe`.
     """
-    from latentcode.probes.logistic import fit_probe
+    from latentcode.probes.decoding.logistic import fit_probe
 
     values = _codes.label(label, pair)
     if is_measurement(values) or values.nunique() < 2 or "combination" not in _codes.labels:

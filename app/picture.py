@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 from latentcode.codes import LatentCodes
-from latentcode.probes.projection import METHODS
-from latentcode.probes.sources import varies
+from latentcode.probes.common.sources import varies
+from latentcode.probes.projection.methods import METHODS
 
 DIVIDER = "!"
 """Between the parts of a picture's name."""

@@ -26,9 +26,9 @@ from latentcode.app.url import choose, remember, remembered
 from latentcode.app.words import literal
 from latentcode.figures.style import SOURCE_STYLES
 from latentcode.metrics import is_by_constituent
-from latentcode.probes.results import HEADLINE, DecodingResult, TableResult
-from latentcode.probes.similarity import SimilarityResult, cluster_order, cosine_matrix
-from latentcode.probes.sources import varies
+from latentcode.probes.common.results import HEADLINE, DecodingResult, TableResult
+from latentcode.probes.common.sources import varies
+from latentcode.probes.similarity.of_codes import SimilarityResult, cluster_order, cosine_matrix
 
 PROBES, LABELS, TRAINING, OTHERS = "Probe scores", "Similar labels", "Training", "Other results"
 FIRST_METRICS = ("accuracy", "r2")
@@ -127,7 +127,7 @@ def _offer_to_probe(source: Source) -> None:
 def run_probes(source: Source, folder: Path) -> None:
     """Probe a run's newest weights with a bar on the page, and save the result."""
     with st.status("Reading codes out of the model and fitting probes …", expanded=True):
-        from latentcode.probes.probing import probe
+        from latentcode.probes.decoding.of_run import probe
 
         run = data.open_run(source.path)
         with data.progress_bar("Fitting probes …") as report:

@@ -35,15 +35,15 @@ from latentcode.figures.style import Figure, style
 from latentcode.files.provenance import environment
 from latentcode.files.storage import replace_file, write_json
 from latentcode.models.config import kind_of
-from latentcode.probes.alignment import AlignmentResult
-from latentcode.probes.comparing import align_runs, similarity_of_run, topography_of_runs
+from latentcode.probes.alignment.of_codes import AlignmentResult
+from latentcode.probes.common.comparing import align_runs, similarity_of_run, topography_of_runs
+from latentcode.probes.common.results import FIGURE, DecodingResult, TableResult
+from latentcode.probes.decoding.of_run import probe
 from latentcode.probes.interventions import InterventionResult, intervene
 from latentcode.probes.interventions.figures import draw_rates, name_of
-from latentcode.probes.interventions.results import PLACE
-from latentcode.probes.probing import probe
-from latentcode.probes.results import FIGURE, DecodingResult, TableResult
-from latentcode.probes.similarity import ALL, SimilarityResult
-from latentcode.probes.topography import TopographyResult
+from latentcode.probes.interventions.result import PLACE
+from latentcode.probes.similarity.of_codes import ALL, SimilarityResult
+from latentcode.probes.topography.of_codes import TopographyResult
 from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.tasks import make_task

@@ -24,11 +24,11 @@ from latentcode.experiments.report import (
     write_report,
 )
 from latentcode.files.storage import write_json
-from latentcode.probes.decoding import decode
-from latentcode.probes.figures import ScatterCell, scatter_figure
-from latentcode.probes.probing import codes_for_probing
-from latentcode.probes.projection import tsne
-from latentcode.probes.results import DecodingResult
+from latentcode.probes.common.figures import ScatterCell, scatter_figure
+from latentcode.probes.common.results import DecodingResult
+from latentcode.probes.decoding.of_codes import decode
+from latentcode.probes.decoding.of_run import codes_for_probing
+from latentcode.probes.projection.methods import tsne
 from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.seeds import make_generator

@@ -35,7 +35,7 @@ from latentcode.files.storage import check_free
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.hypernetwork import value_network
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.results import TableResult
+from latentcode.probes.common.results import TableResult
 from latentcode.progress import bar
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task

@@ -30,12 +30,12 @@ from latentcode.experiments.sweep import GRIDS, load_grid
 from latentcode.files.storage import check_free, checksums, install_folder, parse_json, write_text
 from latentcode.metrics import Metric
 from latentcode.models.config import kind_of
-from latentcode.probes.comparing import similarity_of_run
+from latentcode.probes.common.comparing import similarity_of_run
+from latentcode.probes.common.labels import label_columns
+from latentcode.probes.decoding.of_run import probe
 from latentcode.probes.interventions import Intervention, intervene
-from latentcode.probes.labels import label_columns
-from latentcode.probes.probing import probe
-from latentcode.probes.projecting import OURS, ProjectionResult, project_codes
-from latentcode.probes.similarity import SimilarityResult
+from latentcode.probes.projection.of_codes import OURS, ProjectionResult, project_codes
+from latentcode.probes.similarity.of_codes import SimilarityResult
 from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.runs.run import CONFIG, TIMING

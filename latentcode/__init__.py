@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from latentcode.models.transformer import HookedTransformer as HookedTransformer
     from latentcode.official.files import export_flax as export_flax
     from latentcode.official.files import import_flax as import_flax
-    from latentcode.probes.decoding import decode as decode
+    from latentcode.probes.common.results import DecodingResult as DecodingResult
+    from latentcode.probes.decoding.of_codes import decode as decode
+    from latentcode.probes.decoding.of_run import probe as probe
     from latentcode.probes.interventions import Bench as Bench
     from latentcode.probes.interventions import Intervention as Intervention
     from latentcode.probes.interventions import InterventionResult as InterventionResult
     from latentcode.probes.interventions import Writing as Writing
     from latentcode.probes.interventions import intervene as intervene
-    from latentcode.probes.probing import probe as probe
-    from latentcode.probes.projection import tsne as tsne
-    from latentcode.probes.prompt_patching import patch_prompts as patch_prompts
-    from latentcode.probes.prompt_probing import probe_prompts as probe_prompts
-    from latentcode.probes.results import DecodingResult as DecodingResult
+    from latentcode.probes.projection.methods import tsne as tsne
+    from latentcode.probes.prompts.decoding import probe_prompts as probe_prompts
+    from latentcode.probes.prompts.interventions import patch_prompts as patch_prompts
     from latentcode.prompts import Prompts as Prompts
     from latentcode.prompts.codes import extract_prompts as extract_prompts
     from latentcode.prompts.pairs import PromptCounterfactuals as PromptCounterfactuals

@@ -34,7 +34,7 @@ from latentcode.models.positions import relative_bias
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.interventions import WRITES, Intervention
 from latentcode.probes.interventions.bench import Bench, Writing
-from latentcode.probes.interventions.model import intervene_model
+from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.sites import SITES, capture, in_scope, write
 from latentcode.runs.checkpoints import Checkpoint
 from latentcode.seeds import make_generator

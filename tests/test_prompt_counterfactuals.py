@@ -16,7 +16,7 @@ from latentcode import Intervention, PromptCounterfactuals, patch_prompts
 from latentcode.errors import ConfigError, ProbeError, SplitError, UnknownNameError
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.interventions.sites import SITES, Site, capture, write
-from latentcode.probes.prompt_patching import prompt_interventions
+from latentcode.probes.prompts.interventions import prompt_interventions
 
 BOTH = (0, 1)
 GOOD: dict[str, Any] = {

@@ -37,8 +37,8 @@ from latentcode.experiments.benchmarks.harness import (
     torch_threads,
 )
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.labels import combination_clusters, make_target
-from latentcode.probes.logistic import LogisticProbe, fit_probe
+from latentcode.probes.common.labels import combination_clusters, make_target
+from latentcode.probes.decoding.logistic import LogisticProbe, fit_probe
 from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.tasks import make_task

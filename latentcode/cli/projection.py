@@ -59,8 +59,8 @@ class Project:
 
     def run(self) -> None:
         from latentcode.files.storage import check_free
-        from latentcode.probes.projecting import ProjectionResult, project_codes
-        from latentcode.probes.projection import settings_of
+        from latentcode.probes.projection.methods import settings_of
+        from latentcode.probes.projection.of_codes import ProjectionResult, project_codes
 
         check_free(self.out, overwrite=self.overwrite, marker=ProjectionResult.marker())
         settings = {name: value for name, value in (
@@ -82,7 +82,7 @@ class Project:
 
         from latentcode.codes import LatentCodes
         from latentcode.codes.of_tasks import extract
-        from latentcode.probes.labels import label_columns
+        from latentcode.probes.common.labels import label_columns
         from latentcode.tasks import make_task
         from latentcode.zoo import folder_of
 
@@ -145,8 +145,8 @@ class ValueNetworks:
 
     def run(self) -> None:
         from latentcode.files.storage import check_free
-        from latentcode.probes.value_network_result import ValueNetworkResult
-        from latentcode.probes.value_networks import mean_networks
+        from latentcode.probes.value_networks.of_codes import mean_networks
+        from latentcode.probes.value_networks.result import ValueNetworkResult
 
         run = open_run(self.path)
         check_free(self.out, overwrite=self.overwrite, marker=ValueNetworkResult.marker())

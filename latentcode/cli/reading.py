@@ -133,7 +133,7 @@ class Show:
 
     def run(self) -> None:
         from latentcode.codes import LatentCodes
-        from latentcode.probes.saved import load_result
+        from latentcode.probes.common.saved import load_result
         from latentcode.zoo import folder_of
 
         folder = folder_of(self.path)

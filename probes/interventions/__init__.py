@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions.bench import Bench as Bench
     from latentcode.probes.interventions.bench_outcome import BenchOutcome as BenchOutcome
     from latentcode.probes.interventions.bench_outcome import Writing as Writing
-    from latentcode.probes.interventions.model import Intervention as Intervention
-    from latentcode.probes.interventions.model import intervene_model as intervene_model
-    from latentcode.probes.interventions.results import InterventionResult as InterventionResult
-    from latentcode.probes.interventions.standard import intervene as intervene
-    from latentcode.probes.interventions.standard import (
+    from latentcode.probes.interventions.of_model import Intervention as Intervention
+    from latentcode.probes.interventions.of_model import intervene_model as intervene_model
+    from latentcode.probes.interventions.of_run import intervene as intervene
+    from latentcode.probes.interventions.of_run import (
         standard_interventions as standard_interventions,
     )
+    from latentcode.probes.interventions.result import InterventionResult as InterventionResult
     from latentcode.probes.interventions.writes import WRITES as WRITES
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

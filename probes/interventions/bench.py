@@ -24,7 +24,7 @@ from latentcode.probes.interventions.bench_outcome import (
     Writing,
     answer_of,
 )
-from latentcode.probes.interventions.model import Intervention
+from latentcode.probes.interventions.of_model import Intervention
 from latentcode.probes.interventions.references import References, measure
 from latentcode.probes.interventions.sites import (
     SITES,

@@ -21,7 +21,7 @@ from latentcode.app.scatter import DETAILED, Panel, point_size, scatter
 from latentcode.app.sources import Source
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ConfigError, ProbeError
-from latentcode.probes.projecting import project_codes
+from latentcode.probes.projection.of_codes import project_codes
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 
 from latentcode.app.explore import CHART_KEY
 from latentcode.app.panels import Guesses, confusion, distribution, guesses, heads
-from latentcode.probes.projection import project
+from latentcode.probes.projection.methods import project
 from latentcode.zoo import zoo_folders
 
 PICTURE = "ood!90!pca!1!response->response!runs/a"

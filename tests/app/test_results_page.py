@@ -16,9 +16,9 @@ from streamlit.testing.v1 import AppTest
 
 from latentcode.app import data
 from latentcode.app.results import CELL, MATRIX_KEY, best_layers
-from latentcode.probes.decoding import decode
-from latentcode.probes.probing import probe
-from latentcode.probes.similarity import cosine_matrix, label_similarity
+from latentcode.probes.decoding.of_codes import decode
+from latentcode.probes.decoding.of_run import probe
+from latentcode.probes.similarity.of_codes import cosine_matrix, label_similarity
 from latentcode.runs import Run
 
 
@@ -101,7 +101,7 @@ def test_the_best_layer_is_named_with_its_controls() -> None:
 def test_a_run_without_results_is_probed_on_request(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("latentcode.probes.probing.probe",
+    monkeypatch.setattr("latentcode.probes.decoding.of_run.probe",
                         partial(probe, n_train=256, n_heldout=256, layers=[0]))
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
     test = shown("runs/tiny")

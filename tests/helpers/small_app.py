@@ -15,7 +15,7 @@ import streamlit as st
 
 from latentcode.app.server import ROOTS
 from latentcode.codes import LatentCodes
-from latentcode.probes.projection_cache import VARIABLE
+from latentcode.probes.projection.cache import VARIABLE
 from latentcode.tasks.pairs import Pair
 
 RULES = ("constant", "sum", "difference")

@@ -16,9 +16,7 @@ from scipy import stats
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
-from latentcode.probes.alignment import AlignmentResult, align
-from latentcode.probes.labels import combination_clusters
-from latentcode.probes.matching import (
+from latentcode.probes.alignment.matching import (
     Moments,
     cka,
     fit_rotation,
@@ -27,7 +25,9 @@ from latentcode.probes.matching import (
     procrustes,
     procrustes_distance,
 )
-from latentcode.probes.transfer import ALIGNMENTS
+from latentcode.probes.alignment.of_codes import AlignmentResult, align
+from latentcode.probes.alignment.transfer import ALIGNMENTS
+from latentcode.probes.common.labels import combination_clusters
 
 Planted = Callable[..., LatentCodes]
 FAST: dict[str, Any] = {"n_bootstrap": 100, "pairs": ["query->query"]}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score
 
 from latentcode.errors import ProbeError
-from latentcode.probes.bootstrap import (
+from latentcode.probes.common.bootstrap import (
     accuracy,
     class_f1,
     count_by_cluster,

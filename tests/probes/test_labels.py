@@ -11,7 +11,7 @@ import pytest
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError
-from latentcode.probes.labels import combination_clusters, label_groups, make_target
+from latentcode.probes.common.labels import combination_clusters, label_groups, make_target
 
 
 def with_column(codes: LatentCodes, **columns: object) -> LatentCodes:

@@ -10,8 +10,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from latentcode.errors import ProbeError
-from latentcode.probes import logistic
-from latentcode.probes.logistic import PENALTIES, fit_probe
+from latentcode.probes.decoding import logistic
+from latentcode.probes.decoding.logistic import PENALTIES, fit_probe
 
 
 def clusters_of_classes(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 
-from latentcode.probes import logistic, newton
-from latentcode.probes.newton import fit_multinomial
+from latentcode.probes.decoding import logistic, newton
+from latentcode.probes.decoding.newton import fit_multinomial
 
 
 def problem(

@@ -7,8 +7,8 @@ import pytest
 from sklearn.manifold import trustworthiness
 
 from latentcode.errors import ProbeError, UnknownNameError
-from latentcode.probes import projection
-from latentcode.probes.projection import (
+from latentcode.probes.projection import methods as projection
+from latentcode.probes.projection.methods import (
     fit_projection,
     label_quality,
     project,

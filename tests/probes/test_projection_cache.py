@@ -13,11 +13,11 @@ import pytest
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ProbeError, UnknownNameError
-from latentcode.probes import projection_cache
-from latentcode.probes.labels import combination_clusters
-from latentcode.probes.projecting import ProjectionResult, project_codes
-from latentcode.probes.projection import fit_projection, label_quality, project
-from latentcode.probes.projection_cache import CachedProjection, default_cache
+from latentcode.probes.common.labels import combination_clusters
+from latentcode.probes.projection import cache as projection_cache
+from latentcode.probes.projection.cache import CachedProjection, default_cache
+from latentcode.probes.projection.methods import fit_projection, label_quality, project
+from latentcode.probes.projection.of_codes import ProjectionResult, project_codes
 
 FAST: dict[str, Any] = {"perplexity": 8.0, "n_iter": 30}
 

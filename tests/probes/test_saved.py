@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from latentcode.errors import ArtifactError
-from latentcode.probes.saved import RESULTS, load_result
+from latentcode.probes.common.saved import RESULTS, load_result
 
 
 @pytest.mark.parametrize("marker", RESULTS)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError
-from latentcode.probes.bootstrap import percentile_interval, resample
-from latentcode.probes.labels import combination_clusters
-from latentcode.probes.similarity import (
+from latentcode.probes.common.bootstrap import percentile_interval, resample
+from latentcode.probes.common.labels import combination_clusters
+from latentcode.probes.similarity.of_codes import (
     ALL,
     SimilarityResult,
     cluster_order,

@@ -11,7 +11,13 @@ import pytest
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError
-from latentcode.probes.sources import check_same_instances, chosen, origin, sources_of, varies
+from latentcode.probes.common.sources import (
+    check_same_instances,
+    chosen,
+    origin,
+    sources_of,
+    varies,
+)
 
 Planted = Callable[..., LatentCodes]
 

@@ -15,10 +15,10 @@ from scipy import stats
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
-from latentcode.probes.bootstrap import percentile_interval, resample
-from latentcode.probes.labels import combination_clusters
-from latentcode.probes.topography import TopographyResult, topographic_similarity
-from latentcode.probes.topography_units import spearman
+from latentcode.probes.common.bootstrap import percentile_interval, resample
+from latentcode.probes.common.labels import combination_clusters
+from latentcode.probes.topography.of_codes import TopographyResult, topographic_similarity
+from latentcode.probes.topography.units import spearman
 from latentcode.tasks.pairs import Pair
 
 Planted = Callable[..., LatentCodes]

@@ -18,10 +18,9 @@ from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 from latentcode.models.hypernetwork import value_network
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes import mean_networks
-from latentcode.probes.controls import shuffle_labels
-from latentcode.probes.labels import combination_clusters, make_target
-from latentcode.probes.value_network_result import ValueNetworkResult
-from latentcode.probes.value_networks import (
+from latentcode.probes.common.controls import shuffle_labels
+from latentcode.probes.common.labels import combination_clusters, make_target
+from latentcode.probes.value_networks.of_codes import (
     centred,
     cosines,
     effective_rank,
@@ -32,6 +31,7 @@ from latentcode.probes.value_networks import (
     stable_rank,
     weight_products,
 )
+from latentcode.probes.value_networks.result import ValueNetworkResult
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
 from latentcode.training.evaluation import DRAW

@@ -12,7 +12,7 @@ import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.models.attention import rms_head
 from latentcode.probes.interventions import WRITES, Intervention
-from latentcode.probes.interventions.model import intervene_model
+from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.references import measure
 from latentcode.probes.interventions.sites import SITES, capture, constrained, write
 from latentcode.tasks.counterfactuals import SCOPES, MinimalPairs

@@ -18,12 +18,12 @@ from scipy.spatial.distance import squareform
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import Figure
-from latentcode.probes.bootstrap import percentile_interval, resample
-from latentcode.probes.controls import shuffle_labels
-from latentcode.probes.labels import combination_clusters, make_target
-from latentcode.probes.results import TableResult
-from latentcode.probes.similarity_figures import codes_figure, concentration_figure, cosine_figure
-from latentcode.probes.sources import ROUNDING, chosen, origin, sources_of
+from latentcode.probes.common.bootstrap import percentile_interval, resample
+from latentcode.probes.common.controls import shuffle_labels
+from latentcode.probes.common.labels import combination_clusters, make_target
+from latentcode.probes.common.results import TableResult
+from latentcode.probes.common.sources import ROUNDING, chosen, origin, sources_of
+from latentcode.probes.similarity.figures import codes_figure, concentration_figure, cosine_figure
 
 LEVEL = 0.95
 """Level of the intervals."""

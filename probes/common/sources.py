@@ -11,7 +11,7 @@ import numpy as np
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError, check
-from latentcode.probes.controls import check_controls, check_pair_of_codes
+from latentcode.probes.common.controls import check_controls, check_pair_of_codes
 
 ROUNDING = 1e-5
 """Points whose differences are below this share of their size differ by the rounding of float32:

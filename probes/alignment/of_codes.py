@@ -18,13 +18,19 @@ from scipy import stats
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import Figure
-from latentcode.probes.alignment_figures import layers_figure, transfer_figure
-from latentcode.probes.controls import check_pair_of_codes
-from latentcode.probes.labels import combination_clusters
-from latentcode.probes.matching import Moments, cka, head_correlations, match_heads, procrustes
-from latentcode.probes.results import TableResult
-from latentcode.probes.similarity import LEVEL
-from latentcode.probes.sources import (
+from latentcode.probes.alignment.figures import layers_figure, transfer_figure
+from latentcode.probes.alignment.matching import (
+    Moments,
+    cka,
+    head_correlations,
+    match_heads,
+    procrustes,
+)
+from latentcode.probes.alignment.transfer import ALIGNMENTS, N_RANDOM, Transfer
+from latentcode.probes.common.controls import check_pair_of_codes
+from latentcode.probes.common.labels import combination_clusters
+from latentcode.probes.common.results import TableResult
+from latentcode.probes.common.sources import (
     Source,
     check_distinct,
     check_same_instances,
@@ -32,7 +38,7 @@ from latentcode.probes.sources import (
     origin,
     sources_of,
 )
-from latentcode.probes.transfer import ALIGNMENTS, N_RANDOM, Transfer
+from latentcode.probes.similarity.of_codes import LEVEL
 
 N_GROUPS = 10
 """Groups of combinations that are left out in turn for the intervals of CKA and Procrustes."""

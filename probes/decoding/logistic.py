@@ -18,8 +18,8 @@ from sklearn.model_selection import GroupKFold
 from threadpoolctl import threadpool_limits
 
 from latentcode.errors import ProbeError, check
-from latentcode.probes.bootstrap import ClassCounts, accuracy, count_by_cluster, macro_f1
-from latentcode.probes.newton import MOST_PARAMETERS, fit_multinomial
+from latentcode.probes.common.bootstrap import ClassCounts, accuracy, count_by_cluster, macro_f1
+from latentcode.probes.decoding.newton import MOST_PARAMETERS, fit_multinomial
 
 PENALTIES: tuple[float, ...] = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
 """Penalties per instance lambda that are tried, in falling order: the fit minimises the mean log

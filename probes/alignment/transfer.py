@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from latentcode.codes import LatentCodes
-from latentcode.probes.bootstrap import count_by_cluster, percentile_interval, resample
-from latentcode.probes.decoding import LEVEL, METRICS, chance
-from latentcode.probes.labels import Target, combination_clusters, make_target
-from latentcode.probes.logistic import LogisticProbe, fit_probe
-from latentcode.probes.matching import fit_rotation, match_heads, random_match
-from latentcode.probes.sources import ROUNDING
+from latentcode.probes.alignment.matching import fit_rotation, match_heads, random_match
+from latentcode.probes.common.bootstrap import count_by_cluster, percentile_interval, resample
+from latentcode.probes.common.labels import Target, combination_clusters, make_target
+from latentcode.probes.common.sources import ROUNDING
+from latentcode.probes.decoding.logistic import LogisticProbe, fit_probe
+from latentcode.probes.decoding.of_codes import LEVEL, METRICS, chance
 
 ALIGNMENTS = ("own", "raw", "matched", "random", "matched, scaled", "random, scaled", "rotated")
 """What is done to the codes that a probe of another model reads."""

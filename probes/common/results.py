@@ -16,8 +16,8 @@ from latentcode.figures.style import Figure
 from latentcode.files.migrations import header, read_checked
 from latentcode.files.provenance import git_commit, software
 from latentcode.files.storage import checksums, replace_folder, write_json
-from latentcode.probes.controls import SOURCES
-from latentcode.probes.figures import decoding_figure
+from latentcode.probes.common.controls import SOURCES
+from latentcode.probes.common.figures import decoding_figure
 
 FIGURE = "figure.png"
 META_KEYS = {"format", "format_version", "provenance", "sha256", "settings"}

@@ -10,9 +10,9 @@ import numpy as np
 from scipy.spatial.distance import pdist, squareform
 from scipy.stats import rankdata
 
-from latentcode.probes.bootstrap import percentile_interval
-from latentcode.probes.similarity import LEVEL, LabelSums
-from latentcode.probes.sources import varies
+from latentcode.probes.common.bootstrap import percentile_interval
+from latentcode.probes.common.sources import varies
+from latentcode.probes.similarity.of_codes import LEVEL, LabelSums
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:

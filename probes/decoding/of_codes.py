@@ -19,7 +19,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
-from latentcode.probes.bootstrap import (
+from latentcode.probes.common.bootstrap import (
     ClassCounts,
     accuracy,
     class_f1,
@@ -28,21 +28,16 @@ from latentcode.probes.bootstrap import (
     percentile_interval,
     resample,
 )
-from latentcode.probes.controls import (
+from latentcode.probes.common.controls import (
     SOURCES,
     check_controls,
     check_pair_of_codes,
     shuffle_labels,
 )
-from latentcode.probes.labels import Target, combination_clusters, make_target
-from latentcode.probes.logistic import (
-    N_FOLDS,
-    PENALTIES,
-    SELECTION_INSTANCES,
-    fit_probe,
-)
-from latentcode.probes.results import DecodingResult
-from latentcode.probes.sources import chosen, origin
+from latentcode.probes.common.labels import Target, combination_clusters, make_target
+from latentcode.probes.common.results import DecodingResult
+from latentcode.probes.common.sources import chosen, origin
+from latentcode.probes.decoding.logistic import N_FOLDS, PENALTIES, SELECTION_INSTANCES, fit_probe
 
 Progress = Callable[[int, int], None]
 """Called with (probes done, probes in all)."""

@@ -19,7 +19,7 @@ from latentcode.probes.interventions.references import (
     label_to_erase,
     measure,
 )
-from latentcode.probes.interventions.results import InterventionResult, tables
+from latentcode.probes.interventions.result import InterventionResult, tables
 from latentcode.probes.interventions.sites import (
     SITES,
     Edit,

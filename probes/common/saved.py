@@ -5,16 +5,16 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from latentcode.probes.results import TableResult
+from latentcode.probes.common.results import TableResult
 
 RESULTS: dict[str, tuple[str, str]] = {
-    "decoding.json": ("latentcode.probes.results", "DecodingResult"),
+    "decoding.json": ("latentcode.probes.common.results", "DecodingResult"),
     "similarity.json": ("latentcode.probes.similarity", "SimilarityResult"),
     "topography.json": ("latentcode.probes.topography", "TopographyResult"),
     "alignment.json": ("latentcode.probes.alignment", "AlignmentResult"),
-    "projection.json": ("latentcode.probes.projecting", "ProjectionResult"),
-    "value_networks.json": ("latentcode.probes.value_network_result", "ValueNetworkResult"),
-    "interventions.json": ("latentcode.probes.interventions.results", "InterventionResult"),
+    "projection.json": ("latentcode.probes.projection.of_codes", "ProjectionResult"),
+    "value_networks.json": ("latentcode.probes.value_networks.result", "ValueNetworkResult"),
+    "interventions.json": ("latentcode.probes.interventions.result", "InterventionResult"),
     "hyla_variance.json": ("latentcode.experiments.hyla_variance", "HylaVarianceResult"),
 }
 """`TableResult.marker` -> module and class, imported when a folder with that file is opened.

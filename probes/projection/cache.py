@@ -23,7 +23,7 @@ from latentcode.errors import ArtifactError, check
 from latentcode.files.migrations import header, read_checked
 from latentcode.files.provenance import package_version, software
 from latentcode.files.storage import checksum, read_tensors, write_json, write_tensors
-from latentcode.probes.projection import (
+from latentcode.probes.projection.methods import (
     FittedProjection,
     Progress,
     Projection,

@@ -14,13 +14,13 @@ import pandas as pd
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import Figure, category_styles
-from latentcode.probes.controls import check_pair_of_codes
-from latentcode.probes.figures import ScatterCell, scatter_figure
-from latentcode.probes.labels import combination_clusters
-from latentcode.probes.projection import Projection, label_quality
-from latentcode.probes.projection_cache import CachedProjection
-from latentcode.probes.results import TableResult
-from latentcode.probes.sources import check_distinct, chosen, varies
+from latentcode.probes.common.controls import check_pair_of_codes
+from latentcode.probes.common.figures import ScatterCell, scatter_figure
+from latentcode.probes.common.labels import combination_clusters
+from latentcode.probes.common.results import TableResult
+from latentcode.probes.common.sources import check_distinct, chosen, varies
+from latentcode.probes.projection.cache import CachedProjection
+from latentcode.probes.projection.methods import Projection, label_quality
 
 OURS: tuple[str, ...] = ("instance", "split", "fitted", "layer", "pair", "projection_x",
                          "projection_y")

@@ -23,14 +23,14 @@ import pandas as pd
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import Figure
-from latentcode.probes.bootstrap import resample
-from latentcode.probes.generalization import SCOPES
-from latentcode.probes.labels import combination_clusters, make_target
-from latentcode.probes.results import TableResult
-from latentcode.probes.similarity import LEVEL
-from latentcode.probes.sources import chosen, origin, sources_of
-from latentcode.probes.topography_figures import generalization_figure, topography_figure
-from latentcode.probes.topography_units import InstancePairs, MeanPoints, has_direction
+from latentcode.probes.common.bootstrap import resample
+from latentcode.probes.common.labels import combination_clusters, make_target
+from latentcode.probes.common.results import TableResult
+from latentcode.probes.common.sources import chosen, origin, sources_of
+from latentcode.probes.similarity.of_codes import LEVEL
+from latentcode.probes.topography.figures import generalization_figure, topography_figure
+from latentcode.probes.topography.generalization import SCOPES
+from latentcode.probes.topography.units import InstancePairs, MeanPoints, has_direction
 
 METRICS = ("cosine", "euclidean")
 """Distances of points."""

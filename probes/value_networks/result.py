@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 
 from latentcode.errors import check_choice
 from latentcode.figures.style import DIVERGING, GREY, PALETTE, SOURCE_STYLES, Figure, style
-from latentcode.probes.results import FIGURE, TableResult
+from latentcode.probes.common.results import FIGURE, TableResult
 
 LINES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 """Line styles of the parts of a network."""

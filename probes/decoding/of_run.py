@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from latentcode.codes import LatentCodes
 from latentcode.codes.of_tasks import extract
 from latentcode.config import TaskConfig
-from latentcode.probes.decoding import decode
-from latentcode.probes.results import DecodingResult
+from latentcode.probes.common.results import DecodingResult
+from latentcode.probes.decoding.of_codes import decode
 from latentcode.runs import Run
 from latentcode.tasks import make_task
 

@@ -14,11 +14,15 @@ from latentcode.codes import LatentCodes
 from latentcode.codes.of_tasks import extract
 from latentcode.config import TaskConfig
 from latentcode.errors import ProbeError, check
-from latentcode.probes.alignment import AlignmentResult, align
-from latentcode.probes.generalization import correlate_runs
-from latentcode.probes.probing import codes_for_probing
-from latentcode.probes.similarity import SimilarityResult, label_similarity
-from latentcode.probes.topography import COMBINATION, TopographyResult, topographic_similarity
+from latentcode.probes.alignment.of_codes import AlignmentResult, align
+from latentcode.probes.decoding.of_run import codes_for_probing
+from latentcode.probes.similarity.of_codes import SimilarityResult, label_similarity
+from latentcode.probes.topography.generalization import correlate_runs
+from latentcode.probes.topography.of_codes import (
+    COMBINATION,
+    TopographyResult,
+    topographic_similarity,
+)
 from latentcode.runs import Run
 from latentcode.tasks import make_task
 

@@ -8,9 +8,9 @@ from typing import Any
 from latentcode.config import TaskConfig, config_hash, to_dict
 from latentcode.devices import resolve_device
 from latentcode.models.config import kind_of
-from latentcode.probes.interventions.model import Intervention, intervene_model
+from latentcode.probes.interventions.of_model import Intervention, intervene_model
 from latentcode.probes.interventions.references import ERASABLE
-from latentcode.probes.interventions.results import InterventionResult
+from latentcode.probes.interventions.result import InterventionResult
 from latentcode.probes.interventions.writes import WRITES
 from latentcode.runs import Run
 from latentcode.tasks import make_task

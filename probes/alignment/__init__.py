@@ -1,0 +1,1 @@
+"""Do models that differ in their seed, layer or attention kind have the same codes?"""

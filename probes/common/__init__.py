@@ -1,0 +1,1 @@
+"""What all probes share: labels, sources with their controls, intervals, results, figures."""

@@ -1,0 +1,1 @@
+"""What can be read out of the codes? Logistic probes beside their controls."""

@@ -1,0 +1,1 @@
+"""The same questions, asked of a language model about prompts."""

@@ -1,0 +1,1 @@
+"""Are tasks that are close to each other given codes that are close to each other?"""

@@ -1,0 +1,1 @@
+"""What operations do codes generate?"""
