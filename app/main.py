@@ -7,16 +7,16 @@ from importlib import import_module
 
 import streamlit as st
 
-from latentcode.app.messages import guarded
-from latentcode.app.theme import STYLE, is_dark, logo, tab_icon
-from latentcode.app.url import take_along
+from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
+from latentcode.app.state.messages import guarded
+from latentcode.app.state.url import take_along
 
 # Module with the function `page`, title, name in the URL, icon.
 PAGES: tuple[tuple[str, str, str, str], ...] = (
     ("explore", "Explore", "explore", ":material/scatter_plot:"),
     ("compare", "Compare", "compare", ":material/compare:"),
-    ("results", "Probes", "probes", ":material/query_stats:"),
-    ("bench", "Intervene", "intervene", ":material/edit:"),
+    ("probes", "Probes", "probes", ":material/query_stats:"),
+    ("intervene", "Intervene", "intervene", ":material/edit:"),
     ("idea", "The idea", "idea", ":material/lightbulb:"),
 )
 
@@ -27,7 +27,7 @@ def opened(module: str) -> Callable[[], None]:
     """
 
     def page() -> None:
-        import_module(f"latentcode.app.{module}").page()
+        import_module(f"latentcode.app.pages.{module}").page()
 
     return guarded(page)
 

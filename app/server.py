@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from latentcode.app.theme import STREAMLIT_THEME
+from latentcode.app.charts.theme import STREAMLIT_THEME
 from latentcode.errors import ConfigError, check
 
 ROOTS = "LATENTCODE_EXPLORE"

@@ -76,7 +76,7 @@ def test_every_room_has_pages_with_its_names(tmp_path: Path) -> None:
             "latentcode.probes": ("decode", "SimilarityResult"),
             "latentcode.probes.interventions": ("Intervention", "intervene_model"),
             "latentcode.tasks.logic": ("FuzzyLogic",),
-            "latentcode.experiments.relations": ("make_sentences",)}.items():
+            "latentcode.experiments.studies.relations": ("make_sentences",)}.items():
         file = f"{module.replace('.', '/')}.html"
         assert f'href="{file}"' in index
         page = (pages / file).read_text(encoding="utf-8")

@@ -33,7 +33,7 @@ class Demo:
     """cpu or cuda."""
 
     def run(self) -> None:
-        from latentcode.experiments.demo import demo
+        from latentcode.experiments.demo.demo import demo
 
         print(demo(self.out, preset_name=self.preset, device=self.device))
 

@@ -9,13 +9,13 @@ from latentcode.probes.common.results import TableResult
 
 RESULTS: dict[str, tuple[str, str]] = {
     "decoding.json": ("latentcode.probes.common.results", "DecodingResult"),
-    "similarity.json": ("latentcode.probes.similarity", "SimilarityResult"),
-    "topography.json": ("latentcode.probes.topography", "TopographyResult"),
-    "alignment.json": ("latentcode.probes.alignment", "AlignmentResult"),
+    "similarity.json": ("latentcode.probes.similarity.of_codes", "SimilarityResult"),
+    "topography.json": ("latentcode.probes.topography.of_codes", "TopographyResult"),
+    "alignment.json": ("latentcode.probes.alignment.of_codes", "AlignmentResult"),
     "projection.json": ("latentcode.probes.projection.of_codes", "ProjectionResult"),
     "value_networks.json": ("latentcode.probes.value_networks.result", "ValueNetworkResult"),
     "interventions.json": ("latentcode.probes.interventions.result", "InterventionResult"),
-    "hyla_variance.json": ("latentcode.experiments.hyla_variance", "HylaVarianceResult"),
+    "hyla_variance.json": ("latentcode.experiments.studies.hyla_variance", "HylaVarianceResult"),
 }
 """`TableResult.marker` -> module and class, imported when a folder with that file is opened.
 

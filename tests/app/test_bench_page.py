@@ -13,16 +13,16 @@ pytest.importorskip("streamlit")
 from streamlit.testing.v1 import AppTest
 
 import latentcode as lc
-from latentcode.app.bench import read_numbers
-from latentcode.app.bench_charts import reach
+from latentcode.app.charts.intervene import reach
+from latentcode.app.pages.intervene import read_numbers
 from latentcode.probes.interventions import Bench, Writing
 
 Open = Callable[..., AppTest]
 
 
 def _page() -> None:
-    from latentcode.app.bench import page
     from latentcode.app.main import guarded
+    from latentcode.app.pages.intervene import page
 
     guarded(page)()
 

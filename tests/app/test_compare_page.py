@@ -12,14 +12,14 @@ import pytest
 from small_app import drawn_codes, open_folders, plain
 from streamlit.testing.v1 import AppTest
 
-from latentcode.app.compare import (
+from latentcode.app.pages.compare import (
     CHART_KEY,
     SELECTED,
     differing_labels,
     mean_cosine,
     unit_deviations,
 )
-from latentcode.app.selection import Selection
+from latentcode.app.state.selection import Selection
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def script() -> None:
-    from latentcode.app.compare import page
+    from latentcode.app.pages.compare import page
 
     page()
 
@@ -173,7 +173,7 @@ def test_a_drawn_selection_comes_into_the_url(folder: Path) -> None:
     def draw() -> None:
         import streamlit as st
 
-        from latentcode.app import compare
+        from latentcode.app.pages import compare
 
         compare._noted({"x": "one", "x2": "two"})()
         st.write("done")

@@ -15,10 +15,10 @@ from small_app import drawn_codes, open_folders
 from small_zoo import tiny_run
 
 import latentcode as lc
-from latentcode.app import data
-from latentcode.app.problem import neighbours, problem
-from latentcode.app.scatter import DETAILED, Panel, point_size, scatter
-from latentcode.app.sources import Source
+from latentcode.app.charts.scatter import DETAILED, Panel, point_size, scatter
+from latentcode.app.data import loaded as data
+from latentcode.app.data.problem import neighbours, problem
+from latentcode.app.data.sources import Source
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ConfigError, ProbeError
 from latentcode.probes.projection.of_codes import project_codes

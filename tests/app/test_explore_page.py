@@ -16,8 +16,8 @@ import pytest
 from small_app import drawn_codes, open_folders, plain
 from streamlit.testing.v1 import AppTest
 
-from latentcode.app.explore import CHART_KEY
-from latentcode.app.panels import Guesses, confusion, distribution, guesses, heads
+from latentcode.app.charts.selected import Guesses, confusion, distribution, guesses, heads
+from latentcode.app.pages.explore import CHART_KEY
 from latentcode.probes.projection.methods import project
 from latentcode.zoo import zoo_folders
 
@@ -34,8 +34,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def script() -> None:
-    from latentcode.app.explore import page
-    from latentcode.app.messages import guarded
+    from latentcode.app.pages.explore import page
+    from latentcode.app.state.messages import guarded
 
     guarded(page)()
 
@@ -220,7 +220,7 @@ def test_what_should_not_happen_is_a_sentence(
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr("latentcode.app.explore.scatter", broken)
+    monkeypatch.setattr("latentcode.app.pages.explore.scatter", broken)
     test = shown()
     assert not test.exception
     assert "Something went wrong" in test.error[0].value
@@ -232,7 +232,7 @@ def test_a_click_and_a_lasso_come_into_the_url(folder: Path) -> None:
     def note() -> None:
         import streamlit as st
 
-        from latentcode.app import explore
+        from latentcode.app.pages import explore
 
         explore._noted({"x": "pca.1.a->b"})()
         st.write("done")

@@ -13,11 +13,12 @@ from small_app import drawn_codes, open_folders
 from small_zoo import tiny_run
 
 import latentcode as lc
-from latentcode.app import data, export
-from latentcode.app.picture import Picture
-from latentcode.app.selection import Selection
-from latentcode.app.sidebar import Chosen
-from latentcode.app.sources import Source
+from latentcode.app.data import export
+from latentcode.app.data import loaded as data
+from latentcode.app.data.sources import Source
+from latentcode.app.state.picture import Picture
+from latentcode.app.state.selection import Selection
+from latentcode.app.state.sidebar import Chosen
 
 PAIR = "response->response"
 

@@ -14,7 +14,7 @@ pytest.importorskip("streamlit")
 from streamlit.testing.v1 import AppTest
 
 import latentcode as lc
-from latentcode.app.idea import equations, token_names
+from latentcode.app.pages.idea import equations, token_names
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.hypernetwork import two_ways
 
@@ -22,8 +22,8 @@ Open = Callable[..., AppTest]
 
 
 def _page() -> None:
-    from latentcode.app.idea import page
     from latentcode.app.main import guarded
+    from latentcode.app.pages.idea import page
 
     guarded(page)()
 

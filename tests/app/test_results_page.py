@@ -14,8 +14,8 @@ from small_app import RULES, drawn_codes, open_folders, plain
 from small_zoo import tiny_run
 from streamlit.testing.v1 import AppTest
 
-from latentcode.app import data
-from latentcode.app.results import CELL, MATRIX_KEY, best_layers
+from latentcode.app.data import loaded as data
+from latentcode.app.pages.probes import CELL, MATRIX_KEY, best_layers
 from latentcode.probes.decoding.of_codes import decode
 from latentcode.probes.decoding.of_run import probe
 from latentcode.probes.similarity.of_codes import cosine_matrix, label_similarity
@@ -44,7 +44,7 @@ def codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def script() -> None:
-    from latentcode.app.results import page
+    from latentcode.app.pages.probes import page
 
     page()
 
@@ -166,7 +166,7 @@ def test_a_cell_shows_its_two_codes_and_their_difference(codes: Path) -> None:
 
 def test_a_clicked_cell_comes_into_the_url(codes: Path) -> None:
     def click() -> None:
-        from latentcode.app import results
+        from latentcode.app.pages import probes as results
 
         results._noted(["a", "b", "c"])()
 

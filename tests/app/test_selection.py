@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latentcode.app.selection import PRECISION, Selection
+from latentcode.app.state.selection import PRECISION, Selection
 from latentcode.errors import ConfigError
 
 POINTS = np.random.default_rng(0).uniform(-10.0, 10.0, (500, 2))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from latentcode.app import sources
+from latentcode.app.data import sources
+from latentcode.app.data.sources import allowed_folders, catalog, find_source
 from latentcode.app.server import ROOTS
-from latentcode.app.sources import allowed_folders, catalog, find_source
 from latentcode.errors import ArtifactError
 
 

@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 def page() -> None:
     import streamlit as st
 
-    from latentcode.app.url import choose, choose_several, remember, remembered
+    from latentcode.app.state.url import choose, choose_several, remember, remembered
 
     options = st.session_state.get("options", ["first", "second", "third"])
     form = st.session_state.get("form", "list")
@@ -83,7 +83,7 @@ def test_a_number_is_one_that_there_is() -> None:
     def number() -> None:
         import streamlit as st
 
-        from latentcode.app.url import remembered_number
+        from latentcode.app.state.url import remembered_number
 
         st.text(str(remembered_number("row", None, 89)))
 

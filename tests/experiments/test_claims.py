@@ -15,7 +15,7 @@ from scipy.stats import t
 import latentcode as lc
 from latentcode.config import RunConfig, parse_yaml
 from latentcode.errors import ConfigError
-from latentcode.experiments.claims import (
+from latentcode.experiments.paper.claims import (
     RESULTS,
     Claim,
     Excess,
@@ -27,7 +27,7 @@ from latentcode.experiments.claims import (
 from latentcode.experiments.sweep import load_grid
 
 CLAIMS = {claim.id: claim for claim in load_claims()}
-TEXT = files("latentcode.experiments").joinpath("claims.yaml").read_text("utf-8")
+TEXT = files("latentcode.experiments.paper").joinpath("claims.yaml").read_text("utf-8")
 ENTRIES: dict[str, Any] = {entry["id"]: entry for entry in parse_yaml(TEXT, "claims.yaml")}
 
 ROW = "tabA1-logic-softmax"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import latentcode as lc
-from latentcode.experiments.demo import demo
+from latentcode.experiments.demo.demo import demo
 
 
 @pytest.mark.slow

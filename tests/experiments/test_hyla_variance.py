@@ -12,8 +12,8 @@ import torch
 
 from latentcode.config.presets import preset
 from latentcode.errors import ConfigError, RunError
-from latentcode.experiments import hyla_variance
-from latentcode.experiments.hyla_variance import (
+from latentcode.experiments.studies import hyla_variance
+from latentcode.experiments.studies.hyla_variance import (
     HylaVarianceResult,
     findings,
     gradient_norms,

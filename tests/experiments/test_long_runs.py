@@ -13,8 +13,8 @@ import pytest
 
 import latentcode as lc
 from latentcode.errors import RunError
-from latentcode.experiments import long_runs
-from latentcode.experiments.long_runs import (
+from latentcode.experiments.paper import long_runs
+from latentcode.experiments.paper.long_runs import (
     QUEUE,
     Stage,
     main,
@@ -195,8 +195,8 @@ def test_resume_begins_a_process_that_outlives_this_one(
     monkeypatch.setattr(long_runs, "START_SECONDS", 0.5)
     main(["resume", "--at", str(tmp_path / "runs")])
     (command, settings), = begun
-    assert command == [sys.executable, "-m", "latentcode.experiments.long_runs", "work", "--at",
-                       str(tmp_path / "runs")]
+    assert command == [sys.executable, "-m", "latentcode.experiments.paper.long_runs", "work",
+                       "--at", str(tmp_path / "runs")]
     assert settings["start_new_session"] is True
     assert "process 17 trains in" in capsys.readouterr().out
     fails = True

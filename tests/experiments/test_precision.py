@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from latentcode.experiments.precision import LARGEST_RATIO, compare, figure, logit_ratio
+from latentcode.experiments.studies.precision import LARGEST_RATIO, compare, figure, logit_ratio
 
 STEPS = [500, 1_000, 2_000]
 

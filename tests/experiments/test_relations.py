@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 import latentcode as lc
 from latentcode import cli
 from latentcode.errors import ConfigError, RunError
-from latentcode.experiments import relations
-from latentcode.experiments.relations import (
+from latentcode.experiments.studies import relations
+from latentcode.experiments.studies.relations import (
     COUNTRIES,
     PHRASINGS,
     VALUES,

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure as MatplotlibFigure
 
 from latentcode.errors import ArtifactError, ConfigError, UnknownNameError
-from latentcode.experiments.report import (
+from latentcode.experiments.demo.report import (
     Figure,
     Html,
     Section,

@@ -14,7 +14,8 @@ import latentcode as lc
 from latentcode.config import LogicConfig
 from latentcode.errors import ArtifactError, ConfigError, RunError
 from latentcode.experiments.sweep import load_grid
-from latentcode.experiments.zoo import (
+from latentcode.experiments.zoo.cards import renew
+from latentcode.experiments.zoo.entries import (
     Build,
     informative_pairs,
     interventions,
@@ -24,7 +25,6 @@ from latentcode.experiments.zoo import (
     trained_folder,
     training_command,
 )
-from latentcode.experiments.zoo_cards import renew
 from latentcode.files.migrations import CURRENT
 from latentcode.metrics import is_by_constituent
 from latentcode.probes.common.saved import load_result

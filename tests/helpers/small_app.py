@@ -25,7 +25,7 @@ def open_folders(patch: pytest.MonkeyPatch, cache: Path, folders: Sequence[Path]
     """Let the explorer see these folders alone, and keep what it computes in `cache`."""
     patch.setenv(ROOTS, json.dumps([str(folder) for folder in folders]))
     patch.setenv(VARIABLE, str(cache))
-    patch.setattr("latentcode.app.sources.zoo_folders", dict)
+    patch.setattr("latentcode.app.data.sources.zoo_folders", dict)
     st.cache_data.clear()
     st.cache_resource.clear()
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import latentcode as lc
-from latentcode.experiments.zoo import measured
+from latentcode.experiments.zoo.entries import measured
 from latentcode.files.storage import checksums
 from latentcode.zoo.card import CARD, README, Card, Evaluation, StoredCodes
 

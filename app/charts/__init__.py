@@ -1,0 +1,1 @@
+"""What pages draw, and how it looks."""

@@ -1,0 +1,104 @@
+"""The charts of the idea: an attention map, a code, the network it generates, two outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from latentcode.app.charts.intervene import grey
+from latentcode.app.charts.theme import ACCENT, styled
+from latentcode.figures.style import DIVERGING, PALETTE
+
+
+def outputs(usual: np.ndarray, generated: np.ndarray, *, dark: bool) -> go.Figure:
+    """The same output twice, as two strips of colour."""
+    figure = go.Figure(go.Heatmap(
+        z=np.stack([usual, generated]), y=["head by head", "key by key"], ygap=3,
+        **_symmetric(np.abs(usual).max()), showscale=False,
+        hovertemplate="%{y}, number %{x}: %{z:.17g}<extra></extra>"))
+    styled(figure, height=110, dark=dark, legend=False)
+    figure.update_yaxes(autorange="reversed", showgrid=False)
+    figure.update_xaxes(showgrid=False, showticklabels=False, ticks="")
+    figure.update_layout(dragmode=False, margin={"t": 8, "b": 4})
+    return figure
+
+
+def attention(
+    scores: np.ndarray, names: Sequence[str], query: int, key: int, *, dark: bool
+) -> go.Figure:
+    """The scores of one head [Q, K] as squares that can be clicked, the chosen one framed."""
+    n = len(scores)
+    rows, columns = np.divmod(np.arange(n * n), n)
+    text = [f"{names[q]} → {names[k]}" for q, k in zip(rows, columns, strict=True)]
+    size = max(4.0, 340.0 / n)
+    figure = go.Figure(go.Scatter(
+        x=columns, y=rows, mode="markers", customdata=np.column_stack([rows, columns]), text=text,
+        marker={"symbol": "square", "size": size, "color": scores.ravel(),
+                "colorscale": DIVERGING, "cmid": 0.0, "line": {"width": 0}},
+        selected={"marker": {"opacity": 1.0}}, unselected={"marker": {"opacity": 1.0}},
+        hovertemplate="%{text}<br>score %{marker.color:.3f}<extra></extra>"))
+    figure.add_scatter(x=[key], y=[query], mode="markers", hoverinfo="skip", marker={
+        "symbol": "square-open", "size": size + 5, "color": PALETTE[1], "line": {"width": 3}})
+    styled(figure, height=430, dark=dark, legend=False)
+    figure.update_xaxes(title="key", range=[-0.7, n - 0.3], showgrid=False, zeroline=False)
+    figure.update_yaxes(title="query", range=[n - 0.3, -0.7], showgrid=False, zeroline=False)
+    figure.update_layout(dragmode=False, clickmode="event+select")
+    return figure
+
+
+def code(own: np.ndarray, changed: np.ndarray, *, dark: bool) -> go.Figure:
+    """The scores of all heads; where one was changed, its own in grey behind it."""
+    heads = np.arange(len(own))
+    colors = [PALETTE[1] if a != b else ACCENT for a, b in zip(own, changed, strict=True)]
+    figure = go.Figure()
+    if (own != changed).any():
+        figure.add_bar(x=heads, y=own, marker_color=grey(dark), width=0.8, hoverinfo="skip")
+    figure.add_bar(x=heads, y=changed, marker_color=colors, width=0.55,
+                   hovertemplate="head %{x}: %{y:.3f}<extra></extra>")
+    styled(figure, height=170, dark=dark, legend=False)
+    figure.update_layout(barmode="overlay", dragmode=False, margin={"t": 8})
+    figure.update_xaxes(title="head", dtick=1, showgrid=False, zeroline=False)
+    return figure
+
+
+def weights(layers: Sequence[np.ndarray], *, dark: bool) -> go.Figure:
+    """The weights of each generated layer [n_in, n_out]; the narrow side of each stands upright."""
+    drawn = [w.T if w.shape[0] > w.shape[1] else w for w in layers]
+    figure = make_subplots(len(drawn), 1, vertical_spacing=0.12, subplot_titles=[
+        f"layer {i}: {w.shape[0]} → {w.shape[1]}" for i, w in enumerate(layers, 1)]
+        if len(layers) > 1 else None)
+    for row, weight in enumerate(drawn, 1):
+        figure.add_heatmap(z=weight, **_symmetric(np.abs(weight).max()), showscale=False,
+                           hovertemplate="%{z:.3f}<extra></extra>", row=row, col=1)
+    styled(figure, height=300 if len(drawn) == 1 else 110 * len(drawn), dark=dark, legend=False)
+    figure.update_xaxes(showticklabels=False, showgrid=False, ticks="")
+    figure.update_yaxes(showticklabels=False, showgrid=False, ticks="")
+    figure.update_layout(dragmode=False, margin={"t": 22, "b": 4})
+    figure.update_annotations(font_size=12)
+    return figure
+
+
+def moved(before: np.ndarray, after: np.ndarray, *, dark: bool) -> go.Figure:
+    """What a network makes of a key, before and after its code was changed."""
+    figure, changed = go.Figure(), bool((before != after).any())
+    figure.add_bar(y=before, marker_color=grey(dark) if changed else ACCENT, width=1.0,
+                   hovertemplate="number %{x}: %{y:.3f}<extra>its own code</extra>")
+    if changed:
+        figure.add_bar(y=after, marker_color=PALETTE[1], width=0.6,
+                       hovertemplate="number %{x}: %{y:.3f}<extra>changed</extra>")
+    styled(figure, height=150, dark=dark, legend=False)
+    figure.update_layout(barmode="overlay", dragmode=False, margin={"t": 8, "b": 4}, bargap=0.0)
+    figure.update_xaxes(showticklabels=False, showgrid=False, ticks="")
+    return figure
+
+
+def _symmetric(most: float) -> dict[str, object]:
+    """Return a colour scale whose middle is 0."""
+    most = float(most) or 1.0
+    return {"zmin": -most, "zmax": most, "colorscale": DIVERGING}
+
+
+__all__ = ["attention", "code", "moved", "outputs", "weights"]

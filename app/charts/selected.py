@@ -1,0 +1,156 @@
+"""What a selection of codes has in common: its labels, its mean code, what a probe makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from threading import Thread
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from latentcode.app.charts.scatter import in_order
+from latentcode.app.charts.theme import ACCENT, category_marks, palette, styled
+from latentcode.app.data.loaded import is_measurement
+from latentcode.codes import LatentCodes
+from latentcode.errors import ProbeError
+from latentcode.probes.common.labels import combination_clusters
+
+HEIGHT = 290
+BINS = 24
+FOLDS = 4
+"""Parts of the combinations: a probe is asked about each that was fitted on the others."""
+PROBED = 2_000
+"""Instances that the probe of the panel is fitted on at most, so that it takes a second."""
+MOST_BARS = 16
+
+
+def distribution(values: pd.Series, selected: np.ndarray, *, dark: bool) -> go.Figure:
+    """Which values of a label does the selection have, beside those of all instances?"""
+    figure = go.Figure()
+    grey = "#4A5562" if dark else "#C4CCD4"
+    if is_measurement(values):
+        edges = np.linspace(float(values.min()), float(values.max()), BINS + 1)
+        middle, width = (edges[1:] + edges[:-1]) / 2, edges[1] - edges[0]
+        for name, rows, color in (("all", slice(None), grey), ("selection", selected, ACCENT)):
+            counts = np.histogram(values[rows], edges)[0]
+            figure.add_bar(x=middle, y=counts / max(counts.sum(), 1), width=width, name=name,
+                           marker_color=color, opacity=0.75)
+        figure.update_layout(barmode="overlay")
+    else:
+        share = values.value_counts(normalize=True)
+        mine = values[selected].value_counts(normalize=True).reindex(share.index, fill_value=0.0)
+        largest = set(mine.nlargest(MOST_BARS).index)
+        order = [v for v in in_order(values) if v in largest]
+        marks = category_marks(in_order(values), dark)
+        figure.add_bar(y=[str(v) for v in order], x=share.reindex(order), orientation="h",
+                       name="all", marker_color=grey)
+        figure.add_bar(y=[str(v) for v in order], x=mine.reindex(order), orientation="h",
+                       name="selection", marker_color=[marks[v][0] for v in order])
+        figure.update_yaxes(autorange="reversed", type="category")
+        figure.update_xaxes(tickformat=".0%")
+    return styled(figure, height=HEIGHT, dark=dark, legend=False)
+
+
+def heads(codes: Mapping[str, np.ndarray], *, dark: bool, height: int = HEIGHT) -> go.Figure:
+    """The scores of all heads of a few codes, as bars side by side: name -> [H]."""
+    figure = go.Figure()
+    colors = [ACCENT, palette(dark)[1], "#4A5562" if dark else "#C4CCD4"]
+    for (name, code), color in zip(codes.items(), colors, strict=False):
+        figure.add_bar(x=np.arange(len(code)), y=np.asarray(code), name=name, marker_color=color)
+    styled(figure, height=height, dark=dark)
+    figure.update_xaxes(title="head", dtick=1 if len(next(iter(codes.values()))) <= 16 else None)
+    figure.update_yaxes(title="score")
+    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+                         margin={"t": 20 + 20 * len(codes)}, bargap=0.25)
+    return figure
+
+
+class Guesses:
+    """What a probe says of every instance, asked of instances of combinations it was not fitted on.
+
+    guess    the class of each instance
+    classes  all classes, in order
+    """
+
+    def __init__(self, guess: np.ndarray, classes: list[object]) -> None:
+        self.guess, self.classes = guess, classes
+
+    def right(self, values: pd.Series) -> np.ndarray:
+        """Return where the guess is the class, bool [N]."""
+        return np.array(self.classes, dtype=object)[self.guess] == values.to_numpy()
+
+
+@st.cache_resource(show_spinner=False)
+def prepare() -> None:
+    """Import what fits probes while a person looks at the picture, once.
+
+    It takes seconds, which the first picture need not wait for, nor the first selection.
+    """
+    Thread(target=import_module, args=("latentcode.probes.decoding.logistic",), daemon=True).start()
+
+
+@st.cache_resource(max_entries=24, show_spinner="Fitting a probe …")
+def guesses(key: tuple[object, ...], _codes: LatentCodes, layer: int, pair: str,
+            label: str) -> Guesses | None:
+    """Fit logistic probes to some of the combinations each, and ask them about the others.
+
+    key  what the codes are known by. None where there is nothing to ask: a measurement, a single
+         class, a single combination, or classes that each belong to one combination, which
+         nobody could know of another one. It is a look at the selection, not a result: results,
+         with their controls, are those of `probes.probe`.
+    """
+    from latentcode.probes.decoding.logistic import fit_probe
+
+    values = _codes.label(label, pair)
+    if is_measurement(values) or values.nunique() < 2 or "combination" not in _codes.labels:
+        return None
+    classes = in_order(values)
+    index = {value: i for i, value in enumerate(classes)}
+    target = np.zeros((len(values), len(classes)), dtype=bool)
+    target[np.arange(len(values)), [index[v] for v in values]] = True
+    clusters = combination_clusters(_codes)
+    if pd.Series(clusters).groupby(values.to_numpy()).nunique().max() < 2:
+        return None
+    x = np.asarray(_codes.select(layer=layer, pair=pair), dtype=np.float64)
+    guess = np.empty(len(values), dtype=np.int64)
+    rng = np.random.default_rng(0)
+    part = rng.permutation(clusters.max() + 1)[clusters] % FOLDS
+    for fold in np.unique(part):
+        fit, ask = np.flatnonzero(part != fold), np.flatnonzero(part == fold)
+        if len(fit) > PROBED:
+            fit = np.sort(rng.choice(fit, PROBED, replace=False))
+        try:
+            probe = fit_probe(x[fit], target[fit], clusters[fit], multilabel=False,
+                              penalties=(1e-3,))
+        except ProbeError:
+            return None
+        guess[ask] = probe.predict(x[ask]).argmax(1)
+    return Guesses(guess, classes)
+
+
+def confusion(guesses: Guesses, values: pd.Series, selected: np.ndarray, *,
+              dark: bool) -> go.Figure:
+    """Rows: the true class of the selected instances. Columns: what the probe says."""
+    classes = guesses.classes
+    index = {value: i for i, value in enumerate(classes)}
+    truth = np.array([index[v] for v in values[selected]], dtype=np.int64)
+    counts = np.zeros((len(classes), len(classes)))
+    np.add.at(counts, (truth, guesses.guess[selected]), 1.0)
+    rows = counts.sum(1, keepdims=True)
+    names = [str(c) for c in classes]
+    figure = go.Figure(go.Heatmap(
+        z=np.divide(counts, rows, out=np.full_like(counts, np.nan), where=rows > 0),
+        customdata=counts, x=names, y=names, zmin=0.0, zmax=1.0, showscale=False, xgap=1, ygap=1,
+        colorscale=[[0.0, "#1B222B" if dark else "#F4F6F8"], [1.0, ACCENT]], hoverongaps=False,
+        hovertemplate="is %{y}, probe says %{x}<br>%{customdata} instances, %{z:.0%}"
+                      "<extra></extra>"))
+    every = {"type": "category", "dtick": 1, "tickfont": {"size": 11}}
+    figure.update_yaxes(autorange="reversed", title="is", **every)
+    figure.update_xaxes(title="the probe says", **every)
+    return styled(figure, height=HEIGHT, dark=dark, legend=False)
+
+
+__all__ = ["HEIGHT", "Guesses", "confusion", "distribution", "guesses", "heads", "prepare"]

@@ -1,0 +1,141 @@
+"""What one takes along from a picture: its data, the figure, and the lines that make it again."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from latentcode.app.data import loaded as data
+from latentcode.app.state.picture import Picture
+from latentcode.app.state.selection import Selection
+from latentcode.app.state.sidebar import Chosen
+from latentcode.probes.common.figures import ScatterCell, scatter_figure
+
+Kept: TypeAlias = Mapping[str, tuple[Selection, np.ndarray]]
+"""Selections that were kept, by name, with the points [N, 2] of the picture each was drawn in."""
+
+
+def row(
+    chosen: Chosen, method: str, colour: str, planes: Mapping[Picture, data.Plane],
+    selected: np.ndarray | None, kept: Kept,
+) -> None:
+    """Offer the downloads of a view; each file is made when it is asked for."""
+    if not planes:
+        return
+    with st.expander("Export and share", icon=":material/download:"):
+        st.caption("The address of this page holds the whole view: copy it to share it. "
+                   "The table has a row per instance and picture, with its labels, its code and "
+                   "its place (`projection_x`, `projection_y`); `selected` says what is selected "
+                   "now, and a column `kept: NAME` the same of each kept selection.")
+        name = f"{chosen.source.key.replace('/', '-')}-{chosen.split}-{method}"
+        buttons = st.columns(5)
+        for column, (label, ending, make) in zip(buttons, (
+                ("Table, CSV", "csv", lambda: _csv(table(chosen, planes, selected, kept))),
+                ("Table, parquet", "parquet",
+                 lambda: _parquet(table(chosen, planes, selected, kept))),
+                ("Figure, SVG", "svg", lambda: _drawn(chosen, colour, planes, "svg")),
+                ("Figure, PNG", "png", lambda: _drawn(chosen, colour, planes, "png"))),
+                strict=False):
+            column.download_button(label, make, f"{name}.{ending}", key=f"download {ending}",
+                                   on_click="ignore")
+        st.code(snippet(chosen, method, colour, planes), language="python")
+
+
+def table(
+    chosen: Chosen, planes: Mapping[Picture, data.Plane], selected: np.ndarray | None,
+    kept: Kept,
+) -> pd.DataFrame:
+    """Return a row per instance and picture: labels, code, `projection_x`, `projection_y`.
+
+    `selected` is what is selected now, `kept: NAME` what a kept selection selects.
+    """
+    named = {f"kept: {name}": selection.rows(points) for name, (selection, points) in kept.items()}
+    blocks = []
+    for picture, plane in planes.items():
+        layer, pair = picture.layer, picture.pair
+        codes = chosen.codes.select(layer=layer, pair=pair)
+        heads = pd.DataFrame(np.asarray(codes), columns=[
+            f"head_{h}" for h in range(chosen.codes.n_heads)])
+        place = pd.DataFrame({
+            "instance": np.arange(len(codes)), "layer": layer, "pair": pair,
+            "projection_x": plane.projection.coordinates[:, 0],
+            "projection_y": plane.projection.coordinates[:, 1],
+            "selected": False if selected is None else selected, **named})
+        labels = chosen.codes.labels.reset_index(drop=True)
+        labels = labels.drop(columns=[c for c in labels if c in place or c in heads])
+        blocks.append(pd.concat([place, labels, heads], axis=1))
+    return pd.concat(blocks, ignore_index=True)
+
+
+def _csv(frame: pd.DataFrame) -> bytes:
+    return frame.to_csv(index=False).encode()
+
+
+def _parquet(frame: pd.DataFrame) -> bytes:
+    file = io.BytesIO()
+    frame.to_parquet(file, index=False)
+    return file.getvalue()
+
+
+def _drawn(
+    chosen: Chosen, colour: str, planes: Mapping[Picture, data.Plane], form: str
+) -> bytes:
+    """Return the view as the library draws it, for print."""
+    values = chosen.codes.label(colour, chosen.pair).rename(colour)
+    cells = []
+    for picture, plane in planes.items():
+        trust = plane.projection.quality.get("trustworthiness")
+        cells.append(ScatterCell(picture.pair, f"layer {picture.layer}",
+                                 plane.projection.coordinates, values,
+                                 "" if trust is None else f"trustworthiness {trust:.2f}"))
+    file = io.BytesIO()
+    scatter_figure(cells, panel_inches=4.0 if len(cells) == 1 else 2.4).savefig(
+        file, format=form, dpi=200)
+    return file.getvalue()
+
+
+def snippet(
+    chosen: Chosen, method: str, colour: str, planes: Mapping[Picture, data.Plane]
+) -> str:
+    """Return the Python that makes the pictures of this view in a notebook."""
+    source, n = chosen.source, len(chosen.codes)
+    layers = [*dict.fromkeys(picture.layer for picture in planes)]
+    pairs = _quoted(dict.fromkeys(picture.pair for picture in planes))
+    path = json.dumps(source.path.as_posix(), ensure_ascii=False)
+    stored = (data.saved_codes(source.path) if source.kind == "codes"
+              else data.stored_codes(source, chosen.split) if source.kind == "zoo" else None)
+    if source.kind == "codes":
+        opened = f"codes = lc.LatentCodes.load({path})"
+    elif source.kind == "zoo":
+        opened = f'codes = lc.load_codes("{source.key}", "{chosen.split}")'
+    if stored is None or len(stored) < n:
+        run = (f'lc.load_run("{source.key}")' if source.kind == "zoo"
+               else f"lc.Run.open({path})")
+        opened = (f"run = {run}\ntask = lc.make_task(run.config.task).probe_config\n"
+                  f'codes = lc.extract(run, "{chosen.split}", n={n}, task=task,\n'
+                  f"                   pairs={pairs})")
+    elif len(stored) > n:
+        opened += f"\ncodes = codes.subset(range({n}))"
+    settings = "".join(f", {name}={value}"
+                       for name, value in data.reduced_settings(method, n).items())
+    return (
+        "import latentcode as lc\n"
+        "from latentcode.probes.projection.of_codes import project_codes\n\n"
+        f"{opened}\n"
+        f'view = project_codes(codes, {_quoted([colour])}, method="{method}",\n'
+        f"                     layers={layers}, pairs={pairs}{settings})\n"
+        "view")
+
+
+def _quoted(names: Iterable[str]) -> str:
+    """Return names as a list in Python, whatever they hold."""
+    return json.dumps([*names], ensure_ascii=False)
+
+
+__all__ = ["row", "snippet", "table"]

@@ -1,0 +1,112 @@
+"""One instance: the problem itself, what the model answers, and its place among the codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from latentcode.app.data import loaded as data
+from latentcode.app.data.sources import Source
+from latentcode.codes import LatentCodes
+from latentcode.errors import ArtifactError, check
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An instance as a page shows it.
+
+    html    the problem drawn: the SRAVEN grid with its rules, or the function with its examples
+    answer  what the model answers, beside what is right; empty for codes without a model
+    right   whether the model answers rightly; None without a model or for a number
+    """
+
+    html: str
+    answer: str
+    right: bool | None
+
+
+def problem(source: Source, codes: LatentCodes, row: int) -> Problem:
+    """Draw the instance of a row of codes again, and let the model answer it.
+
+    Imports torch. `ArtifactError` where what is drawn has other labels than the codes: the codes
+    come from another version of the task, or from a GPU, which draws other numbers.
+    """
+    return _problem(source, _Codes(codes), row)
+
+
+class _Codes:
+    """Codes as an argument of a cached function: known by where they come from."""
+
+    def __init__(self, codes: LatentCodes) -> None:
+        self.codes = codes
+
+
+@st.cache_data(max_entries=256, show_spinner="Drawing the problem …", hash_funcs={
+    _Codes: lambda c: str(sorted(c.codes.meta.items(), key=str))})
+def _problem(source: Source, wrapped: _Codes, row: int) -> Problem:
+    from latentcode.codes.of_tasks import instances
+
+    codes = wrapped.codes
+    task, split = data.task_of(codes), str(codes.meta["split"])
+    batch = instances(task, split, [row], seed=int(codes.meta["seed"]))
+    drawn, known = task.labels(batch).iloc[0], codes.labels.iloc[row]
+    same = all(_equal(drawn[name], known[name]) for name in drawn.index if name in known)
+    check(same, f"instance {row} cannot be shown: what the task draws now has other labels than "
+          "these codes. They were extracted on another device or by another version", ArtifactError)
+    html = task.render(batch, 0, "html")
+    if source.kind == "codes":
+        return Problem(html, "", None)
+    return _answered(html, task, batch, data.open_model(source.path))
+
+
+def _equal(a: object, b: object) -> bool:
+    if isinstance(a, float | np.floating):
+        return bool(np.isclose(float(a), float(b), atol=1e-5))  # type: ignore[arg-type]
+    return bool(a == b)
+
+
+def _answered(html: str, task: object, batch: object, model: object) -> Problem:
+    """Let the model answer one instance."""
+    import torch
+
+    from latentcode.tasks import Batch
+    from latentcode.tasks.sraven import Sraven
+
+    assert isinstance(batch, Batch)
+    with torch.inference_mode():
+        logits = model(batch.inputs)  # type: ignore[operator]
+    if isinstance(task, Sraven):
+        given = logits[0, -task.config.n_features:].argmax(-1).tolist()
+        wanted = batch.targets[0].tolist()
+        marks = " ".join(
+            f"<b style='color:{'inherit' if a == b else '#D55E00'}'>{a}</b>"
+            for a, b in zip(given, wanted, strict=True))
+        right = given == wanted
+        text = f"The model answers {marks}" + (
+            ": right." if right else f"; right is {' '.join(map(str, wanted))}.")
+        return Problem(html, text, right)
+    answer, target = float(logits[0, -1, 0]), float(batch.targets[0, 0])
+    return Problem(html, f"The model answers <b>{answer:.3f}</b>; right is {target:.3f}.", None)
+
+
+def neighbours(codes: LatentCodes, layer: int, pair: str, row: int, k: int = 8) -> pd.DataFrame:
+    """Return the k instances whose codes are nearest (Euclidean), nearest first.
+
+    Columns: instance, distance, then the labels. Among the codes, not in the picture.
+    """
+    points = np.asarray(codes.select(layer=layer, pair=pair))
+    distance = np.linalg.norm(points - points[row], axis=1)
+    distance[row] = np.inf
+    k = min(k, len(points) - 1)
+    nearest = np.argpartition(distance, k - 1)[:k] if k else np.empty(0, dtype=int)
+    nearest = nearest[np.argsort(distance[nearest], kind="stable")]
+    table = codes.labels.iloc[nearest].reset_index(drop=True)
+    table.insert(0, "instance", nearest)
+    table.insert(1, "distance", distance[nearest])
+    return table
+
+
+__all__ = ["Problem", "neighbours", "problem"]

@@ -1,0 +1,229 @@
+"""The idea: an attention layer computed the usual way, and as networks that codes generate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from latentcode.app.charts import idea as charts
+from latentcode.app.charts.intervene import reach
+from latentcode.app.charts.theme import is_dark
+from latentcode.app.data import loaded as data
+from latentcode.app.data.sources import Source
+from latentcode.app.pages.intervene import MOST, open_bench
+from latentcode.app.state.messages import guarded
+from latentcode.app.state.sidebar import choose_source, choose_split
+from latentcode.app.state.url import choose, remember, remembered, remembered_number
+from latentcode.errors import ConfigError, check
+
+if TYPE_CHECKING:
+    from latentcode.models.config import ModelConfig
+    from latentcode.models.hypernetwork import TwoWays
+    from latentcode.tasks import Task
+
+MAP_KEY = "map of codes"
+STILL = {"displayModeBar": False}
+
+
+def page() -> None:
+    """Show one layer of the model that the sidebar chooses, for one query and key."""
+    source = choose_source(models_only=True)
+    check(source.kind != "codes", f"{source.key} holds codes without their model, and nothing "
+          "computes; expected a model", ConfigError)
+    split = choose_split(data.splits(source))
+    with st.sidebar:
+        layers = range(data.open_run(source.path).config.model.n_layers)
+        layer = choose("Layer", layers, key="layer", default=layers[-1], form="buttons",
+                       help="Layers count from 0, the one nearest to the input.")
+    _body(source, split, layer)
+
+
+@st.fragment
+@guarded
+def _body(source: Source, split: str, layer: int) -> None:
+    config = data.open_run(source.path).config.model
+    instance = remembered_number("instance", 0, MOST - 1)
+    open_ = open_bench(source, split, instance)
+    names = token_names(open_.task, open_.bench.batch.inputs.shape[1])
+    last = len(names) - 1  # where the answer is given
+    query = remembered_number("query", last, last)
+    seen = two_ways(source, split, instance, layer, query)
+    # Not every network does something: with a ReLU, all of its hidden units may be off.
+    key = remembered_number("key", int(seen.outputs.norm(dim=1).argmax()), last)
+    st.markdown("##### The scores of all heads are a code, and the code generates a network\n"
+                "For one query *q* and one key *k*, every head has a score. Together they mix the "
+                "heads' matrices into a small network of this pair's own, its **value network**. "
+                "What the layer puts out is the sum of what these networks make of the keys: the "
+                "same numbers, read in another way.")
+    left, right = st.columns(2, gap="large")
+    usual, generated = equations(config)
+    with left:
+        st.markdown("**Head by head**, the usual way")
+        st.latex(usual)
+    with right:
+        st.markdown("**Key by key**, as value networks")
+        st.latex(generated)
+    _outputs(seen, names[query])
+    left, right = st.columns([1.0, 1.15], gap="large")
+    with left:
+        head = _map(seen, names, query, key)
+    with right:
+        _code(source, layer, seen, names, query, key, head)
+
+
+def equations(config: ModelConfig) -> tuple[str, str]:
+    """Return a layer's output for query q in LaTeX: head by head, and key by key."""
+    if config.value_network == "linear" and config.nonlinearity == "identity":
+        return (r"\sum_h \Big(\sum_k a_{hqk}\, x_k W_V^h\Big) W_O^h",
+                r"\sum_k x_k \underbrace{\Big(\sum_h a_{hqk}\, W_V^h W_O^h\Big)}_{W_{qk}}")
+    if config.value_network == "linear":
+        return (r"\sum_h \Big(\sum_k a_{hqk}\, \phi(x_k W_V^h)\Big) W_O^h",
+                r"\sum_k \sum_h \phi(x_k W_V^h)\, \underbrace{a_{hqk} W_O^h}_{\text{layer 2}}")
+    first = r"x_k \underbrace{\sum_g a_{gqk} W_V^g}_{\text{layer 1}}"
+    value, network = r"\sum_g a_{gqk}\, x_k W_V^g", first
+    if config.value_network == "deep":
+        value = rf"\sum_f a_{{fqk}}\, \phi\big({value}\big) W'_f"
+        network = (rf"\phi\big({first}\big) "
+                   r"\underbrace{\sum_f a_{fqk} W'_f}_{\text{layer 2}}")
+    last = "3" if config.value_network == "deep" else "2"
+    if config.value_network != "hyla_linear":
+        value, network = rf"\phi\Big({value}\Big)", rf"\phi\Big({network}\Big)"
+    return (rf"\sum_h \Big(\sum_k a_{{hqk}}\, {value}\Big) W_O^h",
+            rf"\sum_k {network} \underbrace{{\sum_h a_{{hqk}} W_O^h}}_{{\text{{layer {last}}}}}")
+
+
+def token_names(task: Task, n_tokens: int) -> list[str]:
+    """Return what each token shows, for people."""
+    if task.name == "sraven":
+        n_features = int(getattr(task.config, "n_features"))  # noqa: B009
+        panels = n_tokens // n_features
+        return [f"panel {t // n_features + 1}, token {t % n_features}"
+                + (" (answer)" if t // n_features == panels - 1 else "") for t in range(n_tokens)]
+    return [*(f"example {t}" for t in range(n_tokens - 1)), "query (answer)"]
+
+
+def two_ways(source: Source, split: str, instance: int, layer: int, query: int) -> TwoWays:
+    """Compute a layer of a model for one query of one problem both ways, in float64."""
+    run = data.open_run(source.path)
+    steps = run.checkpoints()
+    return _two_ways(source.path, run.id, steps[-1] if steps else None, split, instance, layer,
+                     query, source)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _two_ways(path: Path, run_id: str, step: int | None, split: str, instance: int, layer: int,
+              query: int, _source: Source) -> TwoWays:
+    from latentcode.models import hypernetwork
+
+    batch = open_bench(_source, split, instance).bench.batch
+    return hypernetwork.two_ways(data.open_model(path), batch.inputs[instance], layer, query)
+
+
+def _outputs(seen: TwoWays, query: str) -> None:
+    """Show the output both ways, and how far apart they are."""
+    chart, number = st.columns([4, 1], vertical_alignment="center", gap="large")
+    with chart:
+        st.plotly_chart(charts.outputs(seen.usual.numpy(), seen.generated.numpy(), dark=is_dark()),
+                        theme=None, config=STILL, key="outputs")
+        st.caption(f"The layer's output for the query at {query}, all {len(seen.usual)} numbers, "
+                   "in float64.")
+    with number:
+        st.metric("Largest difference", f"{seen.difference:.1e}",
+                  help="Between the two ways, of all numbers. What is left is rounding.")
+
+
+def _map(seen: TwoWays, names: list[str], query: int, key: int) -> int:
+    """Let a person choose a head, a query and a key; return the head."""
+    n_heads = len(seen.pattern)
+    head = choose("Head", range(n_heads), key="head", help="Whose scores the map shows.",
+                  default=int(seen.codes[key].abs().argmax()))
+    st.plotly_chart(
+        charts.attention(seen.pattern[head].numpy(), names, query, key, dark=is_dark()),
+        theme=None, config=STILL, key=MAP_KEY, on_select=_note_place, selection_mode="points")
+    st.caption(f"Scores of head {head}: a row per query, a column per key. The code of a pair is "
+               f"its square in the maps of all {n_heads} heads. **Click a square** to choose the "
+               "pair.")
+    return head
+
+
+def _note_place() -> None:
+    event = st.session_state.get(MAP_KEY) or {}
+    points = event.get("selection", {}).get("points", [])
+    if points and "customdata" in points[0]:
+        query, key = np.ravel(points[0]["customdata"])[:2]
+        remember("query", str(int(query)))
+        remember("key", str(int(key)))
+        remember("score", None)
+
+
+def _code(
+    source: Source, layer: int, seen: TwoWays, names: list[str], query: int, key: int, head: int
+) -> None:
+    """Show the code of a pair and the network it generates, and let a person change one score."""
+    dark, own = is_dark(), seen.codes[key].numpy()
+    st.markdown(f"**{names[query]} → {names[key]}**: the code")
+    score = _score(own, head)
+    code = own.copy()
+    code[head] = score
+    st.plotly_chart(charts.code(own, code, dark=dark), theme=None, config=STILL, key="code")
+    weights, before, after = generated(source, layer, seen, key, code)
+    st.markdown("The value network it generates" + (
+        ", two layers" if len(weights) > 1 else f", W<sub>qk</sub>, {len(own)} heads mixed"),
+        unsafe_allow_html=True)
+    st.plotly_chart(charts.weights(weights, dark=dark), theme=None, config=STILL, key="weights")
+    size, moved = float(np.linalg.norm(before)), float(np.linalg.norm(after - before))
+    st.markdown("What the network makes of this key" + (
+        f": moved by **{moved / size:.0%}** of its length" if moved and size else
+        ": something now" if moved else "" if size else
+        ": nothing, all of its hidden units are off"))
+    st.plotly_chart(charts.moved(before, after, dark=dark), theme=None, config=STILL, key="moved")
+
+
+def _score(own: np.ndarray, head: int) -> float:
+    """Let a person change the score of a head; it begins with its own."""
+    most = reach(own)
+    # A score was meant for one head: another one begins with its own.
+    of, _, number = (remembered("score") or "").partition("_")
+    try:
+        asked = float(number) if of == str(head) else float(own[head])
+    except ValueError:
+        asked = float(own[head])
+    asked = asked if abs(asked) <= most else float(own[head])
+    st.session_state["score slider"] = asked
+    slider, back = st.columns([4, 1], vertical_alignment="bottom")
+    with slider:
+        st.slider(f"Score of head {head}", -most, most, step=0.01, key="score slider",
+                  on_change=lambda: remember(
+                      "score", f"{head}_{st.session_state['score slider']:g}"),
+                  help="Change it and see how the network that the code generates changes.")
+    with back:
+        st.button("Its own", on_click=remember, args=("score", None), width="stretch")
+    return asked
+
+
+def generated(
+    source: Source, layer: int, seen: TwoWays, key: int, code: np.ndarray
+) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """Return the weights that a code generates, and the outputs of the own and of this network.
+
+    Weights are [D, D] of a linear value network, otherwise [D, n] and [n, D] and what is between.
+    """
+    import torch
+
+    from latentcode.models.hypernetwork import value_network
+
+    model = data.open_model(source.path)
+    # The change is linear in the code, so that the model's own precision shows it.
+    like = model.layer(layer).attn.W_O
+    x = seen.x[key].to(like)
+    with torch.no_grad():
+        mine = value_network(model, layer, torch.from_numpy(code).to(like))
+        own = value_network(model, layer, seen.codes[key].to(like))
+        weights = [mine.matrix] if mine.is_linear else list(mine.weights)
+        return ([w.numpy() for w in weights], own(x).numpy(), mine(x).numpy())
+
+
+__all__ = ["generated", "page", "token_names", "two_ways"]

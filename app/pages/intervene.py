@@ -1,0 +1,287 @@
+"""Intervene: write other codes into one problem, and see whether the model changes its mind."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import streamlit as st
+
+from latentcode.app.charts import intervene as charts
+from latentcode.app.charts.theme import is_dark
+from latentcode.app.data import loaded as data
+from latentcode.app.data.sources import Source
+from latentcode.app.state.messages import guarded
+from latentcode.app.state.sidebar import choose_source, choose_split
+from latentcode.app.state.url import choose, choose_several, remember, remembered, remembered_number
+from latentcode.errors import ConfigError, check
+from latentcode.probes.interventions.bench_outcome import BenchOutcome, Writing
+
+if TYPE_CHECKING:
+    from latentcode.probes.interventions.bench import Bench
+
+WHAT = {"donor": "minimal pair", "instance": "other problem", "mean": "mean", "hand": "by hand"}
+"""What can be written, in the words of the page."""
+ABOUT = {
+    "donor": "The codes of the same problem with **{target}** in place of **{source}**.",
+    "instance": "The codes of any other problem of this split.",
+    "mean": "The mean codes of training problems that have **{target}** in that place.",
+    "hand": "One number per head, for every code that is written.",
+}
+HOW = {"set": "set to", "scale": "times", "add": "plus"}
+"""What numbers set by hand do, in the words of the page."""
+DRAWN = 4_096
+"""Problems at once; a number beyond them draws as many more."""
+MOST = 131_072
+FIRST = 2_000
+"""Another problem is drawn from these, which are those that the zoo has codes of."""
+CONTROLS = {"same": "Same {kind}s", "unrelated": "Other problems", "random": "Random codes"}
+STILL = {"displayModeBar": False}
+
+
+def page() -> None:
+    """Show one problem of the model that the sidebar chooses, and what is written into it."""
+    source = choose_source(models_only=True)
+    check(source.kind != "codes", f"{source.key} holds codes without their model, into which "
+          "nothing can be written; expected a model", ConfigError)
+    _body(source, choose_split(data.splits(source)))
+
+
+@st.fragment
+@guarded
+def _body(source: Source, split: str) -> None:
+    instance = remembered_number("instance", 0, MOST - 1)
+    other = remembered_number("other", 1, MOST - 1)
+    bench = open_bench(source, split, max(instance, other))
+    left, right = st.columns([1.0, 1.3], gap="large")
+    with left:
+        instance = _choose_instance(instance)
+        st.html(f"<div class='problem'>{bench.drawn(instance)}</div>")
+        writing = _choose_writing(bench, instance, other)
+    if writing is None:
+        return
+    with right:
+        _show(bench, bench.write(writing))
+
+
+class OpenBench:
+    """The bench of a model and a split, for one session at a time: its hooks are the model's."""
+
+    def __init__(self, bench: Bench, task: Any) -> None:
+        self.bench, self.task, self.kind = bench, task, str(task.constituent)
+        self._lock = Lock()
+        self._outcomes: dict[Writing, BenchOutcome] = {}
+
+    def write(self, writing: Writing) -> BenchOutcome:
+        """Return an outcome; the last ones are kept."""
+        with self._lock:
+            if writing not in self._outcomes:
+                if len(self._outcomes) >= 64:
+                    self._outcomes.pop(next(iter(self._outcomes)))
+                slow = writing.what == "mean" and "references" not in vars(self.bench)
+                with st.spinner("Measuring mean codes …") if slow else nullcontext():
+                    self._outcomes[writing] = self.bench.write(writing)
+            return self._outcomes[writing]
+
+    def code(self, instance: int, which: int) -> np.ndarray:
+        """Return the code of the response to itself, float [L, H]."""
+        with self._lock:
+            return self.bench.code(instance, which)
+
+    def telling(self, instance: int, which: int) -> str:
+        """Return a target whose switch would show: one that the model solves, if there is one.
+
+        Of these the one whose answer is farthest from the right one, or the first.
+        """
+        with self._lock:
+            targets = self.bench.targets(instance, which)
+            answers = self.bench.answers(instance, which)
+            solved = self.bench.solved(instance, which)
+        right = answers[self.bench.constituents(instance)[which]]
+        offered = [name for name in solved or targets if answers.get(name, right) != right]
+        if self.bench.task.symbolic or not offered:
+            return (offered or list(solved or targets))[0]
+        return max(offered, key=lambda name: abs(answers[name] - right))
+
+    def drawn(self, instance: int) -> str:
+        """Return the problem as HTML."""
+        html: str = self.task.render(self.bench.batch, instance, "html")
+        return html
+
+
+def open_bench(source: Source, split: str, last: int) -> OpenBench:
+    """Return the bench of a source, with at least the problems up to number `last`."""
+    run = data.open_run(source.path)
+    steps = run.checkpoints()
+    return _bench(source.path, run.id, steps[-1] if steps else None, split,
+                  DRAWN * (last // DRAWN + 1))
+
+
+@st.cache_resource(max_entries=6, show_spinner="Loading PyTorch, the model and its problems …")
+def _bench(path: Path, run_id: str, step: int | None, split: str, n: int) -> OpenBench:
+    from latentcode.probes.interventions.bench import Bench
+    from latentcode.runs import Run
+    from latentcode.tasks import make_task
+
+    run = Run.open(path)
+    stored = path / "results" / f"codes-{split}"
+    # Of the task whose codes the explorer shows, so that a point there is the same problem here.
+    task = (data.task_of(data.saved_codes(stored)) if stored.is_dir()
+            else make_task(make_task(run.config.task).probe_config))
+    return OpenBench(Bench.of_run(run, split, n=n, task=task.config), task)
+
+
+def _choose_instance(instance: int) -> int:
+    number, another = st.columns([1, 1], vertical_alignment="bottom")
+    with another:
+        st.button("Another one", icon=":material/casino:", width="stretch",
+                  on_click=lambda: remember("instance", str(random.randrange(FIRST))))
+    with number:
+        _number_input("Problem", "instance", instance)
+    return instance
+
+
+def _number_input(label: str, key: str, value: int) -> None:
+    widget = f"{key} number"
+    st.session_state[widget] = value
+    st.number_input(label, min_value=0, max_value=MOST - 1, step=1, key=widget,
+                    on_change=lambda: remember(key, str(st.session_state[widget])))
+
+
+def _choose_writing(open_: OpenBench, instance: int, other: int) -> Writing | None:
+    """Let a person choose what is written where; None while something is missing."""
+    bench, kind = open_.bench, open_.kind
+    held = bench.constituents(instance)
+    st.markdown("##### What is written")
+    first, second = st.columns(2)
+    with first:
+        of = "the rule of token" if kind == "rule" else kind
+        which = choose(f"Replace {of}", range(len(held)), key="which", form="buttons",
+                       help=f"Which of the problem's {kind}s its minimal pair replaces.")
+        st.caption(f"It is **{held[which]}**.")
+    targets = bench.targets(instance, which)
+    with second:
+        target = choose(f"… by this {kind}", targets, key="target",
+                        default=open_.telling(instance, which))
+    what = choose("Codes", list(WHAT), key="what", form="buttons", shown=lambda w: WHAT[w],
+                  default="donor")
+    st.caption(ABOUT[what].format(source=held[which], target=target))
+    if what == "instance":
+        _number_input("Number of the other problem", "other", other)
+    layers, scope, heads = _choose_where(bench)
+    if not layers:
+        st.info("Choose at least one layer.", icon=":material/layers:")
+        return None
+    how, numbers = "set", None
+    if what == "hand":
+        how, numbers = _choose_numbers(open_, instance, which, layers, scope)
+    return Writing(
+        instance, target, which, what, scope, tuple(layers), tuple(heads) or None,
+        other if what == "instance" else None, numbers, how)
+
+
+def _choose_where(bench: Bench) -> tuple[list[int], str, list[int]]:
+    from latentcode.tasks.counterfactuals import SCOPES
+
+    n_layers, n_heads = bench.model.cfg.n_layers, bench.model.cfg.n_heads
+    first, second = st.columns(2)
+    with first:
+        layers = choose_several("Layers", range(n_layers), key="layers",
+                                default=list(range(n_layers)),
+                                help="Layers count from 0, the one nearest to the input.")
+    with second:
+        heads = choose_several("Heads (none chosen: all)", range(n_heads), key="heads")
+    scope = choose("Scope", bench.task.scopes, key="scope", form="buttons", default="everything",
+                   help="; ".join(f"{name}: {SCOPES[name]}" for name in bench.task.scopes))
+    st.caption(f"{SCOPES[scope].capitalize()}.")
+    return sorted(layers), scope, sorted(heads)
+
+
+def _choose_numbers(
+    open_: OpenBench, instance: int, which: int, layers: Sequence[int], scope: str
+) -> tuple[str, tuple[float, ...]]:
+    """Return how numbers are written and the numbers, one slider per head."""
+    own = open_.code(instance, which)[layers[-1]]
+    how = choose("Every code becomes", list(HOW), key="how", form="buttons",
+                 default="set" if scope == "pair" else "scale", shown=lambda h: HOW[h])
+    if how == "set":
+        st.caption(f"The sliders begin with the problem's own code in layer {layers[-1]}, of the "
+                   "response attending to itself.")
+    begin = {"set": own.round(2), "scale": np.ones_like(own), "add": np.zeros_like(own)}[how]
+    # Numbers that were meant otherwise do not fit: they begin anew.
+    asked = read_numbers(remembered("numbers"), how, len(own))
+    values = begin if asked is None else asked
+    most = charts.reach([*own, *values])
+    columns = st.columns(4)
+    for head, value in enumerate(values):
+        key = f"slider {head}"
+        st.session_state[key] = float(value)
+        with columns[head % 4]:
+            st.slider(f"head {head}", -most, most, step=0.01, key=key,
+                      on_change=_note_numbers, args=(how, len(own)))
+    st.button("Begin anew", icon=":material/restart_alt:", on_click=remember,
+              args=("numbers", None), help="Its own code, times 1, or plus 0.")
+    return how, tuple(float(value) for value in values)
+
+
+def _note_numbers(how: str, n: int) -> None:
+    values = "_".join(f"{st.session_state[f'slider {head}']:g}" for head in range(n))
+    remember("numbers", f"{how}_{values}")
+
+
+def read_numbers(text: str | None, how: str, n: int) -> np.ndarray | None:
+    """Return the numbers of the URL; None where there are none that are meant as `how` says.
+
+    None, too, where they are not one for each of n heads.
+    """
+    meant, *parts = (text or "").split("_")
+    if meant != how:
+        return None
+    try:
+        values = np.array([float(part) for part in parts])
+    except ValueError:
+        return None
+    return values if len(values) == n and bool(np.isfinite(values).all()) else None
+
+
+def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
+    """Show what became of the answer, beside the controls."""
+    dark = is_dark()
+    st.markdown(f"##### {outcome.sentence()}")
+    for note in outcome.caveats():
+        st.caption(f":material/info: {note}")
+    if not outcome.symbolic:
+        st.caption("Ticks: what the function would be at the query with each term in that place.")
+    st.plotly_chart(charts.answers(outcome, dark=dark), theme=None, config=STILL, key="answers")
+    st.markdown(f"**Controls**: instead, the codes of donors with the same {open_.kind}s and fresh "
+                "values, of unrelated problems, and random ones of equal norm. None of them should "
+                "give the target's answer; the first should keep the answer.")
+    if outcome.symbolic:
+        for column, (name, title) in zip(st.columns(3), CONTROLS.items(), strict=True):
+            with column:
+                rows = outcome.table[outcome.table["write"] == name]
+                switched = rows["switched"].sum() if outcome.counts else None
+                st.markdown(f"{title.format(kind=open_.kind)}  \nof {len(rows)}: " + ", ".join(
+                    f"**{int(number)}** {text}" for number, text in (
+                        (rows["kept"].sum(), "keep it"), (switched, "switch"))
+                    if number is not None))
+                st.plotly_chart(charts.control(outcome, name, dark=dark), theme=None,
+                                config=STILL, key=f"control {name}")
+    else:
+        titles = {name: title.format(kind=open_.kind) for name, title in CONTROLS.items()}
+        st.plotly_chart(charts.number_controls(outcome, titles, dark=dark), theme=None,
+                        config=STILL, key="controls")
+    st.caption(":material/check_circle: Its own codes, written back, leave every bit of the "
+               "output as it is." if outcome.exact else
+               ":material/error: Its own codes, written back, change the output: do not trust "
+               "this page.")
+    st.markdown("**The code of the response attending to itself**, before and after")
+    st.plotly_chart(charts.codes(outcome, dark=dark), theme=None, config=STILL, key="codes")
+
+
+__all__ = ["OpenBench", "open_bench", "page", "read_numbers"]

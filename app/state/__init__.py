@@ -1,0 +1,1 @@
+"""What has been chosen: in the sidebar, by clicks, in the URL."""

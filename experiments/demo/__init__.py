@@ -1,0 +1,1 @@
+"""The main job in one call, and the report about it."""

@@ -1,0 +1,1 @@
+"""What the paper claims, and the long trainings that it will be judged by."""

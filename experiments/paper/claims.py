@@ -1,0 +1,278 @@
+"""What does the paper claim, and by which rule will ours be judged? `claims.yaml`, read strictly.
+
+The file was committed before the runs that it judges; its head says how. A claim names the runs
+that count by a preset and axes, in the language of grids (`experiments/sweep`), without seeds:
+every run of such a setting counts, whatever its seeds. Nothing here computes a verdict.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from typing import Any, Literal
+
+from latentcode.config import from_dict, parse_yaml
+from latentcode.config.presets import preset
+from latentcode.errors import ConfigError, check, check_choice
+from latentcode.experiments.sweep.grid import SEEDS, Grid, parse_axis
+
+RESULTS: tuple[str, ...] = (
+    "fig2b", "fig2c", "figA3", "fig2d", "figA2", "fig4", "figA4", "fig5ab", "figA6", "figA7",
+    "fig5c", "fig5d", "fig5e", "figA8", "fig5f", "figA5", "figA1", "tabA1", "nonlinearity",
+    "tabA2", "figA9", "tabA3", "causal")
+"""Figures and tables of the paper, one of its reviews, and `causal`, which is ours."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number that is printed in the paper or its reviews."""
+
+    value: float
+    """The number as printed."""
+    unit: Literal["points", "fraction"]
+    """`points`: hundredths of R2 or accuracy, as Table A1 prints them; `fraction`: up to 1."""
+    error: float | None
+    """The error as printed, in the same unit."""
+    error_of: str | None
+    """What the error is."""
+    n: int | None
+    """What it was taken over: seeds, or instances."""
+
+    def __post_init__(self) -> None:
+        given = [self.error is not None, bool(self.error_of), self.n is not None]
+        check(all(given) or not any(given), f"published.error is {self.error!r}, error_of "
+              f"{self.error_of!r} and n {self.n!r}; expected all three or none")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Which runs count: a preset with its task, and the values of axes; see `parse_axis`."""
+
+    preset: str
+    """`paper`, `small` or `smoke`."""
+    task: str
+    """`logic` or `sraven`."""
+    axes: tuple[str, ...]
+    """Such as `kind=hyla,softmax` or `training.steps=9000`."""
+
+    def __post_init__(self) -> None:
+        seeds = [name for name in self.grid.fields if name in SEEDS]
+        check(not seeds, f"setting.axes has {', '.join(seeds)}; expected no seeds: a claim is "
+              "judged over all of them")
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The configurations that the setting names, whatever their seeds."""
+        axes = dict(parse_axis(axis, "setting.axes") for axis in self.axes)
+        check(len(axes) == len(self.axes), f"setting.axes is {list(self.axes)!r}; expected every "
+              "axis once")
+        return Grid(preset(self.preset, self.task), axes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Welch:
+    """Does mean(ours) - published lie within the margin? The 95 % interval of Welch's t.
+
+    agrees     the whole interval lies within +- margin
+    differs    it does not, and excludes 0
+    undecided  otherwise
+    """
+
+    name: Literal["welch"] = "welch"
+    quantity: str
+    """What is measured of each run of the setting."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Permutation:
+    """Is mean(higher) > mean(lower)? The exact permutation test over runs, p one-sided.
+
+    agrees     p <= 0.05
+    differs    p <= 0.05 in the opposite direction
+    undecided  otherwise
+
+    The smallest p is 1 / C(a + b, a) for a runs against b: 0.05 for three against three.
+    """
+
+    name: Literal["permutation"] = "permutation"
+    quantity: str
+    """What is measured of each run."""
+    higher: tuple[str, ...]
+    """Members of the setting that the claim puts above..."""
+    lower: tuple[str, ...]
+    """...these, one by one."""
+    over: Literal["each", "together"]
+    """`each`: every pair is a test, and the claim agrees where all do and differs where one does;
+    `together`: one test of the mean over pairs, labels exchanged within each pair."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PermutationOfChanges:
+    """Is higher - higher_from > lower - lower_from? `Permutation` of differences taken by seed."""
+
+    name: Literal["permutation_of_changes"] = "permutation_of_changes"
+    quantity: str
+    """What is measured of each run."""
+    higher: tuple[str, ...]
+    """Members of the setting whose change the claim puts above..."""
+    higher_from: tuple[str, ...]
+    """...and where each change begins: the run of the same seeds."""
+    lower: tuple[str, ...]
+    """...that of these, one by one, every pair a test, as in `Permutation`."""
+    lower_from: tuple[str, ...]
+    """Where these changes begin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """Is the quantity above, or below, a number? The 95 % t interval of its mean over runs.
+
+    agrees     the interval of every member of the setting lies on the claimed side
+    differs    that of some member lies on the other side
+    undecided  otherwise
+    """
+
+    name: Literal["bound"] = "bound"
+    quantity: str
+    """What is measured of each run; where it compares members, of the runs of one seed."""
+    side: Literal["above", "below"]
+    """On which side of the bound the claim puts it."""
+    bound: float
+    """In the library's units: R2 and accuracy are at most 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excess:
+    """Is the quantity above its controls? Paired differences, 95 % intervals by combination.
+
+    agrees     for every member and control: the interval is above 0 in every run, and the mean
+               over runs is at least `least`
+    differs    for some member and control, the interval lies below `least` in every run (where
+               `least` is 0: below 0)
+    undecided  otherwise
+    """
+
+    name: Literal["excess"] = "excess"
+    quantity: str
+    """What is measured of each run."""
+    controls: tuple[str, ...]
+    """What is subtracted from it, one by one."""
+    least: float
+    """The smallest mean difference that earns the claim."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exact:
+    """Does it hold? A statement without an error: agrees where it holds, differs where not."""
+
+    name: Literal["exact"] = "exact"
+    holds: str
+    """The statement."""
+
+
+Rule = Welch | Permutation | PermutationOfChanges | Bound | Excess | Exact
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim and the rule of its verdict. `ConfigError` names the claim and the key."""
+
+    id: str
+    """Its name, which no other claim has."""
+    result: str
+    """Where it belongs: one of `RESULTS`."""
+    source: str
+    """Section, figure or table of the paper."""
+    claim: str
+    """What is claimed, in one sentence."""
+    kind: Literal["number", "comparison", "picture"]
+    """`picture`: judged by a number that the picture stands for."""
+    published: Published | None
+    """The printed number; None where none is printed."""
+    setting: Setting
+    """Which runs count."""
+    rule: Rule
+    """How ours will be judged."""
+    margin: float | None
+    """For numbers: the largest difference that is no disagreement, in the unit of `published`."""
+    reading: str | None
+    """What ours does where the paper leaves room, or its code does something else."""
+    seen: str | None
+    """What of our own numbers was known when the rule was fixed; None: nothing."""
+
+    def __post_init__(self) -> None:
+        where = f"claim {self.id}"
+        check(re.fullmatch(r"[A-Za-z0-9]+(-[a-z0-9]+)+", self.id) is not None,
+              f"{where}: id is {self.id!r}; expected words joined by hyphens")
+        check_choice(f"result of {where}", self.result, RESULTS)
+        texts = {name: getattr(self, name) for name in ("source", "claim", "reading", "seen")}
+        for name, text in texts.items():
+            check(text is None or bool(text.strip()), f"{where}: {name} is empty; expected a text")
+        check((self.kind == "number") == isinstance(self.rule, Welch),
+              f"{where}: rule is {self.rule.name!r}; expected 'welch' for numbers and for nothing "
+              "else")
+        if self.kind == "number":
+            check(self.published is not None and self.published.n is not None,
+                  f"{where}: published is {self.published!r}; expected a value with its error")
+            check(self.margin is not None and self.margin > 0,
+                  f"{where}: margin is {self.margin!r}; expected a number above 0")
+            n = len(self.setting.grid.members())
+            check(n == 1, f"{where}: setting has {n} members; expected one for a number")
+        else:
+            check(self.margin is None,
+                  f"{where}: margin is {self.margin!r}; expected null where no number is judged")
+        self._check_members(where)
+
+    def _check_members(self, where: str) -> None:
+        if not isinstance(self.rule, (Permutation, PermutationOfChanges)):
+            return
+        members = self.setting.grid.points()
+        sides = {key: names for key, names in vars(self.rule).items() if isinstance(names, tuple)}
+        for key, names in sides.items():
+            check(0 < len(names) == len(self.rule.higher), f"{where}: rule.{key} has {len(names)} "
+                  f"member(s); expected as many as rule.higher, at least one")
+            for name in names:
+                check_choice(f"member in rule.{key} of {where}", name, members)
+
+
+def read_claims(data: object, where: str) -> tuple[Claim, ...]:
+    """Build the claims from plain data; `ConfigError` names the claim and the key."""
+    check(isinstance(data, list) and bool(data), f"{where} is {data!r}; expected a list of claims")
+    assert isinstance(data, list)
+    claims = tuple(_read_claim(item, f"claim {number}") for number, item in enumerate(data, 1))
+    twice = [name for name, n in Counter(claim.id for claim in claims).items() if n > 1]
+    check(not twice, f"{where}: claim(s) {', '.join(twice)} given twice; expected every id once")
+    return claims
+
+
+def _read_claim(data: Any, where: str) -> Claim:
+    if isinstance(data, dict) and isinstance(data.get("id"), str):
+        where = f"claim {data['id']}"
+    try:
+        return from_dict(Claim, data, where)
+    except ConfigError as error:
+        # A setting does not know which claim it belongs to.
+        message = str(error)
+        raise ConfigError(message if where in message else f"{where}: {message}") from None
+
+
+def load_claims() -> tuple[Claim, ...]:
+    """Return the claims that come with the library, in the order of the file."""
+    text = files("latentcode.experiments.paper").joinpath("claims.yaml").read_text("utf-8")
+    return read_claims(parse_yaml(text, "claims.yaml"), "claims.yaml")
+
+
+def main() -> None:
+    """Print the claims, one line each."""
+    for claim in load_claims():
+        print(f"{claim.id:42}{claim.kind:12}{claim.claim} ({claim.source})")
+
+
+__all__ = ["RESULTS", "Bound", "Claim", "Exact", "Excess", "Permutation", "PermutationOfChanges",
+           "Published", "Rule", "Setting", "Welch", "load_claims", "read_claims"]
+
+if __name__ == "__main__":
+    main()

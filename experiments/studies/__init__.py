@@ -1,0 +1,1 @@
+"""One question each, asked of many models, with results that are kept."""
