@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from places import OFFICIAL
 
 from latentcode.models.flax import model_from_flax
 
-FILES = sorted(f for f in (Path(__file__).parents[1] / "golden" / "official").glob("*.npz")
+FILES = sorted(f for f in OFFICIAL.glob("*.npz")
                if not f.name.startswith("trainstep"))
 
 

@@ -1,15 +1,15 @@
 """Bucket formula against the official numbers; rotary positions by their defining property."""
 
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from places import GOLDEN
 
 from latentcode.errors import ConfigError
 from latentcode.models.positions import relative_bias, relative_position_buckets, rotary
 
-FACTS = Path(__file__).parents[1] / "golden" / "buckets.npz"
+FACTS = GOLDEN / "buckets.npz"
 
 
 def _bucket_files() -> list[str]:

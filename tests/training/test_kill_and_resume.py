@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import ROOT
 
 SCRIPT = Path(__file__).with_name("kill_and_resume.py")
-ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 SCRIPT = Path(__file__).with_name("kill_loop.py")
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow

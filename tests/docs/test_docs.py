@@ -12,10 +12,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from places import ROOT
 
 import latentcode
 
-ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "docs" / "build.py"
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "experiments" / "notebooks" / "README.md"]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from places import ROOT
 
 from latentcode.config.presets import preset
 from latentcode.errors import ConfigError, RunError
@@ -125,7 +126,7 @@ def test_findings_follow_the_tables(result: HylaVarianceResult) -> None:
 
 
 def test_the_stored_result_opens_and_says_what_its_tables_say() -> None:
-    folder = Path(__file__).parents[2] / "experiments/results/hyla_variance"
+    folder = ROOT / "experiments/results/hyla_variance"
     stored = load_result(folder)
     assert isinstance(stored, HylaVarianceResult)
     assert stored.settings["findings"] == list(findings(stored.variance, stored.gradients))

@@ -6,7 +6,6 @@ import itertools
 import json
 import re
 from math import comb
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from places import GOLDEN
 
 from latentcode.config import LogicConfig
 from latentcode.errors import SplitError, UnknownNameError
 from latentcode.tasks import SPLITS, make_task
 from latentcode.tasks.logic.task import FuzzyLogic, evaluate
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 TRAIN_OF_SEED_0 = [
     [0, 3], [0, 9], [0, 11], [1, 4], [1, 5], [1, 6], [1, 8], [2, 9], [2, 10], [3, 8],
     [3, 9], [4, 7], [4, 9], [4, 11], [5, 11], [6, 7], [6, 9], [6, 10], [7, 9], [9, 10]]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from places import GOLDEN
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, LatentCodeError, RunError
@@ -23,7 +24,7 @@ from latentcode.probes.common.results import DecodingResult
 from latentcode.runs import Run
 from latentcode.training import train
 
-OLD = Path(__file__).parent / "golden" / "format1"
+OLD = GOLDEN / "format1"
 FILES = {
     "latentcode.run": "run/provenance.json",
     "latentcode.checkpoint": "run/checkpoints/step_0000002/state.json",

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "notebooks"
 CHECKS = {
     # What the text of each notebook says of its numbers, in the notebook's own names.

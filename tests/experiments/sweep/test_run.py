@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from places import ROOT
 
 import latentcode as lc
 from latentcode.cli import main
@@ -26,7 +27,6 @@ from latentcode.metrics import is_by_constituent
 from latentcode.training.workers import Job, Outcome
 
 SCRIPT = Path(__file__).with_name("sweep_kill.py")
-ROOT = Path(__file__).parents[2]
 BASE = replace(SMOKE := lc.preset("smoke", "logic", "softmax"), training=replace(
     SMOKE.training, steps=12, eval_every=12, eval_instances=32, log_every=4, checkpoint_every=6))
 SEEDS = Grid(BASE, {"training.seed": (0, 1, 2, 3)})

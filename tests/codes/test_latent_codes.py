@@ -389,7 +389,7 @@ def test_an_index_of_the_labels_is_kept(tmp_path: Path) -> None:
 
 
 def test_labels_of_several_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("latentcode.codes.SHARD", 5)
+    monkeypatch.setattr("latentcode.codes.latent_codes.SHARD", 5)
     folder = make_codes().save(tmp_path / "codes")
     assert ParquetFile(folder / "labels.parquet").num_row_groups == 3
     assert_same(LatentCodes.load(folder), make_codes())

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from places import ROOT
 
 from latentcode.config import LogicConfig, RunConfig, TrainingConfig, config_hash
 from latentcode.errors import ArtifactError, ConfigError, RunError
@@ -25,7 +26,6 @@ from latentcode.runs import Run
 from latentcode.runs.metric_file import append_metrics, cut_metrics, read_metrics
 from latentcode.training import make_optimizer
 
-ROOT = Path(__file__).parents[1]
 CONFIG = RunConfig(
     LogicConfig(n_variables=3, n_examples=4, ood_fraction=0.3),
     ModelConfig(d_input=4, n_layers=1, d_model=4, n_heads=2, d_mlp=4, n_buckets=4, max_distance=4),

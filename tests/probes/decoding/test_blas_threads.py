@@ -14,7 +14,7 @@ SCRIPT = """
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from latentcode.probes import logistic, newton
+from latentcode.probes.decoding import logistic, newton
 
 def threads():
     return [p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"]

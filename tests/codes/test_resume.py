@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
+from places import HELPERS
 from small_extraction import (
     PAIRS,
     N,
@@ -113,7 +114,7 @@ def test_a_killed_process_leaves_what_another_goes_on_from(
     code = f"""
 import os, signal, sys
 import pytest, torch
-sys.path.insert(0, {str(Path(__file__).parent / "helpers")!r})
+sys.path.insert(0, {str(HELPERS)!r})
 from small_extraction import make_small, reader
 from pathlib import Path
 torch.set_num_threads(1)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from places import ROOT
 from small_zoo import NAME, PAIRS, sign, tiny_run, tiny_zoo
 
 import latentcode as lc
@@ -25,8 +26,6 @@ from latentcode.metrics import Metric, is_by_constituent
 from latentcode.tasks.sraven import RULES
 from latentcode.zoo import zoo
 from latentcode.zoo.card import CARD, README, Card
-
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +67,7 @@ def test_listing_and_codes_need_no_torch(pristine: Path) -> None:
 import sys
 from pathlib import Path
 import latentcode as lc
-from latentcode import zoo
+from latentcode.zoo import zoo
 zoo.ZOO = Path(sys.argv[1])
 assert list(lc.list_models().index) == [{NAME!r}]
 assert len(lc.load_codes({NAME!r})) == 80

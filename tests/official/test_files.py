@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from places import GOLDEN, OFFICIAL
 
 import latentcode as lc
 from latentcode.cli import main
@@ -25,7 +26,6 @@ from latentcode.models.transformer import HookedTransformer
 from latentcode.official.files import CONVERSION, export_flax, import_flax, infer_task, read_npz
 from latentcode.official.parity import compare
 
-OFFICIAL = Path(__file__).parent / "golden" / "official"
 LOGIC, RAVEN, LANGUAGE, STEPS = (OFFICIAL / f"{name}__softmax_attention.npz"
                                  for name in ("logic", "raven", "lang", "trainstep"))
 
@@ -124,7 +124,7 @@ def test_what_the_file_says_of_training_is_kept(tmp_path: Path) -> None:
 def test_given_held_out_combinations_are_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    split = Path(__file__).parent / "golden" / "logic_split_seed0.json"
+    split = GOLDEN / "logic_split_seed0.json"
     held_out = json.loads(split.read_text())["splits"]["heldout_0.7"]
     (tmp_path / "held_out.json").write_text(json.dumps(held_out))
     main(["import-flax", str(LOGIC), "--out", str(tmp_path / "run"), "--step", "50000",

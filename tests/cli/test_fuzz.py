@@ -20,6 +20,7 @@ import torch
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from places import GOLDEN
 
 from latentcode.codes import LatentCodes
 from latentcode.config import (
@@ -41,7 +42,7 @@ from latentcode.runs import Run
 from latentcode.training import train
 from latentcode.training.optimizer import make_optimizer
 
-OLD = Path(__file__).parent / "golden" / "format1"
+OLD = GOLDEN / "format1"
 LIMIT = 60.0
 """Seconds after which one case counts as hanging."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from itertools import combinations_with_replacement, pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from places import GOLDEN
 
 from latentcode.config import SravenConfig
 from latentcode.tasks.sraven import (
@@ -24,7 +24,7 @@ from latentcode.tasks.sraven import (
 )
 from latentcode.tasks.sraven.rules import feature_grids_per_rule, sample_features
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "sraven_facts.npz"
+FACTS = GOLDEN / "sraven_facts.npz"
 
 
 def follows(rule: str, rows: list[list[int]], n_values: int) -> bool:
@@ -119,7 +119,7 @@ def test_drawn_features_are_uniform_over_the_grids_of_their_rule() -> None:
 
 @pytest.fixture(scope="module")
 def facts() -> dict[str, np.ndarray]:
-    with np.load(GOLDEN) as file:
+    with np.load(FACTS) as file:
         return {name: file[name] for name in file.files}
 
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from places import OFFICIAL
 from torch.nn import functional as F
 
 from latentcode.cli import main
@@ -24,7 +25,6 @@ from latentcode.models.transformer import HookedTransformer
 from latentcode.official.parity import Report, compare, compare_all, optax_corrections, table
 from latentcode.training.optimizer import BETAS
 
-OFFICIAL = Path(__file__).parent / "golden" / "official"
 LOGIC = OFFICIAL / "logic__linear_hypatt.npz"
 STEPS = OFFICIAL / "trainstep__softmax_attention.npz"
 Arrays = dict[str, np.ndarray]
