@@ -21,17 +21,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from fingerprints import digests, fingerprint
+from places import GOLDEN
 
 import latentcode as lc
 from latentcode.cli import main
 from latentcode.experiments.sweep import SweepResult, existing, sweep
 from latentcode.probes import align_runs, project_codes, similarity_of_run, topography_of_runs
-from latentcode.probes.results import TableResult
-from latentcode.probes.saved import load_result
-from latentcode.probes.value_networks import mean_networks
+from latentcode.probes.common.results import TableResult
+from latentcode.probes.common.saved import load_result
+from latentcode.probes.value_networks.of_codes import mean_networks
 from latentcode.training.loop import make_learner
 
-FROZEN = Path(__file__).parent / "golden" / "frozen"
+FROZEN = GOLDEN / "frozen"
 EXPECTED: dict[str, Any] = json.loads((FROZEN / "expected.json").read_text(encoding="utf-8"))
 
 # What the tests call of the library: names change here and nowhere below. Numbers that the

@@ -131,7 +131,7 @@ def test_a_run_that_cannot_go_on_does_not_keep_the_others_from_it(
 
 SCRIPT = f"""
 from pathlib import Path
-from latentcode.experiments import long_runs
+from latentcode.experiments.paper import long_runs
 from latentcode.experiments.sweep.grid import parse_yaml, read_grid
 
 GRID = {GRID.replace("steps: 40", "steps: 4000000")!r}
@@ -207,7 +207,8 @@ def test_resume_begins_a_process_that_outlives_this_one(
 
 @pytest.mark.slow
 def test_it_gives_way_to_everything_else() -> None:
-    code = ("import os; from pathlib import Path; from latentcode.experiments import long_runs\n"
+    code = ("import os; from pathlib import Path\n"
+            "from latentcode.experiments.paper import long_runs\n"
             "long_runs._give_way(); print(os.nice(0)); group = Path('/proc/self/autogroup')\n"
             "print(group.read_text() if group.exists() else 'nice 19', flush=True)\n"
             "os._exit(0)")  # with so little time left to it, an orderly end would take long
