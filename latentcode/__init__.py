@@ -4,7 +4,7 @@
 
     run = lc.train(lc.preset("small", task="logic", kind="hyla"), "runs/hyla")
     codes = lc.extract(run, "ood", n=2_000)
-    result = lc.probe(run)
+    result = lc.decode(run)
 
 Names are loaded on first use, so that importing the package imports no torch.
 """
@@ -16,7 +16,7 @@ from latentcode.lazy import lazy_module
 if TYPE_CHECKING:
     from latentcode.codes import LatentCodes as LatentCodes
     from latentcode.codes.of_tasks import extract as extract
-    from latentcode.codes.of_tasks import extract_codes as extract_codes
+    from latentcode.codes.of_tasks import extract_model as extract_model
     from latentcode.config import LogicConfig as LogicConfig
     from latentcode.config import RunConfig as RunConfig
     from latentcode.config import SravenConfig as SravenConfig
@@ -33,17 +33,25 @@ if TYPE_CHECKING:
     from latentcode.models.transformer import HookedTransformer as HookedTransformer
     from latentcode.official.files import export_flax as export_flax
     from latentcode.official.files import import_flax as import_flax
+    from latentcode.probes.alignment.of_codes import align_codes as align_codes
+    from latentcode.probes.common.comparing import align as align
+    from latentcode.probes.common.comparing import similarity as similarity
+    from latentcode.probes.common.comparing import topography as topography
     from latentcode.probes.common.results import DecodingResult as DecodingResult
-    from latentcode.probes.decoding.of_codes import decode as decode
-    from latentcode.probes.decoding.of_run import probe as probe
+    from latentcode.probes.decoding.of_codes import decode_codes as decode_codes
+    from latentcode.probes.decoding.of_run import decode as decode
     from latentcode.probes.interventions import Bench as Bench
     from latentcode.probes.interventions import Intervention as Intervention
     from latentcode.probes.interventions import InterventionResult as InterventionResult
     from latentcode.probes.interventions import Writing as Writing
     from latentcode.probes.interventions import intervene as intervene
     from latentcode.probes.projection.methods import tsne as tsne
-    from latentcode.probes.prompts.decoding import probe_prompts as probe_prompts
-    from latentcode.probes.prompts.interventions import patch_prompts as patch_prompts
+    from latentcode.probes.projection.of_codes import project_codes as project_codes
+    from latentcode.probes.prompts.decoding import decode_prompts as decode_prompts
+    from latentcode.probes.prompts.interventions import intervene_prompts as intervene_prompts
+    from latentcode.probes.similarity.of_codes import similarity_codes as similarity_codes
+    from latentcode.probes.topography.of_codes import topography_codes as topography_codes
+    from latentcode.probes.value_networks.of_codes import value_networks as value_networks
     from latentcode.prompts import Prompts as Prompts
     from latentcode.prompts.codes import extract_prompts as extract_prompts
     from latentcode.prompts.pairs import PromptCounterfactuals as PromptCounterfactuals

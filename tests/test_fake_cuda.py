@@ -26,7 +26,7 @@ import torch
 from fake_cuda import CUDA, FROM_HOST, ITEM, MASK, TO_HOST, Generator, fake_cuda
 from torch import Tensor, nn
 
-from latentcode.codes.of_tasks import extract_codes
+from latentcode.codes.of_tasks import extract_model
 from latentcode.config import LogicConfig, RunConfig, SravenConfig, TaskConfig
 from latentcode.config.presets import preset
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig
@@ -243,7 +243,7 @@ def test_extraction_waits_before_and_after_its_forward_passes(
         model = model_of(config)
         model(torch.zeros(1, config.task.n_tokens, config.task.d_input, device="cuda"))
         with device.counting() as waits:
-            extract_codes(
+            extract_model(
                 model, problems, "test", n=7, batch_size=2, residuals=True,
                 pairs=list(problems.pairs)[:3],
                 progress=lambda done, total: order.append(f"{done}: {len(device.waits)}"))

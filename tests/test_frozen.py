@@ -26,10 +26,11 @@ from places import GOLDEN
 import latentcode as lc
 from latentcode.cli import main
 from latentcode.experiments.sweep import SweepResult, existing, sweep
-from latentcode.probes import align_runs, project_codes, similarity_of_run, topography_of_runs
+from latentcode.probes.common.comparing import align, similarity, topography
 from latentcode.probes.common.results import TableResult
 from latentcode.probes.common.saved import load_result
-from latentcode.probes.value_networks.of_codes import mean_networks
+from latentcode.probes.projection.of_codes import project_codes
+from latentcode.probes.value_networks.of_codes import value_networks
 from latentcode.training.loop import make_learner
 
 FROZEN = GOLDEN / "frozen"
@@ -91,15 +92,15 @@ def sweep_again(folder: Path) -> SweepResult:
 
 
 def decode_run(run: lc.Run) -> TableResult:
-    return lc.probe(run, n_train=500, n_heldout=500)
+    return lc.decode(run, n_train=500, n_heldout=500)
 
 
 def decode_zoo(name: str, label: str) -> TableResult:
-    return lc.probe(zoo_run(name), labels=[label], layers=[1], n_train=512, n_heldout=512)
+    return lc.decode(zoo_run(name), labels=[label], layers=[1], n_train=512, n_heldout=512)
 
 
 def decode_codes(train: lc.LatentCodes, heldout: lc.LatentCodes) -> TableResult:
-    return lc.decode(train, heldout, ["term_1"], controls=False)
+    return lc.decode_codes(train, heldout, ["term_1"], controls=False)
 
 
 def writes() -> list[lc.Intervention]:
@@ -116,11 +117,11 @@ def intervene_on(run: lc.Run, chosen: list[lc.Intervention], split: str) -> Tabl
 
 
 def similarity_again(run: lc.Run) -> TableResult:
-    return similarity_of_run(run, layers=[1], n=400, n_samples=4, n_bootstrap=200)
+    return similarity(run, layers=[1], n=400, n_samples=4, n_bootstrap=200)
 
 
 def value_networks_again(run: lc.Run) -> TableResult:
-    return mean_networks(run, labels=["term_1"], n=400, n_inputs=32)
+    return value_networks(run, labels=["term_1"], n=400, n_inputs=32)
 
 
 def project_again(train: lc.LatentCodes, heldout: lc.LatentCodes, cache: Path) -> TableResult:
@@ -129,11 +130,11 @@ def project_again(train: lc.LatentCodes, heldout: lc.LatentCodes, cache: Path) -
 
 
 def align_again(runs: list[lc.Run]) -> TableResult:
-    return align_runs(runs, ["term_1"], n_train=300, n_heldout=300, n_bootstrap=200)
+    return align(runs, ["term_1"], n_train=300, n_heldout=300, n_bootstrap=200)
 
 
 def topography_again(runs: list[lc.Run]) -> TableResult:
-    return topography_of_runs(runs, ["terms"], n=300, n_instances=200, n_bootstrap=200)
+    return topography(runs, ["terms"], n=300, n_instances=200, n_bootstrap=200)
 
 
 def bench_outcome(run: lc.Run, what: str) -> tuple[str, Any]:

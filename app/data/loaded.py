@@ -171,15 +171,15 @@ def codes(source: Source, split: str, n: int) -> LatentCodes:
         "run": run.id, "config": run.provenance["config_hash"], "split": split, "n": n,
         "steps": run.checkpoints(), "pairs": pairs})
     if not folder.is_dir():
-        extract_codes(run, split, n, pairs, folder)
+        extract_model(run, split, n, pairs, folder)
     try:
         return saved_codes(folder)
     except ArtifactError:  # what is kept may be damaged, and can be made again
-        extract_codes(run, split, n, pairs, folder)
+        extract_model(run, split, n, pairs, folder)
         return saved_codes(folder)
 
 
-def extract_codes(
+def extract_model(
     run: Run, split: str, n: int, pairs: Sequence[str] | None, folder: Path
 ) -> None:
     """Read codes out of a model into a folder of the cache, with a bar on the page."""

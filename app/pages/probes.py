@@ -127,11 +127,11 @@ def _offer_to_probe(source: Source) -> None:
 def run_probes(source: Source, folder: Path) -> None:
     """Probe a run's newest weights with a bar on the page, and save the result."""
     with st.status("Reading codes out of the model and fitting probes …", expanded=True):
-        from latentcode.probes.decoding.of_run import probe
+        from latentcode.probes.decoding.of_run import decode
 
         run = data.open_run(source.path)
         with data.progress_bar("Fitting probes …") as report:
-            result = probe(run, progress=report)
+            result = decode(run, progress=report)
         folder.parent.mkdir(parents=True, exist_ok=True)
         result.save(folder, overwrite=True, figures=False)
 

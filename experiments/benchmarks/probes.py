@@ -22,7 +22,7 @@ import tyro
 from sklearn.utils.parallel import Parallel, delayed
 
 from latentcode.codes import LatentCodes
-from latentcode.codes.of_tasks import extract, extract_codes
+from latentcode.codes.of_tasks import extract, extract_model
 from latentcode.config.presets import preset
 from latentcode.devices import available_cores
 from latentcode.errors import check
@@ -88,7 +88,7 @@ def training_codes(codes: Path | None, run: Path | None, n: int, batch_size: int
     task = make_task(config.task)
     model = HookedTransformer(config.model, seed=config.training.seed).eval()
     meta = {"run": "initial weights", "split": "train", "seed": 0}
-    return extract_codes(model, task, "train", n=n, pairs=tuple(task.pairs),
+    return extract_model(model, task, "train", n=n, pairs=tuple(task.pairs),
                          batch_size=batch_size, meta=meta, progress=show)
 
 

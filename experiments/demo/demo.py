@@ -26,7 +26,7 @@ from latentcode.experiments.studies.curves import learning_curves
 from latentcode.files.storage import write_json
 from latentcode.probes.common.figures import ScatterCell, scatter_figure
 from latentcode.probes.common.results import DecodingResult
-from latentcode.probes.decoding.of_codes import decode
+from latentcode.probes.decoding.of_codes import decode_codes
 from latentcode.probes.decoding.of_run import codes_for_probing
 from latentcode.probes.projection.methods import tsne
 from latentcode.progress import bar
@@ -120,7 +120,7 @@ def _decoded(
         codes_for_probing(run, pairs=None, layers=None, n_train=N_PROBE, n_heldout=N_PROBE,
                           task=task, device=device, untrained=untrained)
         for untrained in (False, True))
-    result = decode(*trained, labels, untrained=untrained,
+    result = decode_codes(*trained, labels, untrained=untrained,
                     n_jobs=available_cores(), progress=bar("fitting probes"))
     return trained[1], result
 

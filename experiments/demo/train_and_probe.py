@@ -24,7 +24,7 @@ def main(preset: str = "small") -> None:
     print(codes.mean_by("term_1", layer=1, pair="query->query").round(2))
 
     # Which terms does the function have? Beside the codes stand the controls.
-    result = lc.probe(run, n_train=2_000, n_heldout=2_000)
+    result = lc.decode(run, n_train=2_000, n_heldout=2_000)
     print(result)
     result.figure().savefig(out / "probe.png", dpi=150)
     print(f"wrote {out / 'probe.png'}")

@@ -36,9 +36,9 @@ from latentcode.files.provenance import environment
 from latentcode.files.storage import replace_file, write_json
 from latentcode.models.config import kind_of
 from latentcode.probes.alignment.of_codes import AlignmentResult
-from latentcode.probes.common.comparing import align_runs, similarity_of_run, topography_of_runs
+from latentcode.probes.common.comparing import align, similarity, topography
 from latentcode.probes.common.results import FIGURE, DecodingResult, TableResult
-from latentcode.probes.decoding.of_run import probe
+from latentcode.probes.decoding.of_run import decode
 from latentcode.probes.interventions import InterventionResult, intervene
 from latentcode.probes.interventions.figures import draw_rates, name_of
 from latentcode.probes.interventions.result import PLACE
@@ -93,22 +93,22 @@ class Study:
             print(run.name, flush=True)
             folder = work / f"{run.name}-{key_of([run], sizes)}"
             decoded[run.name] = kept(folder / "decoding", DecodingResult, partial(
-                probe, run, n_train=self.n_probe, n_heldout=self.n_probe, device=device,
+                decode, run, n_train=self.n_probe, n_heldout=self.n_probe, device=device,
                 progress=bar("fitting probes")))
             similar[run.name] = kept(folder / "similarity", SimilarityResult, partial(
-                similarity_of_run, run, n=self.n_probe, device=device,
+                similarity, run, n=self.n_probe, device=device,
                 progress=bar("comparing codes")))
             caused[run.name] = kept(folder / "interventions", InterventionResult, partial(
                 intervene, run, n=self.n, device=device, progress=bar("writing codes back")))
-        topography = kept(work / f"topography-{key_of(runs, sizes)}", TopographyResult, partial(
-            topography_of_runs, runs, n=self.n_probe, device=device,
+        distances = kept(work / f"topography-{key_of(runs, sizes)}", TopographyResult, partial(
+            topography, runs, n=self.n_probe, device=device,
             progress=bar("comparing distances")))
         compared, alignment = two_of_each_kind(runs), None
         if len(compared) > 1:
             folder = work / f"alignment-{key_of(compared, sizes)}"
             alignment = kept(folder, AlignmentResult, partial(
-                align_runs, compared, device=device, progress=bar("aligning runs")))
-        return Results(decoded, similar, caused, topography, alignment)
+                align, compared, device=device, progress=bar("aligning runs")))
+        return Results(decoded, similar, caused, distances, alignment)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@
 1. A world of made-up countries with a capital, a language, a currency and a dish, and a GPT-2 of
    few layers that learns it from sentences such as "the capital of Arvenia is Monburg". Some facts
    are left out of training in one of their phrasings.
-2. `latentcode extract-prompts | probe-prompts | patch-prompts` on the folder that `save_pretrained`
-   wrote: is the relation in the codes of the last token? Does the answer follow the codes of the
-   same sentence about another relation?
+2. `latentcode extract-prompts | decode-prompts | intervene-prompts` on the folder that
+   `save_pretrained` wrote: is the relation in the codes of the last token? Does the answer follow
+   the codes of the same sentence about another relation?
 
 Five minutes of one CPU core. Writes `README.md`, which says what the numbers say, and the results
 of the commands. Interrupted, it starts again.
@@ -186,12 +186,12 @@ def commands(work: Path) -> dict[str, list[str]]:
     for order in PHRASINGS:
         for site, options in SITES.items():
             patched[f"{order}, {site}"] = [
-                "patch-prompts", model, str(work / f"{folder_of(order)}.jsonl"), "--out",
+                "intervene-prompts", model, str(work / f"{folder_of(order)}.jsonl"), "--out",
                 str(results / folder_of(order) / site), "--batch-size", "240", *options]
     return {
         "codes": ["extract-prompts", model, str(work / "prompts.jsonl"), "--out",
                   str(work / "codes")],
-        "decoding": ["probe-prompts", model, str(work / "prompts.jsonl"), "--out",
+        "decoding": ["decode-prompts", model, str(work / "prompts.jsonl"), "--out",
                      str(results / "decoding")],
         **patched}
 

@@ -30,9 +30,9 @@ from latentcode.experiments.sweep import GRIDS, load_grid
 from latentcode.files.storage import check_free, checksums, install_folder, parse_json, write_text
 from latentcode.metrics import Metric
 from latentcode.models.config import kind_of
-from latentcode.probes.common.comparing import similarity_of_run
+from latentcode.probes.common.comparing import similarity
 from latentcode.probes.common.labels import label_columns
-from latentcode.probes.decoding.of_run import probe
+from latentcode.probes.decoding.of_run import decode
 from latentcode.probes.interventions import Intervention, intervene
 from latentcode.probes.projection.of_codes import OURS, ProjectionResult, project_codes
 from latentcode.probes.similarity.of_codes import SimilarityResult
@@ -121,9 +121,9 @@ class Build:
             planes = project_codes(codes, colours(task, codes), method=method, seed=SEED,
                                    cache=cache, progress=bar(f"projecting, {method}"))
             slim(planes).save(folder / f"projection-{method}", figures=False)
-        probe(run, pairs=pairs, n_train=self.n_probe, n_heldout=self.n_probe, seed=SEED,
+        decode(run, pairs=pairs, n_train=self.n_probe, n_heldout=self.n_probe, seed=SEED,
               progress=bar("fitting probes")).save(folder / "decoding", figures=False)
-        rounded(similarity_of_run(
+        rounded(similarity(
             run, n=self.n_probe, pairs=pairs[:1], seed=SEED, n_samples=SAMPLES,
             progress=bar("comparing codes"))).save(folder / "similarity", figures=False)
         intervene(run, interventions(run.config.model.n_layers), n=self.n_interventions, seed=SEED,

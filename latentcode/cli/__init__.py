@@ -1,4 +1,4 @@
-"""The command line: `latentcode train | extract | probe | show | sweep | ...`.
+"""The command line: `latentcode train | extract | decode | show | sweep | ...`.
 
 Commands are dataclasses, and tyro makes their flags from the fields, those of the configuration
 included. Rooms are opened when a command runs, so that `latentcode --help` imports no torch.
@@ -17,19 +17,19 @@ from latentcode.cli.explore import Explore
 from latentcode.cli.intervene import Intervene
 from latentcode.cli.official import ExportFlax, ImportFlax, Parity
 from latentcode.cli.projection import Project, ValueNetworks
-from latentcode.cli.prompts import ExtractPrompts, PatchPrompts, ProbePrompts
-from latentcode.cli.reading import Extract, Probe, Show
+from latentcode.cli.prompts import DecodePrompts, ExtractPrompts, IntervenePrompts
+from latentcode.cli.reading import Decode, Extract, Show
 from latentcode.cli.similarity import Align, Similarity, Topography
 from latentcode.cli.train import train_command
 from latentcode.cli.zoo import Zoo
 from latentcode.errors import LatentCodeError
 
 COMMANDS: dict[str, type] = {
-    "extract": Extract, "probe": Probe, "intervene": Intervene, "show": Show, "parity": Parity,
+    "extract": Extract, "decode": Decode, "intervene": Intervene, "show": Show, "parity": Parity,
     "import-flax": ImportFlax, "export-flax": ExportFlax, "demo": Demo, "sweep": Sweep,
     "project": Project, "value-networks": ValueNetworks,
-    "extract-prompts": ExtractPrompts, "probe-prompts": ProbePrompts,
-    "patch-prompts": PatchPrompts,
+    "extract-prompts": ExtractPrompts, "decode-prompts": DecodePrompts,
+    "intervene-prompts": IntervenePrompts,
     "similarity": Similarity, "topography": Topography, "align": Align, "zoo": Zoo,
     "explore": Explore}
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command_type: Any = Union[(train_command(arguments), *others)]
         command = tyro.cli(
             command_type, args=arguments, prog="latentcode",
-            description="Latent codes of attention: train, extract, probe, show.",
+            description="Latent codes of attention: train, extract, decode, show.",
             config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes))
         command.run()
     except LatentCodeError as error:

@@ -1,6 +1,6 @@
 """`latentcode intervene`: write codes back, and see what becomes of the answers.
 
-Options that say what is written where are shared with `patch-prompts`.
+Options that say what is written where are shared with `intervene-prompts`.
 """
 
 from __future__ import annotations

@@ -145,12 +145,12 @@ class ValueNetworks:
 
     def run(self) -> None:
         from latentcode.files.storage import check_free
-        from latentcode.probes.value_networks.of_codes import mean_networks
+        from latentcode.probes.value_networks.of_codes import value_networks
         from latentcode.probes.value_networks.result import ValueNetworkResult
 
         run = open_run(self.path)
         check_free(self.out, overwrite=self.overwrite, marker=ValueNetworkResult.marker())
-        result = mean_networks(
+        result = value_networks(
             run, labels=self.label or None, pairs=_pairs(run, self.pairs),
             layers=self.layers or None, split=self.split, n=self.n, n_inputs=self.n_inputs,
             seed=self.seed, device=self.device, progress=_progress("value networks"))

@@ -1,4 +1,4 @@
-"""`latentcode extract-prompts | probe-prompts | patch-prompts`: codes of pretrained models."""
+"""`latentcode extract-prompts | decode-prompts | intervene-prompts`: codes of pretrained models."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ExtractPrompts:
 
 
 @dataclass(frozen=True)
-class ProbePrompts:
+class DecodePrompts:
     """Decode labels of prompts from a pretrained model's codes, beside three controls.
 
     Probes are fitted on some prompts and scored on held-out ones. Beside the codes stand those of
@@ -103,11 +103,11 @@ class ProbePrompts:
     def run(self) -> None:
         from latentcode.devices import resolve_device
         from latentcode.files.storage import check_free
-        from latentcode.probes import probe_prompts
+        from latentcode.probes.prompts.decoding import decode_prompts
         from latentcode.progress import bar
 
         check_free(self.out, overwrite=self.overwrite, marker="decoding.json")
-        result = probe_prompts(
+        result = decode_prompts(
             self.model, self.prompts, labels=self.labels, layers=self.layers or None,
             heldout=self.heldout, seed=self.seed, device=resolve_device(self.device),
             dtype=_dtype(self.dtype), batch_size=self.batch_size,
@@ -118,7 +118,7 @@ class ProbePrompts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PatchPrompts(Writes):
+class IntervenePrompts(Writes):
     """Write a donor prompt's codes into a pretrained model, and see whether its answer follows.
 
     A line of the pairs is {"prompt": "The capital of France is", "answer": " Paris", "donor": "The
@@ -151,8 +151,8 @@ class PatchPrompts(Writes):
         from latentcode.devices import resolve_device
         from latentcode.files.storage import check_free
         from latentcode.models.pretrained import load_pretrained
-        from latentcode.probes import patch_prompts
         from latentcode.probes.interventions import InterventionResult
+        from latentcode.probes.prompts.interventions import intervene_prompts
         from latentcode.progress import bar
         from latentcode.prompts import Prompts
 
@@ -160,7 +160,7 @@ class PatchPrompts(Writes):
         prompts = Prompts.read(self.pairs)
         model = load_pretrained(self.model, device=resolve_device(self.device),
                                 dtype=_dtype(self.dtype))
-        result = patch_prompts(
+        result = intervene_prompts(
             model, prompts, self.interventions(model.cfg.n_layers), among=self.among,
             seed=self.seed, batch_size=self.batch_size, progress=bar("prompts"))
         print(result)
@@ -174,4 +174,4 @@ def _dtype(name: Dtype) -> torch.dtype:
     return types[name]
 
 
-__all__ = ["ExtractPrompts", "PatchPrompts", "ProbePrompts"]
+__all__ = ["DecodePrompts", "ExtractPrompts", "IntervenePrompts"]

@@ -77,7 +77,7 @@ class Extract:
 
 
 @dataclass(frozen=True)
-class Probe:
+class Decode:
     """Decode labels from the codes of a run, beside three controls.
 
     Probes are trained on codes of training combinations and scored on held-out ones. Beside the
@@ -106,12 +106,12 @@ class Probe:
 
     def run(self) -> None:
         from latentcode.files.storage import check_free
-        from latentcode.probes import probe
+        from latentcode.probes.decoding.of_run import decode
 
         run = open_run(self.path)
         pairs = _pairs(run, self.pairs)
         check_free(self.out, overwrite=self.overwrite, marker="decoding.json")
-        result = probe(run, labels=self.labels or None, pairs=pairs,
+        result = decode(run, labels=self.labels or None, pairs=pairs,
                        layers=self.layers or None, n_train=self.n_train,
                        n_heldout=self.n_heldout, seed=self.seed, device=self.device,
                        progress=_progress("probing"))
@@ -179,4 +179,4 @@ def _progress(what: str) -> Callable[..., None]:
     return bar(what)
 
 
-__all__ = ["Extract", "Probe", "Show"]
+__all__ = ["Decode", "Extract", "Show"]

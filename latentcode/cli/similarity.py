@@ -41,12 +41,12 @@ class Similarity:
 
     def run(self) -> None:
         from latentcode.files.storage import check_free
-        from latentcode.probes import similarity_of_run
+        from latentcode.probes.common.comparing import similarity
 
         run = open_run(self.path)
         pairs = _pairs(run, self.pairs)
         check_free(self.out, overwrite=self.overwrite, marker="similarity.json")
-        result = similarity_of_run(
+        result = similarity(
             run, self.label, split=self.split, n=self.n, pairs=pairs, layers=self.layers or None,
             seed=self.seed, device=self.device, progress=_progress("comparing"))
         result.save(self.out, overwrite=self.overwrite)
@@ -84,13 +84,13 @@ class Topography:
     def run(self) -> None:
         from latentcode.errors import ProbeError, check
         from latentcode.files.storage import check_free
-        from latentcode.probes import topography_of_runs
+        from latentcode.probes.common.comparing import topography
 
         check(len(self.paths) > 0, "no run is given; expected one run folder or more", ProbeError)
         runs = [open_run(path) for path in self.paths]
         pairs = _pairs(runs[0], self.pairs)
         check_free(self.out, overwrite=self.overwrite, marker="topography.json")
-        result = topography_of_runs(
+        result = topography(
             runs, self.labels or None, split=self.split, n=self.n, pairs=pairs,
             layers=self.layers or None, seed=self.seed, device=self.device,
             progress=_progress("comparing"))
@@ -129,14 +129,14 @@ class Align:
     def run(self) -> None:
         from latentcode.errors import ProbeError, check
         from latentcode.files.storage import check_free
-        from latentcode.probes import align_runs
+        from latentcode.probes.common.comparing import align
 
         check(len(self.paths) >= 2, f"{len(self.paths)} run is given; expected two or more to "
               "align", ProbeError)
         runs = [open_run(path) for path in self.paths]
         pairs = _pairs(runs[0], self.pairs)
         check_free(self.out, overwrite=self.overwrite, marker="alignment.json")
-        result = align_runs(
+        result = align(
             runs, self.labels or None, n_train=self.n_train, n_heldout=self.n_heldout, pairs=pairs,
             layers=self.layers or None, seed=self.seed, device=self.device,
             progress=_progress("aligning"))

@@ -119,7 +119,7 @@ def code_reader(
     return CodeReader(model, make_task(source), split, meta=meta, **reading)
 
 
-def extract_codes(
+def extract_model(
     model: Any,
     task: Task,
     split: str,
@@ -301,4 +301,4 @@ def _from_rows(
     return [(f"{name}.hook_q", keep), (f"{name}.hook_k", store)]
 
 
-__all__ = ["CodeReader", "code_reader", "extract", "extract_codes", "gather_codes", "instances"]
+__all__ = ["CodeReader", "code_reader", "extract", "extract_model", "gather_codes", "instances"]

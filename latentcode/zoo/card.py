@@ -163,7 +163,7 @@ class Card:
             f'model = lc.load_model("{self.name}")   # with TransformerLens\' hooks\n'
             f'codes = lc.load_codes("{self.name}")   # {self.codes.n:,} instances, '
             f'split {self.codes.split}\nrun = lc.load_run("{self.name}")       # for lc.extract, '
-            "lc.probe, lc.intervene\n```",
+            "lc.decode, lc.intervene\n```",
             "## How good it is", f"Means and standard errors over {n:,} fresh instances of each "
             f"split (seed {self.evaluation.seed}, {self.evaluation.precision}).",
             self._table(),

@@ -168,7 +168,7 @@ class AlignmentResult(TableResult):
                                     "transfer.png": self.transfer_figure()}
 
 
-def align(
+def align_codes(
     models: Models,
     labels: Sequence[str],
     *,

@@ -14,14 +14,14 @@ from latentcode.codes import LatentCodes
 from latentcode.codes.of_tasks import extract
 from latentcode.config import TaskConfig
 from latentcode.errors import ProbeError, check
-from latentcode.probes.alignment.of_codes import AlignmentResult, align
+from latentcode.probes.alignment.of_codes import AlignmentResult, align_codes
 from latentcode.probes.decoding.of_run import codes_for_probing
-from latentcode.probes.similarity.of_codes import SimilarityResult, label_similarity
+from latentcode.probes.similarity.of_codes import SimilarityResult, similarity_codes
 from latentcode.probes.topography.generalization import correlate_runs
 from latentcode.probes.topography.of_codes import (
     COMBINATION,
     TopographyResult,
-    topographic_similarity,
+    topography_codes,
 )
 from latentcode.runs import Run
 from latentcode.tasks import make_task
@@ -31,7 +31,7 @@ LEAST_RUNS = 4
 """Runs below which no correlation across runs is reported: it has no interval."""
 
 
-def similarity_of_run(
+def similarity(
     run: Run,
     label: str | None = None,
     *,
@@ -50,20 +50,20 @@ def similarity_of_run(
     label     default: the last that the task names for probing, `rule` or `terms`
     split     which combinations; the held-out ones, as in the paper's Fig. 5E and A8
     task      what to draw from; default: the task's own choice for probing
-    settings  of `label_similarity`
+    settings  of `similarity_codes`
 
-    Raises what `extract` and `label_similarity` raise.
+    Raises what `extract` and `similarity_codes` raise.
     """
     own = make_task(run.config.task)
     codes, untrained = _with_untrained(
         run, split, n=n, pairs=pairs, layers=layers,
         task=own.probe_config if task is None else task, seed=seed, device=device)
-    return label_similarity(
+    return similarity_codes(
         codes, own.probe_labels[-1] if label is None else label, untrained=untrained, seed=seed,
         progress=progress, **settings)
 
 
-def topography_of_runs(
+def topography(
     runs: Sequence[Run],
     labels: Sequence[str] | None = None,
     *,
@@ -81,14 +81,14 @@ def topography_of_runs(
     labels    default: the last that the task names for probing, `rule` or `terms`, and
               `combination`
     split     which combinations; every run is asked about those of its own split
-    settings  of `topographic_similarity`
+    settings  of `topography_codes`
     progress  called with (steps done, in all), counted over all runs
 
     The performance of a run is the headline metric on held-out combinations in its newest
     `metrics.jsonl` rows. With four runs or more its rank correlation with rho is reported, over
     all runs and, where there are several kinds, within them.
 
-    Raises what `extract` and `topographic_similarity` raise, `ProbeError` for runs of one name.
+    Raises what `extract` and `topography_codes` raise, `ProbeError` for runs of one name.
     """
     _check_names(runs)
     results: list[TopographyResult] = []
@@ -100,7 +100,7 @@ def topography_of_runs(
         distances = {label: make_task(source).distances(label, split) for label in names}
         codes, untrained = _with_untrained(run, split, n=n, pairs=pairs, layers=layers,
                                            task=source, seed=seed, device=device)
-        results.append(topographic_similarity(
+        results.append(topography_codes(
             codes, distances, untrained=untrained, seed=seed,
             progress=None if progress is None else _part(progress, done, len(runs)), **settings))
         facts.append({"run": run.name, "kind": codes.meta["kind"],
@@ -118,7 +118,7 @@ def topography_of_runs(
     return TopographyResult(table, described, correlation, {**results[0].settings, **joined})
 
 
-def align_runs(
+def align(
     runs: Sequence[Run],
     labels: Sequence[str] | None = None,
     *,
@@ -160,7 +160,7 @@ def align_runs(
     heldout = {tuple(row) for row in make_task(source).combinations("ood").tolist()}
     trained = {run.name: {tuple(row) for row in make_task(run.config.task).combinations(
         "train").tolist()} for run in runs}
-    return align(
+    return align_codes(
         models, own.probe_labels if labels is None else labels, untrained=untrained, seed=seed,
         heldout_trained_on={name: (len(known & heldout), len(heldout))
                             for name, known in trained.items()},

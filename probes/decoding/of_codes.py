@@ -52,7 +52,7 @@ METRICS: dict[bool, dict[str, Callable[[ClassCounts], np.ndarray]]] = {
 """Metrics of single-label and of multi-label problems."""
 
 
-def decode(
+def decode_codes(
     train: LatentCodes,
     heldout: LatentCodes,
     labels: Sequence[str],

@@ -8,12 +8,12 @@ from latentcode.codes import LatentCodes
 from latentcode.codes.of_tasks import extract
 from latentcode.config import TaskConfig
 from latentcode.probes.common.results import DecodingResult
-from latentcode.probes.decoding.of_codes import decode
+from latentcode.probes.decoding.of_codes import decode_codes
 from latentcode.runs import Run
 from latentcode.tasks import make_task
 
 
-def probe(
+def decode(
     run: Run,
     *,
     labels: Sequence[str] | None = None,
@@ -49,7 +49,7 @@ def probe(
     untrained = codes_for_probing(
         run, pairs=pairs, layers=layers, n_train=n_train, n_heldout=n_heldout, task=source,
         seed=seed, device=device, untrained=True)
-    return decode(train, heldout, own.probe_labels if labels is None else labels,
+    return decode_codes(train, heldout, own.probe_labels if labels is None else labels,
                   untrained=untrained, seed=seed,
                   n_jobs=n_jobs, progress=progress)
 

@@ -1,4 +1,4 @@
-"""`probe_prompts`: which labels of prompts can be read out of a language model's codes?"""
+"""`decode_prompts`: which labels of prompts can be read out of a language model's codes?"""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 from latentcode.codes import LatentCodes
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.common.results import DecodingResult
-from latentcode.probes.decoding.of_codes import decode
+from latentcode.probes.decoding.of_codes import decode_codes
 from latentcode.prompts import Prompts, as_prompts
 from latentcode.prompts.codes import extract_prompts
 
 
-def probe_prompts(
+def decode_prompts(
     name_or_folder: str | Path,
     prompts: Prompts | pd.DataFrame | str | Path,
     *,
@@ -54,7 +54,7 @@ def probe_prompts(
             prompts, layers=layers, residuals=not fresh, batch_size=batch_size,
             prepend_bos=prepend_bos, meta={"untrained": fresh, "seed": seed}))
         for fresh in (False, True))
-    return decode(*trained, labels, untrained=untrained, seed=seed, n_jobs=n_jobs,
+    return decode_codes(*trained, labels, untrained=untrained, seed=seed, n_jobs=n_jobs,
                   progress=progress)
 
 

@@ -1,4 +1,4 @@
-"""`patch_prompts`: do the codes of a language model cause what it says next?"""
+"""`intervene_prompts`: do the codes of a language model cause what it says next?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 WRITTEN = ("donor", "same", "elsewhere", "shuffled", "random", "identity")
 
 
-def patch_prompts(
+def intervene_prompts(
     model: TransformerBridge | str | Path,
     prompts: Prompts | pd.DataFrame | str | Path,
     interventions: Sequence[Intervention] | None = None,
@@ -103,4 +103,4 @@ def _last(stream: Tensor, hook: Any) -> Tensor:
     return stream[:, -1:]
 
 
-__all__ = ["patch_prompts", "prompt_interventions"]
+__all__ = ["intervene_prompts", "prompt_interventions"]

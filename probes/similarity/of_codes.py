@@ -156,7 +156,7 @@ class SimilarityResult(TableResult):
         return super().figures() | named | {"concentration.png": self.concentration_figure()}
 
 
-def label_similarity(
+def similarity_codes(
     codes: LatentCodes,
     label: str,
     *,

@@ -139,7 +139,7 @@ class TopographyResult(TableResult):
         return super().figures() | more
 
 
-def topographic_similarity(
+def topography_codes(
     codes: LatentCodes,
     distances: Mapping[str, Mapping[str, pd.DataFrame]],
     *,

@@ -159,7 +159,7 @@ def _at_keys(x: Float[Tensor, "B T D"], key: Int[Tensor, "B P"]) -> Float[Tensor
     return x[torch.arange(len(x), device=x.device)[:, None], key].transpose(0, 1)
 
 
-def mean_networks(
+def value_networks(
     run: Run,
     *,
     labels: Sequence[str] | None = None,

@@ -1,4 +1,4 @@
-"""The outcome of `mean_networks`: tables, cosine matrices, a figure per rule."""
+"""The outcome of `value_networks`: tables, cosine matrices, a figure per rule."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_train_extract_probe_show(tmp_path: Path, capsys: pytest.CaptureFixture[
     codes = lc.LatentCodes.load(tmp_path / "codes")
     assert codes.scores.shape == (12, 2, 10, 4)
     assert codes.meta["task"]["inputs"] == "fixed_context"
-    main(["probe", str(folder), "--out", str(tmp_path / "probe"), "--labels", "term_1",
+    main(["decode", str(folder), "--out", str(tmp_path / "probe"), "--labels", "term_1",
           "--pairs", "query->query", "query->example.0", "--n-train", "200", "--n-heldout", "200"])
     out = capsys.readouterr().out
     assert "residual" in out
@@ -71,7 +71,7 @@ def test_a_configuration_file_sets_everything(tmp_path: Path) -> None:
     (["train", "logic", "--out", "x", "--model.d-model", "0"], "model.d_model is 0"),
     (["train", "sraven", "--config", "nowhere.yaml", "--out", "x"], "nowhere.yaml"),
     (["show", "nowhere"], "nowhere"),
-    (["probe", "nowhere", "--out", "y"], "nowhere"),
+    (["decode", "nowhere", "--out", "y"], "nowhere"),
 ])
 def test_errors_are_one_line_and_nothing_is_written(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -102,7 +102,7 @@ def test_no_choice_is_silently_ignored(
          "model.d_input is 9; expected 4"),
         (["extract", str(run.path), "--out", out, "--untrained", "--device", "cuda:99"], "device"),
         (["extract", str(run.path), "--out", str(tmp_path / "taken")], "exists already"),
-        (["probe", str(run.path), "--out", str(tmp_path / "taken")], "exists already"),
+        (["decode", str(run.path), "--out", str(tmp_path / "taken")], "exists already"),
         (["show", str(run.path), "--split", "ood", "--index", "-2"], "--index is -2"),
     ):
         with pytest.raises(SystemExit):
@@ -119,7 +119,7 @@ def test_errors_about_a_run_name_what_is_valid(
          "unknown pair 'q->k'; expected one of: query->query"),
         (["extract", str(run.path), "--out", str(tmp_path / "x"), "--layers", "7"],
          "unknown layer 7; expected one of: 0, 1"),
-        (["probe", str(run.path), "--out", str(tmp_path / "x"), "--labels", "colour"],
+        (["decode", str(run.path), "--out", str(tmp_path / "x"), "--labels", "colour"],
          "unknown label 'colour'"),
         (["train", "logic", "--preset", "smoke", "--out", str(run.path)], "already holds a run"),
     ):

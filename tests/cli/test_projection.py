@@ -10,7 +10,8 @@ import pytest
 
 import latentcode as lc
 from latentcode.cli import main
-from latentcode.probes import ProjectionResult, ValueNetworkResult
+from latentcode.probes.projection.of_codes import ProjectionResult
+from latentcode.probes.value_networks.result import ValueNetworkResult
 
 
 @pytest.fixture(scope="module")

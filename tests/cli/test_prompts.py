@@ -56,7 +56,7 @@ def test_probe_prompts_with_all_controls(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "result"
-    main(["probe-prompts", str(small_models(architecture)), str(prompts), "--out", str(out),
+    main(["decode-prompts", str(small_models(architecture)), str(prompts), "--out", str(out),
           "--layers", "1", "--heldout", "0.5"])
     shown = capsys.readouterr().out
     assert f"wrote result {out}" in shown
@@ -87,7 +87,7 @@ def test_patch_prompts(
     small_models: SmallModels, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, out = str(small_models("llama")), tmp_path / "result"
-    main(["patch-prompts", folder, str(pairs), "--out", str(out)])
+    main(["intervene-prompts", folder, str(pairs), "--out", str(out)])
     shown = capsys.readouterr().out
     assert f"wrote result {out}" in shown
     assert "instances count" in shown
@@ -106,9 +106,9 @@ def test_patch_prompts(
     assert "elsewhere" in capsys.readouterr().out
 
     some = tmp_path / "some"
-    main(["patch-prompts", folder, str(pairs), "--out", str(some), "--write", "donor", "identity",
-          "--site", "residual", "--scope", "everything", "--layers", "each", "0,1", "--among",
-          "answers", "--batch-size", "7"])
+    main(["intervene-prompts", folder, str(pairs), "--out", str(some), "--write", "donor",
+          "identity", "--site", "residual", "--scope", "everything", "--layers", "each", "0,1",
+          "--among", "answers", "--batch-size", "7"])
     table = lc.InterventionResult.load(some).table
     rates = table[table["metric"] == "switch"].set_index(["write", "layers"])["value"]
     # All that enters the first layer is all there is.
@@ -131,7 +131,7 @@ def test_patch_prompts_refuses(
         ([str(small_models("gptj")), str(pairs), "--among", "answers"], "after it was used"),
     ):
         with pytest.raises(SystemExit) as stopped:
-            main(["patch-prompts", *arguments, "--out", str(out)])
+            main(["intervene-prompts", *arguments, "--out", str(out)])
         assert stopped.value.code == 2
         error = capsys.readouterr().err.strip()
         assert message in error, arguments
@@ -152,8 +152,8 @@ def test_errors_are_one_line_and_nothing_is_written(
         (["extract-prompts", folder, str(bad)], "'Rome', which does not occur"),
         (["extract-prompts", folder, str(prompts), "--layers", "5"], "unknown layer 5"),
         (["extract-prompts", folder, str(prompts), "--device", "cuda:99"], "device"),
-        (["probe-prompts", folder, str(prompts), "--labels", "colour"], "unknown label 'colour'"),
-        (["probe-prompts", folder, str(bad)], "cannot be held out"),
+        (["decode-prompts", folder, str(prompts), "--labels", "colour"], "unknown label 'colour'"),
+        (["decode-prompts", folder, str(bad)], "cannot be held out"),
     ):
         with pytest.raises(SystemExit) as stopped:
             main([*arguments, "--out", str(out)])

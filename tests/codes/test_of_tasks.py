@@ -13,7 +13,7 @@ from torch import Tensor
 
 import latentcode as lc
 from latentcode.codes import of_tasks as extraction
-from latentcode.codes.of_tasks import extract_codes, gather_codes
+from latentcode.codes.of_tasks import extract_model, gather_codes
 from latentcode.config.presets import model_for
 from latentcode.errors import ConfigError, SplitError, UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS, with_kind
@@ -45,7 +45,7 @@ def test_gathered_codes_are_entries_of_the_pattern() -> None:
 def test_codes_and_residuals_are_those_of_run_with_cache() -> None:
     task = make_task(PERMUTED)
     model = HookedTransformer(SMALL(n_layers=3)).eval()
-    codes = extract_codes(model, task, "ood", n=7, pairs=PAIRS, layers=(2, 0), residuals=True,
+    codes = extract_model(model, task, "ood", n=7, pairs=PAIRS, layers=(2, 0), residuals=True,
                           seed=5, batch_size=3)
     assert codes.scores.shape == (7, 2, 3, 4)
     assert codes.residuals is not None
@@ -121,7 +121,7 @@ def test_rows_of_the_pattern_are_the_pattern(
         for parameter in model.parameters():  # biases and all
             parameter.add_(0.3 * torch.randn(
                 parameter.shape, generator=torch.Generator().manual_seed(0)))
-    read = partial(extract_codes, task=task, split="ood", n=5, pairs=PAIRS)
+    read = partial(extract_model, task=task, split="ood", n=5, pairs=PAIRS)
     by_rows, by_pattern = read(model), read(Foreign(model))
     assert spied == [Spied((5, 27, 4, config.d_head), (5, 2))] * 2  # one query serves two pairs
     np.testing.assert_allclose(by_rows.scores, by_pattern.scores, rtol=2e-5, atol=2e-6)
@@ -147,7 +147,7 @@ def test_a_code_that_a_hook_writes_is_the_code_that_is_read(
     """On layer 1 alone, so that layer 0 is still read by rows."""
     task = make_task(PERMUTED)
     model = HookedTransformer(SMALL()).eval()
-    read = partial(extract_codes, model, task, "ood", n=6, pairs=PAIRS)
+    read = partial(extract_model, model, task, "ood", n=6, pairs=PAIRS)
     plain = read()
     with model.hooks(fwd_hooks=[(f"blocks.1.attn.hook_{name}", lambda x, hook: -2.0 * x)]):
         written = read()
@@ -165,9 +165,9 @@ def test_queries_and_keys_that_a_hook_writes_make_the_code(spied: list[Spied]) -
     model = HookedTransformer(SMALL(n_layers=1)).eval()
     with model.hooks(fwd_hooks=[("blocks.0.attn.hook_q", lambda q, hook: q + 1.0),
                                 ("blocks.0.attn.hook_k", lambda k, hook: k.flip(1))]):
-        written = extract_codes(model, task, "ood", n=6, pairs=PAIRS)
-        wanted = extract_codes(Foreign(model), task, "ood", n=6, pairs=PAIRS)
-    plain = extract_codes(model, task, "ood", n=6, pairs=PAIRS)
+        written = extract_model(model, task, "ood", n=6, pairs=PAIRS)
+        wanted = extract_model(Foreign(model), task, "ood", n=6, pairs=PAIRS)
+    plain = extract_model(model, task, "ood", n=6, pairs=PAIRS)
     np.testing.assert_allclose(written.scores, wanted.scores, rtol=1e-4, atol=1e-5)
     assert not np.allclose(written.scores, plain.scores, atol=1e-2)
     assert len(spied) == 2
@@ -177,9 +177,9 @@ def test_dropout_is_off_and_the_mode_restored() -> None:
     task = make_task(PERMUTED)
     config = SMALL(n_layers=1, attention_dropout=0.5)
     model = HookedTransformer(config).train()
-    found = extract_codes(model, task, "ood", n=6)
+    found = extract_model(model, task, "ood", n=6)
     assert model.training
-    wanted = extract_codes(model.eval(), task, "ood", n=6)
+    wanted = extract_model(model.eval(), task, "ood", n=6)
     np.testing.assert_array_equal(found.scores, wanted.scores)
     np.testing.assert_array_equal(found.labels["loss"], wanted.labels["loss"])
     assert not model.training
@@ -195,9 +195,9 @@ def test_instances_depend_neither_on_the_batch_size_nor_on_their_number(
     monkeypatch.setattr(extraction, "DRAW", 8)
     task, config = make_task(PERMUTED), SMALL(n_layers=1)
     model = HookedTransformer(config).eval()
-    whole = extract_codes(model, task, "ood", n=21, residuals=True)
+    whole = extract_model(model, task, "ood", n=21, residuals=True)
     for n in (1, 8, 13, 21):
-        part = extract_codes(model, task, "ood", n=n, batch_size=batch_size, residuals=True)
+        part = extract_model(model, task, "ood", n=n, batch_size=batch_size, residuals=True)
         exact = ["combination", "target_0", "context_1_2", "accuracy"]
         assert part.labels[exact].equals(whole.labels[exact][:n])
         np.testing.assert_allclose(part.scores, whole.scores[:n], rtol=1e-4, atol=1e-5)
@@ -205,7 +205,7 @@ def test_instances_depend_neither_on_the_batch_size_nor_on_their_number(
         assert whole.residuals is not None
         np.testing.assert_allclose(part.residuals, whole.residuals[:n], rtol=1e-4, atol=1e-5)
     assert not whole.labels[:8].equals(whole.labels[8:16].reset_index(drop=True))
-    other = extract_codes(model, task, "ood", n=21, seed=1)
+    other = extract_model(model, task, "ood", n=21, seed=1)
     assert other.labels["combination"].tolist() != whole.labels["combination"].tolist()
 
 
@@ -213,7 +213,7 @@ def test_blocks_do_not_change_what_is_read(monkeypatch: pytest.MonkeyPatch) -> N
     """However little may wait on the device."""
     task = make_task(PERMUTED)
     model = HookedTransformer(SMALL()).eval()
-    read = partial(extract_codes, model, task, "ood", n=20, pairs=PAIRS, residuals=True,
+    read = partial(extract_model, model, task, "ood", n=20, pairs=PAIRS, residuals=True,
                    batch_size=4)
     whole = read()
     monkeypatch.setattr(extraction, "BLOCK_BYTES", 1)
@@ -252,7 +252,7 @@ def test_a_run_is_extracted_trained_and_untrained(run: lc.Run) -> None:
     assert untrained.meta["step"] == 0
     assert again.scores.shape == trained.scores.shape
     initial = HookedTransformer(run.config.model, seed=run.config.training.seed).eval()
-    wanted = extract_codes(initial, make_task(run.config.task), "ood", n=20)
+    wanted = extract_model(initial, make_task(run.config.task), "ood", n=20)
     np.testing.assert_array_equal(untrained.scores, wanted.scores)
 
 
@@ -277,7 +277,7 @@ def test_what_cannot_be_extracted_is_named(run: lc.Run) -> None:
     with pytest.raises(ConfigError, match="task has d_input 8 and d_output 8; expected 4 and 1"):
         lc.extract(run, task=lc.SravenConfig())
     with pytest.raises(SplitError, match="unknown"):
-        extract_codes(HookedTransformer(model_for(PERMUTED)), make_task(PERMUTED), "unknown", n=1)
+        extract_model(HookedTransformer(model_for(PERMUTED)), make_task(PERMUTED), "unknown", n=1)
 
 
 def test_a_hook_works_on_a_model_that_has_just_been_trained() -> None:

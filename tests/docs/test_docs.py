@@ -70,7 +70,7 @@ def test_every_room_has_pages_with_its_names(tmp_path: Path) -> None:
     pages = tmp_path / "api"
     index = (pages / "index.html").read_text(encoding="utf-8")
     for module, names in {
-            "latentcode": ("LatentCodes", "probe", "intervene", "load_pretrained", "Run"),
+            "latentcode": ("LatentCodes", "decode", "intervene", "load_pretrained", "Run"),
             "latentcode.models": ("HookedTransformer", "value_network"),
             "latentcode.models.attention": ("attention_scores", "apply_value_network"),
             "latentcode.probes": ("decode", "SimilarityResult"),

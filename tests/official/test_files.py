@@ -161,7 +161,7 @@ def test_a_language_model_is_a_run_without_instances(
     np.testing.assert_allclose(logits, data["logits"], atol=1e-4, rtol=1e-4)
     for command in (["show", run.path, "--split", "train"],
                     ["extract", run.path, "--out", tmp_path / "codes"],
-                    ["probe", run.path, "--out", tmp_path / "result"]):
+                    ["decode", run.path, "--out", tmp_path / "result"]):
         assert "task 'language' has no instances" in failure(capsys, *command)
     with pytest.raises(ConfigError, match="no instances"):
         lc.train(run.config, tmp_path / "new")

@@ -12,7 +12,7 @@ from prompt_pairs import PLACES, pairs_of, with_unsaid_answers
 from small_language_models import SmallModels
 
 import latentcode as lc
-from latentcode import Intervention, PromptCounterfactuals, patch_prompts
+from latentcode import Intervention, PromptCounterfactuals, intervene_prompts
 from latentcode.errors import ConfigError, ProbeError, SplitError, UnknownNameError
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.interventions.sites import SITES, Site, capture, write
@@ -54,8 +54,8 @@ def outcomes(result: lc.InterventionResult) -> dict[str, float]:
 
 
 def patch(model: Any, rows: list[dict[str, Any]], *args: Any, **settings: Any) -> dict[str, float]:
-    return outcomes(patch_prompts(model, pd.DataFrame(rows), [Intervention(*args)], n_bootstrap=100,
-                                  **settings))
+    return outcomes(intervene_prompts(model, pd.DataFrame(rows), [Intervention(*args)],
+                                      n_bootstrap=100, **settings))
 
 
 def test_every_prompt_is_in_one_batch_of_its_layout(model: Any, rows: list[dict[str, Any]]) -> None:
@@ -198,8 +198,8 @@ def test_what_the_answer_is(gpt2: Any) -> None:
             for row in pairs_of(gpt2, ("The capital of {}",))[:8]]
     identity = [Intervention("identity", "row", (0,))]
     with pytest.raises(ProbeError, match="the model gives both in 0; expected at least two"):
-        patch_prompts(gpt2, pd.DataFrame(rows), identity)
-    result = patch_prompts(gpt2, pd.DataFrame(rows), identity, among="answers")
+        intervene_prompts(gpt2, pd.DataFrame(rows), identity)
+    result = intervene_prompts(gpt2, pd.DataFrame(rows), identity, among="answers")
     assert outcomes(result)["stay"] == 1.0
     assert result.settings["chance"] == 0.5
     assert result.settings["n_known"] == 8
@@ -210,7 +210,7 @@ def test_what_the_answer_is(gpt2: Any) -> None:
     turned = [{**row, "answer": row["donor_answer"], "donor_answer": row["answer"]}
               for row in rows]
     with pytest.raises(ProbeError, match="the model gives both in 0"):
-        patch_prompts(gpt2, pd.DataFrame(turned), identity, among="answers")
+        intervene_prompts(gpt2, pd.DataFrame(turned), identity, among="answers")
 
 
 def test_text_answers_are_the_token_that_follows(gpt2: Any) -> None:
@@ -226,17 +226,17 @@ def test_text_answers_are_the_token_that_follows(gpt2: Any) -> None:
 def test_the_control_is_needed_to_be_written(model: Any, rows: list[dict[str, Any]]) -> None:
     frame = pd.DataFrame(rows)
     with pytest.raises(ConfigError, match=r"'same' cannot be written: .* no column same"):
-        patch_prompts(model, frame, [Intervention("same", "row", (0,))])
+        intervene_prompts(model, frame, [Intervention("same", "row", (0,))])
     bare = PromptCounterfactuals(model, frame)
     assert not any(i.write == "same" for i in prompt_interventions(bare, 2))
-    result = patch_prompts(model, frame, [Intervention("donor", "row", (0,))])
+    result = intervene_prompts(model, frame, [Intervention("donor", "row", (0,))])
     assert "there is no control" in repr(result)
     # A control that the model answers otherwise is none, and does not count.
     with_same = frame.assign(same=frame["donor"])
     task = PromptCounterfactuals(model, with_same)
     assert {i.write for i in prompt_interventions(task, 2)} == {
         "donor", "same", "elsewhere", "shuffled", "random", "identity"}
-    result = patch_prompts(model, with_same, [Intervention("donor", "row", (0,)),
+    result = intervene_prompts(model, with_same, [Intervention("donor", "row", (0,)),
                                               Intervention("same", "row", (0,))])
     assert "there is no control" not in repr(result)
     donor, same = (result.table[result.table["write"] == name] for name in ("donor", "same"))
@@ -263,7 +263,7 @@ def test_means_want_one_layout_and_every_label(model: Any, rows: list[dict[str, 
     one = pairs_of(model, ("The capital of {}",))
     labels = {row["label"] for row in one}
     one = [row for row in one if row["donor_label"] in labels]
-    result = patch_prompts(model, pd.DataFrame(one), writes, batch_size=100)
+    result = intervene_prompts(model, pd.DataFrame(one), writes, batch_size=100)
     table = result.table[result.table["metric"] == "kl"].set_index("write")
     assert (table.loc[["set", "steer", "mean", "transplant", "erase"], "value"] > 1e-6).all()
     assert result.settings["n_reference"] == len(one)
@@ -275,31 +275,32 @@ def test_means_want_one_layout_and_every_label(model: Any, rows: list[dict[str, 
     assert table.loc["transplant", "value"] == pytest.approx(donor["kl"], rel=1e-2)
     for chosen in (*writes[:4], writes[-1]):
         with pytest.raises(ConfigError, match=f"'{chosen.write}' cannot be .*a single layout"):
-            patch_prompts(model, pd.DataFrame(rows), [chosen])
+            intervene_prompts(model, pd.DataFrame(rows), [chosen])
     named = [{**row, "donor_label": "elsewhere"} for row in one]
     with pytest.raises(ConfigError, match="no prompt to measure on has the label 'elsewhere'"):
-        patch_prompts(model, pd.DataFrame(named), writes[:1])
+        intervene_prompts(model, pd.DataFrame(named), writes[:1])
     half = [{**row, "split": ("train", "ood")[i % 2], "combination": i}
             for i, row in enumerate(one)]
-    result = patch_prompts(model, pd.DataFrame(half), writes[:1])
+    result = intervene_prompts(model, pd.DataFrame(half), writes[:1])
     assert result.settings["n"] == len(half) // 2
     assert result.settings["n_reference"] == len(half) - len(half) // 2
     assert "were written to" not in repr(result)
+    of_train = pd.DataFrame([{**row, "split": "train"} for row in one])
     with pytest.raises(SplitError, match="no prompt is of split 'ood'; they are of train"):
-        patch_prompts(model, pd.DataFrame([{**row, "split": "train"} for row in one]), writes[:1])
+        intervene_prompts(model, of_train, writes[:1])
 
 
 def test_a_prompt_alone_in_its_layout_counts_but_where_another_is_needed(gpt2: Any) -> None:
     short = pairs_of(gpt2, ("The capital of {}",))[:3]
     long = pairs_of(gpt2, ("Then the river in {}",))[:1]
     names = ("donor", "shuffled", "transplant", "random")
-    result = patch_prompts(gpt2, pd.DataFrame([*short[:2], *long, *short[2:]]),
+    result = intervene_prompts(gpt2, pd.DataFrame([*short[:2], *long, *short[2:]]),
                            [Intervention(name, "row", BOTH) for name in names])
     n = result.table[result.table["metric"] == "switch"].set_index("write")["n"]
     assert (n["donor"], n["shuffled"], n["random"]) == (4, 3, 4)
     assert result.settings["n_known"] == 4
     seen: list[tuple[int, int]] = []
-    patch_prompts(gpt2, pd.DataFrame([*short, *long]), [Intervention("donor", "row", BOTH)],
+    intervene_prompts(gpt2, pd.DataFrame([*short, *long]), [Intervention("donor", "row", BOTH)],
                   progress=lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
     assert {total for _, total in seen} == {4 * (3 + 1)}
@@ -309,7 +310,7 @@ def test_a_prompt_alone_in_its_layout_counts_but_where_another_is_needed(gpt2: A
 def test_few_bits_are_enough(small_models: SmallModels) -> None:
     model = load_pretrained(small_models("llama"), dtype=torch.bfloat16)
     rows = pairs_of(model, ("The capital of {}",))
-    result = patch_prompts(model, pd.DataFrame(rows), [
+    result = intervene_prompts(model, pd.DataFrame(rows), [
         Intervention("identity", "row", BOTH), Intervention("donor", "everything", (0,),
                                                             "residual"),
         Intervention("steer", "row", BOTH), Intervention("random", "row", BOTH)])

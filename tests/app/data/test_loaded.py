@@ -39,13 +39,13 @@ def source(run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sour
 def extractions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many instances each extraction has read."""
     done: list[int] = []
-    real = data.extract_codes
+    real = data.extract_model
 
     def counted(run: lc.Run, split: str, n: int, *rest: Any) -> None:
         done.append(n)
         real(run, split, n, *rest)
 
-    monkeypatch.setattr(data, "extract_codes", counted)
+    monkeypatch.setattr(data, "extract_model", counted)
     return done
 
 

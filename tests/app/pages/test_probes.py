@@ -16,9 +16,9 @@ from streamlit.testing.v1 import AppTest
 
 from latentcode.app.data import loaded as data
 from latentcode.app.pages.probes import CELL, MATRIX_KEY, best_layers
-from latentcode.probes.decoding.of_codes import decode
-from latentcode.probes.decoding.of_run import probe
-from latentcode.probes.similarity.of_codes import cosine_matrix, label_similarity
+from latentcode.probes.decoding.of_codes import decode_codes
+from latentcode.probes.decoding.of_run import decode
+from latentcode.probes.similarity.of_codes import cosine_matrix, similarity_codes
 from latentcode.runs import Run
 
 
@@ -66,7 +66,7 @@ def text(test: AppTest) -> str:
 
 
 def save_decoding(folder: Path) -> pd.DataFrame:
-    result = decode(drawn_codes(0), drawn_codes(0, instances=1), ["rule"], controls=False,
+    result = decode_codes(drawn_codes(0), drawn_codes(0, instances=1), ["rule"], controls=False,
                     n_bootstrap=100, pairs=["response->response"], layers=[1])
     result.save(folder, figures=False)
     return result.table
@@ -101,8 +101,8 @@ def test_the_best_layer_is_named_with_its_controls() -> None:
 def test_a_run_without_results_is_probed_on_request(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("latentcode.probes.decoding.of_run.probe",
-                        partial(probe, n_train=256, n_heldout=256, layers=[0]))
+    monkeypatch.setattr("latentcode.probes.decoding.of_run.decode",
+                        partial(decode, n_train=256, n_heldout=256, layers=[0]))
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
     test = shown("runs/tiny")
     assert "No probes yet" in text(test)
@@ -150,7 +150,7 @@ def test_the_matrix_is_that_of_the_mean_codes(codes: Path) -> None:
 
 
 def test_a_cell_shows_its_two_codes_and_their_difference(codes: Path) -> None:
-    label_similarity(drawn_codes(), "rule", controls=False, n_bootstrap=100).save(
+    similarity_codes(drawn_codes(), "rule", controls=False, n_bootstrap=100).save(
         codes / "results" / "similarity", figures=False)
     test = shown("runs/codes", view="Similar labels", **{CELL: "sum~constant"})
     assert not test.exception
@@ -203,7 +203,7 @@ def test_training_begins_with_the_metric_that_is_quoted_first(run: Run) -> None:
 
 
 def test_other_results_are_shown_with_their_summary(codes: Path) -> None:
-    result = label_similarity(drawn_codes(), "rule", controls=False, n_bootstrap=100)
+    result = similarity_codes(drawn_codes(), "rule", controls=False, n_bootstrap=100)
     result.save(codes / "results" / "similarity", figures=False)
     test = shown("runs/codes", view="Other results")
     assert not test.exception

@@ -130,7 +130,7 @@ def test_from_training_to_the_page(
     page = (out / "README.md").read_text()
     for text in ("What can be read out", "What is caused", "### Relation first",
                  "### Country first", f"latentcode extract-prompts {work}/model",
-                 "latentcode patch-prompts"):
+                 "latentcode intervene-prompts"):
         assert text in page
     decoding = lc.DecodingResult.load(out / "decoding")
     assert set(decoding.table["pair"]) == {"last->relation", "last->country", "last->last"}

@@ -25,7 +25,7 @@ from latentcode.probes.alignment.matching import (
     procrustes,
     procrustes_distance,
 )
-from latentcode.probes.alignment.of_codes import AlignmentResult, align
+from latentcode.probes.alignment.of_codes import AlignmentResult, align_codes
 from latentcode.probes.alignment.transfer import ALIGNMENTS
 from latentcode.probes.common.labels import combination_clusters
 
@@ -150,7 +150,7 @@ def result(planted: Planted) -> AlignmentResult:
                    for run, change in changes.items()]
     untrained: Any = [tuple(named(codes, run, noise(i)) for codes in both)
                       for i, run in enumerate(changes, 1)]
-    return align(models, ["term_1", "terms"], untrained=untrained, **FAST)
+    return align_codes(models, ["term_1", "terms"], untrained=untrained, **FAST)
 
 
 def values(result: AlignmentResult, table: str, **where: object) -> Any:
@@ -206,7 +206,7 @@ def test_matching_is_not_fitted_on_what_it_is_scored_on(planted: Planted) -> Non
     both = planted("train", instances=3), planted("ood", instances=3)
     models: Any = [tuple(named(codes, str(seed), noise(10 + 2 * seed + i))
                          for i, codes in enumerate(both)) for seed in range(2)]
-    heads = align(models, ["term_1"], controls=False, **FAST).heads
+    heads = align_codes(models, ["term_1"], controls=False, **FAST).heads
     assert heads["fitted"].mean() > 0.2
     assert abs(heads["heldout"].mean()) < 0.1
 
@@ -226,12 +226,12 @@ def test_results_are_kept_and_drawn(result: AlignmentResult, tmp_path: Path) -> 
 def test_errors_say_what_is_wrong(planted: Planted) -> None:
     both = planted("train"), planted("ood")
     with pytest.raises(ProbeError, match="there are 1 models"):
-        align([both], ["term_1"], controls=False)
+        align_codes([both], ["term_1"], controls=False)
     with pytest.raises(ProbeError, match="expected different names"):
-        align([both, both], ["term_1"], controls=False)
+        align_codes([both, both], ["term_1"], controls=False)
     other: Any = tuple(named(c.subset(np.arange(len(c))[::-1].copy()), "b", noise(0)) for c in both)
     with pytest.raises(ProbeError, match="codes of b are of other instances"):
-        align([both, other], ["term_1"], controls=False)
+        align_codes([both, other], ["term_1"], controls=False)
 
 
 # --- What was measured, written out slowly --------------------------------------------------------
@@ -241,7 +241,7 @@ def test_intervals_are_those_of_a_jackknife_over_groups(planted: Planted) -> Non
     both = planted("train", instances=3), planted("ood", instances=6)
     mixed = rotation(12, np.random.default_rng(0))
     other: Any = tuple(named(c, "b", lambda s: s @ mixed + 0.5 * s[..., ORDER]) for c in both)
-    found = align([both, other], ["term_1"], controls=False, layers=[1], **FAST).layers
+    found = align_codes([both, other], ["term_1"], controls=False, layers=[1], **FAST).layers
     found = found[found["run_a"] != found["run_b"]].set_index("measure")
     x, y = (c.select(layer=1, pair="query->query").astype(float) for c in (both[1], other[1]))
     group = combination_clusters(both[1])
@@ -260,7 +260,7 @@ def test_intervals_are_those_of_a_jackknife_over_groups(planted: Planted) -> Non
 def test_heads_by_chance_are_all_but_the_matched_one(planted: Planted) -> None:
     both = planted("train"), planted("ood")
     other: Any = tuple(named(c, "b", lambda s: s[..., ORDER] * SIGN) for c in both)
-    heads = align([both, other], ["term_1"], controls=False, layers=[1], **FAST).heads
+    heads = align_codes([both, other], ["term_1"], controls=False, layers=[1], **FAST).heads
     x, y = (c.select(layer=1, pair="query->query").astype(float) for c in (both[1], other[1]))
     for row in heads.itertuples():
         slow = [abs(np.corrcoef(x[:, row.head_a], y[:, j])[0, 1]) for j in range(12)
@@ -273,7 +273,7 @@ def test_a_single_head_has_no_others(planted: Planted) -> None:
     both: Any = tuple(replace(c, scores=c.scores[..., :1]) for c in (planted("train"),
                                                                      planted("ood")))
     other: Any = tuple(named(c, "b", lambda s: 2.0 * s) for c in both)
-    heads = align([both, other], ["term_1"], controls=False, layers=[1], **FAST).heads
+    heads = align_codes([both, other], ["term_1"], controls=False, layers=[1], **FAST).heads
     assert heads["heldout"].to_numpy() == pytest.approx(1.0)
     assert heads["by_chance"].isna().all()
 
@@ -311,4 +311,4 @@ def test_models_of_other_axes_are_named_as_two_runs(planted: Planted) -> None:
     fewer: Any = tuple(named(c, "b", lambda s: s[..., :8]) for c in both)
     with pytest.raises(ProbeError, match="the numbers of heads of runs planted and b differ: 12 "
                                          "and 8; expected the same"):
-        align([both, fewer], ["term_1"], controls=False)
+        align_codes([both, fewer], ["term_1"], controls=False)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import latentcode as lc
-from latentcode.probes import align_runs, topography_of_runs
+from latentcode.probes.common.comparing import align, topography
 
 
 @pytest.fixture(scope="module")
@@ -34,25 +34,25 @@ def test_performance_is_the_newest_on_heldout_combinations(
     recorded = runs[0].metrics()
     assert set(table) <= set(recorded)
     last = recorded[(recorded["split"] == "ood") & (recorded["metric"] == metric)]["mean"].iloc[-1]
-    found = topography_of_runs(runs[:1], ["rule"], n=100, layers=[1], n_permutations=100,
+    found = topography(runs[:1], ["rule"], n=100, layers=[1], n_permutations=100,
                                n_bootstrap=100).runs
     assert found["metric"].tolist() == [metric]
     assert found["performance"].tolist() == [last]
     monkeypatch.setattr(lc.Run, "metrics", lambda self: table)
-    found = topography_of_runs(runs[:1], ["rule"], n=100, layers=[1], n_permutations=100,
+    found = topography(runs[:1], ["rule"], n=100, layers=[1], n_permutations=100,
                                n_bootstrap=100).runs
     assert found["performance"].tolist() == [0.3]
 
 
 def test_all_runs_are_named_as_the_origin(runs: list[lc.Run]) -> None:
-    settings = topography_of_runs(runs[:2], ["rule"], n=100, layers=[1], n_permutations=100,
+    settings = topography(runs[:2], ["rule"], n=100, layers=[1], n_permutations=100,
                                   n_bootstrap=100).settings
     assert [o["run_id"] for o in settings["codes"]] == [run.id for run in runs[:2]]
     assert all(o["n"] == 100 and o["task"] for o in settings["codes"])
 
 
 def test_runs_that_began_alike_are_not_summarised(runs: list[lc.Run]) -> None:
-    found = align_runs(runs, ["rule"], n_train=100, n_heldout=80, layers=[1], n_bootstrap=100)
+    found = align(runs, ["rule"], n_train=100, n_heldout=80, layers=[1], n_bootstrap=100)
     assert found.settings["initial_seeds"] == {"softmax0": 0, "hyla0": 0, "softmax1": 1}
     assert (found.settings["n_train"], found.settings["n_heldout"]) == (100, 80)
     assert any("the same seed" in note and note.endswith(": softmax0 and hyla0.")

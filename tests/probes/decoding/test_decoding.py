@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ProbeError, UnknownNameError
 from latentcode.probes.common.results import DecodingResult
-from latentcode.probes.decoding.of_codes import chance, decode
+from latentcode.probes.decoding.of_codes import chance, decode_codes
 
 LABELS = ["term_1", "terms"]
 FAST = {"n_shuffles": 1, "n_bootstrap": 200}
@@ -22,7 +22,7 @@ FAST = {"n_shuffles": 1, "n_bootstrap": 200}
 
 @pytest.fixture(scope="module")
 def result(planted: Callable[..., LatentCodes]) -> DecodingResult:
-    return decode(planted("train"), planted("ood"), LABELS, n_shuffles=1, n_bootstrap=200,
+    return decode_codes(planted("train"), planted("ood"), LABELS, n_shuffles=1, n_bootstrap=200,
                   untrained=(planted("train", strength=0.0), planted("ood", strength=0.0)))
 
 
@@ -96,7 +96,7 @@ def test_scores_per_class(result: DecodingResult, planted: Callable[..., LatentC
 @pytest.mark.slow
 def test_only_the_seed_changes_the_numbers(planted: Callable[..., LatentCodes]) -> None:
     def run(seed: int, n_jobs: int = 1) -> pd.DataFrame:
-        return decode(planted("train"), planted("ood"), ["term_1"], layers=[1],
+        return decode_codes(planted("train"), planted("ood"), ["term_1"], layers=[1],
                       pairs=["query->query"], controls=False, seed=seed, n_jobs=n_jobs,
                       **FAST).table
 
@@ -114,8 +114,8 @@ def test_heldout_labels_play_no_part_in_the_fit(planted: Callable[..., LatentCod
     rolled = replace(heldout, labels=heldout.labels.assign(
         term_1=np.roll(heldout.labels["term_1"].to_numpy(), 20)))
     place = {"layers": [1], "pairs": ["query->query"], "controls": False}
-    right = decode(train, heldout, ["term_1"], **place, **FAST).table
-    wrong = decode(train, rolled, ["term_1"], **place, **FAST).table
+    right = decode_codes(train, heldout, ["term_1"], **place, **FAST).table
+    wrong = decode_codes(train, rolled, ["term_1"], **place, **FAST).table
     assert (right["C"] == wrong["C"]).all()
     assert wrong["value"].iloc[0] < 0.5 < right["value"].iloc[0]
 
@@ -123,7 +123,7 @@ def test_heldout_labels_play_no_part_in_the_fit(planted: Callable[..., LatentCod
 def test_unseen_classes_are_errors_and_are_told(planted: Callable[..., LatentCodes]) -> None:
     train, heldout = planted("train"), planted("ood")
     less = train.subset((train.labels["term_1"] != "t3").to_numpy())
-    unseen = decode(less, heldout, ["term_1"], layers=[1], pairs=["query->query"],
+    unseen = decode_codes(less, heldout, ["term_1"], layers=[1], pairs=["query->query"],
                     controls=False, **FAST)
     code = row(unseen, source="code", metric="accuracy")
     assert code["n_unseen"] == 20
@@ -136,8 +136,8 @@ def test_unseen_classes_are_errors_and_are_told(planted: Callable[..., LatentCod
 
 
 def test_without_controls_the_result_says_so(planted: Callable[..., LatentCodes]) -> None:
-    bare = decode(planted("train", residuals=False), planted("ood", residuals=False), ["term_1"],
-                  layers=[1], controls=False, **FAST)
+    bare = decode_codes(planted("train", residuals=False), planted("ood", residuals=False),
+                        ["term_1"], layers=[1], controls=False, **FAST)
     assert bare.missing_controls == ("residual", "untrained")
     assert set(bare.table["source"]) == {"code", "shuffled"}
     assert "Without controls: residual, untrained." in repr(bare)
@@ -148,13 +148,13 @@ def test_without_controls_the_result_says_so(planted: Callable[..., LatentCodes]
 
 def test_controls_are_demanded(planted: Callable[..., LatentCodes]) -> None:
     with pytest.raises(ProbeError, match="not reported without its controls"):
-        decode(planted("train"), planted("ood"), ["term_1"])
+        decode_codes(planted("train"), planted("ood"), ["term_1"])
 
 
 def test_a_pair_resolves_its_label(planted: Callable[..., LatentCodes]) -> None:
     codes = planted("train"), planted("ood")
-    resolved = decode(*codes, ["term"], layers=[1], controls=False, **FAST).table
-    named = decode(*codes, ["term_1"], layers=[1], pairs=["query->query"], controls=False,
+    resolved = decode_codes(*codes, ["term"], layers=[1], controls=False, **FAST).table
+    named = decode_codes(*codes, ["term_1"], layers=[1], pairs=["query->query"], controls=False,
                    **FAST).table
     mine = resolved[resolved["pair"] == "query->query"]
     assert list(mine["value"]) == list(named["value"])
@@ -165,7 +165,7 @@ def test_a_single_heldout_combination_has_no_interval(
 ) -> None:
     heldout = planted("ood")
     one = heldout.subset((heldout.labels["combination"] == "0+3").to_numpy())
-    table = decode(planted("train"), one, ["term_1"], layers=[1], pairs=["query->query"],
+    table = decode_codes(planted("train"), one, ["term_1"], layers=[1], pairs=["query->query"],
                    controls=False, **FAST)
     assert table.table[["low", "high"]].isna().all(axis=None)
     assert table.caveats[-1] == "A single held-out combination gives no interval."
@@ -185,21 +185,21 @@ def test_bad_input_is_named(planted: Callable[..., LatentCodes]) -> None:
     ):
         arguments = {"labels": ["term_1"], "controls": False} | keywords
         with pytest.raises(error, match=match):
-            decode(train, heldout, **arguments)
+            decode_codes(train, heldout, **arguments)
     broken = replace(train, scores=np.where(np.arange(12) == 3, np.nan, train.scores))
     with pytest.raises(ProbeError, match=r"code of layer 0.*'term_1'.*training .* not all finite"):
-        decode(broken, heldout, ["term_1"], controls=False)
+        decode_codes(broken, heldout, ["term_1"], controls=False)
     one = train.subset((train.labels["term_1"] == "t1").to_numpy())
     with pytest.raises(ProbeError, match=r"'term_1' of pair .* the class 't1'"):
-        decode(one, heldout, ["term_1"], controls=False)
+        decode_codes(one, heldout, ["term_1"], controls=False)
     lumped = replace(train, labels=train.labels.assign(combination="all"))
     with pytest.raises(ProbeError, match=r"code of layer 0.*1 combination; expected at least 2"):
-        decode(lumped, heldout, ["term_1"], controls=False)
+        decode_codes(lumped, heldout, ["term_1"], controls=False)
 
 
 def test_progress_ends_at_the_total(planted: Callable[..., LatentCodes]) -> None:
     seen: list[tuple[int, int]] = []
-    decode(planted("train"), planted("ood"), ["term_1"], layers=[1], controls=False,
+    decode_codes(planted("train"), planted("ood"), ["term_1"], layers=[1], controls=False,
            progress=lambda done, total: seen.append((done, total)), **FAST)
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
 

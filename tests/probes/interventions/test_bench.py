@@ -210,7 +210,7 @@ def test_instances_are_rows_of_codes() -> None:
     config = lc.preset("smoke", "logic")
     task = lc.make_task(config.task)
     model = lc.HookedTransformer(config.model, seed=1).eval()
-    codes = lc.extract_codes(model, task, "ood", n=4_100, pairs=["query->query"], seed=3)
+    codes = lc.extract_model(model, task, "ood", n=4_100, pairs=["query->query"], seed=3)
     rows = [4_099, 0, 17, 4_096]
     bench_like = instances(task, "ood", rows, seed=3)
     assert task.labels(bench_like)["target"].tolist() == codes.labels["target"][rows].tolist()

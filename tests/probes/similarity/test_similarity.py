@@ -22,7 +22,7 @@ from latentcode.probes.similarity.of_codes import (
     cluster_order,
     concentration,
     cosine_matrix,
-    label_similarity,
+    similarity_codes,
 )
 
 Planted = Callable[..., LatentCodes]
@@ -30,7 +30,7 @@ Planted = Callable[..., LatentCodes]
 
 @pytest.fixture(scope="module")
 def result(planted: Planted) -> SimilarityResult:
-    return label_similarity(planted("ood"), "term_1", untrained=planted("ood", strength=0.0),
+    return similarity_codes(planted("ood"), "term_1", untrained=planted("ood", strength=0.0),
                             n_bootstrap=200, n_samples=5)
 
 
@@ -93,7 +93,7 @@ def test_every_class_counts_the_same_in_the_centre(planted: Planted) -> None:
     codes = planted("ood")
     often = np.flatnonzero(codes.labels["term_1"] == "t0")
     more = codes.subset(np.concatenate([np.arange(len(codes)), np.repeat(often, 4)]))
-    before, after = (label_similarity(c, "term_1", controls=False, n_bootstrap=100).matrix(
+    before, after = (similarity_codes(c, "term_1", controls=False, n_bootstrap=100).matrix(
         layer=1, pair="query->query") for c in (codes, more))
     assert more.labels["term_1"].value_counts()["t0"] == 5 * len(often) > 0
     np.testing.assert_allclose(after.loc[before.index, before.index], before, atol=1e-6)
@@ -134,7 +134,7 @@ def test_the_share_of_one_head(planted: Planted) -> None:
     scores = np.full_like(codes.scores, 0.001)
     scores[:, :, :, 2] = 1.0
     scores[:30, :, :, 2], scores[:30, :, :, 5] = 0.001, -1.0
-    found = label_similarity(replace(codes, scores=scores), "term_1", controls=False,
+    found = similarity_codes(replace(codes, scores=scores), "term_1", controls=False,
                              n_bootstrap=100).concentration
     whole = found[(found["class"] == ALL) & (found["layer"] == 0)].set_index(["pair", "measure"])
     values = whole.loc["query->query", "value"]
@@ -158,7 +158,7 @@ def test_results_are_kept_and_drawn(result: SimilarityResult, tmp_path: Path) ->
 
 
 def test_equal_seeds_give_equal_results(planted: Planted, result: SimilarityResult) -> None:
-    again = label_similarity(planted("ood"), "term_1", untrained=planted("ood", strength=0.0),
+    again = similarity_codes(planted("ood"), "term_1", untrained=planted("ood", strength=0.0),
                              n_bootstrap=200, n_samples=5)
     assert all(getattr(again, n).equals(getattr(result, n)) for n in SimilarityResult.COLUMNS)
 
@@ -166,13 +166,13 @@ def test_equal_seeds_give_equal_results(planted: Planted, result: SimilarityResu
 def test_errors_say_what_is_wrong(planted: Planted) -> None:
     codes = planted("ood")
     with pytest.raises(ProbeError, match="without its controls"):
-        label_similarity(codes, "term_1")
+        similarity_codes(codes, "term_1")
     with pytest.raises(UnknownNameError, match="unknown label 'rule'"):
-        label_similarity(codes, "rule", controls=False)
+        similarity_codes(codes, "rule", controls=False)
     with pytest.raises(ProbeError, match="is a measurement"):
-        label_similarity(codes, "target", controls=False)
+        similarity_codes(codes, "target", controls=False)
     with pytest.raises(ProbeError, match="of other instances: label"):
-        label_similarity(codes, "term_1", untrained=planted("ood", strength=0.0).subset(
+        similarity_codes(codes, "term_1", untrained=planted("ood", strength=0.0).subset(
             np.arange(len(codes))[::-1].copy()))
 
 
@@ -187,7 +187,7 @@ def test_residual_means_are_those_of_the_stream(planted: Planted, result: Simila
 
 def test_intervals_are_those_of_a_slow_bootstrap(planted: Planted) -> None:
     codes = planted("ood", instances=5)
-    found = label_similarity(codes, "term_1", controls=False, n_bootstrap=100, layers=[1],
+    found = similarity_codes(codes, "term_1", controls=False, n_bootstrap=100, layers=[1],
                              pairs=["query->query"])
     x = codes.select(layer=1, pair="query->query").astype(float)
     cluster, names = combination_clusters(codes), codes.labels["term_1"].to_numpy()
@@ -220,7 +220,7 @@ def test_shuffled_labels_stay_together_in_a_combination(planted: Planted) -> Non
     cluster = combination_clusters(codes)
     scores[np.arange(len(codes)), :, :, cluster] = 1.0
     labels = codes.labels.assign(name=codes.labels["combination"])
-    found = label_similarity(replace(codes, scores=scores, labels=labels), "name", controls=False,
+    found = similarity_codes(replace(codes, scores=scores, labels=labels), "name", controls=False,
                              n_bootstrap=100).cosines
     apart = found.query("source == 'shuffled' and centring == 'raw' and row != column")
     assert len(apart) == 4 * 30
@@ -232,7 +232,7 @@ def test_a_control_that_is_zero_has_no_measures(planted: Planted, tmp_path: Path
     scores = untrained.scores.copy()
     scores[:, 0] = 0.0
     scores[:7, 1] = 0.0
-    found = label_similarity(codes, "term_1", untrained=replace(untrained, scores=scores),
+    found = similarity_codes(codes, "term_1", untrained=replace(untrained, scores=scores),
                              n_bootstrap=100, pairs=["query->query"])
     whole = found.concentration[(found.concentration["class"] == ALL)
                                 & (found.concentration["source"] == "untrained")]
@@ -249,4 +249,4 @@ def test_a_control_that_is_zero_has_no_measures(planted: Planted, tmp_path: Path
     assert again.caveats == found.caveats
     zero = replace(codes, scores=codes.scores * (np.arange(len(codes)) > 2)[:, None, None, None])
     with pytest.raises(ProbeError, match="code of layer 0, pair 'query->query': 3 of 120 codes"):
-        label_similarity(zero, "term_1", controls=False, n_bootstrap=100)
+        similarity_codes(zero, "term_1", controls=False, n_bootstrap=100)

@@ -17,7 +17,7 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
 from latentcode.probes.common.bootstrap import percentile_interval, resample
 from latentcode.probes.common.labels import combination_clusters
-from latentcode.probes.topography.of_codes import TopographyResult, topographic_similarity
+from latentcode.probes.topography.of_codes import TopographyResult, topography_codes
 from latentcode.probes.topography.units import spearman
 from latentcode.tasks.pairs import Pair
 
@@ -50,7 +50,7 @@ def points() -> np.ndarray:
 @pytest.mark.parametrize("label", ["combination", "name"])
 def test_an_isometry_has_topographic_similarity_one(points: np.ndarray, label: str) -> None:
     task = {label: {"exact": distances(points), "monotone": distances(points) ** 3}}
-    table = topographic_similarity(codes_at(2 * points, 3), task, **FAST).table
+    table = topography_codes(codes_at(2 * points, 3), task, **FAST).table
     rows = table[table["metric"] == "euclidean"]
     assert rows["rho"].to_numpy() == pytest.approx(1.0, abs=1e-6)
     assert (rows["low"] > 0.99).all()
@@ -64,7 +64,7 @@ def test_random_codes_have_none(points: np.ndarray, label: str) -> None:
     rhos, ps = [], []
     for seed in range(10):
         random = np.random.default_rng(100 + seed).normal(size=points.shape)
-        table = topographic_similarity(
+        table = topography_codes(
             codes_at(random, 3), {label: {"exact": distances(points)}}, **FAST).table
         rhos += table["rho"].tolist()
         ps += table["p"].tolist()
@@ -79,14 +79,14 @@ def test_pairs_of_instances_against_slow_code(points: np.ndarray) -> None:
     pairs = [(i, j) for i, j in combinations(range(len(x)), 2) if names[i] != names[j]]
     slow = stats.spearmanr([np.linalg.norm(x[i] - x[j]) for i, j in pairs],
                            [task.loc[names[i], names[j]] for i, j in pairs]).statistic
-    found = topographic_similarity(codes, {"combination": {"task": task}}, **FAST).table
+    found = topography_codes(codes, {"combination": {"task": task}}, **FAST).table
     assert found.set_index("metric").loc["euclidean", "rho"] == pytest.approx(slow, abs=1e-9)
 
 
 def test_the_null_permutes_combinations_not_instances(points: np.ndarray) -> None:
     """Hundreds of pairs of a few combinations are no evidence: the null must be wide."""
     few = points[:5]
-    found = topographic_similarity(
+    found = topography_codes(
         codes_at(few, 20, noise=0.1), {"combination": {"task": distances(few)}}, **FAST).table
     assert (found["null_high"] > 0.3).all()
     assert (found["p"] >= 1 / 121).all()
@@ -95,7 +95,7 @@ def test_the_null_permutes_combinations_not_instances(points: np.ndarray) -> Non
 def test_constant_codes_say_nothing(points: np.ndarray) -> None:
     task = {"combination": {"task": distances(points)}, "name": {"task": distances(points)}}
     still = np.ones_like(points) + 1e-9 * points
-    result = topographic_similarity(codes_at(still, 3), task, **FAST)
+    result = topography_codes(codes_at(still, 3), task, **FAST)
     assert result.table[["rho", "low", "high", "p"]].isna().all(axis=None)
     assert "Nothing to correlate" in repr(result)
 
@@ -103,7 +103,7 @@ def test_constant_codes_say_nothing(points: np.ndarray) -> None:
 def test_controls_stand_beside_the_code(planted: Planted, tmp_path: Path) -> None:
     names = [f"t{i}" for i in range(6)]
     line = pd.DataFrame(np.abs(np.subtract.outer(range(6), range(6))), index=names, columns=names)
-    result = topographic_similarity(
+    result = topography_codes(
         planted("ood"), {"terms": {"line": line}}, untrained=planted("ood", strength=0.0),
         layers=[1], pairs=["query->query"], n_permutations=200, n_bootstrap=200)
     assert set(result.table["source"]) == {"code", "residual", "untrained"}
@@ -112,7 +112,7 @@ def test_controls_stand_beside_the_code(planted: Planted, tmp_path: Path) -> Non
     np.testing.assert_allclose(again.table["rho"], result.table["rho"])
     assert len(again.correlation) == 0
     with pytest.raises(ProbeError, match="lacks the values"):
-        topographic_similarity(planted("ood"), {"terms": {"line": line.iloc[:3, :3]}}, **FAST)
+        topography_codes(planted("ood"), {"terms": {"line": line.iloc[:3, :3]}}, **FAST)
 
 
 def test_spearman_is_scipys() -> None:
@@ -136,7 +136,7 @@ def test_intervals_of_means_are_those_of_a_slow_bootstrap(points: np.ndarray) ->
     codes = replace(codes, labels=codes.labels.assign(
         name=[NAMES[i % 6] for i in range(len(codes))]))
     task, names = distances(points).iloc[:6, :6], codes.labels["name"].to_numpy()
-    found = topographic_similarity(codes, {"name": {"task": task}}, **FAST).table
+    found = topography_codes(codes, {"name": {"task": task}}, **FAST).table
     x = codes.select(layer=0, pair="q->q").astype(float)
     rhos = []
     for rows in drawn_rows(codes, 200):
@@ -156,7 +156,7 @@ def test_intervals_of_instances_are_those_of_a_slow_bootstrap(points: np.ndarray
     codes = codes_at(points, 3, noise=1.0)
     x, names = codes.select(layer=0, pair="q->q").astype(float), codes.labels["combination"]
     task = distances(points)
-    found = topographic_similarity(codes, {"combination": {"task": task}}, **FAST).table
+    found = topography_codes(codes, {"combination": {"task": task}}, **FAST).table
     pairs = np.array([p for p in combinations(range(len(x)), 2) if names[p[0]] != names[p[1]]])
     ranks = [stats.rankdata(values) for values in (
         [np.linalg.norm(x[i] - x[j]) for i, j in pairs],
@@ -178,8 +178,8 @@ def test_zero_codes_are_left_out_of_cosines_and_counted(points: np.ndarray) -> N
     zero[[0, 9, 10]] = zero[4:8] = True  # among them all of one combination
     with_zeros = replace(codes, scores=np.where(zero[:, None, None, None], 0.0, codes.scores))
     both = {"combination": {"task": task}, "name": {"task": task}}
-    found = topographic_similarity(with_zeros, both, **FAST)
-    rest = topographic_similarity(codes.subset(~zero), both, **FAST)
+    found = topography_codes(with_zeros, both, **FAST)
+    rest = topography_codes(codes.subset(~zero), both, **FAST)
     rho, expected = (r.table.query("metric == 'cosine'").set_index("label")["rho"]
                      for r in (found, rest))
     assert rho.to_numpy() == pytest.approx(expected.to_numpy())
@@ -197,7 +197,7 @@ def test_a_control_that_is_zero_says_so(planted: Planted) -> None:
     line = pd.DataFrame(np.abs(np.subtract.outer(range(6), range(6))), index=names, columns=names)
     untrained = planted("ood", strength=0.0)
     untrained = replace(untrained, scores=np.zeros_like(untrained.scores))
-    found = topographic_similarity(
+    found = topography_codes(
         planted("ood"), {"terms": {"line": line}}, untrained=untrained, layers=[1],
         pairs=["query->query"], n_permutations=100, n_bootstrap=100)
     missing = found.table[found.table["rho"].isna()]
@@ -211,7 +211,7 @@ def test_residual_distances_are_those_of_the_stream(planted: Planted) -> None:
     codes, names = planted("ood"), [f"t{i}" for i in range(6)]
     points = np.random.default_rng(5).normal(size=(6, 2))
     task = pd.DataFrame(np.linalg.norm(points[:, None] - points[None], axis=-1), names, names)
-    found = topographic_similarity(
+    found = topography_codes(
         codes, {"term_1": {"task": task.loc[names, names]}}, layers=[1], pairs=["query->query"],
         untrained=planted("ood", strength=0.0), n_permutations=100, n_bootstrap=100).table
     stream = pd.DataFrame(codes.select_residual(layer=1, pair="query->query").astype(float))
@@ -235,7 +235,7 @@ def test_what_is_no_distance_is_named(
     for i, j in place:
         task.iloc[i, j] = value
     with pytest.raises(ProbeError, match=message):
-        topographic_similarity(codes_at(points, 3), {"name": {"task": task}}, **FAST)
+        topography_codes(codes_at(points, 3), {"name": {"task": task}}, **FAST)
 
 
 def test_more_combinations_than_a_probe_has_classes() -> None:
@@ -245,7 +245,7 @@ def test_more_combinations_than_a_probe_has_classes() -> None:
     task = pd.DataFrame(np.linalg.norm(points[:, None] - points[None], axis=-1), names, names)
     codes = LatentCodes(points[::-1, None, None].astype(np.float32),
                         pd.DataFrame({"combination": names[::-1]}), (Pair("q->q", "itself"),), (0,))
-    table = topographic_similarity(
+    table = topography_codes(
         codes, {"combination": {"task": task}}, controls=False, n_instances=100,
         n_permutations=100, n_bootstrap=100).table
     row = table[table["metric"] == "euclidean"].iloc[0]
@@ -254,7 +254,7 @@ def test_more_combinations_than_a_probe_has_classes() -> None:
 
 
 def test_only_correlations_that_can_be_small_are_counted(points: np.ndarray) -> None:
-    result = topographic_similarity(codes_at(points, 3), {"name": {"task": distances(points)}},
+    result = topography_codes(codes_at(points, 3), {"name": {"task": distances(points)}},
                                     **FAST)
     row = {"layer": 0, "pair": "q->q", "label": "name", "distance": "task", "metric": "cosine",
            "n_runs": 6, "rho": 0.5, "low": 0.1, "high": 0.9, "detectable": 0.93}

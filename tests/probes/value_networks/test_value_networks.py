@@ -17,7 +17,6 @@ from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 from latentcode.models.hypernetwork import value_network
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes import mean_networks
 from latentcode.probes.common.controls import shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, make_target
 from latentcode.probes.value_networks.of_codes import (
@@ -29,6 +28,7 @@ from latentcode.probes.value_networks.of_codes import (
     relative_distances,
     respond,
     stable_rank,
+    value_networks,
     weight_products,
 )
 from latentcode.probes.value_networks.result import ValueNetworkResult
@@ -134,7 +134,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
 
 @pytest.fixture(scope="module")
 def result(run: lc.Run) -> ValueNetworkResult:
-    return mean_networks(run, n=512, n_inputs=32, pairs=["response->row3.panel1"])
+    return value_networks(run, n=512, n_inputs=32, pairs=["response->row3.panel1"])
 
 
 def test_inputs_belong_to_the_instances_that_are_extracted(run: lc.Run) -> None:
@@ -184,7 +184,7 @@ def test_untrained_networks_are_those_of_the_initial_weights(
         index=["layer", "class"], columns="source", values="norm")
     assert not np.allclose(norms["untrained"], norms["code"], rtol=1e-3)
     assert not np.allclose(norms["shuffled"], norms["code"], rtol=1e-6)
-    without = mean_networks(run, n=512, n_inputs=32, pairs=["response->row3.panel1"],
+    without = value_networks(run, n=512, n_inputs=32, pairs=["response->row3.panel1"],
                             controls=False)
     pd.testing.assert_frame_equal(
         without.networks,
@@ -226,11 +226,11 @@ def test_silent_networks_are_pointed_out(result: ValueNetworkResult) -> None:
 
 def test_labels_that_give_no_mean_code_are_named(run: lc.Run, tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="unknown label 'colour'"):
-        mean_networks(run, labels=["colour"], n=64, n_inputs=8)
+        value_networks(run, labels=["colour"], n=64, n_inputs=8)
     with pytest.raises(ProbeError, match="n_inputs is 65; expected 1 to n = 64"):
-        mean_networks(run, n=64, n_inputs=65)
+        value_networks(run, n=64, n_inputs=65)
     with pytest.raises(ProbeError, match="stands for several columns"):
-        mean_networks(run, labels=["rules"], n=64, n_inputs=8)
+        value_networks(run, labels=["rules"], n=64, n_inputs=8)
 
 
 @pytest.mark.parametrize("kind", ["softmax", "linear"])
@@ -238,7 +238,7 @@ def test_labels_that_give_no_mean_code_are_named(run: lc.Run, tmp_path: Path) ->
 def test_fuzzy_logic_and_the_other_kinds(kind: str, tmp_path: Path) -> None:
     trained = lc.train(lc.preset("smoke", "logic", kind), tmp_path / kind, progress=False)
     seen: list[tuple[int, int]] = []
-    found = mean_networks(trained, n=128, n_inputs=16, controls=False,
+    found = value_networks(trained, n=128, n_inputs=16, controls=False,
                           progress=lambda done, total: seen.append((done, total)))
     assert set(found.networks["label"]) == {"term_1", "term_2"}
     assert set(found.networks["part"]) == {"matrix", "response"}
