@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from latentcode.prompts.codes import extract_prompts as extract_prompts
     from latentcode.prompts.pairs import PromptCounterfactuals as PromptCounterfactuals
     from latentcode.runs import Run as Run
+    from latentcode.runs.named import load_run as load_run
     from latentcode.seeds import make_generator as make_generator
     from latentcode.tasks import Batch as Batch
     from latentcode.tasks import Task as Task
@@ -67,6 +68,5 @@ if TYPE_CHECKING:
     from latentcode.zoo import list_models as list_models
     from latentcode.zoo import load_codes as load_codes
     from latentcode.zoo import load_model as load_model
-    from latentcode.zoo import load_run as load_run
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

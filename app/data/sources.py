@@ -14,7 +14,7 @@ from typing import Literal
 
 from latentcode.app.server import ROOTS
 from latentcode.errors import ArtifactError, check
-from latentcode.zoo import zoo_folders
+from latentcode.runs.named import zoo_folders
 
 DEPTH = 4
 """How far below a given folder runs and codes are looked for."""

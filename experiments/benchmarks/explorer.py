@@ -38,9 +38,10 @@ from latentcode.experiments.benchmarks.browser import (
 from latentcode.experiments.benchmarks.figures import RESULTS, bars, markdown, save
 from latentcode.experiments.benchmarks.harness import Report, Spread
 from latentcode.progress import bar
+from latentcode.runs.named import load_run, zoo_folders
 from latentcode.tasks import make_task
 from latentcode.tasks.pairs import Pair
-from latentcode.zoo import load_card, load_run, zoo_folders
+from latentcode.zoo import load_card
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

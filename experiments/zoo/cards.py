@@ -15,8 +15,8 @@ import tyro
 from latentcode.experiments.zoo.entries import measured
 from latentcode.files.storage import check_checksum, checksums, write_text
 from latentcode.runs import Run
+from latentcode.runs.named import folder_of
 from latentcode.tasks import make_task
-from latentcode.zoo import folder_of
 from latentcode.zoo.card import README, Card
 
 

@@ -38,10 +38,10 @@ from latentcode.probes.projection.of_codes import OURS, ProjectionResult, projec
 from latentcode.probes.similarity.of_codes import SimilarityResult
 from latentcode.progress import bar
 from latentcode.runs import Run
+from latentcode.runs.named import ZOO
 from latentcode.runs.run import CONFIG, TIMING
 from latentcode.tasks import Task, make_task
 from latentcode.training import evaluate
-from latentcode.zoo import ZOO
 from latentcode.zoo.card import CARD, README, Card, Evaluation, StoredCodes
 from latentcode.zoo.zoo import RESULTS
 

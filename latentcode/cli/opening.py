@@ -19,7 +19,7 @@ RunNames = Annotated[tuple[str, ...], tyro.conf.arg(
 
 def open_run(name_or_path: str) -> Run:
     """Open a run; see `latentcode.zoo.folder_of` for what is a name and what a path."""
-    from latentcode.zoo import load_run
+    from latentcode.runs.named import load_run
 
     return load_run(name_or_path)
 
@@ -32,7 +32,8 @@ def print_metrics(run: Run) -> None:
     import pandas as pd
 
     from latentcode.metrics import is_by_constituent
-    from latentcode.zoo.card import CARD, Card
+    from latentcode.runs.named import CARD
+    from latentcode.zoo.card import Card
 
     latest, constituents = run.latest(), run.latest(by_constituent=True)
     if constituents.empty and (run.path / CARD).is_file():

@@ -83,8 +83,8 @@ class Project:
         from latentcode.codes import LatentCodes
         from latentcode.codes.of_tasks import extract
         from latentcode.probes.common.labels import label_columns
+        from latentcode.runs.named import folder_of
         from latentcode.tasks import make_task
-        from latentcode.zoo import folder_of
 
         if not self.paths:
             raise LatentCodeError("no folder is given; expected a run, or codes")

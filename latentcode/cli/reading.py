@@ -134,7 +134,7 @@ class Show:
     def run(self) -> None:
         from latentcode.codes import LatentCodes
         from latentcode.probes.common.saved import load_result
-        from latentcode.zoo import folder_of
+        from latentcode.runs.named import folder_of
 
         folder = folder_of(self.path)
         is_codes = (folder / "codes.safetensors").exists()

@@ -20,13 +20,14 @@ class List:
     """Print a table of the models: task, kind, size, how good they are on every split."""
 
     def run(self) -> None:
-        from latentcode.zoo import zoo
+        from latentcode import zoo
+        from latentcode.runs import named
 
         table = _some(zoo.list_models()).drop(columns="summary").dropna(axis="columns", how="all")
         formats = {"parameters": "{:,}".format, "megabytes": "{:.1f}".format}
         print(table.rename_axis(None).to_string(
             formatters=formats, float_format="{:.3f}".format, na_rep=""))
-        print(f"a page about each: {zoo.ZOO}/NAME/README.md")
+        print(f"a page about each: {named.ZOO}/NAME/README.md")
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,13 @@ class Verify:
     model. With fewer, metrics may differ by four standard errors more."""
 
     def run(self) -> None:
+        from latentcode import zoo
         from latentcode.progress import bar
-        from latentcode.zoo import zoo
+        from latentcode.runs import named
 
         failed = False
-        for name in self.names or tuple(map(str, _some(zoo.all_folders()))):
-            title = f"evaluating {Path(name).name.removeprefix(zoo.ZOO_PREFIX)}"
+        for name in self.names or tuple(map(str, _some(named.all_folders()))):
+            title = f"evaluating {Path(name).name.removeprefix(named.ZOO_PREFIX)}"
             found = zoo.verify(name, n=self.n, progress=bar(title))
             failed = failed or bool(found.problems)
             print(found, file=sys.stderr if found.problems else sys.stdout, flush=True)

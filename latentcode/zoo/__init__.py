@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING
 from latentcode.lazy import lazy_module
 
 if TYPE_CHECKING:
-    from latentcode.zoo.zoo import ZOO as ZOO
-    from latentcode.zoo.zoo import ZOO_PREFIX as ZOO_PREFIX
     from latentcode.zoo.zoo import Verification as Verification
-    from latentcode.zoo.zoo import all_folders as all_folders
-    from latentcode.zoo.zoo import folder_of as folder_of
     from latentcode.zoo.zoo import list_models as list_models
     from latentcode.zoo.zoo import load_card as load_card
     from latentcode.zoo.zoo import load_codes as load_codes
     from latentcode.zoo.zoo import load_model as load_model
-    from latentcode.zoo.zoo import load_run as load_run
     from latentcode.zoo.zoo import verify as verify
-    from latentcode.zoo.zoo import zoo_folders as zoo_folders
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

@@ -14,9 +14,10 @@ from latentcode.errors import ArtifactError, check, check_choice
 from latentcode.files.migrations import header, upgrade
 from latentcode.files.storage import read_json, write_json
 from latentcode.metrics import Metric, is_by_constituent
+from latentcode.runs.named import CARD
 
 FORMAT = "latentcode.card"
-CARD, README = "card.json", "README.md"
+README = "README.md"
 MOST_TOLERANCE = 0.01
 """A card that allows more says too little to be verified."""
 SPLIT_TITLES: Mapping[str, str] = {

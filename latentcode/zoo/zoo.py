@@ -7,7 +7,6 @@ here needs a network or writes anything.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,22 +17,19 @@ import numpy as np
 import pandas as pd
 
 from latentcode.codes import LatentCodes
-from latentcode.errors import ArtifactError, LatentCodeError, RunError, UnknownNameError, check
+from latentcode.errors import ArtifactError, LatentCodeError, check
 from latentcode.files.storage import check_checksum
 from latentcode.metrics import Metric, is_by_constituent
 from latentcode.models.config import kind_of
-from latentcode.runs import Run
-from latentcode.zoo.card import CARD, README, Card
+from latentcode.runs import Run, named
+from latentcode.runs.named import CARD, folder_of, load_run, zoo_folders
+from latentcode.zoo.card import README, Card
 
 if TYPE_CHECKING:
     import torch
 
     from latentcode.models.transformer import HookedTransformer
 
-ZOO = Path(__file__).parents[1] / "models" / "zoo"
-"""The folder of the entries."""
-ZOO_PREFIX = "zoo:"
-"""What a name may begin with, to say that no folder of that name is meant."""
 RESULTS = "results"
 CHECKED_CODES = 64
 """Stored codes that `verify` reads out of the model again: the first so many."""
@@ -41,16 +37,6 @@ NOTHING = Metric(float("nan"), float("nan"), 0)
 """The metric of a constituent that does not occur."""
 STANDARD_ERRORS = 4.0
 """Standard errors by which `verify` lets metrics on other instances differ."""
-
-
-def zoo_folders() -> dict[str, Path]:
-    """Return the folder of each entry of the zoo, by name."""
-    return {path.name: path for path in all_folders() if (path / CARD).is_file()}
-
-
-def all_folders() -> list[Path]:
-    """Return what lies in the zoo, also entries without a card, which only `verify` takes."""
-    return sorted(path for path in ZOO.glob("*/") if not path.name.startswith("."))
 
 
 def load_card(name_or_path: str | Path) -> Card:
@@ -76,41 +62,6 @@ def list_models() -> pd.DataFrame:
     columns = ["name", "task", "kind", "parameters", "metric", "train", "test", "ood", "unknown",
                "megabytes", "summary"]
     return pd.DataFrame(rows, columns=columns).set_index("name")
-
-
-def folder_of(name_or_path: str | Path) -> Path:
-    """Return the folder that a name of the zoo or a path stands for.
-
-    A `Path`, and text with a separator such as `./sraven-hyla`, is always a path, and text that
-    begins with `zoo:` always a name. Other text is a name of the zoo, or else a folder that
-    exists. Where it is both, nothing is chosen silently: `RunError` says how to write either.
-    `UnknownNameError` for what is neither lists the names.
-    """
-    text, entries = str(name_or_path), zoo_folders()
-    if isinstance(name_or_path, str) and text.startswith(ZOO_PREFIX):
-        name = text.removeprefix(ZOO_PREFIX)
-        if name not in entries:
-            raise UnknownNameError("model of the zoo", name, entries)
-        return entries[name]
-    if isinstance(name_or_path, Path) or _has_separator(text) or text in ("", ".", ".."):
-        return Path(name_or_path)
-    exists = Path(text).exists() and not (text in entries and entries[text].samefile(text))
-    if text not in entries:
-        if not exists:
-            raise UnknownNameError("model", text, (
-                *entries, f"the path of a run folder, which {text} is not, for it does not exist"))
-        return Path(text)
-    check(not exists, f"{text} is a model of the zoo, and also in the present folder; expected "
-          f"{ZOO_PREFIX}{text} for the model, or .{os.sep}{text} for what is here", RunError)
-    return entries[text]
-
-
-def load_run(name_or_path: str | Path) -> Run:
-    """Open a model of the zoo, such as `sraven-hyla`, or a run folder; see `folder_of`.
-
-    Raises what `folder_of` and `Run.open` raise.
-    """
-    return Run.open(folder_of(name_or_path))
 
 
 def load_model(
@@ -220,7 +171,7 @@ def _check_files(folder: Path, card: Card, found: Verification) -> None:
 
 
 def _check_facts(run: Run, card: Card, found: Verification) -> None:
-    if run.path.parent == ZOO and card.name != run.name:
+    if run.path.parent == named.ZOO and card.name != run.name:
         found.note(f"the card is that of {card.name!r}; expected {run.name!r}")
     kind = kind_of(run.config.model)
     if card.kind != kind:
@@ -332,9 +283,4 @@ def _read_again(run: Run, card: Card, found: Verification) -> None:
           ArtifactError)
 
 
-def _has_separator(text: str) -> bool:
-    return os.sep in text or (os.altsep is not None and os.altsep in text)
-
-
-__all__ = ["ZOO", "Verification", "all_folders", "folder_of", "list_models", "load_card",
-           "load_codes", "load_model", "load_run", "verify", "zoo_folders"]
+__all__ = ["Verification", "list_models", "load_card", "load_codes", "load_model", "verify"]

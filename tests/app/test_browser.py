@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from latentcode.experiments.benchmarks.browser import Server
-from latentcode.zoo import zoo_folders
+from latentcode.runs.named import zoo_folders
 
 playwright = pytest.importorskip("playwright.sync_api", reason="tests in a browser need playwright")
 expect = playwright.expect

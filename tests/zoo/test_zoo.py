@@ -42,7 +42,7 @@ def pristine(run: lc.Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def entry(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The entry of a zoo that a test may change, in an empty working directory."""
     shutil.copytree(pristine, tmp_path / "zoo")
-    monkeypatch.setattr(zoo, "ZOO", tmp_path / "zoo")
+    monkeypatch.setattr(named, "ZOO", tmp_path / "zoo")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "zoo" / NAME
@@ -67,8 +67,8 @@ def test_listing_and_codes_need_no_torch(pristine: Path) -> None:
 import sys
 from pathlib import Path
 import latentcode as lc
-from latentcode.zoo import zoo
-zoo.ZOO = Path(sys.argv[1])
+from latentcode.runs import named
+named.ZOO = Path(sys.argv[1])
 assert list(lc.list_models().index) == [{NAME!r}]
 assert len(lc.load_codes({NAME!r})) == 80
 assert lc.load_run({NAME!r}).checkpoints() == [30]
@@ -489,7 +489,7 @@ def test_the_models_of_the_library() -> None:
     table = lc.list_models()
     assert {"sraven-hyla", "sraven-linear", "sraven-softmax"} <= set(table.index)
     assert table["megabytes"].sum() < 20
-    for name, folder in zoo.zoo_folders().items():
+    for name, folder in named.zoo_folders().items():
         card = Card.read(folder)
         assert card.name == name == lc.load_codes(name).meta["run"]
         assert (folder / README).read_text(encoding="utf-8") == card.to_markdown()

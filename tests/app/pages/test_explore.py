@@ -19,7 +19,7 @@ from streamlit.testing.v1 import AppTest
 from latentcode.app.charts.selected import Guesses, confusion, distribution, guesses, heads
 from latentcode.app.pages.explore import CHART_KEY
 from latentcode.probes.projection.methods import project
-from latentcode.zoo import zoo_folders
+from latentcode.runs.named import zoo_folders
 
 PICTURE = "ood!90!pca!1!response->response!runs/a"
 EVERYTHING = f"B-1000_-1000_1000_1000@{PICTURE}"
