@@ -23,6 +23,7 @@ from latentcode.cli import main
 from latentcode.errors import ArtifactError, ConfigError, RunError, UnknownNameError
 from latentcode.files.storage import checksum, read_json, read_tensors, write_json, write_tensors
 from latentcode.metrics import Metric, is_by_constituent
+from latentcode.runs import named
 from latentcode.tasks.sraven import RULES
 from latentcode.zoo import zoo
 from latentcode.zoo.card import CARD, README, Card
