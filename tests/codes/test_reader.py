@@ -11,16 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from small_extraction import (
-    MODEL,
-    TASK,
-    N,
-    contents,
-    interrupt_at,
-    make_small,
-    names,
-    reader,
-)
+from disk import contents, names
+from small_extraction import MODEL, TASK, N, interrupt_at, make_small, reader
 
 import latentcode as lc
 from latentcode.cli import main

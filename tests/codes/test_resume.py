@@ -8,24 +8,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet
 import pytest
+from disk import contents, fails, names, needs_proc
 from places import HELPERS
-from small_extraction import (
-    PAIRS,
-    N,
-    contents,
-    interrupt_at,
-    make_small,
-    names,
-    reader,
-)
+from small_extraction import PAIRS, N, interrupt_at, make_small, reader
 
 from latentcode.errors import ArtifactError, RunError
 from latentcode.files import storage
@@ -224,30 +216,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 # --- Full disks -----------------------------------------------------------------------------------
 
 
-@contextmanager
-def fails(module: Any, name: str, when: Callable[[str], bool], skip: int = 0) -> Iterator[None]:
-    """Let a function find the disk full for the paths of `when`, after `skip` of them."""
-    real, struck = getattr(module, name), 0
-
-    def failing(target: Any, *rest: Any, **options: Any) -> Any:
-        nonlocal struck
-        path = target
-        if isinstance(target, TensorFile):
-            path = target.path
-        elif isinstance(target, int):
-            path = os.readlink(f"/proc/self/fd/{target}")
-        struck += when(str(path))
-        if when(str(path)) and struck > skip:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        return real(target, *rest, **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, name, failing)
-        yield
-    assert struck > skip, f"{name} was never asked for such a path"
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc/self/fd")
+@needs_proc
 @pytest.mark.parametrize(("module", "name", "file", "skip", "kept"), [
     (os, "posix_fallocate", "codes.safetensors", 0, 0),
     (TensorFile, "write", "codes.safetensors", 0, 0),
@@ -266,7 +235,7 @@ def test_a_disk_that_fills(
     kept: int,
 ) -> None:
     out = tmp_path / "codes"
-    with (fails(module, name, lambda path: path.endswith(file), skip),
+    with (fails(module, name, lambda path: path.endswith(file), skip=skip),
           pytest.raises(ArtifactError, match=r"cannot write .*codes.*No space left") as raised):
         reader().to_folder(out)
     assert names(tmp_path) == (["codes.partial"] if kept else [])

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from disk import contents
 from places import GOLDEN
 
 from latentcode.codes import LatentCodes
@@ -47,15 +48,11 @@ def load(old: Path, name: str) -> object:
     return Run.open(old / "run").load_model(2)
 
 
-def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
-
-
 def test_the_examples_are_of_the_first_version() -> None:
     for name, file in FILES.items():
         data = read_json(OLD / file)
         assert (data["format"], data["format_version"]) == (name, 1)
-    assert sum(len(content) for content in snapshot(OLD).values()) < 100_000
+    assert sum(len(content) for content in contents(OLD).values()) < 100_000
 
 
 def test_every_version_leads_to_the_present_one() -> None:
@@ -67,9 +64,9 @@ def test_every_version_leads_to_the_present_one() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_an_old_example_loads_and_is_left_as_it_is(old: Path, name: str) -> None:
-    before = snapshot(old)
+    before = contents(old)
     load(old, name)
-    assert snapshot(old) == before
+    assert contents(old) == before
 
 
 def test_an_old_run_has_its_numbers(old: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from disk import names
 from safetensors.torch import save_file as save_torch_file
 from torch import bfloat16, float8_e4m3fn, zeros
 
@@ -23,10 +24,6 @@ from latentcode.files.storage import (
     write_tensors,
     write_text,
 )
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(p.name for p in folder.iterdir())
 
 
 def disk_full(*_: Any) -> None:

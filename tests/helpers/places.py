@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HELPERS = ROOT / "tests" / "helpers"
 GOLDEN = ROOT / "tests" / "golden"
 OFFICIAL = GOLDEN / "official"
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Return the environment of a process that finds the checkout and the helpers."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(HELPERS)]), **variables}

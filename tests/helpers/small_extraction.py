@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,14 +34,6 @@ def reader(seed: int = 0, **settings: Any) -> CodeReader:
     return CodeReader(model, make_task(TASK), "ood", **{
         "n": N, "pairs": PAIRS, "residuals": True, "batch_size": 5, "meta": {"run": "a"},
         **settings})
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in folder.iterdir())
 
 
 def interrupt_at(instances: int) -> Callable[[int, int], None]:

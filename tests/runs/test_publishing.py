@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from disk import contents
 
 import latentcode as lc
 from latentcode.cli import main
@@ -27,11 +28,6 @@ CONFIG = RunConfig(
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
     return lc.train(CONFIG, tmp_path_factory.mktemp("runs") / "source", progress=False)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes()
-            for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_published_run_is_the_run_without_the_state_of_training(

@@ -1,9 +1,10 @@
 """Kills training runs at given moments, resumes them and compares them with an unkilled one.
 
-Usage: kill_and_resume.py FOLDER [MOMENT ...]; without moments, all of them. A moment is the
-number of a call that writes to disk (flush, rename, delete): the process kills itself right
-before it, and where it was about to flush a file, the end of that file is lost as well. Prints
-one JSON object. The imports are paid once: every run is a fork of this process.
+Usage, with tests/helpers on PYTHONPATH: kill_and_resume.py FOLDER [MOMENT ...]; without moments,
+all of them. A moment is the number of a call that writes to disk (flush, rename, delete): the
+process kills itself right before it, and where it was about to flush a file, the end of that file
+is lost as well. Prints one JSON object. The imports are paid once: every run is a fork of this
+process.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from disk import trained
 
 from latentcode.config import LogicConfig, RunConfig, TrainingConfig
 from latentcode.models.config import ModelConfig
@@ -102,15 +105,10 @@ def go_on(out: Path) -> None:
         train(CONFIG, out, progress=False)
 
 
-def contents(run: Path) -> dict[str, bytes]:
-    files = [*(run / "checkpoints").rglob("*"), run / "metrics.jsonl", run / "config.yaml"]
-    return {str(f.relative_to(run)): f.read_bytes() for f in files if f.is_file()}
-
-
 def main(folder: Path, moments: list[int]) -> None:
     train(CONFIG, folder / "warm", progress=False)  # whatever is imported late is paid here
     assert fork(lambda: count_writes(folder / "whole", folder / "calls")) == 0
-    calls, expected = int((folder / "calls").read_text()), contents(folder / "whole")
+    calls, expected = int((folder / "calls").read_text()), trained(folder / "whole")
     failures: list[str] = []
     tried = [m for m in moments or range(1, calls + 1) if m <= calls]
     for moment in tried:
@@ -121,7 +119,7 @@ def main(folder: Path, moments: list[int]) -> None:
             failures.append(f"{moment}: not killed")
         elif fork(lambda o=out: go_on(o)) != 0:  # type: ignore[misc]
             failures.append(f"{moment}: cannot go on")
-        elif contents(out) != expected:
+        elif trained(out) != expected:
             failures.append(f"{moment}: another result")
         elif list(place.rglob(".tmp-*")):
             failures.append(f"{moment}: leaves {list(place.rglob('.tmp-*'))}")

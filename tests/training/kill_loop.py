@@ -1,10 +1,10 @@
 """Kills one training run again and again at random times; it must end as if nothing had happened.
 
-Usage: kill_loop.py [--kills 50] [--seed 0] [--out FILE.json]. Each life of the run is a fork of
-this process, so that imports take none of its time, and gets SIGKILL after a random delay. After
-every death the run is opened, its newest checkpoint, model and metrics are read, and it is
-resumed. At the end its files are compared, byte for byte, with those of a run that nobody killed.
-Prints one JSON object, with a line per kill.
+Usage, with tests/helpers on PYTHONPATH: kill_loop.py [--kills 50] [--seed 0] [--out FILE.json].
+Each life of the run is a fork of this process, so that imports take none of its time, and gets
+SIGKILL after a random delay. After every death the run is opened, its newest checkpoint, model
+and metrics are read, and it is resumed. At the end its files are compared, byte for byte, with
+those of a run that nobody killed. Prints one JSON object, with a line per kill.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from disk import trained
 
 from latentcode.config import LogicConfig, RunConfig, TrainingConfig, config_hash
 from latentcode.files.provenance import software
@@ -85,11 +86,6 @@ def look(out: Path) -> dict[str, Any]:
     return {"step": steps[-1] if steps else None, "metric_lines": lines}
 
 
-def contents(run: Path) -> dict[str, bytes]:
-    files = [*(run / "checkpoints").rglob("*"), run / "metrics.jsonl", run / "config.yaml"]
-    return {str(f.relative_to(run)): f.read_bytes() for f in files if f.is_file()}
-
-
 def kill_loop(folder: Path, kills: int, seed: int) -> dict[str, Any]:
     """Return the log of `kills` deaths of one run in `folder`/run, and the comparison."""
     torch.set_num_threads(1)
@@ -114,7 +110,7 @@ def kill_loop(folder: Path, kills: int, seed: int) -> dict[str, Any]:
     last = start(out)
     assert os.waitstatus_to_exitcode(os.waitpid(last, 0)[1]) == 0, "the run could not be finished"
     resumed += 1
-    mine, wanted = contents(out), contents(whole.path)
+    mine, wanted = trained(out), trained(whole.path)
     return {
         "kills": len(log), "resumes": resumed, "steps": CONFIG.training.steps,
         "equal": {name: mine.get(name) == content for name, content in wanted.items()},

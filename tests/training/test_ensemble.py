@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from disk import outcome
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -166,17 +167,10 @@ def test_a_replay_takes_the_shapes_of_the_first_call_only() -> None:
         graph(torch.ones(1))
 
 
-FILES = ("model.safetensors", "optimizer.safetensors", "rng.safetensors", "state.json")
 
 
-def contents(runs: dict[Path, Run]) -> dict[str, bytes]:
-    """Everything that must not depend on interruptions."""
-    found = {}
-    for path, run in runs.items():
-        last = run.checkpoint_path(run.checkpoints()[-1])
-        found[f"{path.name} metrics"] = (path / "metrics.jsonl").read_bytes()
-        found |= {f"{path.name} {name}": (last / name).read_bytes() for name in FILES}
-    return found
+def outcomes(runs: dict[Path, Run]) -> dict[str, dict[str, bytes]]:
+    return {path.name: outcome(run.path) for path, run in runs.items()}
 
 
 def folders(root: Path, config: RunConfig) -> dict[Path, RunConfig]:
@@ -193,7 +187,7 @@ def test_members_end_as_ordinary_runs(tiny: Make, tmp_path: Path) -> None:
         assert mine[["step", "split", "metric", "n"]].equals(own[["step", "split", "metric", "n"]])
         assert mine["mean"].to_numpy() == pytest.approx(own["mean"].to_numpy(), rel=1e-2, abs=1e-3)
         # An ordinary run can be gone on with alone.
-        assert contents({path: train(run.config, path, resume=True, progress=False)}) == contents(
+        assert outcomes({path: train(run.config, path, resume=True, progress=False)}) == outcomes(
             {path: run})
 
 
@@ -201,7 +195,7 @@ def test_members_end_as_ordinary_runs(tiny: Make, tmp_path: Path) -> None:
 def test_interrupted_and_resumed_is_uninterrupted(
     tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    whole = contents(train_ensemble(folders(tmp_path / "whole", tiny()), progress=False))
+    whole = outcomes(train_ensemble(folders(tmp_path / "whole", tiny()), progress=False))
     update, updates = Ensemble.update, 0
 
     def interrupting(self: Ensemble) -> None:
@@ -217,13 +211,13 @@ def test_interrupted_and_resumed_is_uninterrupted(
         with pytest.raises(KeyboardInterrupt):
             train_ensemble(configs, progress=False)
     assert [Run.open(path).checkpoints()[-1] for path in configs] == [step] * 3
-    assert contents(train_ensemble(configs, progress=False)) == whole
+    assert outcomes(train_ensemble(configs, progress=False)) == whole
 
 
 def test_a_kill_between_the_checkpoints_of_two_members_loses_neither(
     tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = contents(train_ensemble(folders(tmp_path / "whole", tiny()), progress=False))
+    whole = outcomes(train_ensemble(folders(tmp_path / "whole", tiny()), progress=False))
     save, saves = Run.save_checkpoint, 0
 
     def killed(self: Run, *arguments: Any, **settings: Any) -> None:
@@ -242,13 +236,13 @@ def test_a_kill_between_the_checkpoints_of_two_members_loses_neither(
     stopped = train_ensemble(configs, deadline=0.0, progress=False)
     assert [run.checkpoints()[-1] for run in stopped.values()] == [5, 5, 5]
     assert [run.metrics()["step"].max() for run in stopped.values()] == [5, 5, 5]
-    assert contents(train_ensemble(configs, progress=False)) == whole
+    assert outcomes(train_ensemble(configs, progress=False)) == whole
 
 
 def test_a_member_that_breaks_leaves_the_others_untouched(
     tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = contents(train_ensemble(folders(tmp_path / "whole", tiny()), progress=False))
+    whole = outcomes(train_ensemble(folders(tmp_path / "whole", tiny()), progress=False))
     losses, calls = FuzzyLogic.losses, 0
 
     def breaking(self: FuzzyLogic, logits: Tensor, targets: Tensor) -> Tensor:
@@ -269,7 +263,7 @@ def test_a_member_that_breaks_leaves_the_others_untouched(
     broken = runs.pop(tmp_path / "broken" / "member1")
     assert broken.checkpoints()[-1] == 5
     assert broken.metrics()["mean"].notna().all()
-    found = contents(runs)
+    found = outcomes(runs)
     assert found == {name: whole[name] for name in found}
 
 

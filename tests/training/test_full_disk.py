@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import safetensors.numpy
+from disk import FULL, fails, needs_proc, trained
 
 from latentcode.config import RunConfig
 from latentcode.errors import ArtifactError, LatentCodeError, RunError
@@ -19,39 +19,10 @@ from latentcode.runs import Run
 from latentcode.training import train
 
 Make = Callable[..., RunConfig]
-FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    files = [*(run / "checkpoints").rglob("*"), run / "metrics.jsonl", run / "config.yaml"]
-    return {str(f.relative_to(run)): f.read_bytes() for f in files if f.is_file()}
-
-
-@contextmanager
-def fails(module: Any, name: str, error: OSError, when: Callable[[str], bool]) -> Iterator[None]:
-    """Let a function fail where its first argument, a path or a descriptor, is one of `when`."""
-    real = getattr(module, name)
-    struck = []
-
-    def failing(*arguments: Any, **options: Any) -> Any:
-        target = arguments[1] if name == "save_file" else arguments[0]
-        path = os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else str(target)
-        if when(path):
-            struck.append(path)
-            raise OSError(error.errno, error.strerror, path)
-        return real(*arguments, **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, name, failing)
-        yield
-    assert struck, f"{name} was never asked for such a path"
 
 
 def in_checkpoint(step: int, file: str) -> Callable[[str], bool]:
     return lambda path: f"step_{step:07d}" in path and path.endswith(file)
-
-
-needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc/self/fd")
 
 
 @needs_proc
@@ -68,7 +39,8 @@ def test_a_disk_that_fills_during_a_checkpoint(
     tiny: Make, tmp_path: Path, module: Any, name: str, file: str
 ) -> None:
     config = tiny()
-    with (fails(module, name, FULL, in_checkpoint(10, file)),
+    with (fails(module, name, in_checkpoint(10, file),
+                argument=int(name == "save_file")),
           pytest.raises(ArtifactError, match=r"cannot write .*step_0000010.*No space left")):
         train(config, tmp_path / "run", progress=False)
     run = Run.open(tmp_path / "run")
@@ -77,7 +49,7 @@ def test_a_disk_that_fills_during_a_checkpoint(
     assert list(run.path.rglob(".tmp-*")) == []
     train(config, run.path, resume=True, progress=False)
     whole = train(config, tmp_path / "whole", progress=False)
-    assert contents(run.path) == contents(whole.path)
+    assert trained(run.path) == trained(whole.path)
 
 
 @needs_proc
@@ -111,7 +83,7 @@ def test_a_disk_that_fills_while_metrics_are_written(
     assert len(run.metrics().query("step == @update")) == 0 or torn
     train(config, run.path, resume=True, progress=False)
     whole = train(config, tmp_path / "whole", progress=False)
-    assert contents(run.path) == contents(whole.path)
+    assert trained(run.path) == trained(whole.path)
 
 
 @needs_proc
@@ -119,7 +91,7 @@ def test_going_on_after_a_full_disk(tiny: Make, tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", tiny())
     run.append_metrics(0, "ood", {"loss": Metric(1.0, 0.5, 4)})
     before = (run.path / "metrics.jsonl").read_bytes()
-    with (fails(os, "fsync", FULL, lambda p: p.endswith("metrics.jsonl")),
+    with (fails(os, "fsync", lambda p: p.endswith("metrics.jsonl")),
           pytest.raises(ArtifactError, match=r"cannot write .*metrics\.jsonl.*No space left")):
         run.append_metrics(5, "ood", {"loss": Metric(0.5, 0.5, 4)})
     assert (run.path / "metrics.jsonl").read_bytes() == before
@@ -132,7 +104,7 @@ def test_a_read_only_folder_is_refused_before_anything_is_made(
     tiny: Make, tmp_path: Path, number: int
 ) -> None:
     error = OSError(number, os.strerror(number))
-    with (fails(os, "mkdir", error, lambda p: str(tmp_path) in p),
+    with (fails(os, "mkdir", lambda p: str(tmp_path) in p, error),
           pytest.raises((ArtifactError, RunError), match=f"cannot .*deep.*{os.strerror(number)}")):
         train(tiny(), tmp_path / "deep" / "run", progress=False)
     assert list(tmp_path.iterdir()) == []

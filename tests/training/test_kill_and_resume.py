@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import ROOT
+from places import ROOT, environment
 
 SCRIPT = Path(__file__).with_name("kill_and_resume.py")
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and 
 def kill_at(folder: Path, *moments: int) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(folder), *map(str, moments)], cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+        env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from places import ROOT
+from places import ROOT, environment
 
 SCRIPT = Path(__file__).with_name("kill_loop.py")
 
@@ -19,7 +19,7 @@ SCRIPT = Path(__file__).with_name("kill_loop.py")
 def test_fifty_kills_and_fifty_resumptions(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--out", str(tmp_path / "log.json")], cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+        env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "log.json").read_text())
     assert result == json.loads(done.stdout)

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from disk import outcome
 from torch import Tensor
 
 from latentcode.config import RunConfig
@@ -18,19 +19,11 @@ from latentcode.training import train
 
 Make = Callable[..., RunConfig]
 Meddle = Callable[[int, Callable[[Tensor], Tensor]], AbstractContextManager[None]]
-FILES = ("model.safetensors", "optimizer.safetensors", "rng.safetensors", "state.json")
-
-
-def contents(run: Run) -> dict[str, bytes]:
-    """Everything that must not depend on interruptions."""
-    last = run.checkpoint_path(run.checkpoints()[-1])
-    return {"metrics": (run.path / "metrics.jsonl").read_bytes(),
-            **{name: (last / name).read_bytes() for name in FILES}}
 
 
 @pytest.fixture
 def uninterrupted(tiny: Make, tmp_path: Path) -> dict[str, bytes]:
-    return contents(train(tiny(), tmp_path / "uninterrupted", progress=False))
+    return outcome(train(tiny(), tmp_path / "uninterrupted", progress=False).path)
 
 
 def interrupt(loss: Tensor) -> Tensor:
@@ -47,7 +40,7 @@ def test_resumed_equals_uninterrupted(
         train(tiny(), tmp_path / "run", progress=False)
     assert Run.open(tmp_path / "run").checkpoints()[-1] == step
     run = train(tiny(), tmp_path / "run", resume=True, progress=False)
-    assert contents(run) == uninterrupted
+    assert outcome(run.path) == uninterrupted
     assert [note["step"] for note in run.provenance["resumed"]] == [step]
 
 
@@ -61,7 +54,7 @@ def test_interrupted_again_and_again(
         assert Run.open(tmp_path / "run").checkpoints()[-1] == done
         resume = True
     run = train(tiny(), tmp_path / "run", resume=True, progress=False)
-    assert contents(run) == uninterrupted
+    assert outcome(run.path) == uninterrupted
 
 
 def test_what_was_logged_after_the_checkpoint_is_cut_off(
@@ -76,20 +69,20 @@ def test_what_was_logged_after_the_checkpoint_is_cut_off(
                         '"mean": 0.1, "se": null, "n": 4}\n')
         lines.write('{"step": 9, "spl')
     train(tiny(), tmp_path / "run", resume=True, progress=False)
-    assert file.read_bytes() == uninterrupted["metrics"]
+    assert file.read_bytes() == uninterrupted["metrics.jsonl"]
 
 
 def test_a_run_without_any_checkpoint_starts_from_the_beginning(
     tiny: Make, tmp_path: Path, uninterrupted: dict[str, bytes]
 ) -> None:
     run = Run.create(tmp_path / "run", tiny())
-    assert contents(train(tiny(), run.path, resume=True, progress=False)) == uninterrupted
+    assert outcome(train(tiny(), run.path, resume=True, progress=False).path) == uninterrupted
 
 
 def test_resuming_a_complete_run_changes_nothing(tiny: Make, tmp_path: Path) -> None:
     run = train(tiny(), tmp_path / "run", progress=False)
-    before = contents(run)
-    assert contents(train(tiny(), run.path, resume=True, progress=False)) == before
+    before = outcome(run.path)
+    assert outcome(train(tiny(), run.path, resume=True, progress=False).path) == before
 
 
 def test_resuming_with_another_configuration_names_the_fields(tiny: Make, tmp_path: Path) -> None:

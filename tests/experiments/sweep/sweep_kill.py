@@ -1,12 +1,12 @@
 """Kills sweeps; what they leave in the end must be what a sweep leaves that nobody killed.
 
-Usage: sweep_kill.py [--grid small_logic] [--kills 3] [--seed 0] [--only interrupted ray]
-[--out FILE.json]. First the sweep runs undisturbed. Then,
+Usage, with tests/helpers on PYTHONPATH: sweep_kill.py [--grid small_logic] [--kills 3] [--seed 0]
+[--only interrupted ray] [--out FILE.json]. First the sweep runs undisturbed. Then,
 
-interrupted  SIGKILL strikes all processes of a sweep at once, `kills` times, at random points
-             that are spread over it; after each the same command is started again
-ray          the sweep runs on a Ray cluster of two workers, and SIGKILL strikes a worker in the
-             middle of a member; nothing is started again by hand
+interrupted SIGKILL strikes all processes of a sweep at once, `kills` times, at random points that
+are spread over it; after each the same command is started again ray the sweep runs on a Ray
+cluster of two workers, and SIGKILL strikes a worker in the middle of a member; nothing is started
+again by hand
 
 The tables and the files of all runs are compared byte for byte with the undisturbed ones. Prints
 one JSON object; exit status 1 where anything differs.
@@ -27,6 +27,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from disk import trained
 
 from latentcode.devices import available_cores, device_name
 from latentcode.errors import RunError
@@ -70,7 +72,7 @@ class Case:
     def compare(self, name: str, wanted: str) -> dict[str, Any]:
         """Compare two sweeps, byte for byte: the tables, and the files of every run."""
         mine, theirs = self.folder / name, self.folder / wanted
-        runs = {member: contents(mine / member) == contents(theirs / member)
+        runs = {member: trained(mine / member) == trained(theirs / member)
                 for member in self.members}
         return {"tables_equal": {table: (mine / table).read_bytes() == (theirs / table).read_bytes()
                                  for table in TABLES},
@@ -83,11 +85,6 @@ class Case:
                  for member in self.members}
         return {member: [note["step"] for note in of_member]
                 for member, of_member in notes.items() if of_member}
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    files = [*(run / "checkpoints").rglob("*"), run / "metrics.jsonl", run / "config.yaml"]
-    return {str(f.relative_to(run)): f.read_bytes() for f in files if f.is_file()}
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:

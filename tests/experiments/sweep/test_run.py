@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from places import ROOT
+from places import ROOT, environment
 
 import latentcode as lc
 from latentcode.cli import main
@@ -83,7 +83,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
 def start(out: Path, *flags: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "latentcode.cli", "sweep", "--out", str(out), *flags],
-        start_new_session=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        start_new_session=True, cwd=ROOT, env=environment(),
         stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
 
@@ -286,7 +286,7 @@ def test_killed_sweeps_and_a_killed_ray_worker_leave_what_an_undisturbed_sweep_l
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--grid", "smoke_logic", "--kills", "2",
          "--out", str(tmp_path / "log.json")], cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+        env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "log.json").read_text())
     assert result["members"] == 12
