@@ -8,17 +8,20 @@ from collections.abc import Callable
 LINE_EVERY = 10.0
 """Seconds between lines where there is no terminal to draw on."""
 
+Progress = Callable[[int, int], None]
+"""Called with (done, total) as work goes on."""
 
-def bar(what: str) -> Callable[[int, int], None]:
+
+def bar(what: str) -> Progress:
     """Return a callback (done, total) that draws a bar on a terminal.
 
     Elsewhere, in a log file for instance, it prints a line now and then.
     """
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress as Drawing
 
     console = Console(stderr=True)
-    drawn = Progress(console=console, transient=True) if console.is_terminal else None
+    drawn = Drawing(console=console, transient=True) if console.is_terminal else None
     last = time.monotonic()
 
     def update(done: int, total: int) -> None:

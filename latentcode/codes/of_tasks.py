@@ -13,7 +13,6 @@ from torch import Tensor
 from latentcode.codes import LatentCodes
 from latentcode.codes.reader import (
     Hooks,
-    Progress,
     Reader,
     Sink,
     from_pattern,
@@ -25,6 +24,7 @@ from latentcode.devices import resolve_device
 from latentcode.errors import ConfigError, check
 from latentcode.files.provenance import package_version
 from latentcode.models.config import kind_of
+from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
 from latentcode.tasks import Batch, Task, make_task
@@ -285,6 +285,7 @@ class CodeReader(Reader):
         attention = self.model.layer(layer).attn
         written = is_hooked(attention.hook_attn_scores) or is_hooked(attention.hook_pattern)
         return attention if type(attention) is Attention and not written else None
+
 
 def _from_rows(
     name: str, attention: Any, codes: Tensor, rows: Tensor, row_of_pair: Tensor, key: Tensor

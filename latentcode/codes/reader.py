@@ -18,10 +18,10 @@ from latentcode.codes import LatentCodes
 from latentcode.codes.resume import partial_codes
 from latentcode.errors import UnknownNameError, check
 from latentcode.files.provenance import software
+from latentcode.progress import Progress
 from latentcode.tasks.pairs import Pair
 
 Hooks = list[tuple[str, Callable[..., None]]]
-Progress = Callable[[int, int], None]
 
 
 def gather_codes(
@@ -164,4 +164,4 @@ def weights_digest(model: Any) -> str:
     return digest.hexdigest()
 
 
-__all__ = ["Hooks", "Progress", "Reader", "Sink", "from_pattern", "from_residual", "gather_codes"]
+__all__ = ["Hooks", "Reader", "Sink", "from_pattern", "from_residual", "gather_codes"]

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
-from latentcode.codes.reader import Hooks, Progress, Reader, Sink, from_pattern, from_residual
+from latentcode.codes.reader import Hooks, Reader, Sink, from_pattern, from_residual
 from latentcode.errors import check
 from latentcode.files.provenance import package_version
 from latentcode.models.pretrained import layout
+from latentcode.progress import Progress
 from latentcode.prompts import Prompts, as_prompts
 from latentcode.training.evaluation import evaluating
 
