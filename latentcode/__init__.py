@@ -60,7 +60,9 @@ if TYPE_CHECKING:
     from latentcode.seeds import make_generator as make_generator
     from latentcode.tasks import Batch as Batch
     from latentcode.tasks import Task as Task
+    from latentcode.tasks import make_counterfactuals as make_counterfactuals
     from latentcode.tasks import make_task as make_task
+    from latentcode.tasks import task_distances as task_distances
     from latentcode.tasks.pairs import Pair as Pair
     from latentcode.training import evaluate as evaluate
     from latentcode.training import train as train

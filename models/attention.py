@@ -130,7 +130,7 @@ def apply_value_network(
     kind: str,
     phi: Callable[[Tensor], Tensor] = _identity,
     w_v2: Float[Tensor, "*E H d d"] | None = None,
-    hook_hidden: Callable[[Tensor], Tensor] = _identity,
+    hook_hidden: Callable[[Tensor], Tensor] | None = None,
 ) -> Float[Tensor, "*E B Q H d"]:
     """z_qh, from which the layer's output is sum_h W_O^h z_qh + b_O.
 
@@ -154,5 +154,6 @@ def apply_value_network(
         # One d x d matrix per pair, smaller than H mapped hidden vectors while d < H.
         generated = torch.einsum("...bhqk,...hde->...bqkde", code, w_v2)
         hidden = phi(torch.einsum("...d,...de->...e", hidden, generated))
-    hidden = hook_hidden(hidden)
+    if hook_hidden is not None:
+        hidden = hook_hidden(hidden)
     return torch.einsum("...hqk,...qkd->...qhd", code, hidden)

@@ -169,9 +169,8 @@ class Attention(nn.Module):
         scores = self.hook_attn_scores(attention_scores(q, k, bias, mask, config.normalization))
         code = normalize(scores, config.normalization)
         code = self.hook_pattern(code if kept is None else code * kept)
-        hook_hidden = getattr(self, "hook_value_hidden", None)
         return apply_value_network(code, v, config.value_network, self.phi, self.W_V2,
-                                   *(() if hook_hidden is None else (hook_hidden,)))
+                                   getattr(self, "hook_value_hidden", None))
 
     def _is_fused(self, device: torch.device) -> bool:
         """Whether a kernel computes attention at once: never past a hook on what it skips."""
@@ -410,9 +409,9 @@ class HookedTransformer(HookedRootModule):
     def _can_spare(self) -> bool:
         """Whether the last block may leave tokens out: nobody looks at it or at what follows, and
         nothing in it counts queries from the first (causal masks, cross-attention)."""
-        behind = (self.blocks[-1], self.ln_final, *((self.unembed,) if self.unembed else ()))
+        behind = (self.blocks[-1], self.ln_final, self.unembed)
         return not (self.cfg.causal or self.cfg.cross_attention) and not any(
-            is_hooked(module) for part in behind for module in part.modules())
+            is_hooked(module) for part in behind if part is not None for module in part.modules())
 
     def _can_share(self) -> bool:
         """Whether nobody looks at a token, or writes one, before the first queries."""

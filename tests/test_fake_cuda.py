@@ -38,7 +38,7 @@ from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.sites import SITES, capture, in_scope, write
 from latentcode.runs.checkpoints import Checkpoint
 from latentcode.seeds import make_generator
-from latentcode.tasks import Batch, make_task
+from latentcode.tasks import Batch, make_counterfactuals, make_task
 from latentcode.training import batches, ensemble, graph, train
 from latentcode.training.ensemble import Ensemble
 from latentcode.training.evaluation import evaluate
@@ -98,7 +98,7 @@ def test_sampling_never_waits(config: TaskConfig) -> None:
             task.sample(split, 4, generator)
             with device.never_waits():
                 assert lies_there(task.sample(split, 4, generator))
-                pairs = task.counterfactuals.pairs(split, 4, generator)
+                pairs = make_counterfactuals(task).sample(split, 4, generator)
             assert all(map(lies_there, (pairs.instances, pairs.donors, pairs.same)))
         assert {where for where, _ in device.waits} == {
             "FuzzyLogic._tables" if config.name == "logic" else "Sraven._combinations_on"}
@@ -248,10 +248,12 @@ def test_extraction_waits_before_and_after_its_forward_passes(
                 pairs=list(problems.pairs)[:3],
                 progress=lambda done, total: order.append(f"{done}: {len(device.waits)}"))
     assert len({entry.partition(": ")[2] for entry in order}) == 1, order
-    assert set(waits) - CONSTANTS[task] == {
+    expected = {
         ("distinct_queries", ITEM), ("Batch.to", TO_HOST), ("CodeReader._read_draw", ITEM),
-        ("CodeReader._read_draw", FROM_HOST), ("CodeReader._read_draw", TO_HOST),
-        *({("FuzzyLogic.positions", FROM_HOST)} if task == "logic" else ())}
+        ("CodeReader._read_draw", FROM_HOST), ("CodeReader._read_draw", TO_HOST)}
+    if task == "logic":
+        expected.add(("FuzzyLogic.positions", FROM_HOST))
+    assert set(waits) - CONSTANTS[task] == expected
 
 
 def on_the_host(task: object, batch: Batch) -> pd.DataFrame:
@@ -264,8 +266,8 @@ def on_the_host(task: object, batch: Batch) -> pd.DataFrame:
 def test_what_is_written_never_waits(kind: str, task: str) -> None:
     config = configure(task, kind)
     with fake_cuda() as device:
-        model, problems = model_of(config), make_task(config.task).counterfactuals
-        pairs = problems.pairs("ood", 4, make_generator(0, "pairs", "cuda"))
+        model, problems = model_of(config), make_counterfactuals(make_task(config.task))
+        pairs = problems.sample("ood", 4, make_generator(0, "pairs", "cuda"))
         inputs = pairs.instances.inputs
         places = [(site, layer) for site in SITES for layer in range(2)]
         normalization = config.model.normalization
@@ -287,8 +289,8 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
     config = configure(task)
     config = replace(config, model=replace(config.model, n_layers=1))
     with fake_cuda() as device:
-        model, problems = model_of(config), make_task(config.task).counterfactuals
-        capture(model, problems.pairs(
+        model, problems = model_of(config), make_counterfactuals(make_task(config.task))
+        capture(model, problems.sample(
             "ood", 4, make_generator(0, "pairs", "cuda")).instances.inputs, ())
         chosen = [*(Intervention(name) for name in WRITES),
                   Intervention(heads=(1, 3), renormalize=True),
@@ -316,7 +318,7 @@ def test_the_bench_computes_on_the_device(task: str) -> None:
         device.number = 0
         problems = make_task(config.task)
         batch = problems.sample("ood", 10, make_generator(0, "bench", "cuda"))
-        bench = Bench(model_of(config), problems.counterfactuals, batch, n_reference=6)
+        bench = Bench(model_of(config), make_counterfactuals(problems), batch, n_reference=6)
         target = bench.targets(0, 0)[1]
         for what, how in (("mean", "set"), ("hand", "add")):
             outcome = bench.write(Writing(

@@ -42,7 +42,7 @@ from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import bar
 from latentcode.seeds import make_generator
 from latentcode.tasks import Task, make_task
-from latentcode.training.evaluation import DRAW
+from latentcode.tasks.base import DRAW
 
 QUESTION = "extraction"
 FORWARD = "forward pass"

@@ -46,7 +46,7 @@ from latentcode.probes.similarity.of_codes import ALL, SimilarityResult
 from latentcode.probes.topography.of_codes import TopographyResult
 from latentcode.progress import bar
 from latentcode.runs import Run
-from latentcode.tasks import make_task
+from latentcode.tasks import make_counterfactuals, make_task
 
 R = TypeVar("R", bound=TableResult)
 
@@ -336,7 +336,8 @@ def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
         "Of single heads (`best one`) the one that switches most is shown, chosen on these same "
         "instances: an upper bound for any head alone. In a minimal pair the donor's answer is "
         "also what its constituent answers to the instance: a switch does not tell which of the "
-        "two arrived. " + " ".join(make_task(runs[0].config.task).counterfactuals.notes),
+        "two arrived. " + " ".join(
+            make_counterfactuals(make_task(runs[0].config.task)).notes),
         "![switch rates by scope and layers](figures/switching.png)",
         _markdown(written.reindex(columns=order).reset_index())]
     return "\n\n".join(parts) + "\n"

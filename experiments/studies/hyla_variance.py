@@ -34,12 +34,12 @@ from latentcode.figures.style import GREY, MARKERS, PALETTE, Figure, category_st
 from latentcode.files.storage import check_free
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.hypernetwork import value_network
+from latentcode.models.modes import evaluating
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.results import TableResult
 from latentcode.progress import bar
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
-from latentcode.training.evaluation import evaluating
 from latentcode.training.state import TrainingState
 
 Preset = Literal["small", "smoke"]

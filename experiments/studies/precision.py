@@ -29,12 +29,13 @@ from latentcode.figures.style import PALETTE, Figure, style
 from latentcode.files.provenance import environment
 from latentcode.files.storage import write_json
 from latentcode.models.config import kind_of
+from latentcode.models.modes import evaluating
 from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
 from latentcode.training import train_side_by_side
-from latentcode.training.evaluation import evaluating, forward
+from latentcode.training.evaluation import forward
 
 PRECISIONS: tuple[Literal["float32", "bf16_mlp"], ...] = ("float32", "bf16_mlp")
 LARGEST_RATIO = 1e-2

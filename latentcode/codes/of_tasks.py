@@ -24,11 +24,12 @@ from latentcode.devices import resolve_device
 from latentcode.errors import ConfigError, check
 from latentcode.files.provenance import package_version
 from latentcode.models.config import kind_of
+from latentcode.models.modes import evaluating
 from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
 from latentcode.tasks import Batch, Task, make_task
-from latentcode.training.evaluation import DRAW, evaluating
+from latentcode.tasks.base import DRAW
 
 BLOCK_BYTES = 2**28
 """Bytes of codes and residual streams that gather on the device before they move to the host."""

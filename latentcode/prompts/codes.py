@@ -15,10 +15,10 @@ from latentcode.codes import LatentCodes
 from latentcode.codes.reader import Hooks, Reader, Sink, from_pattern, from_residual
 from latentcode.errors import check
 from latentcode.files.provenance import package_version
+from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
 from latentcode.progress import Progress
 from latentcode.prompts import Prompts, as_prompts
-from latentcode.training.evaluation import evaluating
 
 PATTERN_BYTES = 2**28
 """Bytes of one layer's pattern beyond which a batch takes fewer prompts, at least one."""

@@ -24,13 +24,13 @@ from latentcode.errors import SplitError, check, check_choice
 from latentcode.models.pretrained import layout
 from latentcode.prompts import Prompts, as_prompts
 from latentcode.prompts.prompts import encode, row_name
-from latentcode.tasks.base import Batch
+from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
     Answered,
     Counterfactuals,
     MinimalPairs,
-    codes_of,
-    rows_of,
+    code_mask,
+    row_mask,
 )
 
 NEEDED = ("donor", "answer", "donor_answer")
@@ -133,7 +133,7 @@ class PromptCounterfactuals(Counterfactuals):
               f"{', '.join(sorted(set(splits)))}", SplitError)
         return rows
 
-    def pairs(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
+    def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
         """Draw n pairs of the commonest layout of a split, each at most once."""
         rows = self.rows(split)
         layouts, counts = np.unique(self.layouts[rows], return_counts=True)
@@ -178,9 +178,9 @@ class PromptCounterfactuals(Counterfactuals):
             return torch.ones(len(batch), n_tokens, n_tokens, dtype=torch.bool,
                               device=query.device)
         if name == "row":
-            return rows_of(query[:, :1], n_tokens)
+            return row_mask(query[:, :1], n_tokens)
         n_pairs = query.shape[1] if name == "pairs" else 1
-        return torch.stack([codes_of(query[:, p], key[:, p:p + 1], n_tokens)
+        return torch.stack([code_mask(query[:, p], key[:, p:p + 1], n_tokens)
                             for p in range(n_pairs)]).any(0)
 
     def right(self, pairs: MinimalPairs, logits: Tensor, of: Answered) -> Tensor:

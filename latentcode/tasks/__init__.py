@@ -8,9 +8,11 @@ from latentcode.lazy import lazy_module
 
 if TYPE_CHECKING:
     from latentcode.tasks.base import SPLITS as SPLITS
-    from latentcode.tasks.base import Batch as Batch
     from latentcode.tasks.base import Task as Task
+    from latentcode.tasks.batch import Batch as Batch
     from latentcode.tasks.pairs import Pair as Pair
+    from latentcode.tasks.registry import make_counterfactuals as make_counterfactuals
     from latentcode.tasks.registry import make_task as make_task
+    from latentcode.tasks.registry import task_distances as task_distances
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

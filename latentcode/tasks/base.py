@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -17,71 +16,17 @@ import torch
 from torch import Tensor
 
 from latentcode.config import TaskConfig
-from latentcode.errors import ConfigError, SplitError, UnknownNameError, check, check_choice
+from latentcode.errors import SplitError, UnknownNameError, check, check_choice
 from latentcode.metrics import Metric, mean_metric
+from latentcode.tasks.batch import Batch
 from latentcode.tasks.pairs import Pair
-
-if TYPE_CHECKING:
-    from latentcode.tasks.counterfactuals import Counterfactuals
-    from latentcode.tasks.distances import Distances
 
 SPLITS: tuple[str, ...] = ("train", "test", "ood", "unknown")
 """`train`; `test`: fresh instances of training combinations; `ood`: held-out combinations of
 known constituents; `unknown`: combinations of constituents that are never trained on."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """B instances of a task on one device.
-
-    inputs       [B, T, d_input]  token vectors, float32
-    targets      [B, n_targets]   float32 (fuzzy logic) or int64 (SRAVEN)
-    combination  [B]              row of `task.combinations(split)` that each instance uses
-    info         name -> [B, ...] whatever else the task needs for labels, metrics, rendering
-    split        the split that the batch was drawn from
-    one_hot      whether every input vector is known to be a unit vector or zero; `ConfigError`
-                 where one is not (on a GPU nobody waits to see)
-    """
-
-    inputs: Tensor
-    targets: Tensor
-    combination: Tensor
-    info: Mapping[str, Tensor] = field(default_factory=dict)
-    split: str = "train"
-    one_hot: bool = False
-
-    def __post_init__(self) -> None:
-        if self.one_hot and self.inputs.device.type == "cpu":
-            x = self.inputs
-            check(bool(((x == 0) | (x == 1)).all() and (x.sum(-1) <= 1).all()),
-                  "one_hot is True, but an input vector is neither a unit vector nor zero")
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def __getitem__(self, index: slice | Tensor) -> Batch:
-        """Return the sub-batch of a slice, an index tensor or a boolean mask."""
-        return self._map(lambda t: t[index])
-
-    def to(self, device: torch.device | str) -> Batch:
-        return self._map(lambda t: t.to(device))
-
-    def _map(self, function: Any) -> Batch:
-        return Batch(function(self.inputs), function(self.targets), function(self.combination),
-                     {k: function(v) for k, v in self.info.items()}, self.split, self.one_hot)
-
-    @staticmethod
-    def cat(batches: Sequence[Batch]) -> Batch:
-        """Concatenate batches of one split along the instances."""
-        first = batches[0]
-        splits = sorted({b.split for b in batches})
-        check(len(splits) == 1, f"batches are of splits {', '.join(splits)}; expected a single "
-              "one, whose combinations their rows count", SplitError)
-        return Batch(torch.cat([b.inputs for b in batches]),
-                     torch.cat([b.targets for b in batches]),
-                     torch.cat([b.combination for b in batches]),
-                     {k: torch.cat([b.info[k] for b in batches]) for k in first.info},
-                     first.split, all(b.one_hot for b in batches))
+DRAW = 4096
+"""Instances drawn at once where many are read. It is fixed, so that the batch size of the forward
+pass does not change which instances are drawn."""
 
 
 class Task(ABC):
@@ -93,12 +38,6 @@ class Task(ABC):
     headline: ClassVar[str]
     """The metric that is quoted first: "r2" or "accuracy"."""
     config: TaskConfig
-
-    @property
-    def counterfactuals(self) -> Counterfactuals:
-        """The minimal pairs of this task; `ConfigError` for a task that has none."""
-        raise ConfigError(f"task {self.name!r} offers no minimal pairs, which interventions need; "
-                          "expected logic or sraven")
 
     @property
     def probe_config(self) -> TaskConfig:
@@ -175,17 +114,6 @@ class Task(ABC):
     @abstractmethod
     def labels(self, batch: Batch) -> pd.DataFrame:
         """Return one row per instance: constituents, target, split, combination, ..."""
-
-    def distances(self, label: str, split: str) -> Distances:
-        """How far apart are the values of a label? Name of a distance -> [N, N].
-
-        label  a constituent (`rule`, `term_1`, `terms`) or `combination`, those of `split`
-
-        The frames' rows and columns are named as in `labels`. `UnknownNameError` for other labels,
-        `ConfigError` for a task that compares nothing.
-        """
-        raise ConfigError(f"task {self.name!r} defines no distance between its constituents; "
-                          "expected logic or sraven")
 
     @abstractmethod
     def render(self, batch: Batch, index: int, format: Literal["text", "html"] = "text") -> str:

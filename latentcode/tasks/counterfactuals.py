@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from latentcode.errors import UnknownNameError, check
-from latentcode.tasks.base import Batch
+from latentcode.tasks.batch import Batch
 
 SCOPES: dict[str, str] = {
     "pair": "the pair that the paper looks at: the response attending to itself",
@@ -87,7 +87,7 @@ class Counterfactuals(ABC):
     """What a reader of the outcomes must know, one sentence each."""
 
     @abstractmethod
-    def pairs(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
+    def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
         """Draw n instances of a split, a slot and another constituent for each, and the donors."""
 
     def batches(
@@ -95,7 +95,7 @@ class Counterfactuals(ABC):
     ) -> Iterator[MinimalPairs]:
         """Yield n minimal pairs of a split, at most `batch_size` at once."""
         for start in range(0, n, batch_size):
-            yield self.pairs(split, min(batch_size, n - start), generator)
+            yield self.sample(split, min(batch_size, n - start), generator)
 
     @abstractmethod
     def membership(self, batch: Batch) -> Tensor:
@@ -147,7 +147,7 @@ class ChosenPairs(Counterfactuals):
     def choices(self, batch: Batch, which: Tensor) -> Tensor:
         """Return what can stand in place of constituent `which` [B]: bool [B, constituent]."""
 
-    def pairs_of(
+    def with_target(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
         """Return donors of given instances that have `target` in place of constituent `which`.
@@ -162,13 +162,13 @@ class ChosenPairs(Counterfactuals):
             if wanted not in range(len(self.constituents)) or not bool(choices[row, wanted]):
                 raise UnknownNameError("target", self._name(wanted), [
                     self._name(c) for c in choices[row].nonzero().flatten().tolist()])
-        return self._pairs_of(batch, which, target, generator)
+        return self._with_target(batch, which, target, generator)
 
     @abstractmethod
-    def _pairs_of(
+    def _with_target(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
-        """Return what `pairs_of` returns, of targets that are possible."""
+        """Return what `with_target` returns, of targets that are possible."""
 
     @abstractmethod
     def answers(self, pairs: MinimalPairs) -> Tensor:
@@ -189,13 +189,14 @@ class ChosenPairs(Counterfactuals):
         return self.constituents[constituent] if known else constituent
 
 
-def rows_of(queries: Tensor, n_tokens: int) -> Tensor:
-    """Return the codes of queries and every key: int64 [B, n] -> bool [B, Q, K]."""
+def row_mask(queries: Tensor, n_tokens: int) -> Tensor:
+    """Return which codes are those of queries and any key: int64 [B, n] -> bool [B, Q, K]."""
     rows = torch.zeros(len(queries), n_tokens, dtype=torch.bool, device=queries.device)
     return rows.scatter(1, queries, True)[:, :, None].expand(-1, -1, n_tokens)
 
 
-def codes_of(query: Tensor, keys: Tensor, n_tokens: int) -> Tensor:
-    """Return the codes of one query and some keys: int64 [B], [B, n] -> bool [B, Q, K]."""
+def code_mask(query: Tensor, keys: Tensor, n_tokens: int) -> Tensor:
+    """Return which codes are those of a query and some keys: int64 [B], [B, n] -> bool [B, Q, K].
+    """
     columns = torch.zeros(len(keys), n_tokens, dtype=torch.bool, device=keys.device)
-    return rows_of(query[:, None], n_tokens) & columns.scatter(1, keys, True)[:, None]
+    return row_mask(query[:, None], n_tokens) & columns.scatter(1, keys, True)[:, None]

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import linear_sum_assignment
 
 from latentcode.errors import UnknownNameError, check
 
@@ -59,6 +58,8 @@ def matched_distance(combinations: np.ndarray, cost: np.ndarray) -> np.ndarray:
     combinations  int [N, M], indices of constituents in any order
     cost          float [constituent, constituent], symmetric, 0 on the diagonal
     """
+    from scipy.optimize import linear_sum_assignment
+
     matched = np.zeros((len(combinations),) * 2)
     for i, j in zip(*np.triu_indices(len(combinations), k=1), strict=True):
         costs = cost[np.ix_(combinations[i], combinations[j])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -11,13 +11,12 @@ from torch import Tensor, nn
 
 from latentcode.errors import check
 from latentcode.metrics import Metric
+from latentcode.models.modes import evaluating
 from latentcode.models.transformer import Generators
+from latentcode.progress import Progress
 from latentcode.seeds import make_generator
-from latentcode.tasks.base import Batch, Task
-
-DRAW = 4096
-"""Instances drawn at once. It is fixed, so that the batch size of the forward pass does not
-change which instances are drawn."""
+from latentcode.tasks.base import DRAW, Task
+from latentcode.tasks.batch import Batch
 
 
 def forward(
@@ -51,18 +50,6 @@ def matrix_products(precision: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model in evaluation mode, without gradients; restore its mode afterwards."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(was_training)
-
-
 def evaluate(
     model: nn.Module,
     task: Task,
@@ -73,7 +60,7 @@ def evaluate(
     batch_size: int = 128,
     device: torch.device | str = "cpu",
     precision: str = "float32",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Metric]:
     """Return the task's metrics, each a mean over the same n instances for every model.
 

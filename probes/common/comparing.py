@@ -24,7 +24,7 @@ from latentcode.probes.topography.of_codes import (
     topography_codes,
 )
 from latentcode.runs import Run
-from latentcode.tasks import make_task
+from latentcode.tasks import make_task, task_distances
 
 Progress = Callable[[int, int], None]
 LEAST_RUNS = 4
@@ -97,7 +97,8 @@ def topography(
         task = make_task(run.config.task)
         source = task.probe_config
         names = (task.probe_labels[-1], COMBINATION) if labels is None else tuple(labels)
-        distances = {label: make_task(source).distances(label, split) for label in names}
+        distances = {
+            label: task_distances(make_task(source), label, split) for label in names}
         codes, untrained = _with_untrained(run, split, n=n, pairs=pairs, layers=layers,
                                            task=source, seed=seed, device=device)
         results.append(topography_codes(

@@ -39,8 +39,8 @@ from latentcode.probes.interventions.sites import (
 from latentcode.probes.interventions.writes import noise_like
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
-from latentcode.tasks import make_task
-from latentcode.tasks.base import Batch
+from latentcode.tasks import make_counterfactuals, make_task
+from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import ChosenPairs, Counterfactuals, MinimalPairs
 
 DRAWS = 8
@@ -51,7 +51,7 @@ class Bench:
     """A model, instances, and what can be written into their codes.
 
     model  anything with `cfg` and `run_with_hooks`
-    task   `make_task(...).counterfactuals`
+    task   `make_counterfactuals(make_task(...))`
     batch  the instances, numbered from 0
     seed   of donors and of noise: the same writing gives the same outcome
     n_reference  training instances that `mean` codes are taken of, when they are first asked for
@@ -92,7 +92,7 @@ class Bench:
         source = make_task(run.config.task if task is None else task)
         place = next(model.parameters()).device
         batch = instances(source, split, range(n), seed=seed, device=place)
-        return cls(model, source.counterfactuals, batch, seed=seed, **settings)
+        return cls(model, make_counterfactuals(source), batch, seed=seed, **settings)
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -300,7 +300,7 @@ class Bench:
         if target not in self.task.constituents:
             raise UnknownNameError("target", target, self.targets(instance, which))
         wanted = self._number(self.task.constituents.index(target))
-        return self.task.pairs_of(
+        return self.task.with_target(
             self._rows([instance] * n), self._number(which).expand(n), wanted.expand(n),
             self._generator("donors", instance, which, target))
 

@@ -122,7 +122,7 @@ def intervene_model(
     """What becomes of the answers when codes a[:, q, k] are replaced in the forward pass?
 
     model   anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
-    task    the minimal pairs and their answers: `make_task(...).counterfactuals`
+    task    the minimal pairs and their answers: `make_counterfactuals(make_task(...))`
     n       instances drawn; those count whose two answers differ and which the model answers
             rightly, the instance and the donor (for `same` the control's donor, too)
     n_reference  training instances for means and erasers, where one of the writes needs them

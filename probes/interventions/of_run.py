@@ -13,7 +13,7 @@ from latentcode.probes.interventions.references import ERASABLE
 from latentcode.probes.interventions.result import InterventionResult
 from latentcode.probes.interventions.writes import WRITES
 from latentcode.runs import Run
-from latentcode.tasks import make_task
+from latentcode.tasks import make_counterfactuals, make_task
 
 
 def intervene(
@@ -42,7 +42,7 @@ def intervene(
     """
     own = make_task(run.config.task if task is None else task)
     model = run.load_model(step, device=str(resolve_device(device)))
-    counterfactuals = own.counterfactuals
+    counterfactuals = make_counterfactuals(own)
     if interventions is None:
         interventions = standard_interventions(
             model.cfg.n_layers, model.cfg.n_heads, counterfactuals.scopes,

@@ -14,8 +14,8 @@ from torch import Tensor
 from latentcode.errors import ConfigError, check
 from latentcode.models.attention import rms_head
 from latentcode.models.kernels import written_out
+from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
-from latentcode.training.evaluation import evaluating
 
 Place = tuple[str, int]
 """A site and a layer."""

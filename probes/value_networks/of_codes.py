@@ -21,13 +21,14 @@ from latentcode.codes import LatentCodes
 from latentcode.codes.of_tasks import code_reader, instances
 from latentcode.errors import ProbeError, check
 from latentcode.models.hypernetwork import ValueNetwork, value_network
+from latentcode.models.modes import evaluating
 from latentcode.probes.common.controls import shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, label_columns, make_target
 from latentcode.probes.common.sources import ROUNDING
 from latentcode.probes.value_networks.result import ValueNetworkResult
 from latentcode.runs import Run
 from latentcode.tasks import Task, make_task
-from latentcode.training.evaluation import DRAW, evaluating
+from latentcode.tasks.base import DRAW
 
 SMALLEST = 1e-6
 """Singular values below this share of the largest are rounding, and left out of the tables."""

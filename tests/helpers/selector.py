@@ -17,13 +17,13 @@ from torch import Tensor
 from latentcode.models.config import ModelConfig
 from latentcode.models.dense import LAYER_NORM_EPSILON
 from latentcode.models.transformer import HookedTransformer
-from latentcode.tasks.base import Batch
+from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
     Answered,
     ChosenPairs,
     MinimalPairs,
-    codes_of,
-    rows_of,
+    code_mask,
+    row_mask,
 )
 
 K = 8
@@ -71,16 +71,16 @@ class Selector(ChosenPairs):
     chance = 1.0 / K
     scopes = ("pair", "row", "everything")
 
-    def pairs(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
+    def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
         def integers(low: int, high: int, *shape: int) -> Tensor:
             return torch.randint(low, high, shape, generator=generator)
 
         symbol, rules, slot = integers(0, K, n), integers(0, K, n, 2), integers(0, 2, n)
         source = rules.gather(1, slot[:, None])[:, 0]
         target = (source + integers(1, K, n)) % K
-        return self._pairs_of(self.batch(symbol, rules), slot, target, generator)
+        return self._with_target(self.batch(symbol, rules), slot, target, generator)
 
-    def _pairs_of(
+    def _with_target(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
         symbol, rules = batch.inputs[:, 0].argmax(-1), batch.info["rules"]
@@ -119,8 +119,8 @@ class Selector(ChosenPairs):
         if name == "everything":
             return torch.ones(len(query), 3, 3, dtype=torch.bool)
         if name == "row":
-            return rows_of(query[:, None], 3)
-        return codes_of(query, torch.zeros_like(query)[:, None], 3)
+            return row_mask(query[:, None], 3)
+        return code_mask(query, torch.zeros_like(query)[:, None], 3)
 
     def right(self, pairs: MinimalPairs, logits: Tensor, of: Answered) -> Tensor:
         return (logits[:, 1:].argmax(-1) == getattr(pairs, of).targets).all(1)

@@ -75,7 +75,7 @@ def test_every_prompt_is_in_one_batch_of_its_layout(model: Any, rows: list[dict[
         assert batched == {name: row[name] for name in batched} | texts
     assert set(task.constituents) <= set(PLACES)
     assert all(bool(batch.counts.all()) for batch in batches)
-    drawn = task.pairs("prompts", 5, generator())
+    drawn = task.sample("prompts", 5, generator())
     assert len(drawn) == 5
     assert len({tuple(ids) for ids in torch.cat(
         [drawn.instances.inputs, drawn.donors.inputs], 1).tolist()}) == 5
@@ -83,7 +83,7 @@ def test_every_prompt_is_in_one_batch_of_its_layout(model: Any, rows: list[dict[
     assert torch.equal(member[:, 0].long().argmax(1), drawn.source)
     assert bool((member.sum((1, 2)) == 1).all())
     with pytest.raises(ConfigError, match="n is 20; expected at most 10"):
-        task.pairs("prompts", 20, generator())
+        task.sample("prompts", 20, generator())
     with pytest.raises(ConfigError, match="n is 21; expected at most 20"):
         next(task.batches("prompts", 21, 8, generator()))
 
@@ -93,7 +93,7 @@ def test_scopes_are_the_named_codes(gpt2: Any) -> None:
            "donor_answer": 2, "pairs": {"a": [-1, "capital"], "b": [3, 1], "c": [-1, -1]}}
     task = PromptCounterfactuals(gpt2, pd.DataFrame([row, row]))
     assert task.scopes == ("pair", "pairs", "row", "everything")
-    pairs = task.pairs("prompts", 2, generator())
+    pairs = task.sample("prompts", 2, generator())
     n = pairs.instances.inputs.shape[1]
     last = n - 1
 

@@ -17,7 +17,7 @@ N = 3_000
 
 def drawn(config: SravenConfig | LogicConfig, split: str = "ood", seed: int = 0):  # type: ignore[no-untyped-def]
     task = lc.make_task(config)
-    return task, task.counterfactuals.pairs(split, N, lc.make_generator(seed, "pairs"))
+    return task, lc.make_counterfactuals(task).sample(split, N, lc.make_generator(seed, "pairs"))
 
 
 @pytest.mark.parametrize("permuted", [False, True])
@@ -74,7 +74,7 @@ def test_sraven_rules_and_labels_follow() -> None:
             assert changed == (token == slots[i])
         assert ours[f"rule_{slots[i]}"][i] == RULES[int(pairs.source[i])]
         assert theirs[f"rule_{slots[i]}"][i] == RULES[int(pairs.target[i])]
-        member = task.counterfactuals.membership(pairs.donors)[i, slots[i]]
+        member = lc.make_counterfactuals(task).membership(pairs.donors)[i, slots[i]]
         assert member.nonzero().flatten().tolist() == [int(pairs.target[i])]
     share = torch.bincount(pairs.target, minlength=8) / N
     assert share.min() > 0.08
@@ -91,7 +91,7 @@ def test_sraven_outcomes_of_known_logits() -> None:
         return out
 
     clean, donor = logits(pairs.instances.targets), logits(pairs.donors.targets)
-    counterfactuals = task.counterfactuals
+    counterfactuals = lc.make_counterfactuals(task)
     assert counterfactuals.right(pairs, clean, "instances").all()
     assert counterfactuals.right(pairs, clean, "same").all()
     assert counterfactuals.right(pairs, donor, "donors").all()
@@ -113,7 +113,7 @@ def test_sraven_outcomes_of_known_logits() -> None:
 def test_sraven_scopes(permuted: bool) -> None:
     task, pairs = drawn(SravenConfig(n_features=3, permuted=permuted))
     pairs = pairs[:40]
-    counterfactuals = task.counterfactuals
+    counterfactuals = lc.make_counterfactuals(task)
     masks = {name: counterfactuals.scope(name, pairs) for name in counterfactuals.scopes}
     sizes = {"pair": 1, "pairs": 3, "row": 27, "feature": 9 * 27, "everything": 27 * 27}
     previous = None
@@ -147,7 +147,7 @@ def test_logic_donors_differ_in_one_term(split: str) -> None:
     assert torch.equal(ours.inputs[:, -1], same.inputs[:, -1])  # the query
     assert torch.equal(ours.targets, same.targets)
     assert (ours.inputs[:, :-1] != same.inputs[:, :-1]).any(-1).all()
-    members = [task.counterfactuals.membership(b)[:, 0] for b in (ours, theirs)]
+    members = [lc.make_counterfactuals(task).membership(b)[:, 0] for b in (ours, theirs)]
     assert (members[0] != members[1]).sum(1).eq(2).all()
     assert members[0].gather(1, pairs.source[:, None]).all()
     assert not members[1].gather(1, pairs.source[:, None]).any()
@@ -168,7 +168,7 @@ def test_logic_outcomes_of_known_answers() -> None:
         return torch.nn.functional.pad(answer, (31, 0))[..., None]
 
     clean, donor = logits(ours), logits(theirs)
-    counterfactuals = task.counterfactuals
+    counterfactuals = lc.make_counterfactuals(task)
     assert counterfactuals.right(pairs, clean, "instances").all()
     assert counterfactuals.right(pairs, clean, "same").all()
     assert counterfactuals.right(pairs, donor, "donors").all()
@@ -186,7 +186,7 @@ def test_logic_outcomes_of_known_answers() -> None:
 @pytest.mark.parametrize("config", [LogicConfig(), SravenConfig(n_features=3)])
 def test_another_position_is_another_position(config: LogicConfig | SravenConfig) -> None:
     task, pairs = drawn(config)
-    counterfactuals = task.counterfactuals
+    counterfactuals = lc.make_counterfactuals(task)
     for name in counterfactuals.scopes:
         if name != "everything":
             here, elsewhere = (counterfactuals.scope(name, pairs[:20], elsewhere=there)
@@ -199,16 +199,14 @@ def test_where_there_is_no_other_term_or_position() -> None:
     few = lc.make_task(lc.preset("smoke", "logic").task)
     assert few.counts["unknown_terms"] == few.config.n_terms
     with pytest.raises(ConfigError, match="split 'unknown' has 2 terms, of which a function has 2"):
-        few.counterfactuals.pairs("unknown", 4, lc.make_generator(0, "pairs"))
+        lc.make_counterfactuals(few).sample("unknown", 4, lc.make_generator(0, "pairs"))
     one = lc.make_task(SravenConfig(n_features=1, ood_fraction=0.0))
-    assert "no other response token" in one.counterfactuals.lacks["elsewhere"]
+    assert "no other response token" in lc.make_counterfactuals(one).lacks["elsewhere"]
 
 
 def test_a_task_without_minimal_pairs_says_so() -> None:
-    from latentcode.tasks.base import Task
-
     with pytest.raises(ConfigError, match="offers no minimal pairs"):
-        Task.counterfactuals.fget(type("T", (), {"name": "language"})())  # type: ignore[attr-defined]
+        lc.make_counterfactuals(type("T", (), {"name": "language"})())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("config", [
@@ -216,13 +214,13 @@ def test_a_task_without_minimal_pairs_says_so() -> None:
     SravenConfig(n_features=3, permuted=False)])
 def test_pairs_of_chosen_constituents(config: LogicConfig | SravenConfig) -> None:
     task, drawn_pairs = drawn(config)
-    counterfactuals = task.counterfactuals
+    counterfactuals = lc.make_counterfactuals(task)
     batch = drawn_pairs.instances[:200]
     held = counterfactuals.held(batch)
     which = torch.arange(200) % held.shape[1]
     choices = counterfactuals.choices(batch, which)
     target = torch.where(choices, torch.rand(choices.shape), -1.0).argmax(1)
-    pairs = counterfactuals.pairs_of(batch, which, target, lc.make_generator(1, "chosen"))
+    pairs = counterfactuals.with_target(batch, which, target, lc.make_generator(1, "chosen"))
     assert torch.equal(pairs.source, held.gather(1, which[:, None])[:, 0])
     assert torch.equal(pairs.target, target)
     assert pairs.instances is batch
@@ -241,9 +239,9 @@ def test_pairs_of_chosen_constituents(config: LogicConfig | SravenConfig) -> Non
     # Whatever is not possible is an error that names what is.
     for wrong, k in ((pairs.source, which), (torch.full_like(target, 99), which)):
         with pytest.raises(UnknownNameError, match=r"unknown target .*; expected one of: "):
-            counterfactuals.pairs_of(batch, k, wrong, lc.make_generator(1, "chosen"))
+            counterfactuals.with_target(batch, k, wrong, lc.make_generator(1, "chosen"))
     with pytest.raises(ConfigError, match=f"expected 0 to {held.shape[1] - 1}"):
-        counterfactuals.pairs_of(batch, which + 5, target, lc.make_generator(1, "chosen"))
+        counterfactuals.with_target(batch, which + 5, target, lc.make_generator(1, "chosen"))
 
 
 def test_outputs_are_those_of_the_slot() -> None:
@@ -251,9 +249,9 @@ def test_outputs_are_those_of_the_slot() -> None:
     logits = torch.zeros(4, 27, 8)
     logits[torch.arange(4), [24, 25, 26, 25], [1, 2, 3, 4]] = 50.0
     slot = torch.tensor([0, 1, 2, 1])
-    outputs = task.counterfactuals.outputs(slot, logits)
+    outputs = lc.make_counterfactuals(task).outputs(slot, logits)
     assert outputs.argmax(1).tolist() == [1, 2, 3, 4]
     torch.testing.assert_close(outputs.sum(1), torch.ones(4, dtype=torch.float64))
-    logic = lc.make_task(LogicConfig()).counterfactuals
+    logic = lc.make_counterfactuals(lc.make_task(LogicConfig()))
     values = torch.arange(6.0).view(2, 3, 1)
     assert logic.outputs(torch.zeros(2).long(), values).tolist() == [[2.0], [5.0]]

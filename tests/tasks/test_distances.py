@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from latentcode.config import LogicConfig, SravenConfig
 from latentcode.errors import ConfigError, UnknownNameError
-from latentcode.tasks import Task, make_task
+from latentcode.tasks import Task, make_task, task_distances
 from latentcode.tasks.distances import MOST_VALUES, check_number, edit_distance, matched_distance
 from latentcode.tasks.sraven import RULES
 from latentcode.tasks.sraven.distances import answer_distances
@@ -86,12 +86,12 @@ def test_terms_and_functions_against_slow_code() -> None:
         return np.where(signs.numpy(), x, 1.0 - x).min(axis=1)
 
     signs = task.signs  # type: ignore[attr-defined]
-    terms = task.distances("term_2", "ood")
+    terms = task_distances(task, "term_2", "ood")
     for i, j in ((0, 1), (0, 7), (3, 5)):
         assert terms["literals"].iloc[i, j] == int((signs[i] != signs[j]).sum())
         assert terms["functional"].iloc[i, j] == pytest.approx(
             np.abs(value(signs[i]) - value(signs[j])).mean(), abs=0.01)
-    functions, rows = task.distances("combination", "ood"), task.combinations("ood").tolist()
+    functions, rows = task_distances(task, "combination", "ood"), task.combinations("ood").tolist()
     for i, j in ((0, 1), (1, 3)):
         f, g = (np.maximum(value(signs[a]), value(signs[b])) for a, b in (rows[i], rows[j]))
         assert functions["functional"].iloc[i, j] == pytest.approx(np.abs(f - g).mean(), abs=0.01)
@@ -103,7 +103,7 @@ def test_terms_and_functions_against_slow_code() -> None:
 def test_distances_are_named_as_the_labels(task: Task, constituents: tuple[str, ...]) -> None:
     labels = task.labels(task.sample("ood", 60, torch.Generator().manual_seed(0)))
     for label in (*constituents, "combination"):
-        for name, frame in task.distances(label, "ood").items():
+        for name, frame in task_distances(task, label, "ood").items():
             values = frame.to_numpy()
             assert (values == values.T).all(), name
             assert (values.diagonal() == 0).all()
@@ -114,6 +114,6 @@ def test_distances_are_named_as_the_labels(task: Task, constituents: tuple[str, 
 
 def test_errors_name_what_is_possible() -> None:
     with pytest.raises(UnknownNameError, match="expected one of: rule, rules, combination"):
-        make_task(SRAVEN).distances("target_0", "ood")
+        task_distances(make_task(SRAVEN), "target_0", "ood")
     with pytest.raises(ConfigError, match="2,049 combinations; expected at most 2,048"):
         check_number(MOST_VALUES + 1, "combinations")

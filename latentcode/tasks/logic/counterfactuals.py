@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from latentcode.errors import check
-from latentcode.tasks.base import Batch
+from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
     Answered,
     ChosenPairs,
     MinimalPairs,
-    codes_of,
-    rows_of,
+    code_mask,
+    row_mask,
 )
 from latentcode.tasks.logic.task import FuzzyLogic, literals
 
@@ -42,7 +42,7 @@ class LogicCounterfactuals(ChosenPairs):
         self.task = task
         self.constituents = tuple(task.term_symbols(t) for t in range(len(task.signs)))
 
-    def pairs(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
+    def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
         """Draw n instances, and for each one of its terms and another to put in its place.
 
         The other term is uniform over those of its kind (known or unknown) that f lacks. f' may
@@ -58,9 +58,9 @@ class LogicCounterfactuals(ChosenPairs):
         order = torch.rand(n, len(self.constituents), generator=generator, device=device)
         order[:, :first], order[:, last:] = -1.0, -1.0
         target = order.scatter(1, terms, -1.0).argmax(1)
-        return self._pairs_of(instances, k[:, 0], target, generator)
+        return self._with_target(instances, k[:, 0], target, generator)
 
-    def _pairs_of(
+    def _with_target(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
         terms, variables, k = batch.info["terms"], batch.inputs[..., :-1], which[:, None]
@@ -127,8 +127,8 @@ class LogicCounterfactuals(ChosenPairs):
             return torch.ones(len(query), n_tokens, n_tokens, dtype=torch.bool,
                               device=query.device)
         if name == "row":
-            return rows_of(query[:, None], n_tokens)
-        return codes_of(query, query[:, None], n_tokens)
+            return row_mask(query[:, None], n_tokens)
+        return code_mask(query, query[:, None], n_tokens)
 
     def right(self, pairs: MinimalPairs, logits: Tensor, of: Answered) -> Tensor:
         """Return where the answer lies nearer to its own function's than to the other's."""

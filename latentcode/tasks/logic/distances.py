@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.spatial.distance import cdist
 
 from latentcode.seeds import make_generator
 from latentcode.tasks.distances import (
@@ -33,7 +32,7 @@ def logic_distances(task: FuzzyLogic, label: str, split: str) -> Distances:
     """Return the distances of terms (`term_1`, `terms`) or of the functions of a split."""
     signs = task.signs
     check_number(len(signs), "terms")
-    hamming = cdist(signs.double().numpy(), signs.double().numpy(), "cityblock")
+    hamming = _cityblock(signs.double().numpy())
     if constituent_or_combination(label, task.constituent):
         terms = torch.arange(len(signs))[:, None]
         return named({"literals": hamming, "functional": _mean_difference(signs[terms])},
@@ -54,4 +53,11 @@ def _mean_difference(signs: torch.Tensor) -> np.ndarray:
                         generator=make_generator(0, "inputs that compare functions"))
     values = torch.cat([evaluate(some, inputs.expand(len(some), -1, -1))
                         for some in signs.split(64)]).numpy()  # [N, inputs]
-    return np.asarray(cdist(values, values, "cityblock") / N_INPUTS)
+    return _cityblock(values) / N_INPUTS
+
+
+def _cityblock(points: np.ndarray) -> np.ndarray:
+    """Return sum_d |x_id - x_jd| of points [N, D], float64 [N, N]."""
+    from scipy.spatial.distance import cdist
+
+    return np.asarray(cdist(points, points, "cityblock"))

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,8 @@ from torch import Tensor
 from latentcode.config import LogicConfig
 from latentcode.errors import ConfigError, check, check_choice
 from latentcode.metrics import Metric, mean_metric, ratio_metric
-from latentcode.tasks.base import SPLITS, Batch, Task
+from latentcode.tasks.base import SPLITS, Task
+from latentcode.tasks.batch import Batch
 from latentcode.tasks.pairs import Pair
 from latentcode.tasks.splits import (
     Combination,
@@ -26,10 +27,6 @@ from latentcode.tasks.splits import (
     fraction_of,
     split_combinations,
 )
-
-if TYPE_CHECKING:
-    from latentcode.tasks.counterfactuals import Counterfactuals
-    from latentcode.tasks.distances import Distances
 
 NOT, AND, OR = "\N{NOT SIGN}", " \N{LOGICAL AND} ", " \N{LOGICAL OR} "
 
@@ -98,13 +95,6 @@ class FuzzyLogic(Task):
         tables["signs"] = torch.tensor(
             list(itertools.product([False, True], repeat=config.n_variables)))
         self._tables_on = {torch.device("cpu"): tables}
-
-    @property
-    def counterfactuals(self) -> Counterfactuals:
-        """The same inputs with the values of a function that differs in one term."""
-        from latentcode.tasks.logic.counterfactuals import LogicCounterfactuals
-
-        return LogicCounterfactuals(self)
 
     @property
     def probe_config(self) -> LogicConfig:
@@ -291,12 +281,6 @@ class FuzzyLogic(Task):
     def combination_symbols(terms: Iterable[int]) -> str:
         """Return a combination as the labels name it: the indices of its terms."""
         return OR.join(map(str, terms))
-
-    def distances(self, label: str, split: str) -> Distances:
-        """How far apart are terms (`literals`, `functional`) or functions (also `edit`)?"""
-        from latentcode.tasks.logic.distances import logic_distances
-
-        return logic_distances(self, label, split)
 
     def render(self, batch: Batch, index: int, format: Literal["text", "html"] = "text") -> str:
         """Return the function in symbols, its examples as a table, the query and its answer."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from latentcode.errors import check_choice
 from latentcode.metrics import Metric, mean_metric
-from latentcode.tasks.base import Batch
+from latentcode.tasks.batch import Batch
 from latentcode.tasks.sraven.hypotheses import (
     candidate_features,
     count_alignments,

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from latentcode.tasks.base import Batch
+from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
     Answered,
     ChosenPairs,
     MinimalPairs,
-    codes_of,
-    rows_of,
+    code_mask,
+    row_mask,
 )
 from latentcode.tasks.sraven.rules import (
     DISTRIBUTE,
@@ -52,7 +52,7 @@ class SravenCounterfactuals(ChosenPairs):
         self.lacks = {} if self.n_slots > 1 else {
             "elsewhere": "with one feature there is no other response token"}
 
-    def pairs(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
+    def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
         """Draw n instances, and for each a response token and another rule, both uniform."""
         instances = self.task.sample(split, n, generator)
         device = generator.device
@@ -60,9 +60,9 @@ class SravenCounterfactuals(ChosenPairs):
         source = rules_shown(instances).gather(1, slot[:, None])[:, 0]
         other = torch.randint(1, len(RULES), (n,), generator=generator, device=device)
         target = (source + other) % len(RULES)
-        return self._pairs_of(instances, slot, target, generator)
+        return self._with_target(instances, slot, target, generator)
 
-    def _pairs_of(
+    def _with_target(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
         source = rules_shown(batch).gather(1, which[:, None])[:, 0]
@@ -122,11 +122,11 @@ class SravenCounterfactuals(ChosenPairs):
         places = panels * config.n_features + tokens[:, None]  # [B, row, column]
         response = places[:, -1, -1]
         if name == "feature":
-            return rows_of(places.flatten(1), n_tokens)
+            return row_mask(places.flatten(1), n_tokens)
         if name == "row":
-            return rows_of(response[:, None], n_tokens)
+            return row_mask(response[:, None], n_tokens)
         keys = response[:, None] if name == "pair" else places[:, -1]
-        return codes_of(response, keys, n_tokens)
+        return code_mask(response, keys, n_tokens)
 
     def right(self, pairs: MinimalPairs, logits: Tensor, of: Answered) -> Tensor:
         """Return where the answer at the response token is right, bool [B]."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations_with_replacement
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,8 @@ from torch import Tensor
 from latentcode.config import SravenConfig
 from latentcode.errors import check, check_choice
 from latentcode.metrics import Metric, mean_metric, share_metric
-from latentcode.tasks.base import Batch, Task
+from latentcode.tasks.base import Task
+from latentcode.tasks.batch import Batch
 from latentcode.tasks.pairs import Pair
 from latentcode.tasks.splits import explicit_split, fraction_of, split_combinations
 from latentcode.tasks.sraven.render import Drawing, draw_html, draw_text
@@ -33,10 +34,6 @@ from latentcode.tasks.sraven.rules import (
     sample_features,
     sum_and_difference,
 )
-
-if TYPE_CHECKING:
-    from latentcode.tasks.counterfactuals import Counterfactuals
-    from latentcode.tasks.distances import Distances
 
 
 class _Place(NamedTuple):
@@ -82,13 +79,6 @@ class Sraven(Task):
             self._combinations["ood"] = torch.tensor(ood)
         self._on_device: dict[tuple[str, torch.device], Tensor] = {}
         self._pairs, self._places = _named_pairs(config.n_features, config.grid_size)
-
-    @property
-    def counterfactuals(self) -> Counterfactuals:
-        """The first rows of one feature rewritten under another rule."""
-        from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
-
-        return SravenCounterfactuals(self)
 
     @property
     def probe_labels(self) -> tuple[str, ...]:
@@ -276,12 +266,6 @@ class Sraven(Task):
     def combination_symbols(rules: Iterable[int]) -> str:
         """Return a combination as the labels name it, such as "constant, +1, sum, sum"."""
         return ", ".join(RULES[rule] for rule in rules)
-
-    def distances(self, label: str, split: str) -> Distances:
-        """How far apart are rules (`functional`, `circular`) or combinations (also `edit`)?"""
-        from latentcode.tasks.sraven.distances import sraven_distances
-
-        return sraven_distances(self, label, split)
 
     def render(self, batch: Batch, index: int, format: str = "text") -> str:
         """Return the grid of instance `index`, its rules and its answer, as text or HTML.

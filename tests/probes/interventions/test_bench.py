@@ -21,7 +21,7 @@ N = 60
 
 @pytest.fixture(scope="module")
 def selector() -> Bench:
-    pairs = Selector().pairs("train", N, torch.Generator().manual_seed(0))
+    pairs = Selector().sample("train", N, torch.Generator().manual_seed(0))
     return Bench(selector_model(), Selector(), pairs.instances, n_reference=300)
 
 
@@ -29,7 +29,8 @@ def of_task(name: str, kind: str = "hyla", split: str = "ood") -> Bench:
     config = lc.preset("smoke", name, kind)
     task = lc.make_task(config.task)
     model = lc.HookedTransformer(config.model, seed=1).eval()
-    return Bench(model, task.counterfactuals, instances(task, split, range(N)), n_reference=300)
+    return Bench(model, lc.make_counterfactuals(task), instances(task, split, range(N)),
+                 n_reference=300)
 
 
 def writing(bench: Bench, instance: int, **settings: object) -> Writing:
@@ -151,7 +152,7 @@ def test_one_instance_of_the_bench_is_one_of_intervene() -> None:
     pairs = bench._pairs(2, 1, ask.target, DRAWS)
 
     class Given(type(bench.task)):  # type: ignore[misc]
-        def pairs(self, split: str, n: int, generator: object) -> object:
+        def sample(self, split: str, n: int, generator: object) -> object:
             return replace(pairs, counts=torch.ones_like(pairs.counts))
 
         def right(self, pairs: object, logits: torch.Tensor, of: str) -> torch.Tensor:
@@ -215,7 +216,7 @@ def test_instances_are_rows_of_codes() -> None:
     bench_like = instances(task, "ood", rows, seed=3)
     assert task.labels(bench_like)["target"].tolist() == codes.labels["target"][rows].tolist()
     batch = instances(task, "ood", range(20), seed=3)
-    bench = Bench(model, task.counterfactuals, batch)
+    bench = Bench(model, lc.make_counterfactuals(task), batch)
     np.testing.assert_allclose(bench.code(17), codes.scores[17, :, 0], atol=1e-5)
     with pytest.raises(ConfigError, match=r"rows are \[-1\]"):
         instances(task, "ood", [-1])

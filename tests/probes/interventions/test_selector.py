@@ -26,7 +26,7 @@ def rates(*interventions: Intervention) -> list[dict[str, float]]:
 
 
 def test_the_code_is_the_rule() -> None:
-    pairs = Selector().pairs("train", 50, torch.Generator().manual_seed(0))
+    pairs = Selector().sample("train", 50, torch.Generator().manual_seed(0))
     _, activations = capture(selector_model(), pairs.instances.inputs, [("code", 0)])
     code = activations["code", 0]  # [B, H, Q, K]
     expected = torch.nn.functional.one_hot(pairs.instances.info["rules"], K).float()

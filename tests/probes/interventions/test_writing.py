@@ -27,7 +27,7 @@ def model_of(kind: str) -> lc.HookedTransformer:
 @pytest.fixture(scope="module")
 def pairs() -> MinimalPairs:
     task = lc.make_task(lc.preset("smoke", "sraven").task)
-    return task.counterfactuals.pairs("ood", 12, lc.make_generator(0, "pairs"))
+    return lc.make_counterfactuals(task).sample("ood", 12, lc.make_generator(0, "pairs"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -59,7 +59,7 @@ def test_all_codes_of_another_instance_are_its_attention(pairs: MinimalPairs) ->
 
 @pytest.mark.parametrize("scope", list(SCOPES))
 def test_only_the_scope_is_written(scope: str, pairs: MinimalPairs) -> None:
-    task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
+    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
     model, where = model_of("softmax"), task.scope(scope, pairs)
     seen: dict[str, Tensor] = {}
 
@@ -77,7 +77,7 @@ def test_only_the_scope_is_written(scope: str, pairs: MinimalPairs) -> None:
 
 @pytest.mark.parametrize("normalization", ["softmax", "rms_head", "softmax_rms_head"])
 def test_renormalised_codes_obey_the_constraint(normalization: str, pairs: MinimalPairs) -> None:
-    task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
+    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
     where = task.scope("pairs", pairs)
     generator = torch.Generator().manual_seed(0)
     code = torch.rand((12, 4, 18, 18), generator=generator) + 0.1
@@ -102,11 +102,11 @@ def test_renormalised_codes_obey_the_constraint(normalization: str, pairs: Minim
 
 
 def test_means_are_those_of_the_constituents() -> None:
-    task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
+    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
     model = model_of("hyla")
     place = ("code", 1)
     references = measure(model, task, [place], n=300, batch_size=300, split="train")
-    pairs = task.pairs("train", 300, lc.make_generator(0, "interventions reference train"))
+    pairs = task.sample("train", 300, lc.make_generator(0, "interventions reference train"))
     _, activations = capture(model, pairs.instances.inputs, [place])
     member = task.membership(pairs.instances)
     for slot, constituent in ((0, 0), (1, 7)):
@@ -121,12 +121,12 @@ def test_means_are_those_of_the_constituents() -> None:
 def test_erasers_are_those_of_the_package() -> None:
     from concept_erasure import LeaceFitter
 
-    task = lc.make_task(lc.preset("smoke", "logic").task).counterfactuals
+    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "logic").task))
     model = lc.HookedTransformer(lc.preset("smoke", "logic").model, seed=1).eval()
     place = ("code", 1)
     erasers = measure(model, task, [place], n=400, batch_size=400, split="train",
                       erase=[("pair", False)]).erasers["pair", False][place]
-    pairs = task.pairs("train", 400, lc.make_generator(0, "interventions reference train"))
+    pairs = task.sample("train", 400, lc.make_generator(0, "interventions reference train"))
     _, activations = capture(model, pairs.instances.inputs, [place])
     code = activations[place]
     x = code[:, :, -1, -1].double()
@@ -161,7 +161,7 @@ def test_erasers_are_those_of_the_package() -> None:
     ({"alpha": float("inf")}, "alpha is inf"),
 ])
 def test_what_does_not_fit_is_one_error(change: dict[str, object], message: str) -> None:
-    task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
+    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
     wrong = replace(Intervention("donor", "row", (0,)), **change)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
         intervene_model(model_of("hyla"), task, [wrong], n=10)
@@ -174,7 +174,7 @@ def test_what_does_not_fit_is_one_error(change: dict[str, object], message: str)
     ("steer_random", "steer"), ("mean", "zero"), ("random", "donor"),
     ("transplant", "donor"), ("same", "donor")])
 def test_every_write_does_something_of_its_own(write: str, treatment: str) -> None:
-    task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
+    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
     table = intervene_model(model_of("hyla"), task, [
         Intervention(name, "row", (0, 1)) for name in (write, treatment, "identity")],
         n=800, n_reference=400).table
@@ -188,7 +188,7 @@ def test_every_write_does_something_of_its_own(write: str, treatment: str) -> No
 
 
 def test_shuffled_labels_erase_something_else_than_the_label() -> None:
-    task = lc.make_task(lc.preset("smoke", "logic").task).counterfactuals
+    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "logic").task))
     model = lc.HookedTransformer(lc.preset("smoke", "logic").model, seed=1).eval()
     place = ("code", 1)
     fitted = measure(model, task, [place], n=400, split="train",
@@ -201,7 +201,7 @@ def test_shuffled_labels_erase_something_else_than_the_label() -> None:
 
 def test_a_constituent_that_was_not_measured_is_not_written() -> None:
     config = replace(lc.preset("smoke", "logic").task, n_variables=4, unknown_fraction=0.25)
-    task = lc.make_task(config).counterfactuals
+    task = lc.make_counterfactuals(lc.make_task(config))
     model = lc.HookedTransformer(replace(lc.preset("smoke", "logic").model, d_input=5),
                                  seed=1).eval()
     names = ("donor", "set", "set_same", "steer", "erase", "set_shuffled", "mean")
@@ -214,7 +214,7 @@ def test_a_constituent_that_was_not_measured_is_not_written() -> None:
 
 
 def test_the_control_counts_where_the_model_answers_it() -> None:
-    task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
+    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
     table = intervene_model(model_of("hyla"), task, [
         Intervention(name, "everything", (0,), site="residual") for name in ("donor", "same")],
         n=600).table
@@ -227,7 +227,7 @@ def test_the_control_counts_where_the_model_answers_it() -> None:
 
 
 def test_numbers_that_cannot_be_used_are_one_error() -> None:
-    task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
+    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
     for wrong, message in (({"n_reference": 0}, "n_reference is 0"), ({"n": 1}, "n is 1"),
                            ({"n_bootstrap": 0}, "n_bootstrap is 0; expected at least 100")):
         with pytest.raises(ConfigError, match=message):
@@ -240,7 +240,7 @@ def test_numbers_that_cannot_be_used_are_one_error() -> None:
 
 
 def test_codes_without_normalisation_are_not_renormalised() -> None:
-    task = lc.make_task(lc.preset("smoke", "sraven").task).counterfactuals
+    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
     with pytest.raises(ConfigError, match="expected renormalize=False"):
         intervene_model(model_of("linear"), task, [
             Intervention("set", "row", (0,), renormalize=True)], n=10)

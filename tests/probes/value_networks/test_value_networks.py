@@ -34,7 +34,7 @@ from latentcode.probes.value_networks.of_codes import (
 from latentcode.probes.value_networks.result import ValueNetworkResult
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
-from latentcode.training.evaluation import DRAW
+from latentcode.tasks.base import DRAW
 
 CONFIG = ModelConfig(d_input=5, d_output=3, d_model=12, n_heads=4, d_head=2, d_head_v=3, d_mlp=16,
                      n_buckets=6, max_distance=6, attention_dropout=0.0)

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from latentcode.config import LogicConfig
 from latentcode.errors import ConfigError, SplitError
 from latentcode.tasks import SPLITS
-from latentcode.tasks.base import Batch
+from latentcode.tasks.batch import Batch
 from latentcode.tasks.logic.task import SMALLEST_BASE_MSE, FuzzyLogic
 
 

@@ -14,7 +14,7 @@ from scipy.stats import fisher_exact
 from latentcode.config import SravenConfig
 from latentcode.errors import UnknownNameError
 from latentcode.metrics import mean_metric
-from latentcode.tasks.base import Batch
+from latentcode.tasks.batch import Batch
 from latentcode.tasks.sraven import (
     AnswerPosterior,
     Sraven,

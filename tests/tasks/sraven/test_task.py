@@ -18,7 +18,7 @@ from latentcode.config import SravenConfig
 from latentcode.errors import ConfigError, SplitError, UnknownNameError
 from latentcode.metrics import Metric, is_by_constituent
 from latentcode.tasks import make_task
-from latentcode.tasks.base import Batch
+from latentcode.tasks.batch import Batch
 from latentcode.tasks.sraven import RULES, Sraven, aligned, permute_features, rules_that_hold
 from latentcode.tasks.sraven.render import Drawing, draw_html
 from latentcode.tasks.sraven.rules import DIFFERENCE, SUM
