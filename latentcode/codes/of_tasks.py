@@ -28,7 +28,7 @@ from latentcode.models.modes import evaluating
 from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
-from latentcode.tasks import Batch, Task, make_task
+from latentcode.tasks import Batch, Task, as_task
 from latentcode.tasks.base import DRAW
 
 BLOCK_BYTES = 2**28
@@ -44,7 +44,7 @@ def extract(
     layers: Sequence[int] | None = None,
     residuals: bool = False,
     untrained: bool = False,
-    task: TaskConfig | None = None,
+    task: Task | TaskConfig | None = None,
     step: int | None = None,
     seed: int = 0,
     device: str = "cpu",
@@ -62,8 +62,8 @@ def extract(
     layers      layer numbers; default: all
     residuals   also keep `hook_resid_pre` at the pairs' queries, a control for every probe
     untrained   use the run's initial weights instead, another control
-    task        the task to draw from where it is not the run's own, for example
-                `replace(run.config.task, inputs="fixed_context")`
+    task        the task to draw from, or its configuration, where it is not the run's own; for
+                example `replace(run.config.task, inputs="fixed_context")`
     step        the checkpoint; default: the newest
     seed        seed of the instances; the same instances for every model of a task
     batch_size  instances of one forward pass, at most 4,096 of them; the result depends on it by
@@ -92,7 +92,7 @@ def code_reader(
     split: str = "ood",
     *,
     untrained: bool = False,
-    task: TaskConfig | None = None,
+    task: Task | TaskConfig | None = None,
     step: int | None = None,
     device: str = "cpu",
     **reading: Any,
@@ -102,7 +102,8 @@ def code_reader(
 
     place = resolve_device(device)
     config = run.config
-    source = config.task if task is None else task
+    drawn_from = as_task(config.task if task is None else task)
+    source = drawn_from.config
     check(source.d_input == config.model.d_input and source.d_output == config.model.d_output,
           f"task has d_input {source.d_input} and d_output {source.d_output}; expected "
           f"{config.model.d_input} and {config.model.d_output}, those of the model", ConfigError)
@@ -117,7 +118,7 @@ def code_reader(
         "step": 0 if untrained else (run.checkpoints()[-1] if step is None else step),
         "task": to_dict(source), "model": to_dict(config.model),
         "latentcode_version": package_version("latentcode")}
-    return CodeReader(model, make_task(source), split, meta=meta, **reading)
+    return CodeReader(model, drawn_from, split, meta=meta, **reading)
 
 
 def extract_model(
@@ -138,9 +139,9 @@ def extract_model(
 ) -> LatentCodes:
     """As `extract`, for a model in hand: anything with `cfg` and `run_with_hooks`.
 
-    Beside the task's labels, the labels hold the task's per-instance scores (such as `loss`
-    and `accuracy`), so that codes can be coloured by correctness. Hooks of the model's own stay
-    active: a code that one of them writes is the code that is read.
+    Beside the task's labels, the labels hold the task's measures of each instance (such as
+    `loss` and `accuracy`), so that codes can be coloured by correctness. Hooks of the model's own
+    stay active: a code that one of them writes is the code that is read.
     """
     reader = CodeReader(model, task, split, n=n, pairs=pairs, layers=layers, residuals=residuals,
                         seed=seed, batch_size=batch_size, meta=meta)
@@ -197,12 +198,14 @@ class CodeReader(Reader):
         names = tuple(pairs) if pairs is not None else tuple(task.pairs)[:1]
         task.check_pairs(names)
         self.task, self.split, self.seed, self.names = task, split, seed, names
+        self._first: Batch | None = None
         super().__init__(
             model, [task.pairs[p] for p in names], n=n, layers=layers, residuals=residuals,
             batch_size=batch_size, meta=meta or {"split": split, "seed": seed})
 
     def _queries(self) -> Tensor:
-        return self.task.positions(self.names, self._draw(0))[0]
+        self._first = self._draw(0)
+        return self.task.positions(self.names, self._first)[0]
 
     def _source(self) -> dict[str, Any]:
         return {"split": self.split, "seed": self.seed}
@@ -213,6 +216,9 @@ class CodeReader(Reader):
                 self._read_draw(index, sink, progress)
 
     def _draw(self, index: int) -> Batch:
+        if index == 0 and self._first is not None:  # drawn already, for its queries
+            batch, self._first = self._first, None
+            return batch
         return _drawn(self.task, self.split, index, self.seed, self.device)
 
     def _read_draw(self, index: int, sink: Sink, progress: Progress | None) -> None:
@@ -227,7 +233,7 @@ class CodeReader(Reader):
               "expected pairs whose queries are always or never the same")
         host = batch.to("cpu")  # now, because later it would wait for the forward passes
         labels: pd.DataFrame | None = None
-        scores: dict[str, list[Tensor]] = {}
+        measures: dict[str, list[Tensor]] = {}
         bytes_each = 4 * sum(a * b * c for a, b, _, c in self.shapes.values())
         block = min(max(BLOCK_BYTES // bytes_each, self.batch_size), DRAW)
         for first in range(0, len(batch), block):
@@ -240,8 +246,8 @@ class CodeReader(Reader):
                          for name, array in values.items()}
                 logits = self.model.run_with_hooks(batch.inputs[rows], fwd_hooks=self._hooks(
                     place, query[rows], key[rows], queries[rows], row_of_pair[rows]))
-                for name, of_instance in self.task.scores(logits, batch[rows]).items():
-                    scores.setdefault(name, []).append(of_instance)
+                for name, of_instance in self.task.measures(logits, batch[rows]).items():
+                    measures.setdefault(name, []).append(of_instance)
                 if progress is not None:
                     progress(begin + rows.stop, self.n)
             if labels is None:
@@ -249,7 +255,7 @@ class CodeReader(Reader):
             for name, array in values.items():
                 sink.write(name, begin + first, array.cpu().numpy())
         assert labels is not None
-        for name, parts in scores.items():
+        for name, parts in measures.items():
             labels[name] = torch.cat(parts).float().cpu().numpy()
         sink.add(labels)
 

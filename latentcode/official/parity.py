@@ -184,7 +184,7 @@ def _compare_forward(file: OfficialFile, precision: str) -> list[Comparison]:
 def _compare_scores(
     file: OfficialFile, logits: Tensor, precision: str, slack: float
 ) -> list[Comparison]:
-    """Compare the loss and the other scores of the task; `slack` is what a logit may be off by."""
+    """Compare the loss and other measures of the task; `slack` is what a logit may be off by."""
     task, y = _task(file, len(logits), logits.shape[-1], logits.dtype)
     # (d + slack)^2 - d^2 <= slack (1 + d^2) up to slack^2, and a cross-entropy changes by no
     # more than twice what its logits do. An answer that flips is no matter of rounding.
@@ -202,10 +202,11 @@ def _compare_scores(
         wanted = {"loss": (Tolerance(slack, slack), {"loss": "loss"}),
                   "r2": (Tolerance(slack * (1 + float((1 / base).mean())), slack), {"r2": "r2"})}
     batch = Batch(logits, y, torch.zeros(len(y), dtype=torch.long), info)
-    scores = {name: values.double().mean() for name, values in task.scores(logits, batch).items()}
+    measured = {name: values.double().mean()
+                for name, values in task.measures(logits, batch).items()}
     comparisons = []
     for quantity, (tolerance, names) in wanted.items():
-        found = [(scores[ours], file.array(theirs, ()))
+        found = [(measured[ours], file.array(theirs, ()))
                  for ours, theirs in names.items() if theirs in file.arrays]
         if found:
             comparisons.append(_comparison(quantity, precision, tolerance, found))
@@ -217,7 +218,7 @@ def _task(
 ) -> tuple[Task, Tensor]:
     """Return the task whose loss the targets `y` [n, ...] are for, and the targets.
 
-    Only the loss and the scores of the task are used, which do not depend on its dimensions.
+    Only the loss and the measures of the task are used, which do not depend on its dimensions.
     """
     y = file.array("y", kinds="fiu")
     if y.dtype.kind == "f":

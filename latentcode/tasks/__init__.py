@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from latentcode.tasks.base import Task as Task
     from latentcode.tasks.batch import Batch as Batch
     from latentcode.tasks.pairs import Pair as Pair
+    from latentcode.tasks.registry import as_task as as_task
     from latentcode.tasks.registry import make_counterfactuals as make_counterfactuals
     from latentcode.tasks.registry import make_task as make_task
     from latentcode.tasks.registry import task_distances as task_distances

@@ -73,7 +73,7 @@ class Task(ABC):
 
     @property
     def n_read(self) -> int | None:
-        """How many tokens, the last ones, losses and scores read; None: all of them.
+        """How many tokens, the last ones, losses and measures read; None: all of them.
 
         What leads to the logits of the others alone is not computed in training and evaluation.
         """
@@ -91,25 +91,27 @@ class Task(ABC):
         return self.losses(logits, batch.targets).mean()
 
     @abstractmethod
-    def scores(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return per-instance scores, each float [B], that `summarize` turns into metrics.
+    def measures(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return what each instance scores, such as `loss` and `accuracy`, each float [B].
+
+        `summarize` turns them into metrics.
 
         logits [B, T, d_output] of all tokens, or of the last `n_read`, which give the same
         """
 
-    def constituent_scores(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def constituent_measures(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return what else `summarize` needs to measure each constituent, tensors [B, ...].
 
-        Unlike `scores`, they describe the parts of an instance, and need `batch.info`.
+        Unlike `measures`, they describe the parts of an instance, and need `batch.info`.
         """
         return {}
 
-    def summarize(self, scores: Mapping[str, np.ndarray]) -> dict[str, Metric]:
+    def summarize(self, measures: Mapping[str, np.ndarray]) -> dict[str, Metric]:
         """Return exact means with standard errors over all instances.
 
-        Of `constituent_scores` come metrics of single constituents, named `metric[constituent]`.
+        Of `constituent_measures` come metrics of single constituents, named `metric[constituent]`.
         """
-        return {name: mean_metric(values) for name, values in scores.items()}
+        return {name: mean_metric(values) for name, values in measures.items()}
 
     @abstractmethod
     def labels(self, batch: Batch) -> pd.DataFrame:

@@ -53,6 +53,11 @@ def make_task(config: TaskConfig) -> Task:
     return REGISTRY[config.name].task(config)
 
 
+def as_task(task: Task | TaskConfig) -> Task:
+    """Return a task that is given as such or by its configuration."""
+    return task if isinstance(task, Task) else make_task(task)
+
+
 def make_counterfactuals(task: Task) -> Counterfactuals:
     """Return the minimal pairs of a task; `ConfigError` for a task that has none."""
     found = REGISTRY.get(task.name)

@@ -75,19 +75,19 @@ def evaluate(
     task.check_split(split)
     check(n >= 1, f"n is {n}; expected at least 1 instance")
     check(batch_size >= 1, f"batch_size is {batch_size}; expected at least 1")
-    scores: dict[str, list[Tensor]] = {}
+    measures: dict[str, list[Tensor]] = {}
     done = 0
     with evaluating(model), matrix_products(precision):
         for batch in _batches(task, split, n, seed, batch_size, device):
             logits = forward(model, task, batch.inputs, precision, one_hot=batch.one_hot)
-            for name, values in (task.scores(logits, batch)
-                                  | task.constituent_scores(logits, batch)).items():
-                scores.setdefault(name, []).append(values)
+            for name, values in (task.measures(logits, batch)
+                                  | task.constituent_measures(logits, batch)).items():
+                measures.setdefault(name, []).append(values)
             done += len(batch)
             if progress is not None:
                 progress(done, n)
     return task.summarize({name: torch.cat(values).cpu().numpy().astype(np.float64)
-                           for name, values in scores.items()})
+                           for name, values in measures.items()})
 
 
 def _batches(

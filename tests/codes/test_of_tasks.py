@@ -70,7 +70,7 @@ def test_codes_and_residuals_are_those_of_run_with_cache() -> None:
                         rtol=1e-5, atol=2e-5)
         labels = codes.labels.iloc[done:done + len(batch)]
         assert labels["rule_2"].tolist() == task.labels(batch)["rule_2"].tolist()
-        accuracy = task.scores(logits, batch)["accuracy"].numpy()
+        accuracy = task.measures(logits, batch)["accuracy"].numpy()
         np.testing.assert_array_equal(labels["accuracy"], accuracy)
 
 
@@ -254,6 +254,21 @@ def test_a_run_is_extracted_trained_and_untrained(run: lc.Run) -> None:
     initial = HookedTransformer(run.config.model, seed=run.config.training.seed).eval()
     wanted = extract_model(initial, make_task(run.config.task), "ood", n=20)
     np.testing.assert_array_equal(untrained.scores, wanted.scores)
+
+
+def test_instances_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    task, model = make_task(PERMUTED), HookedTransformer(SMALL(n_layers=1)).eval()
+    sample = task.sample
+    monkeypatch.setattr(extraction, "DRAW", 8)
+    monkeypatch.setattr(task, "sample", lambda split, n, generator: (
+        drawn.append(n), sample(split, n, generator))[1])
+    reader = extraction.CodeReader(model, task, "ood", n=20, pairs=PAIRS)
+    first = reader.read()
+    assert drawn == [8, 8, 8]
+    second = reader.read()  # the same again
+    np.testing.assert_array_equal(first.scores, second.scores)
+    assert first.labels.equals(second.labels)
 
 
 def test_codes_of_a_run_survive_saving(run: lc.Run, tmp_path: Path) -> None:

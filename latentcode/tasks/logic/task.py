@@ -202,7 +202,7 @@ class FuzzyLogic(Task):
         """(logits_b,T - y_b)^2: the squared error at the query of each instance, [B]."""
         return (logits[:, -1, 0] - targets[:, 0]).square()
 
-    def scores(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def measures(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """r2 = 1 - loss / base_mse per instance, with both of its parts; each [B].
 
         Where the targets of an instance hardly differ, base_mse is tiny and r2 very negative:
@@ -214,24 +214,24 @@ class FuzzyLogic(Task):
         return {"loss": loss, "r2": 1.0 - loss / base.clamp_min(SMALLEST_BASE_MSE),
                 "base_mse": base}
 
-    def constituent_scores(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def constituent_measures(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return the `terms` [B, K] of each instance."""
         return {"terms": batch.info["terms"]}
 
-    def summarize(self, scores: Mapping[str, np.ndarray]) -> dict[str, Metric]:
+    def summarize(self, measures: Mapping[str, np.ndarray]) -> dict[str, Metric]:
         """Return `r2`, the mean over instances (official, primary), `r2_pooled`, which is
         1 - sum(loss) / sum(base_mse), and `loss`, with standard errors.
 
         `r2[x1 ∧ ¬x2 ...]` is the mean over the instances whose function has that term, for every
         term that occurs.
         """
-        metrics = {"loss": mean_metric(scores["loss"]), "r2": mean_metric(scores["r2"]),
-                   "r2_pooled": ratio_metric(scores["loss"], scores["base_mse"])}
-        if "terms" in scores:
-            for term in np.unique(scores["terms"]):
-                has = (scores["terms"] == term).any(axis=1)
+        metrics = {"loss": mean_metric(measures["loss"]), "r2": mean_metric(measures["r2"]),
+                   "r2_pooled": ratio_metric(measures["loss"], measures["base_mse"])}
+        if "terms" in measures:
+            for term in np.unique(measures["terms"]):
+                has = (measures["terms"] == term).any(axis=1)
                 name = f"r2[{self.term_symbols(int(term))}]"
-                metrics[name] = mean_metric(scores["r2"][has])
+                metrics[name] = mean_metric(measures["r2"][has])
         return metrics
 
     def labels(self, batch: Batch) -> pd.DataFrame:

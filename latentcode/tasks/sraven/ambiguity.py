@@ -130,7 +130,7 @@ def answer_posterior(task: Sraven, batch: Batch, prior: str = "all") -> AnswerPo
 
 
 def bayes_scores(task: Sraven, batch: Batch, prior: str = "all") -> dict[str, Tensor]:
-    """What the best possible solver scores on a batch, per instance, as `Sraven.scores` [B].
+    """What the best possible solver scores on a batch, per instance, as `Sraven.measures` [B].
 
     `accuracy` is 1 where the most probable joint answer is right, `feature_accuracy` the share
     of tokens whose most probable symbol is right, `loss` the cross-entropy of the true symbols

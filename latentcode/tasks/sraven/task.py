@@ -194,14 +194,14 @@ class Sraven(Task):
         return F.cross_entropy(response.flatten(0, 1), targets.flatten(),
                                reduction="none").view_as(targets).mean(1)
 
-    def scores(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def measures(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return per instance, each [B]: `loss`, `accuracy` (1 where all M symbols are right,
         else 0), `feature_accuracy` (share of the M symbols that are right)."""
         right = logits[:, -self.config.n_features:].argmax(-1) == batch.targets
         return {"loss": self.losses(logits, batch.targets),
                 "accuracy": right.all(1).float(), "feature_accuracy": right.float().mean(1)}
 
-    def constituent_scores(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def constituent_measures(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return per response token, each [B, M]: the `rules` that govern it, whether it is
         `right`, whether it is `swapped`: a sum answered x_0 - x_1 or a difference x_0 + x_1."""
         answers, rules = logits[:, -self.config.n_features:].argmax(-1), rules_shown(batch)
@@ -211,8 +211,8 @@ class Sraven(Task):
         return {"rules": rules, "right": answers == batch.targets,
                 "swapped": answers == torch.where(rules == SUM, difference, summed)}
 
-    def summarize(self, scores: Mapping[str, np.ndarray]) -> dict[str, Metric]:
-        """Return the means of `scores` over instances and, of tokens, these shares.
+    def summarize(self, measures: Mapping[str, np.ndarray]) -> dict[str, Metric]:
+        """Return the means of `measures` over instances and, of tokens, these shares.
 
         feature_accuracy[rule]           of those that the rule governs, how many are right
         wrong_as_difference[sum]         of the wrong ones under sum, how many are the difference
@@ -222,12 +222,12 @@ class Sraven(Task):
         no token is wrong, the shares of the wrong ones are NaN. A model that cannot tell sum from
         difference, and answers either with one of the two at random, has both of these at 1.
         """
-        metrics = {name: mean_metric(values) for name, values in scores.items()
+        metrics = {name: mean_metric(values) for name, values in measures.items()
                    if values.ndim == 1}
-        if "rules" not in scores:
+        if "rules" not in measures:
             return metrics
-        rules = scores["rules"]
-        right, swapped = (scores[name].astype(bool) for name in ("right", "swapped"))
+        rules = measures["rules"]
+        right, swapped = (measures[name].astype(bool) for name in ("right", "swapped"))
         for rule in np.unique(rules).astype(int):
             of_rule = rules == rule
             metrics[f"feature_accuracy[{RULES[rule]}]"] = share_metric(right & of_rule, of_rule)

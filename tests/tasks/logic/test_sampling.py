@@ -191,7 +191,7 @@ def test_scores_and_metrics() -> None:
     values = torch.cat([batch.inputs[:, :-1, -1], batch.targets], dim=1).double()
     base = values.var(dim=1, correction=0)
     logits = 0.3 * torch.randn(200, 32, 1, generator=generator())
-    scores = {k: v.numpy() for k, v in task.scores(logits, batch).items()}
+    scores = {k: v.numpy() for k, v in task.measures(logits, batch).items()}
     error = (logits[:, -1, 0].double() - batch.targets[:, 0].double()).square()
     np.testing.assert_allclose(scores["base_mse"], base, rtol=1e-5)
     np.testing.assert_allclose(scores["loss"], error, rtol=1e-4, atol=1e-9)
@@ -212,7 +212,7 @@ def test_r2_by_term_agrees_with_a_loop() -> None:
     for split in task.splits:
         batch = task.sample(split, 100, generator())
         logits = 0.3 * torch.randn(100, 1, 1, generator=generator())  # the query's alone
-        scores = task.scores(logits, batch) | task.constituent_scores(logits, batch)
+        scores = task.measures(logits, batch) | task.constituent_measures(logits, batch)
         metrics = task.summarize({name: values.numpy() for name, values in scores.items()})
         of_term: dict[str, list[float]] = {}
         for terms, r2 in zip(batch.info["terms"].tolist(), scores["r2"].tolist(), strict=True):
@@ -231,9 +231,9 @@ def test_a_perfect_model_scores_one_and_a_constant_one_about_zero() -> None:
     batch = task.sample("ood", 4000, generator())
     logits = torch.zeros(4000, 32, 1)
     logits[:, -1] = batch.targets
-    assert float(task.scores(logits, batch)["r2"].min()) == 1.0
+    assert float(task.measures(logits, batch)["r2"].min()) == 1.0
     logits[:, -1] = batch.inputs[:, :-1, -1].mean(dim=1, keepdim=True)
-    scores = {k: v.numpy() for k, v in task.scores(logits, batch).items()}
+    scores = {k: v.numpy() for k, v in task.measures(logits, batch).items()}
     assert task.summarize(scores)["r2_pooled"].mean == pytest.approx(0.0, abs=0.1)
 
 
@@ -244,7 +244,7 @@ def test_targets_that_do_not_vary_give_a_finite_r2() -> None:
     assert batch.info["base_mse"].tolist() == [0.0, 0.0]
     logits = torch.zeros(2, 32, 1)
     logits[0, -1] = batch.targets[0]
-    r2 = task.scores(logits, batch)["r2"]
+    r2 = task.measures(logits, batch)["r2"]
     assert r2[0] == 1.0
     assert r2[1].item() == pytest.approx(
         -batch.targets[1].item() ** 2 / SMALLEST_BASE_MSE, rel=1e-4)

@@ -130,7 +130,7 @@ def test_metrics_equal_the_released_code(facts: dict[str, np.ndarray]) -> None:
         batch.info["base_mse"], torch.from_numpy(facts["batch_base_mse"])[:, 0])
 
     logits = torch.from_numpy(facts["batch_logits"])
-    metrics = task.summarize({k: v.numpy() for k, v in task.scores(logits, batch).items()})
+    metrics = task.summarize({k: v.numpy() for k, v in task.measures(logits, batch).items()})
     assert task.loss(logits, batch).item() == pytest.approx(float(facts["batch_loss"]), rel=1e-5)
     assert metrics["loss"].mean == pytest.approx(float(facts["batch_loss"]), rel=1e-5)
     assert metrics["r2"].mean == pytest.approx(float(facts["batch_r2"]), rel=1e-5)

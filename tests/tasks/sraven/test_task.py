@@ -292,7 +292,7 @@ def test_loss_and_scores_agree_with_a_loop(dtype: torch.dtype) -> None:
     task = Sraven(SravenConfig(n_features=2, n_values=4))
     batch = task.sample("train", 30, seeded(2))
     logits = torch.randn(30, 18, 4, generator=seeded(3)).to(dtype).requires_grad_()
-    scores = task.scores(logits.detach(), batch)
+    scores = task.measures(logits.detach(), batch)
     losses = []
     for b in range(30):
         expected, right = 0.0, []
@@ -321,7 +321,7 @@ def answering(answers: torch.Tensor, n_values: int) -> torch.Tensor:
 
 
 def measured(task: Sraven, logits: torch.Tensor, batch: Batch) -> dict[str, Metric]:
-    scores = task.scores(logits, batch) | task.constituent_scores(logits, batch)
+    scores = task.measures(logits, batch) | task.constituent_measures(logits, batch)
     return task.summarize({name: values.double().numpy() for name, values in scores.items()})
 
 
@@ -395,7 +395,7 @@ def test_a_solver_that_knows_the_rules_is_right() -> None:
     batch = task.sample("ood", 40, seeded(4))
     logits = torch.zeros(40, 36, 8)
     logits[:, -4:] = torch.nn.functional.one_hot(batch.targets, 8).float() * 50
-    scores = task.scores(logits, batch)
+    scores = task.measures(logits, batch)
     assert scores["accuracy"].all()
     assert scores["loss"].max() < 1e-6
 
