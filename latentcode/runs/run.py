@@ -39,7 +39,7 @@ from latentcode.files.storage import (
     write_json,
     write_text,
 )
-from latentcode.metrics import is_by_constituent
+from latentcode.metrics import Metric, is_by_constituent
 from latentcode.models.config import kind_of
 from latentcode.runs.checkpoints import STATE, Checkpoint, publish_checkpoint, write_checkpoint
 from latentcode.runs.metric_file import (
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from latentcode.figures.style import Figure
-    from latentcode.metrics import Metric
     from latentcode.models.transformer import HookedTransformer
 
 FORMAT = "latentcode.run"
@@ -330,14 +329,24 @@ class Run:
         known = read_json(self.path / PROVENANCE)
         write_json(self.path / PROVENANCE, {**known, "resumed": [*known["resumed"], note]})
 
+    def newest_metrics(self) -> pd.DataFrame:
+        """Return the newest value of every split and metric: rows of `metrics`, in its order."""
+        return self.metrics().drop_duplicates(["split", "metric"], keep="last")
+
+    def newest(self, split: str, metric: str) -> Metric | None:
+        """Return the newest value of a metric on a split, None before there is one."""
+        table = self.newest_metrics()
+        for row in table[(table["split"] == split) & (table["metric"] == metric)].itertuples():
+            return Metric(float(row.mean), float(row.se), int(row.n))
+        return None
+
     def latest(self, *, by_constituent: bool = False) -> pd.DataFrame:
         """Return the newest mean of each metric: one row per metric, one column per split.
 
         by_constituent  the metrics of single rules or terms in place of those of whole instances
         """
-        table = self.metrics()
+        table = self.newest_metrics()
         table = table[table["metric"].map(is_by_constituent).astype(bool) == by_constituent]
-        table = table.drop_duplicates(["split", "metric"], keep="last")
         pivot = table.pivot(index="metric", columns="split", values="mean")
         names = list(dict.fromkeys(table["metric"]))  # rules in the order of the task
         return pivot.loc[names if by_constituent else sorted(names),

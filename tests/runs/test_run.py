@@ -97,6 +97,18 @@ def test_metrics_are_a_tidy_table(run: Run) -> None:
                parse_constant=lambda c: pytest.fail(f"{c} is not JSON"))
 
 
+def test_the_newest_value_of_a_metric(run: Run) -> None:
+    for step, mean in ((1, 0.25), (2, 0.75)):
+        run.append_metrics(step, "ood", {"loss": Metric(mean, 0.5, 7)})
+    assert run.newest("ood", "loss") == Metric(0.75, 0.5, 7)
+    assert run.newest("train", "loss") == Metric(0.5, 0.1, 10)
+    assert run.newest("ood", "accuracy") is None
+    assert run.newest("unknown", "loss") is None
+    table = run.newest_metrics()
+    assert not table.duplicated(["split", "metric"]).any()
+    assert table.set_index(["split", "metric"]).loc[("ood", "loss"), "step"] == 2
+
+
 def test_the_latest_metrics_of_constituents_are_apart(run: Run) -> None:
     before = run.latest()
     assert run.latest(by_constituent=True).empty
