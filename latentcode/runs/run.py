@@ -336,9 +336,11 @@ class Run:
     def newest(self, split: str, metric: str) -> Metric | None:
         """Return the newest value of a metric on a split, None before there is one."""
         table = self.newest_metrics()
-        for row in table[(table["split"] == split) & (table["metric"] == metric)].itertuples():
-            return Metric(float(row.mean), float(row.se), int(row.n))
-        return None
+        rows = table[(table["split"] == split) & (table["metric"] == metric)]
+        if rows.empty:
+            return None
+        mean, se, n = rows[["mean", "se", "n"]].iloc[0]
+        return Metric(float(mean), float(se), int(n))
 
     def latest(self, *, by_constituent: bool = False) -> pd.DataFrame:
         """Return the newest mean of each metric: one row per metric, one column per split.
@@ -357,7 +359,7 @@ class Run:
 
         `RunError` where nothing was measured yet.
         """
-        from latentcode.figures.figures import metrics_figure
+        from latentcode.figures.metrics import metrics_figure
 
         table = self.metrics()
         check(len(table) > 0, f"{self.path} holds no metrics yet", RunError)

@@ -5,12 +5,13 @@ Reading a card needs no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from latentcode.errors import ArtifactError, check, check_choice
+from latentcode.figures.markdown import markdown_table
 from latentcode.files.migrations import header, upgrade
 from latentcode.files.storage import read_json, write_json
 from latentcode.metrics import Metric, is_by_constituent
@@ -182,13 +183,9 @@ class Card:
 
     def _table(self) -> str:
         names = [name for name in self._names() if not is_by_constituent(name)]
-        lines = ["| split | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
-        for split, found in self.metrics.items():
-            cells = [f"{found[name].mean:.4f} ± {found[name].se:.4f}" if name in found else ""
-                     for name in names]
-            lines.append(f"| `{split}`: {SPLIT_TITLES.get(split, '')} | "
-                         + " | ".join(cells) + " |")
-        return "\n".join(lines)
+        return markdown_table(["split", *names], (
+            [f"`{split}`: {SPLIT_TITLES.get(split, '')}", *_cells(map(found.get, names), 4)]
+            for split, found in self.metrics.items()))
 
     def _by_constituent(self) -> list[str]:
         """Return what the metrics of single constituents are, and a row for each; older cards
@@ -198,13 +195,10 @@ class Card:
             return []
         told = [f"`{kind}[...]`: {what}." for kind, what in CONSTITUENT_METRICS.items()
                 if any(name.startswith(f"{kind}[") for name in names)]
-        lines = ["| | " + " | ".join(f"`{split}`" for split in self.metrics) + " |",
-                 "|---|" + "---|" * len(self.metrics)]
-        for name in names:
-            found = [of_split.get(name) for of_split in self.metrics.values()]
-            cells = [f"{m.mean:.3f} ± {m.se:.3f}" if m is not None else "" for m in found]
-            lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
-        return ["By constituent. " + " ".join(told), "\n".join(lines)]
+        table = markdown_table(["", *(f"`{split}`" for split in self.metrics)], (
+            [f"`{name}`", *_cells((found.get(name) for found in self.metrics.values()), 3)]
+            for name in names))
+        return ["By constituent. " + " ".join(told), table]
 
     def _names(self) -> list[str]:
         return list(dict.fromkeys(
@@ -216,6 +210,10 @@ def _check_measure(n: object, seed: object, tolerance: object) -> None:
     check(type(seed) is int, f"seed is {seed!r}; expected a whole number", ArtifactError)
     check(isinstance(tolerance, float) and 0.0 <= tolerance <= MOST_TOLERANCE, "tolerance is "
           f"{tolerance!r}; expected a number from 0 to {MOST_TOLERANCE:g}", ArtifactError)
+
+
+def _cells(metrics: Iterable[Metric | None], digits: int) -> list[str]:
+    return ["" if m is None else f"{m.mean:.{digits}f} ± {m.se:.{digits}f}" for m in metrics]
 
 
 def _bullets(facts: Mapping[str, str]) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 from matplotlib.colors import Normalize
 
 from latentcode.errors import ProbeError, check
-from latentcode.figures.figures import heat
+from latentcode.figures.heat_maps import heat_map
 from latentcode.figures.style import GREY, SOURCE_STYLES, Figure, category_styles, style
 
 HIGHEST = {"cka": 1.0, "procrustes": 2.0}
@@ -39,14 +38,8 @@ def layers_figure(table: pd.DataFrame, title: str, measure: str) -> Figure:
                               & (table["kind_b"] == b)]
                 matrix = block.pivot_table(index="layer_a", columns="layer_b", values="value",
                                            dropna=False)
-                drawn = heat(axes, matrix.to_numpy(), norm)
-                for (r, c), value in np.ndenumerate(matrix.to_numpy()):
-                    if np.isfinite(value):
-                        axes.text(c, r, f"{value:.2f}", ha="center", va="center", fontsize=6,
-                                  color="black" if norm(value) > 0.6 else "white")
+                drawn = heat_map(axes, matrix, norm, numbers=True)
                 axes.set_box_aspect(1.0)
-                axes.set_xticks(range(matrix.shape[1]), [str(c) for c in matrix.columns])
-                axes.set_yticks(range(matrix.shape[0]), [str(r) for r in matrix.index])
                 n = len(block[["run_a", "run_b"]].drop_duplicates())
                 if i == 0:
                     axes.set_title(f"{a} (down), {b}\n{n} {'pair' if n == 1 else 'pairs'} of runs")

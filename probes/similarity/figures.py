@@ -11,7 +11,7 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
-from latentcode.figures.figures import heat, signed_norm
+from latentcode.figures.heat_maps import heat_map, signed_norm
 from latentcode.figures.style import SOURCE_STYLES, Figure, style
 
 MEASURE_NAMES = {
@@ -40,12 +40,9 @@ def cosine_figure(table: pd.DataFrame, order: Sequence[str], title: str) -> Figu
             block = table[(table["source"] == source) & (table["layer"] == layer)]
             matrix = block.pivot(index="row", columns="column", values="value").loc[
                 list(order), list(order)]
-            drawn = heat(axes, matrix.to_numpy(), TwoSlopeNorm(0.0, -1.0, 1.0))
+            drawn = heat_map(axes, matrix, TwoSlopeNorm(0.0, -1.0, 1.0), rotation=90)
             axes.set_box_aspect(1.0)
-            ticks = range(len(order))
-            axes.set_yticks(ticks, order if j == 0 else [""] * len(order), fontsize=7)
-            last = i == len(sources) - 1
-            axes.set_xticks(ticks, order if last else [""] * len(order), fontsize=7, rotation=90)
+            axes.label_outer()
             if i == 0:
                 axes.set_title(f"layer {layer}")
             if j == 0:
@@ -80,13 +77,10 @@ def codes_figure(
                 index="class", columns="component", values="value").loc[list(classes)]
             # One scale for both: a mean that is paler than its instances shows that they cancel.
             norm = signed_norm(np.concatenate([points.to_numpy(), of_class.to_numpy()]))
-            drawn = heat(grid[0, j], points.to_numpy(), norm)
-            heat(grid[1, j], of_class.to_numpy(), norm)
-            first = some.drop_duplicates("instance")["class"].tolist()
-            for axes, ticks in ((grid[0, j], first), (grid[1, j], list(classes))):
-                axes.set_yticks(range(len(ticks)), ticks if j == 0 else [""] * len(ticks),
-                                fontsize=6.5)
-            grid[0, j].set_xticks([])
+            points.index = some.drop_duplicates("instance")["class"].to_list()
+            for axes, matrix in zip(grid[:, j], (points, of_class), strict=True):
+                drawn = heat_map(axes, matrix, norm, fontsize=6.5)
+                axes.label_outer()
             grid[0, j].set_title(f"layer {layer}")
             grid[1, j].set_xlabel("head" if wide <= 64 else "component")
             bar = figure.colorbar(drawn, ax=grid[:, j], orientation="horizontal", shrink=0.8,
