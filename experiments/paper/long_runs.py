@@ -32,11 +32,11 @@ from latentcode.devices import available_cores
 from latentcode.errors import RunError, check
 from latentcode.experiments.sweep.executors import train_job
 from latentcode.experiments.sweep.grid import load_grid
-from latentcode.experiments.sweep.progress import recorded_step
 from latentcode.experiments.sweep.run import claim
 from latentcode.files.locks import exclusive, holder
 from latentcode.files.storage import parse_json, write_text
 from latentcode.runs import Run
+from latentcode.runs.metric_file import recorded_step
 from latentcode.runs.run import CONFIG, TIMING
 from latentcode.runs.run import LOCK as RUN_LOCK
 from latentcode.training.signals import stop_on_signals

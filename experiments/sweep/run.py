@@ -31,6 +31,7 @@ from latentcode.experiments.sweep.table import (
 )
 from latentcode.files.locks import exclusive
 from latentcode.files.storage import write_text
+from latentcode.progress import Display
 from latentcode.runs import Run
 from latentcode.runs.run import CONFIG, LOCK
 from latentcode.tasks import make_task
@@ -114,8 +115,8 @@ def sweep(
             result = _write(out, grid, attempt, select_on, make_task(first.task).headline)
     if set(result.missing) - set(result.failed):
         why = "stopped" if stop.requested else "the budget is used up"
-        attempt.progress.say(f"{why}: {attempt.progress.state()}; go on with: latentcode sweep "
-                             f"--out {out}")
+        attempt.progress.display.say(f"{why}: {attempt.progress.state()}; go on with: latentcode "
+                                     f"sweep --out {out}")
     if stop.requested:
         raise stop.exception("the sweep was stopped")
     return result
@@ -172,8 +173,8 @@ class _Sweep:
         self.errors: dict[Path, str] = {}
         self.checkpoints: dict[Path, list[int]] = {}
         self.stopped = False
-        self.progress = SweepProgress(
-            {path: config.training.steps for path, config in members.items()})
+        self.progress = SweepProgress(Display(), {
+            path: config.training.steps for path, config in members.items()})
 
     def work(self, members_at_once: int | None) -> None:
         """Train until all jobs have ended, a signal comes, or the time is up."""
@@ -184,7 +185,8 @@ class _Sweep:
             # may have been clearing away an older checkpoint.
             with Run.open(path).writing():
                 pass
-        with self.progress:
+        with self.progress.display:
+            self.progress.begin()
             for job in self._pack(todo, members_at_once):
                 self.trainer.submit(job)
             while self.trainer.n_pending:
@@ -217,14 +219,15 @@ class _Sweep:
             # Where some are complete, the others broke; where none is, the group was too large
             # or one of them kept it from beginning.
             broke = len(left) < len(outcome.job)
-            self.progress.say(f"{len(left)} members of a group of {len(outcome.job)} failed, now "
-                              f"{'alone' if broke else 'in two halves'}: {self._plain(error)}")
+            self.progress.display.say(
+                f"{len(left)} members of a group of {len(outcome.job)} failed, now "
+                f"{'alone' if broke else 'in two halves'}: {self._plain(error)}")
             for part in pack(left, 1) if broke else halve(left):
                 self.trainer.submit(part)
             return
         path = next(iter(left))
         self.errors[path] = self._plain(error)
-        self.progress.say(f"{path.name} failed: {self.errors[path]}")
+        self.progress.display.say(f"{path.name} failed: {self.errors[path]}")
 
     def _look(self, path: Path, config: RunConfig) -> bool:
         """Whether a member is complete; note what is wrong with its folder."""

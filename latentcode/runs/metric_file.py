@@ -20,7 +20,10 @@ from latentcode.errors import ArtifactError, check
 from latentcode.files.storage import parse_json, write_text
 from latentcode.metrics import Metric
 
+METRICS = "metrics.jsonl"
 COLUMNS = ("step", "split", "metric", "mean", "se", "n")
+TAIL = 1_000
+"""Bytes at the end of the file that hold its last whole line."""
 
 
 def append_lines(path: Path, lines: Sequence[str]) -> None:
@@ -54,6 +57,21 @@ def read_metrics(path: Path) -> pd.DataFrame:
     """
     table = pd.DataFrame([record for record, _ in _records(path)], columns=list(COLUMNS))
     return table.astype({"step": "int64", "mean": "float64", "se": "float64", "n": "int64"})
+
+
+def recorded_step(folder: Path) -> int:
+    """Return the step of the newest metrics of a run folder, 0 before there are some.
+
+    It reads a few bytes, for those who look often.
+    """
+    try:
+        with (folder / METRICS).open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - TAIL))
+            lines = file.read().split(b"\n")
+        return int(parse_json(lines[-2].decode())["step"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0
 
 
 def cut_metrics(path: Path, step: int) -> None:

@@ -43,6 +43,7 @@ from latentcode.metrics import Metric, is_by_constituent
 from latentcode.models.config import kind_of
 from latentcode.runs.checkpoints import STATE, Checkpoint, publish_checkpoint, write_checkpoint
 from latentcode.runs.metric_file import (
+    METRICS,
     append_lines,
     append_metrics,
     cut_metrics,
@@ -58,8 +59,8 @@ if TYPE_CHECKING:
     from latentcode.models.transformer import HookedTransformer
 
 FORMAT = "latentcode.run"
-CONFIG, PROVENANCE, METRICS, TIMING, CHECKPOINTS, LOCK = (
-    "config.yaml", "provenance.json", "metrics.jsonl", "timing.jsonl", "checkpoints", ".lock")
+CONFIG, PROVENANCE, TIMING, CHECKPOINTS, LOCK = (
+    "config.yaml", "provenance.json", "timing.jsonl", "checkpoints", ".lock")
 
 
 @dataclass(frozen=True, repr=False)

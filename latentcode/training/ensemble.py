@@ -25,12 +25,13 @@ from latentcode.config import RunConfig, to_dict
 from latentcode.devices import resolve_device
 from latentcode.errors import check
 from latentcode.models.transformer import HookedTransformer
+from latentcode.progress import Display
 from latentcode.runs import Run
 from latentcode.training.batches import CHUNK
 from latentcode.training.evaluation import forward, matrix_products
 from latentcode.training.graph import StepGraph
 from latentcode.training.optimizer import adamw_, adamw_rates, is_decayed
-from latentcode.training.progress import Progress
+from latentcode.training.progress import TrainingProgress
 from latentcode.training.session import Session
 from latentcode.training.signals import stop_on_signals
 from latentcode.training.state import TrainingState
@@ -256,9 +257,10 @@ def train_ensemble(
         for run in runs:
             if run.checkpoints() or len(run.metrics()):
                 run.prepare_resumption(ensemble.step if steps else None)
-        bar = Progress(ensemble.settings.steps, ensemble.step, ensemble.task.headline,
-                       enabled=progress)
-        session = Session(runs, ensemble, stack.enter_context(stop_on_signals(deadline)),
-                          stack.enter_context(bar))
+        display = stack.enter_context(Display(enabled=progress))
+        session = Session(
+            runs, ensemble, stack.enter_context(stop_on_signals(deadline)),
+            TrainingProgress(display, ensemble.settings.steps, ensemble.step,
+                             ensemble.task.headline))
         session.work(fresh=not steps)
     return {run.path: Run.open(run.path) for run in runs}

@@ -9,10 +9,11 @@ from pathlib import Path
 from latentcode.config import RunConfig
 from latentcode.devices import resolve_device
 from latentcode.errors import check
+from latentcode.progress import Display
 from latentcode.runs import Run
 from latentcode.training.ensemble import Ensemble
 from latentcode.training.loggers import check_loggers, open_logger
-from latentcode.training.progress import Progress
+from latentcode.training.progress import TrainingProgress
 from latentcode.training.session import Session
 from latentcode.training.signals import stop_on_signals
 from latentcode.training.state import Alone, Learner
@@ -72,11 +73,11 @@ def train(
             learner.restore([run], steps[-1])
         if resume:
             run.prepare_resumption(steps[-1] if steps else None)
-        bar = Progress(config.training.steps, learner.step, learner.member(0).task.headline,
-                       enabled=progress)
+        display = stack.enter_context(Display(enabled=progress))
         session = Session(
             [run], learner, stack.enter_context(stop_on_signals(deadline)),
-            stack.enter_context(bar),
+            TrainingProgress(display, config.training.steps, learner.step,
+                             learner.member(0).task.headline),
             [stack.enter_context(open_logger(name, run, learner.step)) for name in loggers])
         session.work(fresh=not steps)
     return Run.open(run.path)

@@ -19,7 +19,7 @@ from latentcode.metrics import Metric, is_by_constituent, mean_metric
 from latentcode.runs import Run
 from latentcode.training.evaluation import evaluate
 from latentcode.training.loggers import Logger
-from latentcode.training.progress import Progress
+from latentcode.training.progress import TrainingProgress
 from latentcode.training.signals import StopRequest
 from latentcode.training.state import Learner
 
@@ -38,7 +38,8 @@ class Session:
     """
 
     def __init__(
-        self, runs: Sequence[Run], learner: Learner, stop: StopRequest, progress: Progress,
+        self, runs: Sequence[Run], learner: Learner, stop: StopRequest,
+        progress: TrainingProgress,
         loggers: Sequence[Logger] = (),
     ) -> None:
         self.runs, self.learner = runs, learner
@@ -73,7 +74,7 @@ class Session:
         if any(learner.step not in self.runs[index].checkpoints() for index in self.working):
             self._checkpoint()
         if self.stop.interrupted or learner.step < settings.steps:
-            self.progress.say(self._farewell())
+            self.progress.display.say(self._farewell())
         if self.failures:
             raise self._failure()
         if self.stop.interrupted:
@@ -113,7 +114,7 @@ class Session:
                     precision=settings.precision)
         for split, of_member in metrics.items():
             self._publish(split, of_member)
-        self.progress.evaluated(self.learner.step)
+        self.progress.evaluated()
 
     def _publish(self, split: str, metrics: Mapping[int, Mapping[str, Metric]]) -> None:
         step = self.learner.step

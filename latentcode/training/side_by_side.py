@@ -6,18 +6,17 @@ work; whole models side by side do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from latentcode.config import RunConfig
 from latentcode.devices import available_cores
 from latentcode.errors import ArtifactError, RunError, check
+from latentcode.progress import Bar, Display
 from latentcode.runs import Run
+from latentcode.runs.metric_file import recorded_step
 from latentcode.tasks import make_task
 from latentcode.training.loop import train
 from latentcode.training.signals import stop_on_signals
@@ -47,13 +46,15 @@ def train_side_by_side(
         with Workers(_train_alone, [{}] * processes, lambda: request.interrupted) as workers:
             for path, config in configs.items():
                 workers.submit({path: config})
-            with _bars(configs) as update:
+            with Display() as display:
+                progress = [_MemberProgress(display, *one) for one in configs.items()]
                 while workers.n_pending:
                     for outcome in workers.wait(POLL_SECONDS):
                         first = first or outcome.error
                     if request.interrupted:
                         workers.stop()
-                    update()
+                    for one in progress:
+                        one.update()
         if request.interrupted:
             raise request.exception("stopped; the same call goes on where the runs were")
     if first is not None:
@@ -67,37 +68,25 @@ def _train_alone(job: Job) -> None:
         train(config, path, resume=(path / "config.yaml").exists(), progress=False)
 
 
-@contextmanager
-def _bars(configs: Mapping[Path, RunConfig]) -> Iterator[Callable[[], None]]:
-    """Yield a function that draws a bar per run, or prints a line for every new score."""
-    console = Console(stderr=True)
-    headlines = {path: make_task(config.task).headline for path, config in configs.items()}
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-               TextColumn("{task.fields[score]}"), TimeRemainingColumn())
-    printed: dict[Path, str] = {}
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bars = {path: progress.add_task(path.name, total=config.training.steps, score="")
-                for path, config in configs.items()}
+class _MemberProgress:
+    """The bar of one run with its newest score; without bars, a line for every new one."""
 
-        def update() -> None:
-            for path in configs:
-                step, score = _state(path, headlines[path])
-                progress.update(bars[path], completed=step, score=score)
-                if not console.is_terminal and score and printed.get(path) != score:
-                    printed[path] = score
-                    total = configs[path].training.steps
-                    console.print(f"{path.name}: step {step:,} of {total:,}  {score}",
-                                  highlight=False)
+    def __init__(self, display: Display, path: Path, config: RunConfig) -> None:
+        self.display, self.path = display, path
+        self.headline = make_task(config.task).headline
+        self.bar = Bar(display, path.name, config.training.steps)
+        self.score = ""
 
-        yield update
+    def update(self) -> None:
+        step, score = recorded_step(self.path), self._newest_score()
+        self.bar.update(step, text=score)
+        if score != self.score:
+            self.score = score
+            self.display.line(f"{self.path.name}: step {step:,} of {self.bar.total:,}  {score}")
 
-
-def _state(path: Path, headline: str) -> tuple[int, str]:
-    """Return the last step that a run has recorded, and its newest score on `ood`."""
-    try:
-        table = Run.open(path).metrics()
-    except (RunError, ArtifactError):  # not there yet
-        return 0, ""
-    scores = table[(table["metric"] == headline) & (table["split"] == "ood")]
-    score = f"ood {headline} {scores['mean'].iloc[-1]:.3f}" if len(scores) else ""
-    return (int(table["step"].max()) if len(table) else 0), score
+    def _newest_score(self) -> str:
+        try:
+            metric = Run.open(self.path).newest("ood", self.headline)
+        except (RunError, ArtifactError):  # not there yet
+            return ""
+        return "" if metric is None else f"ood {self.headline} {metric.mean:.3f}"

@@ -8,20 +8,22 @@ import pytest
 from rich.console import Console
 
 from latentcode.metrics import Metric
-from latentcode.training.progress import Progress
+from latentcode.progress import Display
+from latentcode.training.progress import TrainingProgress
 
 
 def show(terminal: bool, enabled: bool = True) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=120)
-    with Progress(1_000, 0, "r2", enabled=enabled, console=console) as progress:
+    with Display(enabled=enabled, console=console) as display:
+        progress = TrainingProgress(display, 1_000, 0, "r2")
         for step in (500, 1_000):
             progress.advance(step)
             progress.metrics("train", {"training_loss": Metric(0.25, 0.1, 3)})
             progress.metrics("train", {"r2": Metric(0.75, 0.1, 3), "loss": Metric(0.5, 0.1, 3)})
             progress.metrics("ood", {"r2": Metric(0.5, 0.1, 3)})
-            progress.evaluated(step)
-        progress.say("stopped [here]")
+            progress.evaluated()
+        display.say("stopped [here]")
     return out.getvalue()
 
 

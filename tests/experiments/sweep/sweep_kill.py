@@ -33,10 +33,10 @@ from disk import trained
 from latentcode.devices import available_cores, device_name
 from latentcode.errors import RunError
 from latentcode.experiments.sweep import load_grid
-from latentcode.experiments.sweep.progress import recorded_step
 from latentcode.files.locks import exclusive
 from latentcode.files.provenance import software
 from latentcode.runs import Run
+from latentcode.runs.metric_file import recorded_step
 from latentcode.runs.run import LOCK
 
 TABLES = ("table.parquet", "table.csv", "summary.csv")
