@@ -33,25 +33,31 @@ if TYPE_CHECKING:
     from latentcode.models.transformer import HookedTransformer as HookedTransformer
     from latentcode.official.files import export_flax as export_flax
     from latentcode.official.files import import_flax as import_flax
-    from latentcode.probes.alignment.of_codes import align_codes as align_codes
-    from latentcode.probes.common.comparing import align as align
-    from latentcode.probes.common.comparing import similarity as similarity
-    from latentcode.probes.common.comparing import topography as topography
-    from latentcode.probes.common.results import DecodingResult as DecodingResult
-    from latentcode.probes.decoding.of_codes import decode_codes as decode_codes
-    from latentcode.probes.decoding.of_run import decode as decode
+    from latentcode.probes.alignment import AlignmentResult as AlignmentResult
+    from latentcode.probes.alignment import align as align
+    from latentcode.probes.alignment import align_codes as align_codes
+    from latentcode.probes.decoding import DecodingResult as DecodingResult
+    from latentcode.probes.decoding import decode as decode
+    from latentcode.probes.decoding import decode_codes as decode_codes
     from latentcode.probes.interventions import Bench as Bench
     from latentcode.probes.interventions import Intervention as Intervention
     from latentcode.probes.interventions import InterventionResult as InterventionResult
     from latentcode.probes.interventions import Writing as Writing
     from latentcode.probes.interventions import intervene as intervene
-    from latentcode.probes.projection.methods import tsne as tsne
-    from latentcode.probes.projection.of_codes import project_codes as project_codes
+    from latentcode.probes.projection import ProjectionResult as ProjectionResult
+    from latentcode.probes.projection import fit_projection as fit_projection
+    from latentcode.probes.projection import project as project
+    from latentcode.probes.projection import project_codes as project_codes
     from latentcode.probes.prompts.decoding import decode_prompts as decode_prompts
     from latentcode.probes.prompts.interventions import intervene_prompts as intervene_prompts
-    from latentcode.probes.similarity.of_codes import similarity_codes as similarity_codes
-    from latentcode.probes.topography.of_codes import topography_codes as topography_codes
-    from latentcode.probes.value_networks.of_codes import value_networks as value_networks
+    from latentcode.probes.similarity import SimilarityResult as SimilarityResult
+    from latentcode.probes.similarity import similarity as similarity
+    from latentcode.probes.similarity import similarity_codes as similarity_codes
+    from latentcode.probes.topography import TopographyResult as TopographyResult
+    from latentcode.probes.topography import topography as topography
+    from latentcode.probes.topography import topography_codes as topography_codes
+    from latentcode.probes.value_networks import ValueNetworksResult as ValueNetworksResult
+    from latentcode.probes.value_networks import value_networks as value_networks
     from latentcode.prompts import Prompts as Prompts
     from latentcode.prompts.codes import extract_prompts as extract_prompts
     from latentcode.prompts.pairs import PromptCounterfactuals as PromptCounterfactuals

@@ -26,11 +26,8 @@ from places import GOLDEN
 import latentcode as lc
 from latentcode.cli import main
 from latentcode.experiments.sweep import SweepResult, existing, sweep
-from latentcode.probes.common.comparing import align, similarity, topography
 from latentcode.probes.common.results import TableResult
-from latentcode.probes.common.saved import load_result
-from latentcode.probes.projection.of_codes import project_codes
-from latentcode.probes.value_networks.of_codes import value_networks
+from latentcode.probes.saved import load_result
 from latentcode.training.loop import make_learner
 
 FROZEN = GOLDEN / "frozen"
@@ -117,24 +114,24 @@ def intervene_on(run: lc.Run, chosen: list[lc.Intervention], split: str) -> Tabl
 
 
 def similarity_again(run: lc.Run) -> TableResult:
-    return similarity(run, layers=[1], n=400, n_samples=4, n_bootstrap=200)
+    return lc.similarity(run, layers=[1], n=400, n_samples=4, n_bootstrap=200)
 
 
 def value_networks_again(run: lc.Run) -> TableResult:
-    return value_networks(run, labels=["term_1"], n=400, n_inputs=32)
+    return lc.value_networks(run, labels=["term_1"], n=400, n_inputs=32)
 
 
 def project_again(train: lc.LatentCodes, heldout: lc.LatentCodes, cache: Path) -> TableResult:
-    return project_codes(train, ["term_1"], method="pca", others=[heldout],
-                         pairs=[train.pairs[0].name], cache=cache)
+    return lc.project_codes(train, ["term_1"], method="pca", others=[heldout],
+                            pairs=[train.pairs[0].name], cache=cache)
 
 
 def align_again(runs: list[lc.Run]) -> TableResult:
-    return align(runs, ["term_1"], n_train=300, n_heldout=300, n_bootstrap=200)
+    return lc.align(runs, ["term_1"], n_train=300, n_heldout=300, n_bootstrap=200)
 
 
 def topography_again(runs: list[lc.Run]) -> TableResult:
-    return topography(runs, ["terms"], n=300, n_instances=200, n_bootstrap=200)
+    return lc.topography(runs, ["terms"], n=300, n_instances=200, n_bootstrap=200)
 
 
 def bench_outcome(run: lc.Run, what: str) -> tuple[str, Any]:

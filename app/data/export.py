@@ -15,7 +15,7 @@ from latentcode.app.data import loaded as data
 from latentcode.app.state.picture import Picture
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.sidebar import Chosen
-from latentcode.probes.common.figures import ScatterCell, scatter_figure
+from latentcode.probes.projection.figure import ScatterCell, scatter_figure
 
 Kept: TypeAlias = Mapping[str, tuple[Selection, np.ndarray]]
 """Selections that were kept, by name, with the points [N, 2] of the picture each was drawn in."""

@@ -32,12 +32,13 @@ from latentcode.app.data.sources import (
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, LatentCodeError, ProbeError, check
+from latentcode.experiments.studies import result_kinds
 from latentcode.probes.common.labels import label_groups
 from latentcode.probes.common.results import TableResult
-from latentcode.probes.common.saved import RESULTS, load_result
 from latentcode.probes.projection.cache import CachedProjection, default_cache
 from latentcode.probes.projection.methods import Projection, settings_of
-from latentcode.probes.projection.of_codes import ProjectionResult
+from latentcode.probes.projection.result import ProjectionResult
+from latentcode.probes.saved import RESULTS, load_result
 from latentcode.runs import Run
 
 if TYPE_CHECKING:
@@ -288,8 +289,8 @@ def result_folders(source: Source) -> dict[str, Path]:
                and is_below(beside, allowed_folders()) else [])
     own = [folder for folder in studies
            if re.fullmatch(re.escape(source.path.name) + "-[0-9a-f]{8}", folder.name)]
-    shared = [folder for folder in studies if any((folder / marker).is_file()
-                                                  for marker in RESULTS)]
+    shared = [folder for folder in studies if any((folder / kind.marker()).is_file()
+                                                  for kind in RESULTS)]
     computed = [] if source.kind == "codes" else _folders(computed_results(source))
     return {folder.name: folder for folder in (
         *shared, *(result for study in sorted(own, key=lambda f: f.stat().st_mtime)
@@ -317,7 +318,7 @@ def load_saved(folder: Path) -> TableResult | None:
 
 @st.cache_resource(max_entries=48, show_spinner=False)
 def _load_saved(folder: Path, stamp: object) -> TableResult | None:
-    return load_result(folder)
+    return load_result(folder, result_kinds)
 
 
 def colour_labels(codes: LatentCodes, pair: str) -> list[str]:

@@ -26,9 +26,11 @@ from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
 from latentcode.figures.style import SOURCE_STYLES
 from latentcode.metrics import is_by_constituent
-from latentcode.probes.common.results import HEADLINE, DecodingResult, TableResult
+from latentcode.probes.common.results import TableResult
 from latentcode.probes.common.sources import varies
-from latentcode.probes.similarity.of_codes import SimilarityResult, cluster_order, cosine_matrix
+from latentcode.probes.decoding.result import HEADLINE, DecodingResult
+from latentcode.probes.similarity.measures import cluster_order, cosine_matrix
+from latentcode.probes.similarity.result import SimilarityResult
 
 PROBES, LABELS, TRAINING, OTHERS = "Probe scores", "Similar labels", "Training", "Other results"
 FIRST_METRICS = ("accuracy", "r2")

@@ -24,11 +24,11 @@ from latentcode.experiments.demo.report import (
 )
 from latentcode.experiments.studies.curves import learning_curves
 from latentcode.files.storage import write_json
-from latentcode.probes.common.figures import ScatterCell, scatter_figure
-from latentcode.probes.common.results import DecodingResult
+from latentcode.probes.common.extraction import extract_with_untrained
 from latentcode.probes.decoding.of_codes import decode_codes
-from latentcode.probes.decoding.of_run import codes_for_probing
-from latentcode.probes.projection.methods import tsne
+from latentcode.probes.decoding.result import DecodingResult
+from latentcode.probes.projection.figure import ScatterCell, scatter_figure
+from latentcode.probes.projection.methods import fit_projection
 from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
@@ -116,13 +116,11 @@ def _decoded(
     run: Run, task: TaskConfig, labels: tuple[str, ...], device: str
 ) -> tuple[LatentCodes, DecodingResult]:
     """Return the held-out codes of a run, and what its codes and the controls say."""
-    trained, untrained = (
-        codes_for_probing(run, pairs=None, layers=None, n_train=N_PROBE, n_heldout=N_PROBE,
-                          task=task, device=device, untrained=untrained)
-        for untrained in (False, True))
-    result = decode_codes(*trained, labels, untrained=untrained,
-                    n_jobs=available_cores(), progress=bar("fitting probes"))
-    return trained[1], result
+    train, heldout = (extract_with_untrained(run, split, n=N_PROBE, task=task, device=device)
+                      for split in ("train", "ood"))
+    result = decode_codes(train[0], heldout[0], labels, untrained=(train[1], heldout[1]),
+                          n_jobs=available_cores(), progress=bar("fitting probes"))
+    return heldout[0], result
 
 
 def _idea() -> Section:
@@ -183,7 +181,8 @@ def _projections(heldout: dict[str, LatentCodes]) -> Section:
         pair = codes.pairs[0].name
         for layer in codes.layers:
             points = codes.select(layer=layer, pair=pair)[:N_PROJECTED]
-            projection = tsne(points, progress=bar(f"t-SNE {kind} layer {layer}"))
+            projection = fit_projection(
+                points, progress=bar(f"t-SNE {kind} layer {layer}")).projection
             qualities.append(f"{kind} layer {layer}: "
                              f"{projection.quality['trustworthiness']:.3f}")
             for label, drawn in cells.items():

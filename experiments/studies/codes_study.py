@@ -35,15 +35,18 @@ from latentcode.figures.style import Figure, style
 from latentcode.files.provenance import environment
 from latentcode.files.storage import replace_file, write_json
 from latentcode.models.config import kind_of
-from latentcode.probes.alignment.of_codes import AlignmentResult
-from latentcode.probes.common.comparing import align, similarity, topography
-from latentcode.probes.common.results import FIGURE, DecodingResult, TableResult
+from latentcode.probes.alignment import align
+from latentcode.probes.alignment.result import AlignmentResult
+from latentcode.probes.common.results import FIGURE, TableResult
 from latentcode.probes.decoding.of_run import decode
+from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions import InterventionResult, intervene
 from latentcode.probes.interventions.figures import draw_rates, name_of
 from latentcode.probes.interventions.result import PLACE
-from latentcode.probes.similarity.of_codes import ALL, SimilarityResult
-from latentcode.probes.topography.of_codes import TopographyResult
+from latentcode.probes.similarity import similarity
+from latentcode.probes.similarity.result import ALL, SimilarityResult
+from latentcode.probes.topography import topography
+from latentcode.probes.topography.result import TopographyResult
 from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.tasks import make_counterfactuals, make_task

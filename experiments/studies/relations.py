@@ -37,7 +37,7 @@ from latentcode.errors import RunError, check
 from latentcode.experiments.benchmarks.figures import markdown
 from latentcode.files.provenance import environment
 from latentcode.files.storage import check_free, replace_folder, write_json, write_text
-from latentcode.probes.common.results import DecodingResult
+from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions import InterventionResult
 from latentcode.probes.interventions.figures import in_short
 from latentcode.progress import bar

@@ -30,12 +30,13 @@ from latentcode.experiments.sweep import GRIDS, load_grid
 from latentcode.files.storage import check_free, checksums, install_folder, parse_json, write_text
 from latentcode.metrics import Metric
 from latentcode.models.config import kind_of
-from latentcode.probes.common.comparing import similarity
 from latentcode.probes.common.labels import label_columns
 from latentcode.probes.decoding.of_run import decode
 from latentcode.probes.interventions import Intervention, intervene
-from latentcode.probes.projection.of_codes import OURS, ProjectionResult, project_codes
-from latentcode.probes.similarity.of_codes import SimilarityResult
+from latentcode.probes.projection.of_codes import project_codes
+from latentcode.probes.projection.result import OURS, ProjectionResult
+from latentcode.probes.similarity.of_run import similarity
+from latentcode.probes.similarity.result import SimilarityResult
 from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.runs.named import ZOO

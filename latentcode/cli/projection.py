@@ -59,8 +59,8 @@ class Project:
 
     def run(self) -> None:
         from latentcode.files.storage import check_free
+        from latentcode.probes.projection import ProjectionResult, project_codes
         from latentcode.probes.projection.methods import settings_of
-        from latentcode.probes.projection.of_codes import ProjectionResult, project_codes
 
         check_free(self.out, overwrite=self.overwrite, marker=ProjectionResult.marker())
         settings = {name: value for name, value in (
@@ -145,11 +145,11 @@ class ValueNetworks:
 
     def run(self) -> None:
         from latentcode.files.storage import check_free
-        from latentcode.probes.value_networks.of_codes import value_networks
-        from latentcode.probes.value_networks.result import ValueNetworkResult
+        from latentcode.probes.value_networks.of_run import value_networks
+        from latentcode.probes.value_networks.result import ValueNetworksResult
 
         run = open_run(self.path)
-        check_free(self.out, overwrite=self.overwrite, marker=ValueNetworkResult.marker())
+        check_free(self.out, overwrite=self.overwrite, marker=ValueNetworksResult.marker())
         result = value_networks(
             run, labels=self.label or None, pairs=_pairs(run, self.pairs),
             layers=self.layers or None, split=self.split, n=self.n, n_inputs=self.n_inputs,

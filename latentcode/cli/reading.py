@@ -133,12 +133,13 @@ class Show:
 
     def run(self) -> None:
         from latentcode.codes import LatentCodes
-        from latentcode.probes.common.saved import load_result
+        from latentcode.experiments.studies import result_kinds
+        from latentcode.probes.saved import load_result
         from latentcode.runs.named import folder_of
 
         folder = folder_of(self.path)
         is_codes = (folder / "codes.safetensors").exists()
-        result = load_result(folder)
+        result = load_result(folder, result_kinds)
         if self.split is not None and (is_codes or result is not None):
             raise LatentCodeError(f"--split is {self.split!r}, but {self.path} is not a run, which "
                                   "has instances to show")

@@ -41,7 +41,7 @@ class Similarity:
 
     def run(self) -> None:
         from latentcode.files.storage import check_free
-        from latentcode.probes.common.comparing import similarity
+        from latentcode.probes.similarity.of_run import similarity
 
         run = open_run(self.path)
         pairs = _pairs(run, self.pairs)
@@ -84,7 +84,7 @@ class Topography:
     def run(self) -> None:
         from latentcode.errors import ProbeError, check
         from latentcode.files.storage import check_free
-        from latentcode.probes.common.comparing import topography
+        from latentcode.probes.topography.of_runs import topography
 
         check(len(self.paths) > 0, "no run is given; expected one run folder or more", ProbeError)
         runs = [open_run(path) for path in self.paths]
@@ -129,7 +129,7 @@ class Align:
     def run(self) -> None:
         from latentcode.errors import ProbeError, check
         from latentcode.files.storage import check_free
-        from latentcode.probes.common.comparing import align
+        from latentcode.probes.alignment.of_runs import align
 
         check(len(self.paths) >= 2, f"{len(self.paths)} run is given; expected two or more to "
               "align", ProbeError)

@@ -20,14 +20,13 @@ import numpy as np
 
 from latentcode.codes import LatentCodes
 from latentcode.probes.alignment.matching import fit_rotation, match_heads, random_match
+from latentcode.probes.alignment.result import ALIGNMENTS
 from latentcode.probes.common.bootstrap import count_by_cluster, percentile_interval, resample
 from latentcode.probes.common.labels import Target, combination_clusters, make_target
 from latentcode.probes.common.sources import ROUNDING
 from latentcode.probes.decoding.logistic import LogisticProbe, fit_probe
-from latentcode.probes.decoding.of_codes import LEVEL, METRICS, chance
+from latentcode.probes.decoding.of_codes import METRICS, chance
 
-ALIGNMENTS = ("own", "raw", "matched", "random", "matched, scaled", "random, scaled", "rotated")
-"""What is done to the codes that a probe of another model reads."""
 N_RANDOM = 5
 """Random matchings whose mean is the control of the matched one."""
 
@@ -76,7 +75,7 @@ class Transfer:
             counts = [count_by_cluster(self.target.heldout, probe.predict(points),
                                        self.clusters[1]) for points in variants]
             replicates = np.mean([metric(c.weighted(self.weights)) for c in counts], axis=0)
-            low, high = percentile_interval(replicates, n_clusters, LEVEL)
+            low, high = percentile_interval(replicates, n_clusters)
             rows.append({
                 "alignment": alignment, "metric": name,
                 "value": float(np.mean([metric(c.total()) for c in counts])),

@@ -10,9 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtr, stdtrit
 
 from latentcode.errors import ProbeError, check
+
+LEVEL = 0.95
+"""Level of the intervals."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,42 @@ def macro_f1(counts: ClassCounts) -> np.ndarray:
     return np.asarray(np.nansum(f1, axis=-1) / np.isfinite(f1).sum(-1))
 
 
+@dataclass(frozen=True)
+class LabelSums:
+    """Sums of points per combination and class: means of any resampling follow from them.
+
+    sums    float64 [cluster, class, d]
+    counts  float64 [cluster, class]
+    """
+
+    sums: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, x: np.ndarray, truth: np.ndarray, clusters: np.ndarray) -> LabelSums:
+        """Sum points x [N, d] with classes truth bool [N, class] in clusters int [N]."""
+        n_clusters = int(clusters.max()) + 1
+        sums = np.zeros((n_clusters, truth.shape[1], x.shape[1]))
+        counts = np.zeros((n_clusters, truth.shape[1]))
+        row, column = np.nonzero(truth)
+        np.add.at(sums, (clusters[row], column), x[row])
+        np.add.at(counts, (clusters[row], column), 1.0)
+        return cls(sums, counts)
+
+    def means(self) -> np.ndarray:
+        """Return the mean of each class, [class, d]; NaN without instances."""
+        return np.asarray(self.resampled(np.ones((1, len(self.counts))))[0])
+
+    def resampled(self, weights: np.ndarray) -> np.ndarray:
+        """Return the means [replicate, class, d] with clusters weighted [replicate, cluster].
+
+        NaN where a replicate has no instance of a class.
+        """
+        total = np.tensordot(weights, self.sums, axes=1)
+        counts = (weights @ self.counts)[..., None]
+        return np.asarray(np.where(counts > 0, total / np.where(counts > 0, counts, 1.0), np.nan))
+
+
 def resample(n_clusters: int, n_replicates: int, rng: np.random.Generator) -> np.ndarray:
     """Return how often each cluster is drawn in each replicate, float64 [replicate, cluster]."""
     check(n_clusters >= 1, "there are no combinations to resample", ProbeError)
@@ -86,7 +125,7 @@ def resample(n_clusters: int, n_replicates: int, rng: np.random.Generator) -> np
 
 
 def percentile_interval(
-    replicates: np.ndarray, n_clusters: int, level: float = 0.95
+    replicates: np.ndarray, n_clusters: int, level: float = LEVEL
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the quantiles [q_a, q_(1 - a)] of replicates [R, ...] over the first axis.
 
@@ -97,8 +136,8 @@ def percentile_interval(
     if n_clusters < 2:
         nothing = np.full(replicates.shape[1:], np.nan)
         return nothing, nothing
-    t = stats.t.ppf((1.0 - level) / 2.0, df=n_clusters - 1)
-    alpha = float(stats.norm.cdf(np.sqrt(n_clusters / (n_clusters - 1)) * t))
+    t = stdtrit(n_clusters - 1, (1.0 - level) / 2.0)
+    alpha = float(ndtr(np.sqrt(n_clusters / (n_clusters - 1)) * t))
     absent = np.isnan(replicates).all(axis=0)
     low, high = np.nanquantile(np.where(absent, 0.0, replicates), [alpha, 1.0 - alpha], axis=0)
     return np.where(absent, np.nan, low), np.where(absent, np.nan, high)

@@ -90,6 +90,12 @@ def label_columns(codes: LatentCodes, name: str, pair: str) -> tuple[tuple[str, 
         return groups[name], True
 
 
+def single_labels(codes: LatentCodes, names: Iterable[str]) -> tuple[str, ...]:
+    """Return those of some names that stand for one column and not for a group."""
+    pair = codes.pairs[0].name
+    return tuple(name for name in names if not label_columns(codes, name, pair)[1])
+
+
 def label_groups(columns: Iterable[object]) -> dict[str, tuple[str, ...]]:
     """Return the groups of numbered columns: {"terms": ("term_1", "term_2")}."""
     groups: dict[str, tuple[str, ...]] = {}

@@ -20,6 +20,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.bootstrap import (
+    LEVEL,
     ClassCounts,
     accuracy,
     class_f1,
@@ -35,15 +36,10 @@ from latentcode.probes.common.controls import (
     shuffle_labels,
 )
 from latentcode.probes.common.labels import Target, combination_clusters, make_target
-from latentcode.probes.common.results import DecodingResult
 from latentcode.probes.common.sources import chosen, origin
 from latentcode.probes.decoding.logistic import N_FOLDS, PENALTIES, SELECTION_INSTANCES, fit_probe
-
-Progress = Callable[[int, int], None]
-"""Called with (probes done, probes in all)."""
-
-LEVEL = 0.95
-"""Level of the intervals."""
+from latentcode.probes.decoding.result import DecodingResult
+from latentcode.progress import Progress
 
 METRICS: dict[bool, dict[str, Callable[[ClassCounts], np.ndarray]]] = {
     False: {"accuracy": accuracy, "macro_f1": macro_f1},
@@ -210,7 +206,7 @@ def _probe(problem: _Problem, n_bootstrap: int, seed: int) -> _Outcome:
 
     def interval(metric: Callable[[ClassCounts], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         replicates = np.stack([metric(c.weighted(weights)) for c in counts])
-        return percentile_interval(replicates[which, np.arange(n_bootstrap)], n_clusters, LEVEL)
+        return percentile_interval(replicates[which, np.arange(n_bootstrap)], n_clusters)
 
     shared = {
         "n_train": len(problem.x), "n_heldout": len(problem.x_heldout),

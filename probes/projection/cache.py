@@ -25,11 +25,11 @@ from latentcode.files.provenance import package_version, software
 from latentcode.files.storage import checksum, read_tensors, write_json, write_tensors
 from latentcode.probes.projection.methods import (
     FittedProjection,
-    Progress,
     Projection,
     fit_projection,
     settings_of,
 )
+from latentcode.progress import Progress
 
 FORMAT = "latentcode.cached_projection"
 VARIABLE = "LATENTCODE_CACHE"

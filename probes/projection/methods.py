@@ -12,9 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from latentcode.errors import ProbeError, check, check_choice
 from latentcode.probes.common.controls import shuffle_labels
-
-Progress = Callable[[int, int], None]
-"""Called with (iterations done, iterations in all)."""
+from latentcode.progress import Progress
 
 EXAGGERATION_ITERATIONS = 250
 """Iterations of early exaggeration that t-SNE begins with."""
@@ -92,30 +90,15 @@ def tsne(
     metric: str = "euclidean",
     n_jobs: int = 1,
     progress: Progress | None = None,
-) -> Projection:
-    """Return argmin_y KL(P(x) || Q(y)), y [N, 2]: t-SNE of codes x [N, d] (Fig. 2D, 5A, 5B).
+) -> FittedProjection:
+    """argmin_y KL(P(x) || Q(y)), y [N, 2]: t-SNE of codes x [N, d] (Fig. 2D, 5A, 5B).
 
     metric  `euclidean` or `cosine`, of the codes
     n_iter  iterations after the 250 of early exaggeration
     n_jobs  threads; only with 1 are the coordinates the same bit for bit each time
 
-    `ProbeError` for fewer than 3 * perplexity + 1 points, for points that are not finite, and
-    for points that are all the same.
+    `ProbeError` for fewer than 3 * perplexity + 1 points, and for points that are all the same.
     """
-    return fit_projection(x, "tsne", seed=seed, perplexity=perplexity, n_iter=n_iter,
-                          metric=metric, n_jobs=n_jobs, progress=progress).projection
-
-
-def _fit_tsne(
-    x: np.ndarray,
-    *,
-    seed: int = 0,
-    perplexity: float = 30.0,
-    n_iter: int = 500,
-    metric: str = "euclidean",
-    n_jobs: int = 1,
-    progress: Progress | None = None,
-) -> FittedProjection:
     check_choice("metric", metric, ("euclidean", "cosine"))
     check(perplexity >= 1.0, f"perplexity is {perplexity!r}; expected at least 1", ProbeError)
     check(n_iter >= 1, f"n_iter is {n_iter!r}; expected at least 1", ProbeError)
@@ -163,26 +146,13 @@ def umap(
     min_dist: float = 0.1,
     metric: str = "euclidean",
     progress: Progress | None = None,
-) -> Projection:
-    """Return UMAP's layout of codes x [N, d] in the plane (McInnes et al. 2018).
+) -> FittedProjection:
+    """UMAP's layout of codes x [N, d] in the plane (McInnes et al. 2018).
 
     One thread and one seed, so that the coordinates are the same bit for bit each time. The
     first call of a process compiles for half a minute. `ProbeError` for fewer points than
-    n_neighbors + 1, and for points that are not finite.
+    n_neighbors + 1.
     """
-    return fit_projection(x, "umap", seed=seed, n_neighbors=n_neighbors, min_dist=min_dist,
-                          metric=metric, progress=progress).projection
-
-
-def _fit_umap(
-    x: np.ndarray,
-    *,
-    seed: int = 0,
-    n_neighbors: int = 15,
-    min_dist: float = 0.1,
-    metric: str = "euclidean",
-    progress: Progress | None = None,
-) -> FittedProjection:
     check_choice("metric", metric, ("euclidean", "cosine"))
     check(len(x) > n_neighbors, f"n_neighbors is {n_neighbors} for {len(x)} points; expected fewer "
           "neighbours than points", ProbeError)
@@ -199,19 +169,14 @@ def _fit_umap(
         layout.transform, x.shape[1])
 
 
-def pca(x: np.ndarray, *, seed: int = 0, progress: Progress | None = None) -> Projection:
-    """Return the two principal components of codes x [N, d]; nothing here is random.
-
-    `settings` holds the share of the variance that each explains, and the seed, which draws the
-    points that the quality is measured on. `ProbeError` for fewer than three points, and for
-    points that are not finite.
-    """
-    return fit_projection(x, "pca", seed=seed, progress=progress).projection
-
-
-def _fit_pca(
+def pca(
     x: np.ndarray, *, seed: int = 0, progress: Progress | None = None
 ) -> FittedProjection:
+    """The two principal components of codes x [N, d]; nothing here is random.
+
+    `settings` holds the share of the variance that each explains, and the seed, which draws the
+    points that the quality is measured on. `ProbeError` for fewer than three points.
+    """
     check(len(x) >= 3 and x.shape[1] >= 2, f"points have shape {x.shape}; expected at least 3 "
           "points of 2 dimensions", ProbeError)
     from sklearn.decomposition import PCA
@@ -235,8 +200,8 @@ def _points(x: np.ndarray) -> np.ndarray:
 
 
 METHODS: dict[str, Callable[..., FittedProjection]] = {
-    "tsne": _fit_tsne, "umap": _fit_umap, "pca": _fit_pca}
-"""Ways to project; their settings are those of `tsne`, `umap` and `pca`."""
+    "tsne": tsne, "umap": umap, "pca": pca}
+"""Ways to project, whose settings are the keywords of the functions; called by `fit_projection`."""
 
 
 def settings_of(method: str, **settings: Any) -> dict[str, Any]:
@@ -267,14 +232,6 @@ def fit_projection(
     settings = settings_of(method, seed=seed, **settings)
     with threadpool_limits(1, user_api="blas"):
         return METHODS[method](_points(x), progress=progress, **settings)
-
-
-def project(
-    x: np.ndarray, method: str = "tsne", *, seed: int = 0, progress: Progress | None = None,
-    **settings: Any,
-) -> Projection:
-    """Return x [N, d] in two dimensions, as `fit_projection` places it."""
-    return fit_projection(x, method, seed=seed, progress=progress, **settings).projection
 
 
 def quality(

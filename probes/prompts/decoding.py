@@ -11,8 +11,8 @@ import torch
 
 from latentcode.codes import LatentCodes
 from latentcode.models.pretrained import load_pretrained
-from latentcode.probes.common.results import DecodingResult
 from latentcode.probes.decoding.of_codes import decode_codes
+from latentcode.probes.decoding.result import DecodingResult
 from latentcode.prompts import Prompts, as_prompts
 from latentcode.prompts.codes import extract_prompts
 

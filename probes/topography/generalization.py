@@ -11,9 +11,8 @@ import pandas as pd
 from scipy import stats
 
 from latentcode.errors import ProbeError, check
+from latentcode.probes.topography.result import SCOPES
 
-SCOPES = ("all runs", "within kind")
-"""What a correlation is taken over: all runs, or the deviations of runs from their kind."""
 EXACT = 5_040
 """Permutations, those of 7 runs, up to which all are gone through."""
 N_PERMUTATIONS = 10_000

@@ -10,9 +10,8 @@ import numpy as np
 from scipy.spatial.distance import pdist, squareform
 from scipy.stats import rankdata
 
-from latentcode.probes.common.bootstrap import percentile_interval
+from latentcode.probes.common.bootstrap import LabelSums, percentile_interval
 from latentcode.probes.common.sources import varies
-from latentcode.probes.similarity.of_codes import LEVEL, LabelSums
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -46,7 +45,7 @@ def has_direction(x: np.ndarray) -> np.ndarray:
 
 def _result(rho: float, replicates: np.ndarray, null: np.ndarray, n_clusters: int,
             n_units: int, n_pairs: int) -> dict[str, Any]:
-    low, high = percentile_interval(replicates, n_clusters, LEVEL)
+    low, high = percentile_interval(replicates, n_clusters)
     if np.isnan(rho):
         p = null_high = np.nan
     else:

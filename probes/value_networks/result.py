@@ -1,34 +1,25 @@
-"""The outcome of `value_networks`: tables, cosine matrices, a figure per rule."""
+"""The outcome of `value_networks`: tables, cosine matrices, a figure per class."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import cycle
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.image import AxesImage
-from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from latentcode.errors import check_choice
-from latentcode.figures.style import DIVERGING, GREY, PALETTE, SOURCE_STYLES, Figure, style
+from latentcode.figures.style import Figure
 from latentcode.probes.common.results import FIGURE, TableResult
+from latentcode.probes.value_networks.figure import class_figure, cosines_figure
 
-LINES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
-"""Line styles of the parts of a network."""
-LEGEND: dict[str, Any] = {"fontsize": 6, "frameon": True, "framealpha": 0.8, "edgecolor": "none",
-                          "facecolor": "white"}
 FEW = 30
 """A mean over fewer instances than this is pointed out."""
 
 
 @dataclass(frozen=True, repr=False)
-class ValueNetworkResult(TableResult):
+class ValueNetworksResult(TableResult):
     """Value networks of the mean codes of each class of a label.
 
     Parts of a network are `matrix`, W_qk of an affine network, or `weights 1`, `weights 2`, ...
@@ -65,7 +56,7 @@ class ValueNetworkResult(TableResult):
     @property
     def title(self) -> str:
         """One line that says what the summary shows."""
-        return "ValueNetworkResult: means over classes"
+        return "ValueNetworksResult: means over classes"
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -112,28 +103,7 @@ class ValueNetworkResult(TableResult):
     def figure(self) -> Figure:
         """Return cosines between the networks of the classes: raw ones above the diagonal,
         centred ones below; layers across, labels, pairs and parts down."""
-        table = self.cosines[self.cosines["source"] == "code"]
-        keys = ["label", "pair", "part"]
-        places = list(table[keys].drop_duplicates().itertuples(index=False))
-        layers = sorted(table["layer"].unique())
-        height = 0.8 + 0.15 * table["class"].nunique()
-        with style():
-            size = height * len(layers) + 2.2, (height + 0.1) * len(places) + 1.0
-            figure = Figure(figsize=size, layout="constrained")
-            grid = figure.subplots(len(places), len(layers), squeeze=False, sharex="row")
-            for row, (label, pair, part) in zip(grid, places, strict=True):
-                mine = table[(table["label"] == label) & (table["pair"] == pair)
-                             & (table["part"] == part)]
-                for axes, layer in zip(row, layers, strict=True):
-                    image = _draw_cosines(axes, mine[mine["layer"] == layer])
-                    axes.label_outer()
-                row[0].set_ylabel(f"{label}, {part}\n{pair}", fontsize=8)
-            for axes, layer in zip(grid[0], layers, strict=True):
-                axes.set_title(f"layer {layer}")
-            bar = figure.colorbar(image, ax=grid, fraction=0.04, aspect=25,
-                                  shrink=1.6 / (1 + len(places)))
-            bar.set_label("cosine, below the diagonal of\ndifferences from the mean", fontsize=7.5)
-        return figure
+        return cosines_figure(self.cosines[self.cosines["source"] == "code"])
 
     def class_figure(self, label: str, value: str, pair: str | None = None) -> Figure:
         """Return one class's networks: singular values, cosines to the others, and how far they
@@ -148,72 +118,7 @@ class ValueNetworkResult(TableResult):
                 for table in (self.spectra, self.cosines, self.networks)]
         check_choice("class", value, mine[2]["class"].unique())
         spectra, cosine, networks = (table[table["class"] == value] for table in mine)
-        n = networks[networks["source"] == "code"]["n"].iloc[0]
-        with style():
-            figure = Figure(figsize=(10.2, 2.9), layout="constrained")
-            left, middle, right = figure.subplots(1, 3, width_ratios=[1.0, 1.1, 0.9])
-            _draw_spectra(left, spectra[spectra["source"] == "code"])
-            _draw_others(middle, cosine[(cosine["source"] == "code")
-                                        & (cosine["other"] != value)])
-            _draw_distances(right, networks)
-            figure.suptitle(f"{label} {value}, {pair}, {self.settings['kind']}: mean code of "
-                            f"{n:,} instances of {self.settings['split']}", fontsize=9)
-        return figure
-
-
-def _draw_cosines(axes: Axes, block: pd.DataFrame) -> AxesImage:
-    names = list(block["class"].unique())
-    raw, without_mean = (block.pivot(index="class", columns="other", values=column)
-                         .loc[names, names].to_numpy() for column in ("cosine", "centred"))
-    upper = np.triu(np.ones(raw.shape, dtype=bool))
-    image = axes.imshow(np.where(upper, raw, without_mean), cmap=DIVERGING, vmin=-1.0, vmax=1.0)
-    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6.5)
-    axes.set_yticks(range(len(names)), names, fontsize=6.5)
-    axes.grid(visible=False)
-    if np.isnan(raw).all():
-        axes.text(0.5, 0.5, "silent", transform=axes.transAxes, ha="center", va="center",
-                  fontsize=8, color=GREY)
-    return image
-
-
-def _draw_spectra(axes: Axes, spectra: pd.DataFrame) -> None:
-    parts = list(spectra["part"].unique())
-    layers = sorted(spectra["layer"].unique())
-    for color, layer in zip(cycle(PALETTE), layers, strict=False):
-        for line, part in zip(cycle(LINES), parts, strict=False):
-            values = spectra[(spectra["layer"] == layer) & (spectra["part"] == part)]
-            axes.plot(values["index"] + 1, values["singular_value"], line, color=color,
-                      marker=".", markersize=3, linewidth=1.0)
-    axes.set(yscale="log", xlabel="index", title="singular values")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    handles = [Line2D([], [], color=color, label=f"layer {layer}")
-               for color, layer in zip(cycle(PALETTE), layers, strict=False)]
-    handles += [Line2D([], [], color="black", linestyle=line, label=part)
-                for line, part in zip(cycle(LINES), parts, strict=False)]
-    axes.legend(handles=handles, **LEGEND)
-
-
-def _draw_others(axes: Axes, cosine: pd.DataFrame) -> None:
-    table = cosine.pivot(index=["part", "layer"], columns="other", values="centred")
-    image = axes.imshow(table.to_numpy(), cmap=DIVERGING, vmin=-1.0, vmax=1.0, aspect="auto")
-    axes.set_xticks(range(table.shape[1]), list(table.columns), rotation=60, ha="right",
-                    fontsize=6.5)
-    axes.set_yticks(range(len(table)), [f"{part}, {layer}" for part, layer in table.index],
-                    fontsize=6.5)
-    axes.set(ylabel="part, layer", title="cosine of differences from the mean")
-    axes.grid(visible=False)
-    bar = axes.figure.colorbar(image, ax=axes)
-    bar.ax.tick_params(labelsize=6.5)
-
-
-def _draw_distances(axes: Axes, networks: pd.DataFrame) -> None:
-    weights = [part for part in networks["part"].unique() if part != "response"][-1]
-    for source, of_source in networks.groupby("source", sort=False):
-        color, marker, name = SOURCE_STYLES[str(source)]
-        for part, line in ((weights, "-"), ("response", "--")):
-            values = of_source[of_source["part"] == part]
-            axes.plot(values["layer"], values["apart"], line, color=color, marker=marker,
-                      markersize=4, label=f"{name}, {part}")
-    axes.set(xlabel="layer", title="distance from the mean / norm", ylim=(0.0, None))
-    axes.set_xticks(sorted(networks["layer"].unique()))
-    axes.legend(**LEGEND)
+        return class_figure(spectra, cosine, networks, (
+            f"{label} {value}, {pair}, {self.settings['kind']}: mean code of "
+            f"{networks[networks['source'] == 'code']['n'].iloc[0]:,} instances of "
+            f"{self.settings['split']}"))

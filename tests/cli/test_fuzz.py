@@ -37,7 +37,7 @@ from latentcode.config import (
 from latentcode.errors import ConfigError, LatentCodeError
 from latentcode.models.config import ModelConfig
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.common.results import DecodingResult
+from latentcode.probes.decoding.result import DecodingResult
 from latentcode.runs import Run
 from latentcode.training import train
 from latentcode.training.optimizer import make_optimizer

@@ -10,8 +10,8 @@ import pytest
 
 import latentcode as lc
 from latentcode.cli import main
-from latentcode.probes.projection.of_codes import ProjectionResult
-from latentcode.probes.value_networks.result import ValueNetworkResult
+from latentcode.probes.projection.result import ProjectionResult
+from latentcode.probes.value_networks.result import ValueNetworksResult
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_value_networks(
     main(["value-networks", str(run.path), "--label", "term_1", "--n", "128", "--n-inputs", "16",
           "--layers", "1", "--out", str(tmp_path / "networks")])
     assert f"wrote result {tmp_path / 'networks'}" in capsys.readouterr().out
-    result = ValueNetworkResult.load(tmp_path / "networks")
+    result = ValueNetworksResult.load(tmp_path / "networks")
     assert set(result.networks["layer"]) == {1}
     assert set(result.networks["label"]) == {"term_1"}
     assert len(list((tmp_path / "networks").glob("term_1-*.png"))) == result.networks[

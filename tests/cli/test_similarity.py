@@ -9,9 +9,9 @@ import pytest
 
 import latentcode as lc
 from latentcode.cli import main
-from latentcode.probes.alignment.of_codes import AlignmentResult
-from latentcode.probes.similarity.of_codes import SimilarityResult
-from latentcode.probes.topography.of_codes import TopographyResult
+from latentcode.probes.alignment.result import AlignmentResult
+from latentcode.probes.similarity.result import SimilarityResult
+from latentcode.probes.topography.result import TopographyResult
 
 LITTLE = {"steps": 4, "warmup_steps": 1, "eval_every": 4}
 

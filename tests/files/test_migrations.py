@@ -21,7 +21,7 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, LatentCodeError, RunError
 from latentcode.files.migrations import CURRENT, MIGRATIONS, upgrade
 from latentcode.files.storage import read_json, read_tensors
-from latentcode.probes.common.results import DecodingResult
+from latentcode.probes.decoding.result import DecodingResult
 from latentcode.runs import Run
 from latentcode.training import train
 

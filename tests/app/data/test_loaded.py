@@ -149,9 +149,8 @@ def test_results_beside_a_run_are_read_inside_the_folders_alone(
     beside = tmp_path / "study" / "results" / "of-all"
     for folder in (inside, beside):
         folder.mkdir(parents=True)
-    (beside / "table.csv").write_text("a\n1\n", encoding="utf-8")
+    (beside / "decoding.json").write_text("{}", encoding="utf-8")
     (inside.parent / "link").symlink_to(tmp_path)
-    monkeypatch.setattr(data, "RESULTS", {"table.csv": "x"})
     source = Source("study/tiny", study.path, "run")
     open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "study"])
     assert set(data.result_folders(source)) == {"of-all", "own"}

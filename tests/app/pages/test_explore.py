@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 
 from latentcode.app.charts.selected import Guesses, confusion, distribution, guesses, heads
 from latentcode.app.pages.explore import CHART_KEY
-from latentcode.probes.projection.methods import project
+from latentcode.probes.projection.methods import fit_projection
 from latentcode.runs.named import zoo_folders
 
 PICTURE = "ood!90!pca!1!response->response!runs/a"
@@ -92,8 +92,8 @@ def test_codes_that_do_not_vary_are_said_not_to(folder: Path) -> None:
 
 def test_a_selection_updates_every_panel(folder: Path) -> None:
     codes = drawn_codes()
-    points = project(codes.select(layer=1, pair="response->response").astype(float),
-                     "pca").coordinates
+    points = fit_projection(codes.select(layer=1, pair="response->response"),
+                            "pca").projection.coordinates
     middle = float(np.median(points[:, 0]))
     test = shown(select=f"B{middle}_-1000_1000_1000@{PICTURE}")
     inside = np.flatnonzero(points[:, 0] >= middle)

@@ -18,7 +18,8 @@ from latentcode.app.data import loaded as data
 from latentcode.app.pages.probes import CELL, MATRIX_KEY, best_layers
 from latentcode.probes.decoding.of_codes import decode_codes
 from latentcode.probes.decoding.of_run import decode
-from latentcode.probes.similarity.of_codes import cosine_matrix, similarity_codes
+from latentcode.probes.similarity.measures import cosine_matrix
+from latentcode.probes.similarity.of_codes import similarity_codes
 from latentcode.runs import Run
 
 

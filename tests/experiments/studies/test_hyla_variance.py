@@ -24,7 +24,7 @@ from latentcode.experiments.studies.hyla_variance import (
 )
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.common.saved import load_result
+from latentcode.probes.saved import load_result
 from latentcode.tasks import make_task
 from latentcode.training.batches import TrainingBatches
 

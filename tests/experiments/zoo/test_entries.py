@@ -27,7 +27,7 @@ from latentcode.experiments.zoo.entries import (
 )
 from latentcode.files.migrations import CURRENT
 from latentcode.metrics import is_by_constituent
-from latentcode.probes.common.saved import load_result
+from latentcode.probes.saved import load_result
 from latentcode.zoo import zoo
 from latentcode.zoo.card import README
 

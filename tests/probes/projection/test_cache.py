@@ -14,10 +14,10 @@ import pytest
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ProbeError, UnknownNameError
 from latentcode.probes.common.labels import combination_clusters
+from latentcode.probes.projection import ProjectionResult, project_codes
 from latentcode.probes.projection import cache as projection_cache
 from latentcode.probes.projection.cache import CachedProjection, default_cache
-from latentcode.probes.projection.methods import fit_projection, label_quality, project
-from latentcode.probes.projection.of_codes import ProjectionResult, project_codes
+from latentcode.probes.projection.methods import fit_projection, label_quality
 
 FAST: dict[str, Any] = {"perplexity": 8.0, "n_iter": 30}
 
@@ -201,7 +201,8 @@ def test_neighbours_are_judged_in_the_plane_and_in_the_code(
                           cache=tmp_path, seed=3).labels.set_index("space")
     points, names = codes.select(layer=1, pair="query->query"), codes.labels["term_1"].to_numpy()
     groups = combination_clusters(codes)
-    for space, place in (("code", points), ("plane", project(points, "pca").coordinates)):
+    plane = fit_projection(points, "pca").projection.coordinates
+    for space, place in (("code", points), ("plane", plane)):
         slow = label_quality(place, names, groups=groups, seed=3)
         alone = label_quality(place, names, seed=3)
         assert found.loc[space, list(slow)].to_dict() == pytest.approx(slow)

@@ -25,8 +25,8 @@ from latentcode.probes.alignment.matching import (
     procrustes,
     procrustes_distance,
 )
-from latentcode.probes.alignment.of_codes import AlignmentResult, align_codes
-from latentcode.probes.alignment.transfer import ALIGNMENTS
+from latentcode.probes.alignment.of_codes import align_codes
+from latentcode.probes.alignment.result import ALIGNMENTS, AlignmentResult
 from latentcode.probes.common.labels import combination_clusters
 
 Planted = Callable[..., LatentCodes]

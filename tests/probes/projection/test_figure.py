@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 
 from latentcode.errors import ProbeError
 from latentcode.figures.style import MARKERS, PALETTE, category_styles, style
-from latentcode.probes.common.figures import ScatterCell, scatter_figure
+from latentcode.probes.projection.figure import ScatterCell, scatter_figure
 
 
 def cell(row: str, column: str, values: list[object], name: str, seed: int = 0) -> ScatterCell:

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ProbeError, UnknownNameError
-from latentcode.probes.common.results import DecodingResult
 from latentcode.probes.decoding.of_codes import chance, decode_codes
+from latentcode.probes.decoding.result import DecodingResult
 
 LABELS = ["term_1", "terms"]
 FAST = {"n_shuffles": 1, "n_bootstrap": 200}

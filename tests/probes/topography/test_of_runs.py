@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 import latentcode as lc
-from latentcode.probes.common.comparing import align, topography
+from latentcode.probes.alignment.of_runs import align
+from latentcode.probes.topography.of_runs import topography
 
 
 @pytest.fixture(scope="module")

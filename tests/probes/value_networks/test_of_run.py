@@ -19,19 +19,18 @@ from latentcode.models.hypernetwork import value_network
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.controls import shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, make_target
-from latentcode.probes.value_networks.of_codes import (
+from latentcode.probes.value_networks.measures import (
     centred,
     cosines,
     effective_rank,
     generated_parts,
-    key_inputs,
     relative_distances,
     respond,
     stable_rank,
-    value_networks,
     weight_products,
 )
-from latentcode.probes.value_networks.result import ValueNetworkResult
+from latentcode.probes.value_networks.of_run import key_inputs, value_networks
+from latentcode.probes.value_networks.result import ValueNetworksResult
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
 from latentcode.tasks.base import DRAW
@@ -133,7 +132,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
 
 
 @pytest.fixture(scope="module")
-def result(run: lc.Run) -> ValueNetworkResult:
+def result(run: lc.Run) -> ValueNetworksResult:
     return value_networks(run, n=512, n_inputs=32, pairs=["response->row3.panel1"])
 
 
@@ -153,7 +152,7 @@ def test_inputs_belong_to_the_instances_that_are_extracted(run: lc.Run) -> None:
 
 
 def test_the_tables_say_what_the_mean_codes_generate(
-    run: lc.Run, result: ValueNetworkResult
+    run: lc.Run, result: ValueNetworksResult
 ) -> None:
     assert set(result.networks["source"]) == {"code", "shuffled", "untrained"}
     assert set(result.networks["part"]) == {"weights 1", "weights 2", "response"}
@@ -178,7 +177,7 @@ def test_the_tables_say_what_the_mean_codes_generate(
 
 
 def test_untrained_networks_are_those_of_the_initial_weights(
-    run: lc.Run, result: ValueNetworkResult
+    run: lc.Run, result: ValueNetworksResult
 ) -> None:
     norms = result.networks[result.networks["part"] == "weights 1"].pivot_table(
         index=["layer", "class"], columns="source", values="norm")
@@ -193,16 +192,16 @@ def test_untrained_networks_are_those_of_the_initial_weights(
 
 
 def test_a_result_comes_back_from_its_folder_with_a_figure_per_rule(
-    result: ValueNetworkResult, tmp_path: Path
+    result: ValueNetworksResult, tmp_path: Path
 ) -> None:
     rules = ("sum", "+1")  # drawing all of them takes seconds
     networks, spectra, cosine = (
         table[table["class"].isin(rules)].reset_index(drop=True)
         for table in (result.networks, result.spectra, result.cosines))
     cosine = cosine[cosine["other"].isin(rules)].reset_index(drop=True)
-    result = ValueNetworkResult(networks, spectra, cosine, result.settings)
+    result = ValueNetworksResult(networks, spectra, cosine, result.settings)
     folder = result.save(tmp_path / "result")
-    loaded = ValueNetworkResult.load(folder)
+    loaded = ValueNetworksResult.load(folder)
     for name in ("networks", "spectra", "cosines"):
         pd.testing.assert_frame_equal(getattr(loaded, name), getattr(result, name),
                                       check_exact=False)
@@ -213,11 +212,11 @@ def test_a_result_comes_back_from_its_folder_with_a_figure_per_rule(
     assert "effective_rank" in repr(loaded)
 
 
-def test_silent_networks_are_pointed_out(result: ValueNetworkResult) -> None:
+def test_silent_networks_are_pointed_out(result: ValueNetworksResult) -> None:
     networks = result.networks.copy()
     silent = (networks["part"] == "response") & (networks["layer"] == 0)
     networks.loc[silent, "norm"] = 0.0
-    told = ValueNetworkResult(networks, result.spectra, result.cosines, result.settings).caveats
+    told = ValueNetworksResult(networks, result.spectra, result.cosines, result.settings).caveats
     n = networks["class"].nunique()
     assert any(note.startswith("Layer 0, response->row3.panel1, label rule: the mean networks of "
                                f"{n} classes are silent") for note in told)
@@ -248,7 +247,7 @@ def test_fuzzy_logic_and_the_other_kinds(kind: str, tmp_path: Path) -> None:
 
 
 def test_shuffled_labels_are_dealt_to_whole_combinations(
-    run: lc.Run, result: ValueNetworkResult
+    run: lc.Run, result: ValueNetworksResult
 ) -> None:
     pair = "response->row3.panel1"
     codes = lc.extract(run, "ood", n=512, pairs=[pair])
@@ -263,7 +262,7 @@ def test_shuffled_labels_are_dealt_to_whole_combinations(
 
 
 def test_units_of_the_own_code_are_those_of_the_forward_pass(
-    run: lc.Run, result: ValueNetworkResult
+    run: lc.Run, result: ValueNetworksResult
 ) -> None:
     pair = "response->row3.panel1"
     task, model = make_task(make_task(run.config.task).probe_config), run.load_model()

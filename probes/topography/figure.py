@@ -7,7 +7,7 @@ from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import GREY, SOURCE_STYLES, Figure, category_styles, style
-from latentcode.probes.similarity.figures import points_per_layer, source_handles
+from latentcode.probes.common.figures import points_per_layer, source_handles
 
 
 def topography_figure(table: pd.DataFrame, title: str) -> Figure:

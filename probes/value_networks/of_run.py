@@ -1,134 +1,45 @@
-"""What operations do codes generate? The value networks of each label's mean code.
-
-    W_qk = sum_h a_hqk W_V^h W_O^h                                        (paper, Eq. 5)
-
-Every layer of a generated network is linear in the code, W(a) = sum_h a_h M_h, so that products
-of the weights of thousands of codes need the H x H products of the M_h alone.
-"""
+"""What operations do the codes of a trained run generate? The value networks of mean codes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
 from latentcode.codes.of_tasks import code_reader, instances
+from latentcode.config import TaskConfig
 from latentcode.errors import ProbeError, check
-from latentcode.models.hypernetwork import ValueNetwork, value_network
+from latentcode.models.hypernetwork import value_network
 from latentcode.models.modes import evaluating
 from latentcode.probes.common.controls import shuffle_labels
-from latentcode.probes.common.labels import combination_clusters, label_columns, make_target
-from latentcode.probes.common.sources import ROUNDING
-from latentcode.probes.value_networks.result import ValueNetworkResult
+from latentcode.probes.common.labels import combination_clusters, make_target, single_labels
+from latentcode.probes.value_networks.measures import (
+    centred,
+    cosines,
+    effective_rank,
+    generated_parts,
+    is_active,
+    relative_distances,
+    respond,
+    stable_rank,
+    weight_products,
+)
+from latentcode.probes.value_networks.result import ValueNetworksResult
+from latentcode.progress import Progress
 from latentcode.runs import Run
+from latentcode.runs.named import load_run
 from latentcode.tasks import Task, make_task
 from latentcode.tasks.base import DRAW
 
 SMALLEST = 1e-6
 """Singular values below this share of the largest are rounding, and left out of the tables."""
-
-
-def effective_rank(singular: Float[Tensor, "... r"]) -> Float[Tensor, "..."]:
-    """exp(-sum_i p_i log p_i), p_i = s_i / sum_j s_j (Roy and Vetterli 2007); NaN for zero."""
-    p = singular / singular.sum(dim=-1, keepdim=True)
-    return torch.special.entr(p).sum(dim=-1).exp()
-
-
-def stable_rank(singular: Float[Tensor, "... r"]) -> Float[Tensor, "..."]:
-    """sum_i s_i^2 / max_i s_i^2, the squared Frobenius over the squared spectral norm."""
-    return singular.square().sum(dim=-1) / singular.square().amax(dim=-1)
-
-
-def generated_parts(
-    model: Any, layer: int, codes: Float[Tensor, "N H"]
-) -> dict[str, Float[Tensor, "N n m"]]:
-    """Return the weights that each code generates: `matrix` of an affine network, or `weights 1`..
-
-    With a nonlinearity on each head's values the first layer is the same for every code and is
-    left out.
-    """
-    network = value_network(model, layer, codes)
-    if network.is_linear:
-        return {"matrix": network.matrix}
-    config = model.blocks[layer].attn.cfg  # an attention without one is linear
-    first = 1 if config.value_network == "linear" else 0
-    return {f"weights {i}": weight for i, weight in enumerate(network.weights, 1) if i > first}
-
-
-def weight_products(
-    model: Any, layer: int, codes: Float[Tensor, "N H"]
-) -> dict[str, Float[Tensor, "N N"]]:
-    """Return <W(a), W(b)>_F = sum_gh a_g b_h <M_g, M_h>_F for all pairs of codes, per part.
-
-    The parts are those of `generated_parts`. Where the whole network is affine in several layers
-    its matrix is not linear in the code, and all matrices are made: N x d_model^2 numbers.
-    """
-    heads = torch.eye(codes.shape[1], dtype=codes.dtype, device=codes.device)
-    network = value_network(model, layer, heads)
-    if network.is_linear and len(network.weights) > 1:
-        matrices = value_network(model, layer, codes).matrix.flatten(1).double()
-        return {"matrix": matrices @ matrices.T}
-    products = {}
-    for part, maps in generated_parts(model, layer, heads).items():
-        flat = maps.flatten(1).double()  # [H, n m], the M_h
-        products[part] = codes.double() @ (flat @ flat.T) @ codes.double().T
-    return products
-
-
-def cosines(products: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
-    """Return <W_a, W_b> / (|W_a| |W_b|) of products <W_a, W_b>; NaN where a norm is 0."""
-    norms = products.diagonal().clamp(min=0.0).sqrt()
-    return (products / (norms[:, None] * norms)).clamp(-1.0, 1.0)
-
-
-def centred(products: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
-    """Return <W_a - W, W_b - W> of products <W_a, W_b>, where W is the mean of all N.
-
-    0 for a network that differs from the mean by no more than rounding.
-    """
-    rows = products - products.mean(dim=0, keepdim=True)
-    differences = rows - rows.mean(dim=1, keepdim=True)
-    rounding = differences.diagonal() <= ROUNDING**2 * products.diagonal()
-    differences[rounding] = 0.0
-    differences[:, rounding] = 0.0
-    return differences
-
-
-def relative_distances(products: Float[Tensor, "N N"]) -> Float[Tensor, "N"]:
-    """Return |W_a - W| / |W_a| of products <W_a, W_b>, with the mean W; NaN where |W_a| is 0."""
-    squared = products.diagonal()
-    ratio = (centred(products).diagonal().clamp(min=0.0) / squared).sqrt()
-    return torch.where(squared > 0.0, ratio, torch.nan)
-
-
-def respond(
-    model: Any, layer: int, codes: Float[Tensor, "N H"], x: Float[Tensor, "M D"]
-) -> tuple[Float[Tensor, "N M D"], Bool[Tensor, "N M n"] | None]:
-    """Return the outputs of each code's network on each input, and which hidden units are active.
-
-    x  layer-normed residual streams, what the layer's values are computed from
-
-    A unit of the last hidden layer is active where phi(u) > phi(0), for a ReLU u > 0. None for
-    an affine network, whose units are never off.
-    """
-    outputs, active = [], []
-    for code in codes:
-        network = value_network(model, layer, code)
-        *hidden, output = network.activations(x)
-        outputs.append(output)
-        if not network.is_linear:
-            active.append(_is_active(network, hidden[-1]))
-    return torch.stack(outputs), torch.stack(active) if active else None
-
-
-def _is_active(network: ValueNetwork, hidden: Tensor) -> Tensor:
-    return hidden > network.phi(torch.zeros((), dtype=hidden.dtype, device=hidden.device))
 
 
 def key_inputs(
@@ -161,45 +72,50 @@ def _at_keys(x: Float[Tensor, "B T D"], key: Int[Tensor, "B P"]) -> Float[Tensor
 
 
 def value_networks(
-    run: Run,
-    *,
+    run: Run | str | Path,
     labels: Sequence[str] | None = None,
+    *,
     pairs: Sequence[str] | None = None,
     layers: Sequence[int] | None = None,
     split: str = "ood",
     n: int = 2_048,
     n_inputs: int = 256,
     controls: bool = True,
+    task: TaskConfig | None = None,
     step: int | None = None,
     seed: int = 0,
     device: str = "cpu",
-    progress: Callable[[int, int], None] | None = None,
-) -> ValueNetworkResult:
+    progress: Progress | None = None,
+) -> ValueNetworksResult:
     """Which operation does the mean code of each rule or term generate, and how do they differ?
 
-    labels    default: those single columns that the task probes, such as rule or term_1
+    run       a run, its folder, or a name of the zoo
+    labels    default: those single columns that the task names for probing, such as rule or term_1
     pairs     default: the paper's pair, the first of the task's
+    layers    default: all
     n         instances that mean codes are taken of
     n_inputs  the first of them, whose residual streams at the key are the inputs of all networks
     controls  beside the trained codes those of the untrained model (with its weights), and mean
               codes of labels that are shuffled among combinations
+    task      what to draw instances from; default: the task's own choice for probing
+    step      the checkpoint; default: the newest
     progress  called with (networks of a layer, pair and label done, in all)
 
-    Raises what `extract` and `make_target` raise.
+    Raises what `load_run`, `extract` and `make_target` raise.
     """
-    task = make_task(run.config.task)
-    source = make_task(task.probe_config)
+    run = load_run(run)
+    own = make_task(run.config.task)
+    source = make_task(own.probe_config if task is None else task)
     check(1 <= n_inputs <= n, f"n_inputs is {n_inputs}; expected 1 to n = {n}", ProbeError)
     rows: dict[str, list[dict[str, Any]]] = {"networks": [], "spectra": [], "cosines": []}
     done = 0
     names: Sequence[str] = ()
     for untrained in (False, True) if controls else (False,):
         reader = code_reader(run, split, n=n, pairs=pairs, layers=layers, untrained=untrained,
-                             task=task.probe_config, step=step, seed=seed, device=device)
+                             task=source.config, step=step, seed=seed, device=device)
         codes = reader.read()
         pair_names = [pair.name for pair in codes.pairs]
-        names = labels or [name for name in task.probe_labels
-                           if not label_columns(codes, name, pair_names[0])[1]]
+        names = single_labels(codes, own.probe_labels) if labels is None else labels
         x = key_inputs(reader.model, source, split, pair_names, codes.layers, n=n_inputs, seed=seed)
         total = len(codes.layers) * len(pair_names) * len(names) * (2 if controls else 1)
         for p, pair in enumerate(pair_names):
@@ -215,9 +131,9 @@ def value_networks(
                     done += 1
                     if progress is not None:
                         progress(done, total)
-    tables = {name: pd.DataFrame(found, columns=list(ValueNetworkResult.COLUMNS[name]))
+    tables = {name: pd.DataFrame(found, columns=list(ValueNetworksResult.COLUMNS[name]))
               for name, found in rows.items()}
-    return ValueNetworkResult(**tables, settings={
+    return ValueNetworksResult(**tables, settings={
         "run": run.name, "run_id": run.id, "kind": codes.meta["kind"], "split": split, "n": n,
         "n_inputs": n_inputs, "labels": list(names), "pairs": pair_names, "seed": seed,
         "controls": controls, "step": run.checkpoints()[-1] if step is None else step,
@@ -255,7 +171,7 @@ def _describe(
                         for c in present]).to(x)
     outputs, active = respond(model, layer, mean, x)
     network = value_network(model, layer, codes[:len(x)])
-    own = None if network.is_linear else _is_active(network, network.activations(x)[-2])
+    own = None if network.is_linear else is_active(network, network.activations(x)[-2])
     weights = generated_parts(model, layer, mean)
     matrices = {**weights, "response": outputs / len(x)**0.5}
     flat = matrices["response"].flatten(1).double()

@@ -1,0 +1,88 @@
+"""The outcome of decoding: scores beside their controls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from latentcode.figures.style import Figure
+from latentcode.probes.common.controls import SOURCES
+from latentcode.probes.common.results import TableResult
+from latentcode.probes.decoding.figure import decoding_figure
+
+HEADLINE: tuple[str, ...] = ("accuracy", "f1")
+"""The metric that is quoted first: accuracy of single-label, F1 of multi-label problems."""
+
+
+@dataclass(frozen=True, repr=False)
+class DecodingResult(TableResult):
+    """Scores of probes beside their controls.
+
+    table      one row per layer, pair, label, source and metric: `value`, its 95 % interval
+               `low`, `high` clustered by held-out combination (NaN for a single one), `chance`,
+               the numbers of instances, combinations and classes, held-out instances of classes
+               that training lacks (`n_unseen`), `C`, and whether the optimiser `converged`
+    per_class  one row per layer, pair, label, source and class: `f1`, `low`, `high`, instances
+    settings   everything else that determines the numbers
+    """
+
+    FORMAT = "latentcode.decoding"
+    COLUMNS: ClassVar = {
+        "table": ("layer", "pair", "label", "source", "metric", "value", "low", "high", "chance",
+                  "n_train", "n_heldout", "n_train_combinations", "n_heldout_combinations",
+                  "n_classes", "n_unseen", "C", "converged"),
+        "per_class": ("layer", "pair", "label", "source", "class", "f1", "low", "high",
+                      "n_heldout", "n_train")}
+
+    table: pd.DataFrame
+    per_class: pd.DataFrame
+    settings: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        """One line that says what the summary shows."""
+        return "DecodingResult: score on held-out combinations, 95 % interval"
+
+    @property
+    def missing_controls(self) -> tuple[str, ...]:
+        """The controls that were left out on request."""
+        return tuple(s for s in SOURCES[1:] if s not in self.settings["controls"])
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a reader of these numbers must know, one sentence each."""
+        notes = []
+        if self.missing_controls:
+            notes.append(f"Without controls: {', '.join(self.missing_controls)}.")
+        unseen = self.table.groupby("label", sort=False)["n_unseen"].max()
+        notes += [f"Label {label}: {n} held-out instances have a class that training lacks; "
+                  "they count as errors." for label, n in unseen.items() if n > 0]
+        failed = self.table.loc[~self.table["converged"], ["layer", "pair", "label", "source"]]
+        notes += [f"The optimiser did not converge: {source}, label {label}, layer {layer}, "
+                  f"{pair}." for layer, pair, label, source
+                  in failed.drop_duplicates().itertuples(index=False)]
+        if (self.table["n_heldout_combinations"] < 2).any():
+            notes.append("A single held-out combination gives no interval.")
+        return tuple(notes)
+
+    def summary(self, metrics: Sequence[str] = HEADLINE) -> pd.DataFrame:
+        """Return one row per layer, pair, label and metric, and `value [low, high]` by source."""
+        table = self.table[self.table["metric"].isin(list(metrics))]
+        place = ["label", "metric", "pair", "layer"]
+        rows = []
+        for key, block in table.groupby(place, sort=False):
+            assert isinstance(key, tuple)
+            row: dict[str, Any] = dict(zip(place, key, strict=True))
+            for r in block.itertuples():
+                row[str(r.source)] = f"{r.value:.3f} [{r.low:.3f}, {r.high:.3f}]"
+            row["chance"] = f"{block['chance'].iloc[0]:.3f}"
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def figure(self, metrics: Sequence[str] = HEADLINE) -> Figure:
+        """Return the score per layer: a row per label and metric, a column per pair."""
+        return decoding_figure(self.table[self.table["metric"].isin(list(metrics))],
+                               missing=self.missing_controls)

@@ -1,0 +1,63 @@
+"""How do the codes of a trained run lie, in two dimensions?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from latentcode.codes.of_tasks import extract
+from latentcode.config import TaskConfig
+from latentcode.errors import ProbeError, check
+from latentcode.probes.common.labels import single_labels
+from latentcode.probes.projection.methods import settings_of
+from latentcode.probes.projection.of_codes import project_codes
+from latentcode.probes.projection.result import ProjectionResult
+from latentcode.progress import Progress
+from latentcode.runs import Run
+from latentcode.runs.named import load_run
+from latentcode.tasks import make_task
+
+
+def project(
+    run: Run | str | Path,
+    labels: Sequence[str] | None = None,
+    *,
+    method: str = "tsne",
+    splits: Sequence[str] = ("ood",),
+    n: int = 2_000,
+    pairs: Sequence[str] | None = None,
+    layers: Sequence[int] | None = None,
+    task: TaskConfig | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    cache: str | Path | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> ProjectionResult:
+    """How do the codes of a trained run lie, and do those of one label lie together?
+
+    run       a run, its folder, or a name of the zoo
+    labels    what colours the points; default: those single columns that the task names for
+              probing, such as rule or term_1
+    method    `tsne`, `umap` or `pca`, with its `settings`
+    splits    the one that the planes are fitted to, then others, which are placed in them
+    n         instances of each split
+    pairs     default: the paper's pair, the first of the task's
+    layers    default: all
+    task      what to draw instances from; default: the task's own choice for probing
+    cache     folder of the cache; default: `default_cache()`
+    progress  called with (hundredths done, hundredths in all)
+
+    Raises what `load_run`, `extract` and `project_codes` raise.
+    """
+    check(len(splits) > 0, "splits is empty; expected at least one", ProbeError)
+    settings_of(method, **settings)  # a wrong name is told before anything is extracted
+    run = load_run(run)
+    own = make_task(run.config.task)
+    codes = [extract(run, split, n=n, pairs=pairs, layers=layers, task=task or own.probe_config,
+                     seed=seed, device=device) for split in splits]
+    if labels is None:
+        labels = single_labels(codes[0], own.probe_labels)
+    return project_codes(codes[0], labels, method=method, others=codes[1:], seed=seed, cache=cache,
+                         progress=progress, **settings)

@@ -1,0 +1,60 @@
+"""Which result does a folder hold?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from latentcode.errors import ArtifactError
+from latentcode.files.storage import read_json
+from latentcode.probes.alignment.result import AlignmentResult
+from latentcode.probes.common.results import META_KEYS, TableResult
+from latentcode.probes.decoding.result import DecodingResult
+from latentcode.probes.interventions.result import InterventionResult
+from latentcode.probes.projection.result import ProjectionResult
+from latentcode.probes.similarity.result import SimilarityResult
+from latentcode.probes.topography.result import TopographyResult
+from latentcode.probes.value_networks.result import ValueNetworksResult
+
+Kinds = Sequence[type[TableResult]]
+
+RESULTS: Kinds = (
+    DecodingResult, SimilarityResult, TopographyResult, AlignmentResult, ProjectionResult,
+    ValueNetworksResult, InterventionResult)
+"""The results of all questions; what each imports is what its pictures need."""
+
+
+def load_result(
+    folder: str | Path, more: Callable[[], Kinds] = tuple
+) -> TableResult | None:
+    """Return the result that a folder holds, or None where it holds none; raises what `load` does.
+
+    A folder is known by its JSON (`TableResult.marker`).
+
+    more  gives further kinds of results, those of rooms above this one; called only where the
+          folder holds none of `RESULTS`, since such rooms are slow to import
+
+    `ArtifactError` for a result of a kind that is not known.
+    """
+    folder = Path(folder)
+    for kinds in (lambda: RESULTS, more):
+        for kind in kinds():
+            if (folder / kind.marker()).is_file():
+                return kind.load(folder)
+    for path in sorted(folder.glob("*.json")):
+        described = _read(path)
+        if set(described) == META_KEYS:
+            known = ", ".join(kind.FORMAT for kind in (*RESULTS, *more()))
+            raise ArtifactError(f"{path} is of format {described['format']}; expected one of: "
+                                f"{known}")
+    return None
+
+
+def _read(path: Path) -> Mapping[str, object]:
+    """Return what a JSON holds, nothing where it is damaged or no mapping."""
+    with suppress(ArtifactError):
+        data = read_json(path)
+        if isinstance(data, dict):
+            return data
+    return {}

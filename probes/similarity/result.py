@@ -1,0 +1,145 @@
+"""The outcome of a comparison of codes: cosine matrices, means, and heads that codes use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from latentcode.errors import ProbeError, check
+from latentcode.figures.style import Figure
+from latentcode.probes.common.results import TableResult
+from latentcode.probes.similarity.figure import codes_figure, concentration_figure, cosine_figure
+from latentcode.probes.similarity.measures import cluster_order
+
+ALL = "(all)"
+"""The class that stands for all instances."""
+
+
+@dataclass(frozen=True, repr=False)
+class SimilarityResult(TableResult):
+    """How the codes of a label's values compare, and how many heads they use.
+
+    cosines        one row per layer, pair, source, centring (`raw`, `centred`) and two classes
+                   `row`, `column`: the cosine `value` of their mean points with its interval
+    means          the mean point of each class, one row per component (the head, of a code)
+    samples        some instances, likewise
+    concentration  one row per layer, pair, source, class ("(all)" for all instances) and measure,
+                   see `concentration`
+    settings       everything else that determines the numbers
+
+    Sources: `code`, `residual`, `untrained`, and `shuffled`, the code with labels of other
+    instances. Intervals are 95 % bootstrap intervals clustered by combination.
+    """
+
+    FORMAT = "latentcode.similarity"
+    COLUMNS: ClassVar = {
+        "cosines": ("layer", "pair", "label", "source", "centring", "row", "column", "value",
+                    "low", "high"),
+        "means": ("layer", "pair", "label", "source", "class", "component", "value", "n"),
+        "samples": ("layer", "pair", "label", "source", "instance", "class", "component", "value"),
+        "concentration": ("layer", "pair", "label", "source", "class", "measure", "value", "low",
+                          "high", "n", "n_combinations")}
+    TEXT: ClassVar = ("label", "class", "row", "column")
+
+    cosines: pd.DataFrame
+    means: pd.DataFrame
+    samples: pd.DataFrame
+    concentration: pd.DataFrame
+    settings: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        """One line that says what the summary shows."""
+        return (f"SimilarityResult: heads that a code uses, and the most similar classes of label "
+                f"{self.settings['label']!r}")
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a reader of these numbers must know, one sentence each."""
+        n = len(self.settings["classes"])
+        notes = [f"Centred cosines of {n} unrelated classes are {-1.0 / (n - 1):.2f} on average, "
+                 "not 0, because centred means add up to zero."]
+        if len(self.settings["controls"]) < 2:
+            notes.append("Without controls: residual, untrained.")
+        whole = self.concentration[self.concentration["class"] == ALL]
+        total = whole["n"].max()  # of the code, of which none is zero
+        zero = whole[whole["n"] < total].drop_duplicates(["source", "layer", "pair"])
+        notes += [f"The {row.source} of layer {row.layer}, {row.pair} is zero in {total - row.n} "
+                  f"of {total} instances, of which there is no concentration."
+                  for row in zero.itertuples()]
+        return tuple(notes)
+
+    def matrix(
+        self, *, layer: int, pair: str, source: str = "code", centring: str = "centred"
+    ) -> pd.DataFrame:
+        """Return the cosines [class, class] of one layer, pair and source, in clustering order."""
+        block = self.cosines
+        for column, value in (("layer", layer), ("pair", pair), ("source", source),
+                              ("centring", centring)):
+            block = block[block[column] == value]
+        check(len(block) > 0, f"there are no {centring} cosines of source {source!r}, layer "
+              f"{layer!r}, pair {pair!r}", ProbeError)
+        frame = block.pivot(index="row", columns="column", values="value")
+        names = frame.index[cluster_order(frame.to_numpy())]
+        return frame.loc[names, names]
+
+    def summary(self) -> pd.DataFrame:
+        """Return, per layer, pair and source, the measures of all codes and the closest classes."""
+        rows = []
+        whole = self.concentration[self.concentration["class"] == ALL]
+        for key, block in whole.groupby(["pair", "layer", "source"], sort=False):
+            assert isinstance(key, tuple)
+            row: dict[str, Any] = dict(zip(("pair", "layer", "source"), key, strict=True))
+            for r in block.itertuples():
+                row[str(r.measure)] = f"{r.value:.2f} [{r.low:.2f}, {r.high:.2f}]"
+            matrix = self.matrix(pair=row["pair"], layer=row["layer"], source=row["source"])
+            row["closest classes"] = _closest(matrix)
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def figure(self, *, pair: str | None = None, centring: str = "centred") -> Figure:
+        """Return the cosine matrices, a row per source and a column per layer (Fig. 5E, A8C).
+
+        All matrices have the order in which the code of the last layer clusters.
+        """
+        pair = self.settings["pairs"][0] if pair is None else pair
+        last = max(self.settings["layers"])
+        order = list(self.matrix(layer=last, pair=pair, centring=centring).index)
+        block = self.cosines[(self.cosines["pair"] == pair)
+                             & (self.cosines["centring"] == centring)]
+        return cosine_figure(block, order, f"{centring} cosine of mean points per "
+                             f"{self.settings['label']}, {pair}")
+
+    def codes_figure(self, *, pair: str | None = None, source: str = "code") -> Figure:
+        """Return sampled points above and mean points per class below, per layer (A8A, B)."""
+        pair = self.settings["pairs"][0] if pair is None else pair
+        samples, means = (table[(table["pair"] == pair) & (table["source"] == source)]
+                          for table in (self.samples, self.means))
+        check(len(means) > 0, f"there are no points of source {source!r}, pair {pair!r}",
+              ProbeError)
+        return codes_figure(samples, means, f"{source}, {pair}", self.settings["classes"])
+
+    def concentration_figure(self, *, pair: str | None = None) -> Figure:
+        """Return the measures of concentration per layer, sources side by side."""
+        pair = self.settings["pairs"][0] if pair is None else pair
+        table = self.concentration
+        return concentration_figure(table[(table["pair"] == pair) & (table["class"] == ALL)], pair)
+
+    def figures(self) -> dict[str, Figure]:
+        """Return all pictures of the first pair, by file name."""
+        named = {f"points_{source}.png": self.codes_figure(source=source)
+                 for source in self.samples["source"].unique()}
+        return super().figures() | named | {"concentration.png": self.concentration_figure()}
+
+
+def _closest(matrix: pd.DataFrame) -> str:
+    values = matrix.to_numpy(copy=True)
+    values[np.tril_indices(len(values))] = np.nan
+    if np.isnan(values).all():
+        return "the mean does not vary"
+    i, j = (int(k) for k in np.unravel_index(np.nanargmax(values), values.shape))
+    return f"{matrix.index[i]} ~ {matrix.columns[j]} {values[i, j]:.2f}"

@@ -1,0 +1,58 @@
+"""Is every kind of result known by its file, whatever room it stands in?"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+import latentcode as lc
+from latentcode.errors import ArtifactError
+from latentcode.files.migrations import CURRENT
+from latentcode.probes.common.results import META_KEYS, TableResult
+from latentcode.probes.saved import RESULTS, load_result
+
+
+@pytest.mark.parametrize("kind", RESULTS)
+def test_a_folder_is_known_by_its_file(kind: type[TableResult], tmp_path: Path) -> None:
+    (tmp_path / kind.marker()).write_text("{")
+    with pytest.raises(ArtifactError, match=kind.marker()):
+        load_result(tmp_path)
+
+
+def test_every_result_that_is_offered_can_be_opened() -> None:
+    offered = {getattr(lc, name) for name in lc.__all__ if name.endswith("Result")}
+    assert offered == set(RESULTS)
+    assert {kind.FORMAT for kind in RESULTS} <= set(CURRENT)
+
+
+def test_other_folders_hold_no_result(tmp_path: Path) -> None:
+    assert load_result(tmp_path) is None
+    (tmp_path / "notes.json").write_text("{")
+    (tmp_path / "more.json").write_text("[1]")
+    assert load_result(tmp_path) is None
+
+
+def test_further_kinds_are_asked_for_where_none_fits(tmp_path: Path) -> None:
+    class Weather(TableResult):
+        FORMAT = "latentcode.weather"
+        COLUMNS: ClassVar = {"table": ("day",)}
+
+    described = dict.fromkeys(META_KEYS) | {"format": Weather.FORMAT}
+    (tmp_path / Weather.marker()).write_text(json.dumps(described))
+    with pytest.raises(ArtifactError, match=r"weather.json is of format latentcode.weather; "
+                                            r"expected one of: latentcode.decoding, "):
+        load_result(tmp_path)
+    with pytest.raises(KeyError, match="weather"):  # it has no version yet, but it is found
+        load_result(tmp_path, lambda: (Weather,))
+
+
+def test_opening_a_result_imports_no_torch_and_nothing_that_fits() -> None:
+    slow = ["torch", "sklearn", "scipy.stats", "scipy.cluster", "openTSNE", "umap"]
+    code = f"import sys, latentcode.probes.saved; print([m for m in {slow} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
