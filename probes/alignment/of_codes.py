@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.special import stdtrit
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
@@ -63,7 +63,7 @@ def align_codes(
     """Are the codes of several models the same up to a reordering of heads, or a rotation?
 
     models     (training, held-out) codes of each model, all of the same instances
-    labels     what the transferred probes decode; see `probes.labels`
+    labels     what the transferred probes decode; see `probes.common.labels`
     untrained  the same of each model with its initial weights
     controls   False leaves out the untrained models and the residual streams and marks the result
     layers, pairs  which to compare; all by default
@@ -89,35 +89,23 @@ def align_codes(
     check(len(labels) > 0, "labels is empty; expected at least one", ProbeError)
     check_distinct("labels", labels)
     check(n_bootstrap >= 100, f"n_bootstrap is {n_bootstrap}; expected at least 100", ProbeError)
-    check(untrained is None or len(untrained) == len(models), "untrained codes are needed of each "
-          f"model; expected {len(models)} pairs of them", ProbeError)
-    compared = [_Model.of(pair, untrained[i] if untrained else None, controls)
-                for i, pair in enumerate(models)]
-    names = [model.name for model in compared]
-    check(len(set(names)) == len(names), f"the runs are called {names}; expected different names",
-          ProbeError)
+    compared = _models(models, untrained, controls)
     first = models[0]
-    for train, heldout in models[1:]:
-        what = f"codes of {train.meta.get('run')}"
-        _check_same_axes(first[0], train)
-        check_same_instances(first[0], train, what)
-        check_same_instances(first[1], heldout, what)
     layers = chosen("layer", layers, first[0].layers)
     pairs = chosen("pair", pairs, [p.name for p in first[0].pairs])
     sources = tuple(compared[0].sources)
     groups = combination_clusters(first[1]) % N_GROUPS
     couples = list(combinations_with_replacement(compared, 2))
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in AlignmentResult.COLUMNS}
-    for done, (pair, source, (a, b)) in enumerate(product(pairs, sources, couples)):
-        place = {"pair": pair, "source": source}
-        tables["layers"] += [a.beside(b) | place | row for row in _compare_layers(
+    for done, (pair, source, (a, b)) in enumerate(product(pairs, sources, couples), 1):
+        place = a.beside(b) | {"pair": pair, "source": source}
+        tables["layers"] += [place | row for row in _compare_layers(
             a, b, source, pair, layers, groups, seed)]
         for layer in layers if a is not b else ():
-            x, y = a.points(source, layer, pair), b.points(source, layer, pair)
-            tables["heads"] += [a.beside(b) | place | {"layer": layer} | row
-                                for row in _matched_heads(x, y)]
+            tables["heads"] += [place | {"layer": layer} | row for row in _matched_heads(
+                a.points(source, layer, pair), b.points(source, layer, pair))]
         if progress is not None:
-            progress(done + 1, len(pairs) * len(sources) * len(couples))
+            progress(done, len(pairs) * len(sources) * len(couples))
     for pair, label in product(pairs, labels):
         scorer = Transfer.of(first, label, pair, n_bootstrap, seed)
         for source, layer, a in product(sources, layers, compared):
@@ -125,20 +113,19 @@ def align_codes(
             probe = scorer.fit(x[0])
             for b in compared:
                 if a is not b:
-                    tables["transfer"] += [
-                        a.beside(b) | {"pair": pair, "label": label, "source": source,
-                                       "layer": layer} | row
-                        for row in scorer.scores(probe, x, b.points(source, layer, pair))]
-    settings = {
+                    place = a.beside(b) | {"pair": pair, "label": label, "source": source,
+                                           "layer": layer}
+                    tables["transfer"] += [place | row for row in scorer.scores(
+                        probe, x, b.points(source, layer, pair))]
+    frames = {name: pd.DataFrame(rows)[list(AlignmentResult.COLUMNS[name])]
+              for name, rows in tables.items()}
+    return AlignmentResult(**frames, settings={
         "labels": list(labels), "layers": list(layers), "pairs": list(pairs),
         "controls": list(sources[1:]), "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed,
         "n_groups": N_GROUPS, "n_random": N_RANDOM, "n_train": len(first[0]),
         "n_heldout": len(first[1]), "initial_seeds": dict(initial_seeds or {}),
         "heldout_trained_on": {k: list(v) for k, v in (heldout_trained_on or {}).items()},
-        "codes": [[origin(codes) for codes in pair] for pair in models]}
-    frames = {name: pd.DataFrame(rows)[list(AlignmentResult.COLUMNS[name])]
-              for name, rows in tables.items()}
-    return AlignmentResult(**frames, settings=settings)
+        "codes": [[origin(codes) for codes in pair] for pair in models]})
 
 
 @dataclass(frozen=True)
@@ -169,6 +156,24 @@ class _Model:
                 "kind_b": other.kind}
 
 
+def _models(models: Models, untrained: Models | None, controls: bool) -> list[_Model]:
+    """Return the models; `ProbeError` unless they can be compared instance by instance."""
+    check(untrained is None or len(untrained) == len(models), "untrained codes are needed of each "
+          f"model; expected {len(models)} pairs of them", ProbeError)
+    compared = [_Model.of(pair, untrained[i] if untrained else None, controls)
+                for i, pair in enumerate(models)]
+    names = [model.name for model in compared]
+    check(len(set(names)) == len(names), f"the runs are called {names}; expected different names",
+          ProbeError)
+    first = models[0]
+    for train, heldout in models[1:]:
+        what = f"codes of {train.meta.get('run')}"
+        _check_same_axes(first[0], train)
+        check_same_instances(first[0], train, what)
+        check_same_instances(first[1], heldout, what)
+    return compared
+
+
 def _check_same_axes(first: LatentCodes, other: LatentCodes) -> None:
     names = [str(codes.meta.get("run", "?")) for codes in (first, other)]
     for what, ours, theirs in (
@@ -187,7 +192,7 @@ def _compare_layers(
     rows = []
     shuffled = np.random.default_rng(seed).permutation(len(groups))
     n_groups = int(groups.max()) + 1
-    quantile = stats.t.ppf((1.0 + LEVEL) / 2.0, n_groups - 1) if n_groups > 1 else np.nan
+    quantile = stdtrit(n_groups - 1, (1.0 + LEVEL) / 2.0) if n_groups > 1 else np.nan
     for layer_a, layer_b in product(layers, layers):
         if a is b and layer_a >= layer_b:
             continue

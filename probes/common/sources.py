@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,21 +20,31 @@ the code of a token to itself in the first layer, for instance, may not depend o
 
 @dataclass(frozen=True)
 class Source:
-    """One kind of points of the same instances: `code`, `residual` or `untrained`."""
+    """What a probe is fitted on, one of `SOURCES`: a vector per instance, layer and pair."""
 
     name: str
     codes: LatentCodes
 
+    def values(self, layer: int, pair: str) -> np.ndarray:
+        """Return the vectors of a layer and pair, float32 [N, d]; not a copy."""
+        read = LatentCodes.select_residual if self.name == "residual" else LatentCodes.select
+        return read(self.codes, layer=layer, pair=pair)
+
     def points(self, layer: int, pair: str) -> np.ndarray:
-        """Return the points of a layer and pair, float64 [N, d].
+        """Return the vectors of a layer and pair, float64 [N, d].
 
         `ProbeError` for values that are not finite.
         """
-        read = LatentCodes.select_residual if self.name == "residual" else LatentCodes.select
-        x = np.asarray(read(self.codes, layer=layer, pair=pair), dtype=np.float64)
+        x = np.asarray(self.values(layer, pair), dtype=np.float64)
         check(bool(np.isfinite(x).all()), f"{self.name} of layer {layer}, pair {pair!r}: the "
               "values are not all finite", ProbeError)
         return x
+
+    def place(self, pair: str) -> Hashable:
+        """Return what the vectors of a layer depend on: pairs of one query share its residual."""
+        if self.name != "residual":
+            return pair
+        return self.codes.query_of_pair[[p.name for p in self.codes.pairs].index(pair)]
 
 
 def sources_of(

@@ -6,7 +6,7 @@ scored on held-out ones (paper, Fig. 2B and 5F), beside the same probe on its co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -36,8 +36,14 @@ from latentcode.probes.common.controls import (
     shuffle_labels,
 )
 from latentcode.probes.common.labels import Target, combination_clusters, make_target
-from latentcode.probes.common.sources import chosen, origin
-from latentcode.probes.decoding.logistic import N_FOLDS, PENALTIES, SELECTION_INSTANCES, fit_probe
+from latentcode.probes.common.sources import Source, chosen, origin
+from latentcode.probes.decoding.logistic import (
+    N_FOLDS,
+    PENALTIES,
+    SELECTION_INSTANCES,
+    LogisticProbe,
+    fit_probe,
+)
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.progress import Progress
 
@@ -46,6 +52,9 @@ METRICS: dict[bool, dict[str, Callable[[ClassCounts], np.ndarray]]] = {
     True: {"f1": macro_f1},
 }
 """Metrics of single-label and of multi-label problems."""
+
+_Place = tuple[int, str, str, str]
+"""Layer, pair, label, source."""
 
 
 def decode_codes(
@@ -67,7 +76,7 @@ def decode_codes(
 
     train, heldout  codes of training and of held-out combinations, same layers and pairs
     labels    columns such as `term_1`, names that a pair resolves such as `rule`, or groups
-              such as `terms` (which terms occur: one-vs-rest, macro F1); see `probes.labels`
+              such as `terms` (which terms occur: one-vs-rest, macro F1); see `probes.common.labels`
     layers, pairs  which to probe; all by default
     untrained  (training, held-out) codes of the model with its initial weights
     controls  False leaves out the untrained model and the residual stream and marks the result;
@@ -94,62 +103,33 @@ def decode_codes(
     check_controls(train, heldout, untrained, controls)
     layers = chosen("layer", layers, train.layers)
     pairs = chosen("pair", pairs, [p.name for p in train.pairs])
-    sources = _sources(train, heldout, untrained, controls)
+    sources = SOURCES if controls else ("code", "shuffled")
+    read = {name: untrained if name == "untrained" and untrained else (train, heldout)
+            for name in sources}
     # Everything is looked up before anything is fitted: a bad label is told at once.
     problems: dict[Hashable, _Problem] = {}
-    places: dict[tuple[Any, ...], Hashable] = {}
+    solved_by: dict[_Place, Hashable] = {}
     for label, pair, source in product(labels, pairs, sources):
-        target = make_target(*source.codes, label, pair)
-        for layer in layers:
-            key: Hashable = source.name, target.columns, layer, source.position(pair)
-            places[label, pair, layer, source.name] = key
-            problems[key] = _Problem(
-                f"{source.name} of layer {layer}, pair {pair!r}, label {label!r}",
-                *source.features(layer, pair), target, *source.clusters,
-                n_shuffles if source.name == "shuffled" else 0)
+        found = _problems(read[source], source, label, pair, layers, n_shuffles)
+        for layer, (key, problem) in zip(layers, found, strict=True):
+            problems[key] = problem
+            solved_by[layer, pair, label, source] = key
+    outcomes = dict(zip(problems, _solved(
+        list(problems.values()), n_bootstrap, seed, n_jobs, progress), strict=True))
 
-    results = Parallel(n_jobs, return_as="generator")(
-        delayed(_probe)(problem, n_bootstrap, seed) for problem in problems.values())
-    outcomes: dict[Hashable, _Outcome] = {}
-    for key, outcome in zip(problems, results, strict=True):
-        outcomes[key] = outcome
-        if progress is not None:
-            progress(len(outcomes), len(problems))
-    rows: list[dict[str, Any]] = []
-    class_rows: list[dict[str, Any]] = []
+    table: list[dict[str, Any]] = []
+    per_class: list[dict[str, Any]] = []
     for label, pair, layer, source in product(labels, pairs, layers, sources):
-        place = {"layer": layer, "pair": pair, "label": label, "source": source.name}
-        outcome = outcomes[places[label, pair, layer, source.name]]
-        rows += [place | row for row in outcome.rows]
-        class_rows += [place | row for row in outcome.class_rows]
-    settings = {
-        "controls": [s.name for s in sources[1:]], "n_shuffles": n_shuffles,
+        place = {"layer": layer, "pair": pair, "label": label, "source": source}
+        outcome = outcomes[solved_by[layer, pair, label, source]]
+        table += [place | row for row in outcome.rows]
+        per_class += [place | row for row in outcome.class_rows]
+    return DecodingResult(pd.DataFrame(table), pd.DataFrame(per_class), {
+        "controls": list(sources[1:]), "n_shuffles": n_shuffles,
         "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed, "penalties": list(PENALTIES),
         "n_folds": N_FOLDS, "selection_instances": SELECTION_INSTANCES,
         "train": origin(train), "heldout": origin(heldout),
-        "scikit_learn": version("scikit-learn")}
-    return DecodingResult(pd.DataFrame(rows), pd.DataFrame(class_rows), settings)
-
-
-@dataclass(frozen=True)
-class _Source:
-    """What one kind of probe is fitted on and scored on: (training, held-out) of each."""
-
-    name: str
-    codes: tuple[LatentCodes, LatentCodes]
-    clusters: tuple[np.ndarray, np.ndarray]
-
-    def features(self, layer: int, pair: str) -> tuple[np.ndarray, np.ndarray]:
-        read = (LatentCodes.select_residual if self.name == "residual" else LatentCodes.select)
-        train, heldout = (read(codes, layer=layer, pair=pair) for codes in self.codes)
-        return train, heldout
-
-    def position(self, pair: str) -> Hashable:
-        """What features depend on: pairs that share a query share their residual stream."""
-        codes = self.codes[0]
-        if self.name != "residual":
-            return pair
-        return codes.query_of_pair[[p.name for p in codes.pairs].index(pair)]
+        "scikit_learn": version("scikit-learn")})
 
 
 @dataclass(frozen=True)
@@ -176,31 +156,72 @@ class _Outcome:
     class_rows: list[dict[str, Any]]
 
 
+def _problems(
+    codes: tuple[LatentCodes, LatentCodes], name: str, label: str, pair: str,
+    layers: Sequence[int], n_shuffles: int,
+) -> Iterator[tuple[Hashable, _Problem]]:
+    """Yield the problem of each layer, after what tells it from others: equal ones are one."""
+    target = make_target(*codes, label, pair)
+    groups, heldout_groups = map(combination_clusters, codes)
+    train, heldout = (Source(name, part) for part in codes)
+    for layer in layers:
+        yield (name, target.columns, layer, train.place(pair)), _Problem(
+            f"{name} of layer {layer}, pair {pair!r}, label {label!r}",
+            train.values(layer, pair), heldout.values(layer, pair), target, groups,
+            heldout_groups, n_shuffles if name == "shuffled" else 0)
+
+
+def _solved(
+    problems: Sequence[_Problem], n_bootstrap: int, seed: int, n_jobs: int,
+    progress: Progress | None,
+) -> Iterator[_Outcome]:
+    """Yield what the probe of each problem gave, in order."""
+    outcomes = Parallel(n_jobs, return_as="generator")(
+        delayed(_probe)(problem, n_bootstrap, seed) for problem in problems)
+    for done, outcome in enumerate(outcomes, 1):
+        if progress is not None:
+            progress(done, len(problems))
+        yield outcome
+
+
 def _probe(problem: _Problem, n_bootstrap: int, seed: int) -> _Outcome:
     """Fit the probe of a problem, or one per shuffle, and score it."""
-    target = problem.target
     for what, x in (("training", problem.x), ("held-out", problem.x_heldout)):
         check(bool(np.isfinite(x).all()), f"{problem.where}: the {what} values are not all finite",
               ProbeError)
     # Streams of their own, so that the number of shuffles does not move the intervals.
     for_shuffles, for_bootstrap = np.random.SeedSequence(seed).spawn(2)
-    fit = partial(fit_probe, problem.x, groups=problem.groups, multilabel=target.multilabel,
-                  seed=seed)
     try:
-        probes = [fit(y=target.train)]
-        if problem.n_shuffles:
-            # The same probe on other labels, so with the regularisation that the real ones chose.
-            probes = [
-                fit(y=shuffle_labels(target.train, problem.groups, np.random.default_rng(child)),
-                    penalties=[probes[0].penalty])
-                for child in for_shuffles.spawn(problem.n_shuffles)]
+        probes = _fitted(problem, for_shuffles, seed)
     except ProbeError as error:
         raise ProbeError(f"{problem.where}: {error}") from None
+    return _scored(problem, probes, n_bootstrap, np.random.default_rng(for_bootstrap))
+
+
+def _fitted(
+    problem: _Problem, for_shuffles: np.random.SeedSequence, seed: int
+) -> list[LogisticProbe]:
+    """Return the probe of the true labels, or one for each time that they are shuffled."""
+    target = problem.target
+    fit = partial(fit_probe, problem.x, groups=problem.groups, multilabel=target.multilabel,
+                  seed=seed)
+    true = fit(y=target.train)
+    if not problem.n_shuffles:
+        return [true]
+    # The same probe on other labels, so with the regularisation that the real ones chose.
+    return [fit(y=shuffle_labels(target.train, problem.groups, np.random.default_rng(child)),
+                penalties=[true.penalty]) for child in for_shuffles.spawn(problem.n_shuffles)]
+
+
+def _scored(
+    problem: _Problem, probes: Sequence[LogisticProbe], n_bootstrap: int,
+    rng: np.random.Generator,
+) -> _Outcome:
+    """Return the mean scores of probes on the held-out codes, with their intervals."""
+    target = problem.target
     counts = [count_by_cluster(target.heldout, probe.predict(problem.x_heldout),
                                problem.heldout_groups) for probe in probes]
-
     n_clusters = len(counts[0].support)
-    rng = np.random.default_rng(for_bootstrap)
     weights = resample(n_clusters, n_bootstrap, rng)
     which = rng.integers(len(counts), size=n_bootstrap)
 
@@ -244,15 +265,3 @@ def chance(heldout: np.ndarray, metric: str) -> float:
     f1 = 2.0 * share / (1.0 + share)
     return float({"accuracy": share.max(), "macro_f1": f1.max() / len(share),
                   "f1": f1.mean()}[metric])
-
-
-def _sources(
-    train: LatentCodes, heldout: LatentCodes,
-    untrained: tuple[LatentCodes, LatentCodes] | None, controls: bool,
-) -> list[_Source]:
-    sources = []
-    for name in SOURCES if controls else ("code", "shuffled"):
-        codes = untrained if name == "untrained" and untrained is not None else (train, heldout)
-        clusters = combination_clusters(codes[0]), combination_clusters(codes[1])
-        sources.append(_Source(name, codes, clusters))
-    return sources

@@ -16,7 +16,7 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
 from latentcode.probes.common.controls import shuffle_labels
-from latentcode.probes.common.labels import combination_clusters, make_target
+from latentcode.probes.common.labels import Target, combination_clusters, make_target
 from latentcode.probes.common.sources import chosen, origin, sources_of
 from latentcode.probes.similarity.measures import ONE_HOT, concentration, cosine_matrix
 from latentcode.probes.similarity.result import ALL, SimilarityResult
@@ -43,7 +43,8 @@ def similarity_codes(
     """cos(m_a, m_b), m_a = mean of the codes whose label is a: which values have similar codes?
 
     label      a column, a name that a pair resolves such as `rule`, or a group such as `terms`
-               (then m_a is the mean over all instances in which a occurs); see `probes.labels`
+               (then m_a is the mean over all instances in which a occurs); see
+               `probes.common.labels`
     layers, pairs  which to compare; all by default
     untrained  codes of the same instances under the model's initial weights
     controls   False leaves out the untrained model and the residual stream and marks the result
@@ -64,48 +65,47 @@ def similarity_codes(
     pairs = chosen("pair", pairs, [p.name for p in codes.pairs])
     sources = sources_of(codes, untrained, controls)
     clusters = combination_clusters(codes)
-    n_clusters = int(clusters.max()) + 1
     shuffling, drawing, resampling = map(
         np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
-    weights = resample(n_clusters, n_bootstrap, resampling)
+    weights = resample(int(clusters.max()) + 1, n_bootstrap, resampling)
     rows = np.sort(drawing.permutation(len(codes))[:n_samples])
+    targets = {pair: _target(codes, label, pair) for pair in pairs}
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in SimilarityResult.COLUMNS}
-    every: set[str] = set()
-    for done, (pair, layer) in enumerate(product(pairs, layers)):
-        target = make_target(codes, codes, label, pair)
-        names, truth = [str(c) for c in target.classes], target.train
-        check(len(names) <= MOST_CLASSES, f"label {label!r} has {len(names)} classes; expected at "
-              f"most {MOST_CLASSES}", ProbeError)
-        every.update(names)
-        of_instance = [" + ".join(names[c] for c in np.flatnonzero(t)) for t in truth[rows]]
+    for done, (pair, layer) in enumerate(product(pairs, layers), 1):
+        names, truth = [str(c) for c in targets[pair].classes], targets[pair].train
         for source in sources:
             x = source.points(layer, pair)
             place = {"layer": layer, "pair": pair, "label": label, "source": source.name}
             sums = LabelSums.of(x, truth, clusters)
-            tables["cosines"].append(_cosines(sums, weights, names).assign(**place))
+            found = [("cosines", _cosines(sums, weights, names), place)]
             if source.name == "code":
-                dealt = shuffle_labels(truth, clusters, shuffling)
-                tables["cosines"].append(_cosines(
-                    LabelSums.of(x, dealt, clusters), weights, names
-                ).assign(**place | {"source": "shuffled"}))
-            means = pd.DataFrame(sums.means()).rename_axis("class")
-            tables["means"].append(_long(means, names).assign(
-                n=np.tile(truth.sum(axis=0), x.shape[1]), **place))
-            samples = pd.DataFrame(x[rows]).rename_axis("class")
-            tables["samples"].append(_long(samples, of_instance).assign(
-                instance=np.tile(rows, x.shape[1]), **place))
-            tables["concentration"].append(_concentration_table(
-                x, truth, clusters, weights, names, place).assign(**place))
+                dealt = LabelSums.of(x, shuffle_labels(truth, clusters, shuffling), clusters)
+                found.append(("cosines", _cosines(dealt, weights, names),
+                              place | {"source": "shuffled"}))
+            found += [
+                ("means", _means(sums, truth, names), place),
+                ("samples", _samples(x, truth, names, rows), place),
+                ("concentration", _concentrations(x, truth, clusters, weights, names, place),
+                 place)]
+            for name, table, where in found:
+                tables[name].append(table.assign(**where))
         if progress is not None:
-            progress(done + 1, len(pairs) * len(layers))
-    settings = {
-        "label": label, "classes": sorted(every), "layers": list(layers), "pairs": list(pairs),
-        "controls": [s.name for s in sources[1:]], "n_samples": n_samples,
-        "n_bootstrap": n_bootstrap, "level": LEVEL, "one_hot": ONE_HOT, "seed": seed,
-        "codes": origin(codes)}
+            progress(done, len(pairs) * len(layers))
     frames = {name: pd.concat(parts, ignore_index=True)[list(SimilarityResult.COLUMNS[name])]
               for name, parts in tables.items()}
-    return SimilarityResult(**frames, settings=settings)
+    return SimilarityResult(**frames, settings={
+        "label": label, "layers": list(layers), "pairs": list(pairs),
+        "classes": sorted({str(c) for target in targets.values() for c in target.classes}),
+        "controls": [s.name for s in sources[1:]], "n_samples": n_samples,
+        "n_bootstrap": n_bootstrap, "level": LEVEL, "one_hot": ONE_HOT, "seed": seed,
+        "codes": origin(codes)})
+
+
+def _target(codes: LatentCodes, label: str, pair: str) -> Target:
+    target = make_target(codes, codes, label, pair)
+    check(len(target.classes) <= MOST_CLASSES, f"label {label!r} has {len(target.classes)} "
+          f"classes; expected at most {MOST_CLASSES}", ProbeError)
+    return target
 
 
 def _cosines(sums: LabelSums, weights: np.ndarray, names: Sequence[str]) -> pd.DataFrame:
@@ -123,7 +123,19 @@ def _cosines(sums: LabelSums, weights: np.ndarray, names: Sequence[str]) -> pd.D
     return pd.concat(blocks, ignore_index=True)
 
 
-def _concentration_table(
+def _means(sums: LabelSums, truth: np.ndarray, names: Sequence[str]) -> pd.DataFrame:
+    means = sums.means()
+    return _by_component(means, names).assign(n=np.tile(truth.sum(axis=0), means.shape[1]))
+
+
+def _samples(
+    x: np.ndarray, truth: np.ndarray, names: Sequence[str], rows: np.ndarray
+) -> pd.DataFrame:
+    of_instance = [" + ".join(names[c] for c in np.flatnonzero(t).tolist()) for t in truth[rows]]
+    return _by_component(x[rows], of_instance).assign(instance=np.tile(rows, x.shape[1]))
+
+
+def _concentrations(
     x: np.ndarray, truth: np.ndarray, clusters: np.ndarray, weights: np.ndarray,
     names: Sequence[str], place: Mapping[str, Any],
 ) -> pd.DataFrame:
@@ -154,10 +166,10 @@ def _concentration_table(
         for c, name in enumerate([ALL, *names]) for m, kind in enumerate(kinds)])
 
 
-def _long(points: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+def _by_component(points: np.ndarray, names: Sequence[str]) -> pd.DataFrame:
     """Return points [row, component] as one row per component, the rows named in order."""
     n_rows, n_components = points.shape
     return pd.DataFrame({
         "class": np.tile(np.array(names, dtype=object), n_components),
         "component": np.repeat(np.arange(n_components), n_rows),
-        "value": points.to_numpy().T.ravel().astype(np.float32)})
+        "value": points.T.ravel().astype(np.float32)})

@@ -13,6 +13,7 @@ Several distances of tasks, because the choice matters (`Task.distances`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -75,53 +76,85 @@ def topography_codes(
     check(len(distances) > 0, "distances is empty; expected those of at least one label",
           ProbeError)
     sources = sources_of(codes, untrained, controls)
-    clusters = combination_clusters(codes)
     drawing, resampling, permuting = map(
         np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
-    rows = np.sort(drawing.permutation(len(codes))[:n_instances])
-    weights = resample(int(clusters.max()) + 1, n_bootstrap, resampling)
+    clusters = combination_clusters(codes)
+    drawn = _Drawn(clusters, np.sort(drawing.permutation(len(codes))[:n_instances]),
+                   resample(int(clusters.max()) + 1, n_bootstrap, resampling))
     run = {"run": str(codes.meta.get("run", "?")), "kind": str(codes.meta.get("kind", "?"))}
-    found: list[dict[str, Any]] = []
+    table: list[dict[str, Any]] = []
     zeros: list[dict[str, Any]] = []
-    for done, (pair, layer) in enumerate(product(pairs, layers)):
+    for done, (pair, layer) in enumerate(product(pairs, layers), 1):
         points = {source.name: source.points(layer, pair) for source in sources}
         zeros += [{"run": run["run"], "source": name, "layer": layer, "pair": pair,
                    "n": int((~x.any(axis=1)).sum()), "of": len(x)}
                   for name, x in points.items() if not x.any(axis=1).all()]
         for label, frames in distances.items():
-            if label == COMBINATION:  # of which there are more than a probe has classes
-                classes, unit = np.unique(
-                    codes.labels[COMBINATION].to_numpy(dtype=object), return_inverse=True)
-            else:
-                target = make_target(codes, codes, label, pair)
-                classes = np.array(target.classes, dtype=object)
-            matrices = {name: _ordered(frame, classes.tolist(), label, name)
+            values = _values(codes, label, pair)
+            matrices = {name: _ordered(frame, values.names, label, name)
                         for name, frame in frames.items()}
-            order = np.argsort(permuting.random((n_permutations, len(classes))), axis=1)
-            for source, metric in product(sources, METRICS):
-                x = points[source.name]
-                compare: MeanPoints | InstancePairs
-                if label == COMBINATION:
-                    kept = rows[has_direction(x[rows])] if metric == "cosine" else rows
-                    compare = InstancePairs.of(x[kept], unit[kept], clusters[kept], metric, weights)
-                else:
-                    compare = MeanPoints.of(x, target.train, clusters, metric, weights)
-                found += [run | {
-                    "layer": layer, "pair": pair, "label": label, "unit": compare.UNIT,
-                    "source": source.name, "distance": name, "metric": metric,
-                    **compare.correlate(matrix, order)}
-                    for name, matrix in matrices.items()]
+            order = np.argsort(permuting.random((n_permutations, len(values.names))), axis=1)
+            place = run | {"layer": layer, "pair": pair, "label": label}
+            for (source, x), metric in product(points.items(), METRICS):
+                compared = _compared(x, values, metric, drawn)
+                table += [place | {"unit": compared.UNIT, "source": source, "distance": name,
+                                   "metric": metric, **compared.correlate(matrix, order)}
+                          for name, matrix in matrices.items()]
         if progress is not None:
-            progress(done + 1, len(pairs) * len(layers))
-    settings = {
-        "labels": list(distances), "layers": list(layers), "pairs": list(pairs),
-        "controls": [s.name for s in sources[1:]], "n_instances": n_instances,
-        "n_permutations": n_permutations, "n_bootstrap": n_bootstrap, "level": LEVEL,
-        "seed": seed, "codes": [origin(codes)], "zero": zeros}
+            progress(done, len(pairs) * len(layers))
     columns = TopographyResult.COLUMNS
     return TopographyResult(
-        pd.DataFrame(found)[list(columns["table"])], pd.DataFrame(columns=columns["runs"]),
-        pd.DataFrame(columns=columns["correlation"]), settings)
+        pd.DataFrame(table)[list(columns["table"])], pd.DataFrame(columns=columns["runs"]),
+        pd.DataFrame(columns=columns["correlation"]), {
+            "labels": list(distances), "layers": list(layers), "pairs": list(pairs),
+            "controls": [s.name for s in sources[1:]], "n_instances": n_instances,
+            "n_permutations": n_permutations, "n_bootstrap": n_bootstrap, "level": LEVEL,
+            "seed": seed, "codes": [origin(codes)], "zero": zeros})
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """What chance decides, the same for all layers and sources.
+
+    clusters  combination of each instance, int [N]
+    rows      instances whose pairs are compared
+    weights   how often each combination is drawn in each bootstrap replicate
+    """
+
+    clusters: np.ndarray
+    rows: np.ndarray
+    weights: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Values:
+    """The values of a label, and which of them instances have.
+
+    truth  bool [N, value], or for `combination`, of which there are more than a probe has
+           classes, int [N]
+    """
+
+    names: list[object]
+    truth: np.ndarray
+
+
+def _values(codes: LatentCodes, label: str, pair: str) -> _Values:
+    if label == COMBINATION:
+        names, truth = np.unique(codes.labels[label].to_numpy(dtype=object), return_inverse=True)
+        return _Values(names.tolist(), truth)
+    target = make_target(codes, codes, label, pair)
+    return _Values(list(target.classes), target.train)
+
+
+def _compared(
+    x: np.ndarray, values: _Values, metric: str, drawn: _Drawn
+) -> MeanPoints | InstancePairs:
+    """Return distances of points x [N, d]: of single instances of combinations, or of means."""
+    if values.truth.ndim > 1:
+        return MeanPoints.of(x, values.truth, drawn.clusters, metric, drawn.weights)
+    rows = drawn.rows[has_direction(x[drawn.rows])] if metric == "cosine" else drawn.rows
+    return InstancePairs.of(x[rows], values.truth[rows], drawn.clusters[rows], metric,
+                            drawn.weights)
 
 
 def _ordered(

@@ -8,6 +8,7 @@ of the weights of thousands of codes need the H x H products of the M_h alone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -107,9 +108,47 @@ def respond(
         *hidden, output = network.activations(x)
         outputs.append(output)
         if not network.is_linear:
-            active.append(is_active(network, hidden[-1]))
+            active.append(_is_active(network, hidden[-1]))
     return torch.stack(outputs), torch.stack(active) if active else None
 
 
-def is_active(network: ValueNetwork, hidden: Tensor) -> Tensor:
+def _is_active(network: ValueNetwork, hidden: Tensor) -> Tensor:
     return hidden > network.phi(torch.zeros((), dtype=hidden.dtype, device=hidden.device))
+
+
+@dataclass(frozen=True)
+class Networks:
+    """The value networks of N codes, part by part: the generated weights, and the `response`.
+
+    matrices  part -> [N, n, m]; the response is the outputs on M inputs over the root of M
+    products  part -> [N, N], the inner products of the matrices
+    active    which units of the last hidden layer are active on each input, [N, M, n]; None for
+              an affine network
+    """
+
+    matrices: dict[str, Tensor]
+    products: dict[str, Tensor]
+    active: Tensor | None
+
+
+@torch.no_grad()
+def networks(
+    model: Any, layer: int, codes: Float[Tensor, "N H"], x: Float[Tensor, "M D"]
+) -> Networks:
+    """Return the networks that codes generate, and how they respond to inputs."""
+    outputs, active = respond(model, layer, codes, x)
+    response = outputs / len(x)**0.5
+    flat = response.flatten(1).double()
+    return Networks(
+        {**generated_parts(model, layer, codes), "response": response},
+        {**weight_products(model, layer, codes), "response": flat @ flat.T}, active)
+
+
+@torch.no_grad()
+def own_activity(
+    model: Any, layer: int, codes: Float[Tensor, "M H"], x: Float[Tensor, "M D"]
+) -> Bool[Tensor, "M n"] | None:
+    """Return which hidden units are active where each code meets its own input, as they do in the
+    forward pass."""
+    network = value_network(model, layer, codes)
+    return None if network.is_linear else _is_active(network, network.activations(x)[-2])

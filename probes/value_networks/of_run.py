@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from latentcode.codes import LatentCodes
 from latentcode.codes.of_tasks import code_reader, instances
 from latentcode.config import TaskConfig
 from latentcode.errors import ProbeError, check
-from latentcode.models.hypernetwork import value_network
 from latentcode.models.modes import evaluating
 from latentcode.probes.common.controls import shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, make_target, single_labels
@@ -24,12 +24,10 @@ from latentcode.probes.value_networks.measures import (
     centred,
     cosines,
     effective_rank,
-    generated_parts,
-    is_active,
+    networks,
+    own_activity,
     relative_distances,
-    respond,
     stable_rank,
-    weight_products,
 )
 from latentcode.probes.value_networks.result import ValueNetworksResult
 from latentcode.progress import Progress
@@ -107,33 +105,31 @@ def value_networks(
     own = make_task(run.config.task)
     source = make_task(own.probe_config if task is None else task)
     check(1 <= n_inputs <= n, f"n_inputs is {n_inputs}; expected 1 to n = {n}", ProbeError)
-    rows: dict[str, list[dict[str, Any]]] = {"networks": [], "spectra": [], "cosines": []}
+    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ValueNetworksResult.COLUMNS}
     done = 0
-    names: Sequence[str] = ()
     for untrained in (False, True) if controls else (False,):
         reader = code_reader(run, split, n=n, pairs=pairs, layers=layers, untrained=untrained,
                              task=source.config, step=step, seed=seed, device=device)
         codes = reader.read()
-        pair_names = [pair.name for pair in codes.pairs]
         names = single_labels(codes, own.probe_labels) if labels is None else labels
+        pair_names = [pair.name for pair in codes.pairs]
         x = key_inputs(reader.model, source, split, pair_names, codes.layers, n=n_inputs, seed=seed)
         total = len(codes.layers) * len(pair_names) * len(names) * (2 if controls else 1)
-        for p, pair in enumerate(pair_names):
-            for name in names:
-                classes = _classes(codes, name, pair, shuffled=controls and not untrained,
-                                   seed=seed)
-                for i, layer in enumerate(codes.layers):
-                    measured = codes.select(layer=layer, pair=pair)
-                    for kind, (values, of_class) in classes.items():
-                        where = {"layer": layer, "pair": pair, "label": name,
-                                 "source": "untrained" if untrained else kind}
-                        _describe(rows, reader.model, where, measured, values, of_class, x[i, p])
-                    done += 1
-                    if progress is not None:
-                        progress(done, total)
-    tables = {name: pd.DataFrame(found, columns=list(ValueNetworksResult.COLUMNS[name]))
-              for name, found in rows.items()}
-    return ValueNetworksResult(**tables, settings={
+        for (p, pair), name in product(enumerate(pair_names), names):
+            values, classes = _classes(codes, name, pair, untrained, controls, seed)
+            for i, layer in enumerate(codes.layers):
+                for kind, of_class in classes.items():
+                    place = {"layer": layer, "pair": pair, "label": name, "source": kind}
+                    found = _tables(reader.model, layer, codes.select(layer=layer, pair=pair),
+                                    values, of_class, x[i, p])
+                    for table, rows in found.items():
+                        tables[table] += [place | row for row in rows]
+                done += 1
+                if progress is not None:
+                    progress(done, total)
+    frames = {name: pd.DataFrame(rows, columns=list(ValueNetworksResult.COLUMNS[name]))
+              for name, rows in tables.items()}
+    return ValueNetworksResult(**frames, settings={
         "run": run.name, "run_id": run.id, "kind": codes.meta["kind"], "split": split, "n": n,
         "n_inputs": n_inputs, "labels": list(names), "pairs": pair_names, "seed": seed,
         "controls": controls, "step": run.checkpoints()[-1] if step is None else step,
@@ -141,69 +137,58 @@ def value_networks(
 
 
 def _classes(
-    codes: LatentCodes, name: str, pair: str, *, shuffled: bool, seed: int
-) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-    """Return source -> (classes, class of each instance [N])."""
+    codes: LatentCodes, name: str, pair: str, untrained: bool, controls: bool, seed: int
+) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
+    """Return the values of a label, and per source which of them each instance has, int [N]."""
     target = make_target(codes, codes, name, pair)
     check(not target.multilabel, f"label {name!r} stands for several columns, so that an instance "
           f"has several classes; expected one of: {', '.join(target.columns)}", ProbeError)
-    values = tuple(str(value) for value in target.classes)
-    found = {"code": (values, target.train.argmax(axis=1))}
-    if shuffled:
-        dealt = shuffle_labels(target.train, combination_clusters(codes),
-                               np.random.default_rng(seed))
-        found["shuffled"] = values, dealt.argmax(axis=1)
-    return found
+    found = {"untrained" if untrained else "code": target.train.argmax(axis=1)}
+    if controls and not untrained:
+        found["shuffled"] = shuffle_labels(target.train, combination_clusters(codes),
+                                           np.random.default_rng(seed)).argmax(axis=1)
+    return tuple(str(value) for value in target.classes), found
 
 
-@torch.no_grad()
-def _describe(
-    rows: dict[str, list[dict[str, Any]]], model: Any, where: Mapping[str, object],
-    measured: np.ndarray, values: tuple[str, ...], of_class: np.ndarray, x: Tensor,
-) -> None:
-    """Add the rows of one layer, pair, label and source."""
-    layer = int(str(where["layer"]))
-    present = [c for c in range(len(values)) if (of_class == c).any()]
-    names = [values[c] for c in present]
-    counts = [int((of_class == c).sum()) for c in present]
+def _tables(
+    model: Any, layer: int, measured: np.ndarray, values: Sequence[str], of_class: np.ndarray,
+    x: Float[Tensor, "M D"],
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each table for the codes [N, H] of one layer and pair by their class.
+
+    x  inputs of the networks, those of the first M codes
+    """
+    members = {value: of_class == c for c, value in enumerate(values) if (of_class == c).any()}
     codes = torch.from_numpy(np.array(measured)).to(x)
-    mean = torch.stack([codes[torch.from_numpy(of_class == c)].double().mean(dim=0)
-                        for c in present]).to(x)
-    outputs, active = respond(model, layer, mean, x)
-    network = value_network(model, layer, codes[:len(x)])
-    own = None if network.is_linear else is_active(network, network.activations(x)[-2])
-    weights = generated_parts(model, layer, mean)
-    matrices = {**weights, "response": outputs / len(x)**0.5}
-    flat = matrices["response"].flatten(1).double()
-    products = {**weight_products(model, layer, mean), "response": flat @ flat.T}
-    for part, matrix in matrices.items():
-        singular = torch.linalg.svdvals(matrix.double())
-        apart = relative_distances(products[part])
-        for c, name in enumerate(names):
-            mine = torch.from_numpy(of_class[:len(x)] == present[c])
-            is_response = part == "response"
-            rows["networks"].append({
-                **where, "class": name, "part": part, "n": counts[c],
-                "norm": float(products[part][c, c].clamp(min=0.0).sqrt()),
+    means = torch.stack([codes[torch.from_numpy(mine)].double().mean(dim=0)
+                         for mine in members.values()]).to(x)
+    found = networks(model, layer, means, x)
+    own = own_activity(model, layer, codes[:len(x)], x)
+    tables: dict[str, list[dict[str, Any]]] = {"networks": [], "spectra": [], "cosines": []}
+    for part, matrix in found.matrices.items():
+        products, singular = found.products[part], torch.linalg.svdvals(matrix.double())
+        apart = relative_distances(products)
+        active, active_own = (found.active, own) if part == "response" else (None, None)
+        for c, (value, mine) in enumerate(members.items()):
+            here = {"class": value, "part": part}
+            tables["networks"].append(here | {
+                "n": int(mine.sum()),
+                "norm": float(products[c, c].clamp(min=0.0).sqrt()),
                 "effective_rank": float(effective_rank(singular[c])),
                 "stable_rank": float(stable_rank(singular[c])), "apart": float(apart[c]),
-                "active": _share(active[c]) if is_response and active is not None else np.nan,
-                "active_own": _share(own[mine]) if is_response and own is not None else np.nan})
-            rows["spectra"] += [
-                {**where, "class": name, "part": part, "index": i, "singular_value": float(s)}
-                for i, s in enumerate(singular[c]) if s > SMALLEST * singular[c, 0]]
-        rows["cosines"] += list(_cosine_rows(where, part, names, products[part]))
+                "active": np.nan if active is None else _share(active[c]),
+                "active_own": np.nan if active_own is None else _share(
+                    active_own[torch.from_numpy(mine[:len(x)])])})
+            kept = singular[c][singular[c] > SMALLEST * singular[c, 0]]
+            tables["spectra"] += [here | {"index": i, "singular_value": s}
+                                  for i, s in enumerate(kept.tolist())]
+        raw, without_mean = cosines(products), cosines(centred(products))
+        tables["cosines"] += [
+            {"part": part, "class": a, "other": b, "cosine": float(raw[i, j]),
+             "centred": float(without_mean[i, j])}
+            for (i, a), (j, b) in product(enumerate(members), enumerate(members))]
+    return tables
 
 
 def _share(active: Tensor) -> float:
     return float(active.double().mean()) if active.numel() else np.nan
-
-
-def _cosine_rows(
-    where: Mapping[str, object], part: str, names: Sequence[str], products: Tensor
-) -> Iterator[dict[str, Any]]:
-    raw, without_mean = cosines(products), cosines(centred(products))
-    for i, name in enumerate(names):
-        for j, other in enumerate(names):
-            yield {**where, "part": part, "class": name, "other": other,
-                   "cosine": float(raw[i, j]), "centred": float(without_mean[i, j])}
