@@ -302,8 +302,8 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
         tables = len(result.settings["interventions"])
         once = {
             ("check_written", ITEM): 3,  # one for each site: do zeros change the logits?
-            ("intervene_model", MASK): 1,  # which pairs count
-            ("intervene_model", ITEM): 1 + tables,  # how many; whether the logits are finite
+            ("_clean", MASK): 1,  # which pairs count
+            ("_measured", ITEM): 1 + tables,  # how many; whether the logits are finite
         }
         assert {key: waits[key] for key in once} == once
         assert set(waits) - CONSTANTS[task] == {

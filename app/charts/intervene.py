@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 
 from latentcode.app.charts.theme import ACCENT, styled
 from latentcode.figures.style import DIVERGING, PALETTE
-from latentcode.probes.interventions.bench_outcome import BenchOutcome
+from latentcode.probes.interventions.bench.outcome import BenchOutcome
 
 TARGET = PALETTE[3]
 

@@ -20,7 +20,7 @@ from latentcode.app.state.messages import guarded
 from latentcode.app.state.sidebar import choose_source, choose_split
 from latentcode.app.state.url import choose, choose_several, remember, remembered, remembered_number
 from latentcode.errors import ConfigError, check
-from latentcode.probes.interventions.bench_outcome import BenchOutcome, Writing
+from latentcode.probes.interventions.bench.outcome import BenchOutcome, Writing
 
 if TYPE_CHECKING:
     from latentcode.probes.interventions.bench import Bench

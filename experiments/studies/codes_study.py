@@ -41,7 +41,7 @@ from latentcode.probes.common.results import FIGURE, TableResult
 from latentcode.probes.decoding.of_run import decode
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions import InterventionResult, intervene
-from latentcode.probes.interventions.figures import draw_rates, name_of
+from latentcode.probes.interventions.figure import draw_rates, name_of
 from latentcode.probes.interventions.result import PLACE
 from latentcode.probes.similarity import similarity
 from latentcode.probes.similarity.result import ALL, SimilarityResult

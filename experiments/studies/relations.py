@@ -39,7 +39,7 @@ from latentcode.files.provenance import environment
 from latentcode.files.storage import check_free, replace_folder, write_json, write_text
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions import InterventionResult
-from latentcode.probes.interventions.figures import in_short
+from latentcode.probes.interventions.figure import in_short
 from latentcode.progress import bar
 from latentcode.seeds import make_generator
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from latentcode.lazy import lazy_module
 
 if TYPE_CHECKING:
-    from latentcode.probes.interventions.bench import Bench as Bench
-    from latentcode.probes.interventions.bench_outcome import BenchOutcome as BenchOutcome
-    from latentcode.probes.interventions.bench_outcome import Writing as Writing
-    from latentcode.probes.interventions.of_model import Intervention as Intervention
+    from latentcode.probes.interventions.bench.bench import Bench as Bench
+    from latentcode.probes.interventions.bench.outcome import BenchOutcome as BenchOutcome
+    from latentcode.probes.interventions.bench.outcome import Writing as Writing
+    from latentcode.probes.interventions.intervention import Intervention as Intervention
     from latentcode.probes.interventions.of_model import intervene_model as intervene_model
     from latentcode.probes.interventions.of_run import intervene as intervene
     from latentcode.probes.interventions.of_run import (

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 from latentcode.config import TaskConfig, config_hash, to_dict
 from latentcode.devices import resolve_device
 from latentcode.models.config import kind_of
-from latentcode.probes.interventions.of_model import Intervention, intervene_model
+from latentcode.probes.interventions.intervention import Intervention
+from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.references import ERASABLE
 from latentcode.probes.interventions.result import InterventionResult
 from latentcode.probes.interventions.writes import WRITES
 from latentcode.runs import Run
+from latentcode.runs.named import load_run
 from latentcode.tasks import make_counterfactuals, make_task
 
 
 def intervene(
-    run: Run,
+    run: Run | str | Path,
     interventions: Sequence[Intervention] | None = None,
     *,
     split: str = "ood",
@@ -31,6 +34,7 @@ def intervene(
 ) -> InterventionResult:
     """Do the codes of a trained run cause its answers, on held-out combinations?
 
+    run      a run, its folder, or the name of a model of the zoo
     interventions  default: `standard_interventions`, all ways to write with their controls
     split    instances whose codes are overwritten; means and erasers come from `train`
     n        instances drawn; those count which the model answers rightly, donor included
@@ -40,6 +44,7 @@ def intervene(
 
     Raises what `intervene_model` raises, and `ConfigError` for a task without minimal pairs.
     """
+    run = load_run(run)
     own = make_task(run.config.task if task is None else task)
     model = run.load_model(step, device=str(resolve_device(device)))
     counterfactuals = make_counterfactuals(own)

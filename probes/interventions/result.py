@@ -12,7 +12,7 @@ import pandas as pd
 from latentcode.figures.style import Figure
 from latentcode.probes.common.bootstrap import percentile_interval, resample
 from latentcode.probes.common.results import TableResult
-from latentcode.probes.interventions.figures import intervention_figure, matrix_figure, written
+from latentcode.probes.interventions.figure import intervention_figure, matrix_figure, written
 
 PLACE: tuple[str, ...] = ("write", "scope", "layers", "site", "alpha", "heads", "renormalized")
 """Columns that name an intervention."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from latentcode.probes.interventions.references import References
-from latentcode.probes.interventions.sites import SITES, Place
+from latentcode.probes.interventions.sites import SITES, Edit, Place
 from latentcode.tasks.counterfactuals import MinimalPairs
 
 
@@ -25,28 +25,46 @@ def noise_like(x: Tensor, axis: int, generator: torch.Generator) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Material:
-    """What is at hand for B instances.
+class Clean:
+    """What the model computes for a batch before anything is written.
 
-    pairs      the instances and their donors
-    donors, same  place -> activations [B, ...] of the two donors
+    pairs       the B pairs of the batch that count: the model gives both answers
+    answered    the logits of their donors
+    donors, same  place -> activations [B, ...] of their two donors
     same_right  bool [B]: the model answers the control's donor rightly
-    pool       place -> activations of other instances, to transplant
+    pool        place -> activations of the whole batch, to transplant
+    membership  which constituents the whole batch has, bool [N, S, C]
+    """
+
+    pairs: MinimalPairs
+    answered: Tensor
+    donors: Mapping[Place, Tensor]
+    same: Mapping[Place, Tensor]
+    same_right: Tensor
+    pool: Mapping[Place, Tensor]
+    membership: Tensor
+
+
+@dataclass(frozen=True)
+class Material:
+    """What is at hand for one intervention on B instances.
+
+    clean      the instances and their donors
     transplants  int64 [B], which of the pool has the donor's constituent in the same slot; -1 none
     references means over training instances
     erasers    place -> what erases the label from activations, given the scope; or empty
     generator  for noise
     """
 
-    pairs: MinimalPairs
-    donors: Mapping[Place, Tensor]
-    same: Mapping[Place, Tensor]
-    same_right: Tensor
-    pool: Mapping[Place, Tensor]
+    clean: Clean
     transplants: Tensor
     references: References
-    erasers: Mapping[Place, Callable[[Tensor], Tensor]]
+    erasers: Mapping[Place, Edit]
     generator: torch.Generator
+
+    @property
+    def pairs(self) -> MinimalPairs:
+        return self.clean.pairs
 
     def mean(self, place: Place, constituent: Tensor) -> Tensor:
         """Return the mean activation of a constituent of each instance in its slot."""
@@ -114,17 +132,17 @@ def _vector(place: Place, live: Tensor) -> int:
 
 
 WRITES: Mapping[str, Write] = {
-    "donor": Write(lambda m, p, x, _: m.donors[p], "the minimal pair's", real=True),
-    "same": Write(lambda m, p, x, _: m.same[p],
+    "donor": Write(lambda m, p, x, _: m.clean.donors[p], "the minimal pair's", real=True),
+    "same": Write(lambda m, p, x, _: m.clean.same[p],
                   "a donor's with the same constituents and fresh values", control=True,
                   needs="same", real=True),
-    "elsewhere": Write(lambda m, p, x, _: m.donors[p],
+    "elsewhere": Write(lambda m, p, x, _: m.clean.donors[p],
                        "the minimal pair's, at another position", control=True,
                        needs="elsewhere", real=True, elsewhere=True),
-    "shuffled": Write(lambda m, p, x, _: m.donors[p][m.others()],
+    "shuffled": Write(lambda m, p, x, _: m.clean.donors[p][m.others()],
                       "the donor's of another instance", control=True, needs="another",
                       real=True),
-    "transplant": Write(lambda m, p, x, _: m.pool[p][m.transplants],
+    "transplant": Write(lambda m, p, x, _: m.clean.pool[p][m.transplants],
                         "another instance's that has the donor's constituent", needs="pool",
                         real=True),
     "set": Write(lambda m, p, x, _: m.mean(p, m.pairs.target),
@@ -165,7 +183,7 @@ def possible(write: Write, material: Material) -> Tensor:
     if write.needs == "pool":
         rows = material.transplants >= 0
     elif write.needs == "same":
-        rows = material.same_right
+        rows = material.clean.same_right
     elif write.needs == "another" and len(pairs) == 1:
         rows = ~rows
     for name in write.measured:

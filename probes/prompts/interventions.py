@@ -13,7 +13,8 @@ from torch import Tensor
 from latentcode.errors import check
 from latentcode.files.provenance import package_version
 from latentcode.models.pretrained import load_pretrained
-from latentcode.probes.interventions.of_model import Intervention, intervene_model
+from latentcode.probes.interventions.intervention import Intervention
+from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.of_run import standard_interventions
 from latentcode.probes.interventions.result import InterventionResult
 from latentcode.probes.interventions.writes import WRITES

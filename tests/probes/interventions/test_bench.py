@@ -14,7 +14,7 @@ from latentcode.codes.of_tasks import instances
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.probes.interventions import Bench, Intervention, intervene_model
 from latentcode.probes.interventions.bench import DRAWS
-from latentcode.probes.interventions.bench_outcome import Writing
+from latentcode.probes.interventions.bench.outcome import Writing
 
 N = 60
 

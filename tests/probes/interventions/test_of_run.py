@@ -11,7 +11,7 @@ import latentcode as lc
 from latentcode.cli import main
 from latentcode.errors import ProbeError
 from latentcode.probes.interventions import WRITES, standard_interventions
-from latentcode.probes.interventions.figures import intervention_figure
+from latentcode.probes.interventions.figure import intervention_figure
 from latentcode.tasks.counterfactuals import SCOPES
 
 

@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from latentcode.figures.style import DIVERGING, GREY, PALETTE, Figure, style
-from latentcode.probes.interventions.bench_outcome import CONTROLS
+from latentcode.probes.interventions.bench.outcome import CONTROLS
 
 if TYPE_CHECKING:
-    from latentcode.probes.interventions.bench_outcome import BenchOutcome
+    from latentcode.probes.interventions.bench.outcome import BenchOutcome
 
 BEFORE, AFTER, TARGET = GREY, PALETTE[0], PALETTE[3]
 _CONTROLS = ("same", "unrelated", "random")

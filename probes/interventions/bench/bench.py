@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -17,27 +18,19 @@ from torch import Tensor
 from latentcode.codes.of_tasks import instances
 from latentcode.config import TaskConfig
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check, check_choice
-from latentcode.probes.interventions.bench_outcome import (
+from latentcode.probes.interventions.bench.outcome import (
     HOW,
     WHAT,
     BenchOutcome,
     Writing,
     answer_of,
 )
-from latentcode.probes.interventions.of_model import Intervention
+from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.references import References, measure
-from latentcode.probes.interventions.sites import (
-    SITES,
-    Edit,
-    Place,
-    capture,
-    check_written,
-    in_scope,
-    normalization_of,
-    write,
-)
+from latentcode.probes.interventions.sites import SITES, Place, capture, check_written, write
 from latentcode.probes.interventions.writes import noise_like
 from latentcode.runs import Run
+from latentcode.runs.named import load_run
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.batch import Batch
@@ -78,16 +71,19 @@ class Bench:
 
     @classmethod
     def of_run(
-        cls, run: Run, split: str = "ood", *, n: int = 2_000, task: TaskConfig | None = None,
-        step: int | None = None, seed: int = 0, device: str = "cpu", **settings: Any,
+        cls, run: Run | str | Path, split: str = "ood", *, n: int = 2_000,
+        task: TaskConfig | None = None, step: int | None = None, seed: int = 0,
+        device: str = "cpu", **settings: Any,
     ) -> Self:
         """Return the bench of a trained run; its instances are those of `extract`, by row.
 
+        run     a run, its folder, or the name of a model of the zoo
         n       instances, from the first
         task    what the codes were drawn from; default: the run's own
         seed    that of the extraction
         settings  `n_reference`
         """
+        run = load_run(run)
         model = run.load_model(step, device=device)
         source = make_task(run.config.task if task is None else task)
         place = next(model.parameters()).device
@@ -162,39 +158,24 @@ class Bench:
             return torch.cat([asked(place, mine), codes[place][3:],
                               noise_like(noisy, SITES["code"].vector, generator), own])
 
+        edits = where(writing).edits(self.model, self.task.scope(writing.scope, one), values)
+        after: dict[Place, Tensor] = {}
+
+        def written(place: Place, live: Tensor) -> Tensor:
+            # Own codes stay as they are, whatever their constraint does to last digits.
+            after[place] = (torch.cat([edits[place](live)[:-1], live[-1:]]) if place in edits
+                            else live)
+            return after[place]
+
         inputs = one.instances.inputs.expand(sum(parts), *one.instances.inputs.shape[1:])
         # Instances of one pass are compared: the last digits depend on how many are computed.
         clean, before = capture(self.model, inputs, self.places)
-        after: dict[Place, Tensor] = {}
-        patched = write(self.model, inputs, self._edits(writing, one, values, after))
+        patched = write(self.model, inputs, {
+            place: partial(written, place) for place in self.places})
         check(bool(patched.isfinite().all()), f"{writing} gives logits that are not finite",
               ProbeError)
-        return self._outcome(writing, one, logits, clean, patched,
+        return self._outcome(writing, one, logits[1:2], clean, patched,
                              self._at_pair(before, one), self._at_pair(after, one))
-
-    def _edits(
-        self, writing: Writing, one: MinimalPairs, values: Callable[[Place, Tensor], Tensor],
-        after: dict[Place, Tensor],
-    ) -> dict[Place, Edit]:
-        """Return what is done in each layer; `after` receives the codes as they then are."""
-        scope = self.task.scope(writing.scope, one)
-        mask = SITES["code"].mask(scope, writing.heads, self.model.cfg.n_heads)
-        normalization = normalization_of(self.model) if writing.renormalize else None
-
-        def edit_of(place: Place) -> Edit:
-            put = in_scope(lambda live: values(place, live), mask, scope, normalization)
-
-            def edit(live: Tensor) -> Tensor:
-                written = live
-                if place[1] in writing.layers:
-                    # Own codes stay as they are, whatever their constraint does to last digits.
-                    written = torch.cat([put(live)[:-1], live[-1:]])
-                after[place] = written
-                return written
-
-            return edit
-
-        return {place: edit_of(place) for place in self.places}
 
     def _asked(
         self, writing: Writing, codes: Mapping[Place, Tensor], one: MinimalPairs
@@ -223,45 +204,43 @@ class Bench:
         return measure(self.model, self.task, self.places, n=self.n_reference, seed=self.seed)
 
     def _outcome(
-        self, writing: Writing, one: MinimalPairs, logits: Tensor, clean: Tensor, patched: Tensor,
+        self, writing: Writing, one: MinimalPairs, donor: Tensor, clean: Tensor, patched: Tensor,
         before: np.ndarray, after: np.ndarray,
     ) -> BenchOutcome:
+        """Return what became of the answer; `donor`, `clean` and `patched` are logits."""
         def outputs(of: Tensor) -> np.ndarray:
             return self.task.outputs(one.slot.expand(len(of)), of).cpu().numpy()
 
-        names = self.task.constituents
-        answers = self.task.answers(one)[0].cpu().numpy()
+        names, was, result = self.task.constituents, outputs(clean)[0], outputs(patched)
         source, target = names[int(one.source)], names[int(one.target)]
         role = {source: "source", target: "target"}
-        truth, counts = float(answers[int(one.source)]), bool(one.counts)
-        result = outputs(patched)
+        answers = self.task.answers(one)[0].cpu().numpy()
+        counts = bool(one.counts)
         rows = pd.DataFrame({
             "write": [writing.what, *["same"] * DRAWS, *["unrelated"] * DRAWS,
                       *["random"] * DRAWS, "identity"],
             "draw": [0, *range(DRAWS), *range(DRAWS), *range(DRAWS), 0],
             "answer": [answer_of(output) for output in result]})
-        was = outputs(clean)
-        theirs = float(answers[int(one.target)])
-        if self.task.symbolic:
-            rows["kept"] = (rows["answer"] == answer_of(was[0])).astype(float)
-            rows["switched"] = (rows["answer"] == theirs).astype(float)
-        else:
-            rows["switched"] = ((rows["answer"] - theirs).abs()
-                                < (rows["answer"] - truth).abs()).astype(float)
-            rows["kept"] = 1.0 - rows["switched"]
+        became = self.task.outcomes(
+            one[torch.zeros(len(rows), dtype=torch.int64, device=self.device)], clean,
+            donor.expand_as(patched), patched)
+        kept, switched = (became[name].double().cpu().numpy() for name in ("stay", "switch"))
         if not counts:
-            rows["switched"] = np.nan
-            rows["kept"] = rows["kept"] if self.task.symbolic else np.nan
+            kept, switched = (np.full(len(rows), np.nan) for _ in range(2))
+        if self.task.symbolic:  # the model need not have been right before
+            kept = (rows["answer"] == answer_of(was)).to_numpy(np.float64)
+        rows["kept"], rows["switched"] = kept, switched
         n_layers, n_heads = before.shape
         heads = range(n_heads) if writing.heads is None else writing.heads
         layer, head = np.divmod(np.arange(n_layers * n_heads), n_heads)
         return BenchOutcome(
-            writing=writing, source=source, symbolic=self.task.symbolic, truth=truth,
+            writing=writing, source=source, symbolic=self.task.symbolic,
+            truth=float(answers[int(one.source)]),
             answers=pd.DataFrame({"constituent": names, "answer": answers,
                                   "role": [role.get(name, "") for name in names]}),
-            counts=counts, donor_answer=answer_of(outputs(logits[1:2])[0]),
-            donor_right=counts and bool(self.task.right(one, logits[1:2], "donors")),
-            before=was[0], outputs=result, table=rows,
+            counts=counts, donor_answer=answer_of(outputs(donor)[0]),
+            donor_right=counts and bool(self.task.right(one, donor, "donors")),
+            before=was, outputs=result, table=rows,
             codes=pd.DataFrame({
                 "layer": layer, "head": head, "before": before.ravel(), "after": after.ravel(),
                 "written": np.isin(layer, writing.layers) & np.isin(head, list(heads))}),
@@ -271,8 +250,7 @@ class Bench:
         """Raise what `write` raises, before anything is computed."""
         check_choice("what", writing.what, WHAT)
         check_choice("how", writing.how, HOW)
-        Intervention("donor", writing.scope, writing.layers, heads=writing.heads,
-                     renormalize=writing.renormalize).check(self.task, self.model)
+        where(writing).check(self.task, self.model)
         self._check_which(writing.instance, writing.which)
         if writing.what == "instance":
             check(writing.other is not None, "other is None; expected the number of the instance "
@@ -325,6 +303,12 @@ class Bench:
         where = self.task.scope("pair", one[:1])[0]  # [Q, K], one of them True
         return np.stack([codes[place][0][:, where][:, 0].float().cpu().numpy()
                          for place in self.places])
+
+
+def where(writing: Writing) -> Intervention:
+    """Return the intervention that writes a donor's codes where a writing writes its own."""
+    return Intervention("donor", writing.scope, writing.layers, heads=writing.heads,
+                        renormalize=writing.renormalize)
 
 
 __all__ = ["HOW", "WHAT", "Bench", "BenchOutcome", "Writing"]

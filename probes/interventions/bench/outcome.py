@@ -182,7 +182,7 @@ class BenchOutcome:
 
     def figure(self) -> Figure:
         """Return the answer before and after, the controls beside it, and the response's codes."""
-        from latentcode.probes.interventions.bench_figure import bench_figure
+        from latentcode.probes.interventions.bench.figure import bench_figure
 
         return bench_figure(self)
 

@@ -1,0 +1,98 @@
+"""What is written where, and how that is done to what a model computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from latentcode.errors import ConfigError, UnknownNameError, check, check_choice
+from latentcode.probes.interventions.references import ERASABLE
+from latentcode.probes.interventions.sites import SITES, Edit, Place, in_scope, normalization_of
+from latentcode.probes.interventions.writes import WRITES
+from latentcode.tasks.counterfactuals import Counterfactuals
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """What is written where.
+
+    write        a key of `WRITES`: what
+    scope        a key of `SCOPES` that the task offers: at which queries and keys
+    layers       in which layers, all in one run
+    site         `code`, `value` or `residual`: the activation that is written
+    alpha        how far `steer` goes
+    heads        of which heads alone; None: all
+    renormalize  bring what was written back to the constraint of the model's codes
+    """
+
+    write: str = "donor"
+    scope: str = "row"
+    layers: tuple[int, ...] = (0,)
+    site: str = "code"
+    alpha: float = 1.0
+    heads: tuple[int, ...] | None = None
+    renormalize: bool = False
+
+    def check(self, task: Counterfactuals, model: Any) -> None:
+        """Raise a `ConfigError` that names what does not fit the task or the model."""
+        check_choice("write", self.write, WRITES)
+        check_choice("site", self.site, SITES)
+        task.check_scope(self.scope)
+        check(len(self.layers) > 0, "layers is empty; expected at least one")
+        check(self.heads is None or len(self.heads) > 0, "heads is empty; expected None for all, "
+              "or at least one")
+        check(math.isfinite(self.alpha), f"alpha is {self.alpha!r}; expected a finite number")
+        for layer in self.layers:
+            if layer not in range(model.cfg.n_layers):
+                raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
+        needs = WRITES[self.write].needs
+        if needs in task.lacks:
+            raise ConfigError(f"{self.write!r} cannot be written: {task.lacks[needs]}")
+        if self.site != "code":
+            check(needs != "erasers" and not self.renormalize, f"{self.write!r} with renormalize="
+                  f"{self.renormalize} at site {self.site!r}; labels are erased from codes, and "
+                  "codes are renormalised")
+        check(needs != "elsewhere" or self.scope != "everything", f"{self.write!r} at scope "
+              "'everything', which leaves no other position; expected another scope")
+        check(self.site != "value" or self.scope not in ("row", "feature"), f"scope is "
+              f"{self.scope!r} at site 'value', where it covers every key, for all queries; "
+              "expected 'everything', or single keys with 'pair' or 'pairs'")
+        check(needs != "erasers" or self.scope in ERASABLE, f"scope is {self.scope!r}; expected "
+              f"one of {', '.join(ERASABLE)} to erase a label")
+        check(not self.renormalize or normalization_of(model) != "none", "the codes of this model "
+              "are not normalised; expected renormalize=False")
+        groups = getattr(model.cfg, "n_key_value_heads", None) or model.cfg.n_heads
+        check(self.heads is None or self.site != "value" or groups == model.cfg.n_heads,
+              f"heads is {self.heads} at site 'value'; expected None, as the {model.cfg.n_heads} "
+              f"heads of this model share the values of {groups}")
+        for head in self.heads or ():
+            check(self.site != "residual" and head in range(model.cfg.n_heads),
+                  f"head {head} at site {self.site!r}; expected one of {model.cfg.n_heads} heads "
+                  "of codes or values")
+
+    def edits(
+        self, model: Any, scope: Tensor, values: Callable[[Place, Tensor], Tensor]
+    ) -> dict[Place, Edit]:
+        """Return what puts values into the codes, or whatever the site holds, of each layer.
+
+        scope   bool [B, Q, K], which codes; of the task, by the name that the intervention has
+        values  what is to be put at a place, given what is computed there
+        """
+        mask = SITES[self.site].mask(scope, self.heads, model.cfg.n_heads)
+        normalization = normalization_of(model) if self.renormalize else None
+        places = [(self.site, layer) for layer in self.layers]
+        return {place: in_scope(partial(values, place), mask, scope, normalization)
+                for place in places}
+
+    def row(self) -> dict[str, Any]:
+        """Return the columns that name this intervention in tables."""
+        return {"write": self.write, "scope": self.scope,
+                "layers": ",".join(map(str, self.layers)), "site": self.site,
+                "alpha": self.alpha if self.write.startswith("steer") else float("nan"),
+                "heads": "all" if self.heads is None else ",".join(map(str, self.heads)),
+                "renormalized": self.renormalize}
