@@ -12,8 +12,8 @@ from latentcode.app.charts import idea as charts
 from latentcode.app.charts.intervene import reach
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.data import loaded as data
+from latentcode.app.data.benches import MOST, open_bench
 from latentcode.app.data.sources import Source
-from latentcode.app.pages.intervene import MOST, open_bench
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.sidebar import choose_source, choose_split
 from latentcode.app.state.url import choose, remember, remembered, remembered_number

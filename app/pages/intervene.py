@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from contextlib import nullcontext
-from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
@@ -15,6 +12,7 @@ import streamlit as st
 from latentcode.app.charts import intervene as charts
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.data import loaded as data
+from latentcode.app.data.benches import MOST, OpenBench, open_bench
 from latentcode.app.data.sources import Source
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.sidebar import choose_source, choose_split
@@ -35,9 +33,6 @@ ABOUT = {
 }
 HOW = {"set": "set to", "scale": "times", "add": "plus"}
 """What numbers set by hand do, in the words of the page."""
-DRAWN = 4_096
-"""Problems at once; a number beyond them draws as many more."""
-MOST = 131_072
 FIRST = 2_000
 """Another problem is drawn from these, which are those that the zoo has codes of."""
 CONTROLS = {"same": "Same {kind}s", "unrelated": "Other problems", "random": "Random codes"}
@@ -60,7 +55,7 @@ def _body(source: Source, split: str) -> None:
     bench = open_bench(source, split, max(instance, other))
     left, right = st.columns([1.0, 1.3], gap="large")
     with left:
-        instance = _choose_instance(instance)
+        _choose_instance(instance)
         st.html(f"<div class='problem'>{bench.drawn(instance)}</div>")
         writing = _choose_writing(bench, instance, other)
     if writing is None:
@@ -69,81 +64,13 @@ def _body(source: Source, split: str) -> None:
         _show(bench, bench.write(writing))
 
 
-class OpenBench:
-    """The bench of a model and a split, for one session at a time: its hooks are the model's."""
-
-    def __init__(self, bench: Bench, task: Any) -> None:
-        self.bench, self.task, self.kind = bench, task, str(task.constituent)
-        self._lock = Lock()
-        self._outcomes: dict[Writing, BenchOutcome] = {}
-
-    def write(self, writing: Writing) -> BenchOutcome:
-        """Return an outcome; the last ones are kept."""
-        with self._lock:
-            if writing not in self._outcomes:
-                if len(self._outcomes) >= 64:
-                    self._outcomes.pop(next(iter(self._outcomes)))
-                slow = writing.what == "mean" and "references" not in vars(self.bench)
-                with st.spinner("Measuring mean codes …") if slow else nullcontext():
-                    self._outcomes[writing] = self.bench.write(writing)
-            return self._outcomes[writing]
-
-    def code(self, instance: int, which: int) -> np.ndarray:
-        """Return the code of the response to itself, float [L, H]."""
-        with self._lock:
-            return self.bench.code(instance, which)
-
-    def telling(self, instance: int, which: int) -> str:
-        """Return a target whose switch would show: one that the model solves, if there is one.
-
-        Of these the one whose answer is farthest from the right one, or the first.
-        """
-        with self._lock:
-            targets = self.bench.targets(instance, which)
-            answers = self.bench.answers(instance, which)
-            solved = self.bench.solved(instance, which)
-        right = answers[self.bench.constituents(instance)[which]]
-        offered = [name for name in solved or targets if answers.get(name, right) != right]
-        if self.bench.task.symbolic or not offered:
-            return (offered or list(solved or targets))[0]
-        return max(offered, key=lambda name: abs(answers[name] - right))
-
-    def drawn(self, instance: int) -> str:
-        """Return the problem as HTML."""
-        html: str = self.task.render(self.bench.batch, instance, "html")
-        return html
-
-
-def open_bench(source: Source, split: str, last: int) -> OpenBench:
-    """Return the bench of a source, with at least the problems up to number `last`."""
-    run = data.open_run(source.path)
-    steps = run.checkpoints()
-    return _bench(source.path, run.id, steps[-1] if steps else None, split,
-                  DRAWN * (last // DRAWN + 1))
-
-
-@st.cache_resource(max_entries=6, show_spinner="Loading PyTorch, the model and its problems …")
-def _bench(path: Path, run_id: str, step: int | None, split: str, n: int) -> OpenBench:
-    from latentcode.probes.interventions.bench import Bench
-    from latentcode.runs import Run
-    from latentcode.tasks import make_task
-
-    run = Run.open(path)
-    stored = path / "results" / f"codes-{split}"
-    # Of the task whose codes the explorer shows, so that a point there is the same problem here.
-    task = (data.task_of(data.saved_codes(stored)) if stored.is_dir()
-            else make_task(make_task(run.config.task).probe_config))
-    return OpenBench(Bench.of_run(run, split, n=n, task=task.config), task)
-
-
-def _choose_instance(instance: int) -> int:
+def _choose_instance(instance: int) -> None:
     number, another = st.columns([1, 1], vertical_alignment="bottom")
     with another:
         st.button("Another one", icon=":material/casino:", width="stretch",
                   on_click=lambda: remember("instance", str(random.randrange(FIRST))))
     with number:
         _number_input("Problem", "instance", instance)
-    return instance
 
 
 def _number_input(label: str, key: str, value: int) -> None:
@@ -210,10 +137,10 @@ def _choose_numbers(
     how = choose("Every code becomes", list(HOW), key="how", form="buttons",
                  default="set" if scope == "pair" else "scale", shown=lambda h: HOW[h])
     if how == "set":
-        st.caption(f"The sliders begin with the problem's own code in layer {layers[-1]}, of the "
+        st.caption(f"The sliders start at the problem's own code in layer {layers[-1]}, for the "
                    "response attending to itself.")
     begin = {"set": own.round(2), "scale": np.ones_like(own), "add": np.zeros_like(own)}[how]
-    # Numbers that were meant otherwise do not fit: they begin anew.
+    # Numbers of the URL that were meant otherwise do not fit.
     asked = read_numbers(remembered("numbers"), how, len(own))
     values = begin if asked is None else asked
     most = charts.reach([*own, *values])
@@ -224,8 +151,8 @@ def _choose_numbers(
         with columns[head % 4]:
             st.slider(f"head {head}", -most, most, step=0.01, key=key,
                       on_change=_note_numbers, args=(how, len(own)))
-    st.button("Begin anew", icon=":material/restart_alt:", on_click=remember,
-              args=("numbers", None), help="Its own code, times 1, or plus 0.")
+    st.button("Reset", icon=":material/restart_alt:", on_click=remember,
+              args=("numbers", None), help="To the problem's own code, times 1, or plus 0.")
     return how, tuple(float(value) for value in values)
 
 
@@ -259,8 +186,9 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
         st.caption("Ticks: what the function would be at the query with each term in that place.")
     st.plotly_chart(charts.answers(outcome, dark=dark), theme=None, config=STILL, key="answers")
     st.markdown(f"**Controls**: instead, the codes of donors with the same {open_.kind}s and fresh "
-                "values, of unrelated problems, and random ones of equal norm. None of them should "
-                "give the target's answer; the first should keep the answer.")
+                "values, those of unrelated problems, and random ones of equal norm. None of them "
+                "should switch the answer, that is, make it the target's; the first should keep "
+                "it.")
     if outcome.symbolic:
         for column, (name, title) in zip(st.columns(3), CONTROLS.items(), strict=True):
             with column:
@@ -284,4 +212,4 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
     st.plotly_chart(charts.codes(outcome, dark=dark), theme=None, config=STILL, key="codes")
 
 
-__all__ = ["OpenBench", "open_bench", "page", "read_numbers"]
+__all__ = ["page", "read_numbers"]

@@ -159,7 +159,7 @@ class BenchOutcome:
                          "right.")
         if not self.counts:
             reason = ("is not defined" if np.isnan(self.target_answer) else
-                      "is the right one, too" if self.symbolic else "hardly differs")
+                      "is also the right one" if self.symbolic else "hardly differs")
             notes.append(f"The answer of {self.writing.target} {reason} on this instance: it "
                          "cannot show a switch.")
         elif not self.donor_right:

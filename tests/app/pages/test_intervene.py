@@ -130,7 +130,7 @@ def test_sliders(shown: Open, folder: Path) -> None:
     again = shown("sraven", what="by hand", scope="pair", layers="1",
                   numbers="_".join(["set", *map(str, values)]))
     assert tuple(s.value for s in again.slider) == values
-    next(b for b in again.button if b.label == "Begin anew").click().run()
+    next(b for b in again.button if b.label == "Reset").click().run()
     assert [s.value for s in again.slider] == pytest.approx(own, abs=0.006)
     times = shown("sraven", what="by hand", how="times")
     assert [s.value for s in times.slider] == [1.0] * n_heads

@@ -1,0 +1,93 @@
+"""The bench of a model, with the problems that the pages show one at a time."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import streamlit as st
+
+from latentcode.app.data import loaded as data
+from latentcode.app.data.sources import Source
+from latentcode.probes.interventions.bench.outcome import BenchOutcome, Writing
+
+if TYPE_CHECKING:
+    from latentcode.probes.interventions.bench import Bench
+
+DRAWN = 4_096
+"""Problems drawn at once; a number beyond them draws as many more."""
+MOST = 131_072
+"""Problems that can be asked for."""
+
+
+class OpenBench:
+    """The bench of a model and a split, for one session at a time: its hooks are the model's."""
+
+    def __init__(self, bench: Bench, task: Any) -> None:
+        self.bench, self.task, self.kind = bench, task, str(task.constituent)
+        self._lock = Lock()
+        self._outcomes: dict[Writing, BenchOutcome] = {}
+
+    def write(self, writing: Writing) -> BenchOutcome:
+        """Return an outcome; the last ones are kept."""
+        with self._lock:
+            if writing not in self._outcomes:
+                if len(self._outcomes) >= 64:
+                    self._outcomes.pop(next(iter(self._outcomes)))
+                slow = writing.what == "mean" and "references" not in vars(self.bench)
+                with st.spinner("Measuring mean codes …") if slow else nullcontext():
+                    self._outcomes[writing] = self.bench.write(writing)
+            return self._outcomes[writing]
+
+    def code(self, instance: int, which: int) -> np.ndarray:
+        """Return the code of the response to itself, float [L, H]."""
+        with self._lock:
+            return self.bench.code(instance, which)
+
+    def telling(self, instance: int, which: int) -> str:
+        """Return a target whose switch would show: one that the model solves, if there is one.
+
+        Of these the one whose answer is farthest from the right one, or the first.
+        """
+        with self._lock:
+            targets = self.bench.targets(instance, which)
+            answers = self.bench.answers(instance, which)
+            solved = self.bench.solved(instance, which)
+        right = answers[self.bench.constituents(instance)[which]]
+        offered = [name for name in solved or targets if answers.get(name, right) != right]
+        if self.bench.task.symbolic or not offered:
+            return (offered or list(solved or targets))[0]
+        return max(offered, key=lambda name: abs(answers[name] - right))
+
+    def drawn(self, instance: int) -> str:
+        """Return the problem as HTML."""
+        html: str = self.task.render(self.bench.batch, instance, "html")
+        return html
+
+
+def open_bench(source: Source, split: str, last: int) -> OpenBench:
+    """Return the bench of a source, with at least the problems up to number `last`."""
+    run = data.open_run(source.path)
+    steps = run.checkpoints()
+    return _bench(source.path, run.id, steps[-1] if steps else None, split,
+                  DRAWN * (last // DRAWN + 1))
+
+
+@st.cache_resource(max_entries=6, show_spinner="Loading PyTorch, the model and its problems …")
+def _bench(path: Path, run_id: str, step: int | None, split: str, n: int) -> OpenBench:
+    from latentcode.probes.interventions.bench import Bench
+    from latentcode.runs import Run
+    from latentcode.tasks import make_task
+
+    run = Run.open(path)
+    stored = path / "results" / f"codes-{split}"
+    # Of the task whose codes the explorer shows, so that a point there is the same problem here.
+    task = (data.task_of(data.saved_codes(stored)) if stored.is_dir()
+            else make_task(make_task(run.config.task).probe_config))
+    return OpenBench(Bench.of_run(run, split, n=n, task=task.config), task)
+
+
+__all__ = ["MOST", "OpenBench", "open_bench"]
