@@ -1,4 +1,4 @@
-"""What do codes cause? Write others back, at any layers and scope, beside their controls."""
+"""What do codes cause? Write others in their place, at any layers and scope, beside controls."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions.intervention import Intervention as Intervention
     from latentcode.probes.interventions.of_model import intervene_model as intervene_model
     from latentcode.probes.interventions.of_run import intervene as intervene
-    from latentcode.probes.interventions.of_run import (
+    from latentcode.probes.interventions.result import InterventionResult as InterventionResult
+    from latentcode.probes.interventions.standard import (
         standard_interventions as standard_interventions,
     )
-    from latentcode.probes.interventions.result import InterventionResult as InterventionResult
     from latentcode.probes.interventions.writes import WRITES as WRITES
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

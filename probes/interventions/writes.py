@@ -85,10 +85,6 @@ class Material:
         keys = torch.rand(seen.shape, generator=self.generator, device=seen.device)
         return torch.where(seen, keys, -1.0).argmax(1)
 
-    def noise_like(self, x: Tensor, axis: int) -> Tensor:
-        """Return random directions with the norms of x along an axis."""
-        return noise_like(x, axis, self.generator)
-
 
 @dataclass(frozen=True)
 class Write:
@@ -120,7 +116,7 @@ def _steer(m: Material, place: Place, live: Tensor, alpha: float) -> Tensor:
 
 def _steer_random(m: Material, place: Place, live: Tensor, alpha: float) -> Tensor:
     step = m.mean(place, m.pairs.target) - m.mean(place, m.pairs.source)
-    return live + alpha * m.noise_like(step, _vector(place, live))
+    return live + alpha * noise_like(step, _vector(place, live), m.generator)
 
 
 def _set_any(m: Material, place: Place, live: Tensor, alpha: float) -> Tensor:
@@ -165,7 +161,7 @@ WRITES: Mapping[str, Write] = {
     "erase_shuffled": Write(lambda m, p, x, _: m.erasers[p](x),
                             "the same without a shuffled label (LEACE)", control=True,
                             needs="erasers", measured=("source",)),
-    "random": Write(lambda m, p, x, _: m.noise_like(x, _vector(p, x)),
+    "random": Write(lambda m, p, x, _: noise_like(x, _vector(p, x), m.generator),
                     "a random one of equal norm", control=True),
     "identity": Write(lambda m, p, x, _: x, "itself: nothing changes", control=True, real=True),
 }

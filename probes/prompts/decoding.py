@@ -42,7 +42,7 @@ def decode_prompts(
     seed            of the split, the fresh weights, shuffling and bootstrap
     progress        called with (probes done, probes in all)
 
-    Raises what `load_pretrained`, `extract_prompts`, `Prompts.split` and `decode` raise.
+    Raises what `load_pretrained`, `extract_prompts`, `Prompts.split` and `decode_codes` raise.
     """
     prompts = as_prompts(prompts)
     if "split" not in prompts.labels:
@@ -55,7 +55,7 @@ def decode_prompts(
             prepend_bos=prepend_bos, meta={"untrained": fresh, "seed": seed}))
         for fresh in (False, True))
     return decode_codes(*trained, labels, untrained=untrained, seed=seed, n_jobs=n_jobs,
-                  progress=progress)
+                        progress=progress)
 
 
 def _by_split(codes: LatentCodes) -> tuple[LatentCodes, LatentCodes]:

@@ -15,8 +15,8 @@ from latentcode.files.provenance import package_version
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.of_model import intervene_model
-from latentcode.probes.interventions.of_run import standard_interventions
 from latentcode.probes.interventions.result import InterventionResult
+from latentcode.probes.interventions.standard import standard_interventions
 from latentcode.probes.interventions.writes import WRITES
 from latentcode.prompts import Prompts
 from latentcode.prompts.codes import LAST

@@ -110,7 +110,7 @@ class Bench:
 
         Those that have no defined answer there are left out.
         """
-        pairs = self._pairs(instance, which, self.targets(instance, which)[0], 1)
+        pairs = self.pairs(instance, which, self.targets(instance, which)[0], 1)
         answers = self.task.answers(pairs)[0].tolist()
         return {name: answer for name, answer in zip(self.task.constituents, answers, strict=True)
                 if not np.isnan(answer)}
@@ -121,15 +121,24 @@ class Bench:
         Codes of other donors need not switch anything. The donors are those of `write`.
         """
         targets = self.targets(instance, which)
-        pairs = [self._pairs(instance, which, target, DRAWS)[:1] for target in targets]
+        pairs = [self.pairs(instance, which, target, DRAWS)[:1] for target in targets]
         logits, _ = capture(self.model, torch.cat([p.donors.inputs for p in pairs]), ())
         return tuple(
             target for row, (target, one) in enumerate(zip(targets, pairs, strict=True))
             if bool(one.counts) and bool(self.task.right(one, logits[row:row + 1], "donors")))
 
+    def pairs(self, instance: int, which: int, target: str, n: int) -> MinimalPairs:
+        """Return n minimal pairs of one instance, with fresh donors each; `write` has the first."""
+        if target not in self.task.constituents:
+            raise UnknownNameError("target", target, self.targets(instance, which))
+        wanted = self._number(self.task.constituents.index(target))
+        return self.task.pairs_of(
+            self._rows([instance] * n), self._number(which).expand(n), wanted.expand(n),
+            self._generator("donors", instance, which, target))
+
     def code(self, instance: int, which: int = 0) -> np.ndarray:
         """Return the code of the response attending to itself, float [L, H]: scope `pair`."""
-        pairs = self._pairs(instance, which, self.targets(instance, which)[0], 1)
+        pairs = self.pairs(instance, which, self.targets(instance, which)[0], 1)
         _, codes = capture(self.model, pairs.instances.inputs, self.places)
         return self._at_pair(codes, pairs)
 
@@ -142,7 +151,7 @@ class Bench:
         something that no training instance has.
         """
         self._check(writing)
-        pairs = self._pairs(writing.instance, writing.which, writing.target, DRAWS)
+        pairs = self.pairs(writing.instance, writing.which, writing.target, DRAWS)
         generator = self._generator("noise", writing.instance, writing.which, writing.target)
         unrelated = self._unrelated(writing.instance, generator)
         one = pairs[:1]
@@ -272,15 +281,6 @@ class Bench:
         n_held = self.task.held(self._rows([instance])).shape[1]
         check(which in range(n_held), f"which is {which}; expected 0 to {n_held - 1}, one of the "
               f"{n_held} constituents of an instance")
-
-    def _pairs(self, instance: int, which: int, target: str, n: int) -> MinimalPairs:
-        """Return n minimal pairs of one instance, with fresh donors each."""
-        if target not in self.task.constituents:
-            raise UnknownNameError("target", target, self.targets(instance, which))
-        wanted = self._number(self.task.constituents.index(target))
-        return self.task.with_target(
-            self._rows([instance] * n), self._number(which).expand(n), wanted.expand(n),
-            self._generator("donors", instance, which, target))
 
     def _unrelated(self, instance: int, generator: torch.Generator) -> Batch:
         order = torch.randperm(len(self) - 1, generator=generator, device=self.device)[:DRAWS]

@@ -12,9 +12,8 @@ from selector import K, Selector, selector_model
 import latentcode as lc
 from latentcode.codes.of_tasks import instances
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
-from latentcode.probes.interventions import Bench, Intervention, intervene_model
+from latentcode.probes.interventions import Bench, Intervention, Writing, intervene_model
 from latentcode.probes.interventions.bench import DRAWS
-from latentcode.probes.interventions.bench.outcome import Writing
 
 N = 60
 
@@ -149,7 +148,7 @@ def test_one_instance_of_the_bench_is_one_of_intervene() -> None:
     bench = of_task("sraven")
     ask = writing(bench, 2, which=1, layers=(0, 1))
     out = bench.write(ask)
-    pairs = bench._pairs(2, 1, ask.target, DRAWS)
+    pairs = bench.pairs(2, 1, ask.target, DRAWS)
 
     class Given(type(bench.task)):  # type: ignore[misc]
         def sample(self, split: str, n: int, generator: object) -> object:

@@ -15,19 +15,28 @@ from latentcode.probes.interventions import WRITES, Intervention
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.references import measure
 from latentcode.probes.interventions.sites import SITES, capture, constrained, write
-from latentcode.tasks.counterfactuals import SCOPES, MinimalPairs
+from latentcode.tasks.counterfactuals import SCOPES, Counterfactuals, MinimalPairs
 
 KINDS = tuple(lc.ATTENTION_KINDS)
 
 
-def model_of(kind: str) -> lc.HookedTransformer:
-    return lc.HookedTransformer(lc.preset("smoke", "sraven", kind).model, seed=1).eval()
+def model_of(kind: str, task: str = "sraven") -> lc.HookedTransformer:
+    return lc.HookedTransformer(lc.preset("smoke", task, kind).model, seed=1).eval()
 
 
 @pytest.fixture(scope="module")
-def pairs() -> MinimalPairs:
-    task = lc.make_task(lc.preset("smoke", "sraven").task)
-    return lc.make_counterfactuals(task).sample("ood", 12, lc.make_generator(0, "pairs"))
+def sraven() -> Counterfactuals:
+    return lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
+
+
+@pytest.fixture(scope="module")
+def logic() -> Counterfactuals:
+    return lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "logic").task))
+
+
+@pytest.fixture(scope="module")
+def pairs(sraven: Counterfactuals) -> MinimalPairs:
+    return sraven.sample("ood", 12, lc.make_generator(0, "pairs"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -58,9 +67,10 @@ def test_all_codes_of_another_instance_are_its_attention(pairs: MinimalPairs) ->
 
 
 @pytest.mark.parametrize("scope", list(SCOPES))
-def test_only_the_scope_is_written(scope: str, pairs: MinimalPairs) -> None:
-    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
-    model, where = model_of("softmax"), task.scope(scope, pairs)
+def test_only_the_scope_is_written(
+    scope: str, pairs: MinimalPairs, sraven: Counterfactuals
+) -> None:
+    model, where = model_of("softmax"), sraven.scope(scope, pairs)
     seen: dict[str, Tensor] = {}
 
     def edit(live: Tensor) -> Tensor:
@@ -76,9 +86,10 @@ def test_only_the_scope_is_written(scope: str, pairs: MinimalPairs) -> None:
 
 
 @pytest.mark.parametrize("normalization", ["softmax", "rms_head", "softmax_rms_head"])
-def test_renormalised_codes_obey_the_constraint(normalization: str, pairs: MinimalPairs) -> None:
-    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
-    where = task.scope("pairs", pairs)
+def test_renormalised_codes_obey_the_constraint(
+    normalization: str, pairs: MinimalPairs, sraven: Counterfactuals
+) -> None:
+    where = sraven.scope("pairs", pairs)
     generator = torch.Generator().manual_seed(0)
     code = torch.rand((12, 4, 18, 18), generator=generator) + 0.1
     out = constrained(code, where, normalization)
@@ -101,14 +112,13 @@ def test_renormalised_codes_obey_the_constraint(normalization: str, pairs: Minim
         constrained(code, where, "none")
 
 
-def test_means_are_those_of_the_constituents() -> None:
-    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
+def test_means_are_those_of_the_constituents(sraven: Counterfactuals) -> None:
     model = model_of("hyla")
     place = ("code", 1)
-    references = measure(model, task, [place], n=300, batch_size=300, split="train")
-    pairs = task.sample("train", 300, lc.make_generator(0, "interventions reference train"))
+    references = measure(model, sraven, [place], n=300, batch_size=300, split="train")
+    pairs = sraven.sample("train", 300, lc.make_generator(0, "interventions reference train"))
     _, activations = capture(model, pairs.instances.inputs, [place])
-    member = task.membership(pairs.instances)
+    member = sraven.membership(pairs.instances)
     for slot, constituent in ((0, 0), (1, 7)):
         expected = activations[place][member[:, slot, constituent]].mean(0)
         torch.testing.assert_close(references.means[place][slot, constituent], expected,
@@ -118,22 +128,21 @@ def test_means_are_those_of_the_constituents() -> None:
     assert torch.equal(references.count, member.sum(0).float())
 
 
-def test_erasers_are_those_of_the_package() -> None:
+def test_erasers_are_those_of_the_package(logic: Counterfactuals) -> None:
     from concept_erasure import LeaceFitter
 
-    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "logic").task))
-    model = lc.HookedTransformer(lc.preset("smoke", "logic").model, seed=1).eval()
+    model = model_of("hyla", "logic")
     place = ("code", 1)
-    erasers = measure(model, task, [place], n=400, batch_size=400, split="train",
+    erasers = measure(model, logic, [place], n=400, batch_size=400, split="train",
                       erase=[("pair", False)]).erasers["pair", False][place]
-    pairs = task.sample("train", 400, lc.make_generator(0, "interventions reference train"))
+    pairs = logic.sample("train", 400, lc.make_generator(0, "interventions reference train"))
     _, activations = capture(model, pairs.instances.inputs, [place])
     code = activations[place]
     x = code[:, :, -1, -1].double()
     term = int(pairs.source[0])
-    z = task.membership(pairs.instances)[:, 0, term].double()
+    z = logic.membership(pairs.instances)[:, 0, term].double()
     eraser = LeaceFitter(4, 1, dtype=torch.float64).update(x, z[:, None]).eraser
-    erased = erasers.edit(task.scope("pair", pairs), pairs.slot,
+    erased = erasers.edit(logic.scope("pair", pairs), pairs.slot,
                           torch.full_like(pairs.slot, term))(code)
     torch.testing.assert_close(erased[:, :, -1, -1].double(), eraser(x), rtol=1e-4, atol=1e-5)
     assert torch.equal(erased[:, :, :-1], code[:, :, :-1])
@@ -160,11 +169,12 @@ def test_erasers_are_those_of_the_package() -> None:
     ({"heads": ()}, "heads is empty"),
     ({"alpha": float("inf")}, "alpha is inf"),
 ])
-def test_what_does_not_fit_is_one_error(change: dict[str, object], message: str) -> None:
-    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
+def test_what_does_not_fit_is_one_error(
+    change: dict[str, object], message: str, sraven: Counterfactuals
+) -> None:
     wrong = replace(Intervention("donor", "row", (0,)), **change)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
-        intervene_model(model_of("hyla"), task, [wrong], n=10)
+        intervene_model(model_of("hyla"), sraven, [wrong], n=10)
     assert issubclass(UnknownNameError, ConfigError)
     assert set(WRITES) >= {"donor", "same", "identity"}
 
@@ -173,9 +183,10 @@ def test_what_does_not_fit_is_one_error(change: dict[str, object], message: str)
     ("shuffled", "donor"), ("elsewhere", "donor"), ("set_same", "set"), ("set_shuffled", "set"),
     ("steer_random", "steer"), ("mean", "zero"), ("random", "donor"),
     ("transplant", "donor"), ("same", "donor")])
-def test_every_write_does_something_of_its_own(write: str, treatment: str) -> None:
-    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
-    table = intervene_model(model_of("hyla"), task, [
+def test_every_write_does_something_of_its_own(
+    write: str, treatment: str, sraven: Counterfactuals
+) -> None:
+    table = intervene_model(model_of("hyla"), sraven, [
         Intervention(name, "row", (0, 1)) for name in (write, treatment, "identity")],
         n=800, n_reference=400).table
     changed = table[table["metric"] == "kl"].set_index("write")["value"]
@@ -187,11 +198,10 @@ def test_every_write_does_something_of_its_own(write: str, treatment: str) -> No
         assert others[write] > changed[write]
 
 
-def test_shuffled_labels_erase_something_else_than_the_label() -> None:
-    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "logic").task))
-    model = lc.HookedTransformer(lc.preset("smoke", "logic").model, seed=1).eval()
+def test_shuffled_labels_erase_something_else_than_the_label(logic: Counterfactuals) -> None:
+    model = model_of("hyla", "logic")
     place = ("code", 1)
-    fitted = measure(model, task, [place], n=400, split="train",
+    fitted = measure(model, logic, [place], n=400, split="train",
                      erase=[("pair", False), ("pair", True)]).erasers
     true, shuffled = fitted["pair", False][place], fitted["pair", True][place]
     seen = true.matrices.abs().amax((0, 2, 3, 4)) > 0
@@ -213,9 +223,8 @@ def test_a_constituent_that_was_not_measured_is_not_written() -> None:
     assert table[table["write"] == "steer"]["value"].isna().all()
 
 
-def test_the_control_counts_where_the_model_answers_it() -> None:
-    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
-    table = intervene_model(model_of("hyla"), task, [
+def test_the_control_counts_where_the_model_answers_it(sraven: Counterfactuals) -> None:
+    table = intervene_model(model_of("hyla"), sraven, [
         Intervention(name, "everything", (0,), site="residual") for name in ("donor", "same")],
         n=600).table
     rates = table.pivot(index="write", columns="metric", values="value")
@@ -226,21 +235,19 @@ def test_the_control_counts_where_the_model_answers_it() -> None:
     assert 0 < n["same"] < n["donor"]
 
 
-def test_numbers_that_cannot_be_used_are_one_error() -> None:
-    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
+def test_numbers_that_cannot_be_used_are_one_error(sraven: Counterfactuals) -> None:
     for wrong, message in (({"n_reference": 0}, "n_reference is 0"), ({"n": 1}, "n is 1"),
                            ({"n_bootstrap": 0}, "n_bootstrap is 0; expected at least 100")):
         with pytest.raises(ConfigError, match=message):
-            intervene_model(model_of("hyla"), task, [Intervention("set", "row", (0,))], **wrong)
+            intervene_model(model_of("hyla"), sraven, [Intervention("set", "row", (0,))], **wrong)
     with pytest.raises(ConfigError, match="is given 2 times; expected each intervention once"):
-        intervene_model(model_of("hyla"), task, [Intervention(), Intervention()])
+        intervene_model(model_of("hyla"), sraven, [Intervention(), Intervention()])
     with pytest.raises(ProbeError, match="gives logits that are not finite"):
-        intervene_model(model_of("linear"), task, [
+        intervene_model(model_of("linear"), sraven, [
             Intervention("steer", "row", (0,), alpha=1e38)], n=200, n_reference=200)
 
 
-def test_codes_without_normalisation_are_not_renormalised() -> None:
-    task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
+def test_codes_without_normalisation_are_not_renormalised(sraven: Counterfactuals) -> None:
     with pytest.raises(ConfigError, match="expected renormalize=False"):
-        intervene_model(model_of("linear"), task, [
+        intervene_model(model_of("linear"), sraven, [
             Intervention("set", "row", (0,), renormalize=True)], n=10)
