@@ -132,7 +132,7 @@ class Bench:
         if target not in self.task.constituents:
             raise UnknownNameError("target", target, self.targets(instance, which))
         wanted = self._number(self.task.constituents.index(target))
-        return self.task.pairs_of(
+        return self.task.with_target(
             self._rows([instance] * n), self._number(which).expand(n), wanted.expand(n),
             self._generator("donors", instance, which, target))
 
