@@ -1,7 +1,7 @@
-"""The command line: `latentcode train | extract | decode | show | sweep | ...`.
+"""The command line: `latentcode train | extract | decode | ...`, one file per question.
 
-Commands are dataclasses, and tyro makes their flags from the fields, those of the configuration
-included. Rooms are opened when a command runs, so that `latentcode --help` imports no torch.
+Commands are dataclasses, and tyro makes their options from the fields, those of the configuration
+included. Rooms are imported when a command runs, so that `latentcode --help` imports no torch.
 """
 
 from __future__ import annotations
@@ -12,40 +12,45 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from latentcode.cli.experiments import Demo, Sweep
+from latentcode.cli.align import Align
+from latentcode.cli.decode import Decode
+from latentcode.cli.demo import Demo
 from latentcode.cli.explore import Explore
+from latentcode.cli.extract import Extract
 from latentcode.cli.intervene import Intervene
 from latentcode.cli.official import ExportFlax, ImportFlax, Parity
-from latentcode.cli.projection import Project, ValueNetworks
+from latentcode.cli.project import Project
 from latentcode.cli.prompts import DecodePrompts, ExtractPrompts, IntervenePrompts
-from latentcode.cli.reading import Decode, Extract, Show
-from latentcode.cli.similarity import Align, Similarity, Topography
-from latentcode.cli.train import train_command
+from latentcode.cli.show import Show
+from latentcode.cli.similarity import Similarity
+from latentcode.cli.sweep import Sweep
+from latentcode.cli.topography import Topography
+from latentcode.cli.train import Train, train_with_defaults
+from latentcode.cli.value_networks import ValueNetworks
 from latentcode.cli.zoo import Zoo
 from latentcode.errors import LatentCodeError
 
 COMMANDS: dict[str, type] = {
-    "extract": Extract, "decode": Decode, "intervene": Intervene, "show": Show, "parity": Parity,
-    "import-flax": ImportFlax, "export-flax": ExportFlax, "demo": Demo, "sweep": Sweep,
-    "project": Project, "value-networks": ValueNetworks,
-    "extract-prompts": ExtractPrompts, "decode-prompts": DecodePrompts,
-    "intervene-prompts": IntervenePrompts,
-    "similarity": Similarity, "topography": Topography, "align": Align, "zoo": Zoo,
-    "explore": Explore}
+    "train": Train, "extract": Extract, "decode": Decode, "project": Project,
+    "similarity": Similarity, "topography": Topography, "align": Align,
+    "value-networks": ValueNetworks, "intervene": Intervene, "show": Show, "explore": Explore,
+    "zoo": Zoo, "sweep": Sweep, "demo": Demo, "extract-prompts": ExtractPrompts,
+    "decode-prompts": DecodePrompts, "intervene-prompts": IntervenePrompts,
+    "import-flax": ImportFlax, "export-flax": ExportFlax, "parity": Parity}
+"""Every command by its name, in the order in which `latentcode --help` lists them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; an error that a user can act on is one line and exit status 2."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        others = [Annotated[command, tyro.conf.subcommand(name)]
-                  for name, command in COMMANDS.items()]
-        # The type is made at run time, because the defaults of `train` are.
-        command_type: Any = Union[(train_command(arguments), *others)]
         command = tyro.cli(
-            command_type, args=arguments, prog="latentcode",
-            description="Latent codes of attention: train, extract, decode, show.",
-            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes))
+            # Any: the type is made at run time.
+            _command_type(arguments), args=arguments, prog="latentcode",
+            description="Train transformers, read the latent codes of their attention, see what "
+                        "the codes say and what they cause.",
+            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes,
+                    tyro.conf.PositionalMetavarFromFieldName))
         command.run()
     except LatentCodeError as error:
         _print_lines(f"error: {error}", *getattr(error, "__notes__", ()))
@@ -53,6 +58,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt as interruption:
         _print_lines(*getattr(interruption, "__notes__", ()))
         raise SystemExit(130) from None
+
+
+def _command_type(arguments: Sequence[str]) -> Any:
+    """Return the union of all commands, with the defaults that the words of `train` choose.
+
+    Where all are listed, each is described by the first line of its docstring.
+    """
+    commands: list[Any] = []
+    for name, command in COMMANDS.items():
+        called = list(arguments[:1]) == [name]
+        shown: dict[str, Any] = {}
+        if not called:
+            shown["description"] = str(command.__doc__).partition("\n")[0]
+        # To leave an option out is what None stands for; a configuration may need the word.
+        kind: Any = Annotated[command, tyro.conf.DisallowNone]
+        if command is Train:
+            kind, shown["default"] = train_with_defaults(arguments if called else ())
+        commands.append(Annotated[kind, tyro.conf.subcommand(name, **shown)])
+    return Union[tuple(commands)]  # noqa: UP007  (of as many types as there are)
 
 
 def _print_lines(*lines: str) -> None:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import tyro
+
+from latentcode.cli.options import default_is
 
 
 @dataclass(frozen=True)
 class Explore:
-    """Browse codes, probes and interventions in the web browser.
+    """Browse codes and results in the web browser.
 
-    Opens on the models that come with the library; runs and codes below the given folders can be
-    chosen beside them. Example: latentcode explore runs/
+    It shows the models that come with the library, and the runs and codes found in the given
+    folders.
+
+    Example: latentcode explore runs/
     """
 
-    folders: tyro.conf.Positional[tuple[Path, ...]] = field(default=())
-    """Runs, codes, or folders that hold some; default: the current folder. Nothing outside them
-    is read."""
-    port: int | None = None
-    """Port of the page; default: the first free one from 8501."""
+    folders: tyro.conf.Positional[
+        Annotated[tuple[Path, ...], default_is("the current folder")]] = field(default=())
+    """Runs, codes, or folders that contain them. Nothing outside them is read."""
+    port: Annotated[int | None, default_is("the first free one from 8501")] = None
+    """Port of the page."""
     no_browser: bool = False
     """Do not open a browser window."""
 
@@ -30,6 +35,3 @@ class Explore:
         status = serve(self.folders, port=self.port, browser=not self.no_browser)
         if status:
             raise SystemExit(status)
-
-
-__all__ = ["Explore"]

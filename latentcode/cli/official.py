@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from latentcode.cli.opening import RunName, open_run
+from latentcode.cli.options import RunName, default_is
 from latentcode.config import TASKS, TaskConfig
 from latentcode.errors import LatentCodeError
 from latentcode.models.config import ModelConfig
@@ -17,13 +17,15 @@ from latentcode.models.config import ModelConfig
 
 @dataclass(frozen=True)
 class Parity:
-    """Do our models give the official numbers? Compare files of the official code's outputs.
+    """Compare our models with the official code.
 
-    Exit status 1 when a number differs by more than its tolerance or a file is damaged.
+    Are our outputs the recorded ones? The exit status is 1 if a number differs by more than its
+    tolerance or a file is damaged.
     """
 
-    files: tyro.conf.Positional[tuple[Path, ...]]
-    """Files in .npz format: weights, inputs and outputs, or optimiser steps."""
+    files: tyro.conf.Positional[
+        Annotated[tuple[Path, ...], tyro.conf.arg(help_behavior_hint="(required)")]]
+    """Files in .npz format, of weights, inputs and outputs, or of optimiser steps."""
 
     def run(self) -> None:
         if not self.files:
@@ -34,7 +36,7 @@ class Parity:
         print(table(reports))
         for unread in dict.fromkeys(report.unread for report in reports if report.unread):
             files = [report.file for report in reports if report.unread == unread]
-            print(f"not looked at: {', '.join(unread)} (in {files[0]}"
+            print(f"not compared: {', '.join(unread)} (in {files[0]}"
                   + (f" and {len(files) - 1} more)" if len(files) > 1 else ")"))
         problems = [problem for report in reports for problem in report.problems]
         agreeing = sum(report.agrees for report in reports)
@@ -47,28 +49,29 @@ class Parity:
 
 @dataclass(frozen=True)
 class ImportFlax:
-    """Make a run folder of weights of the official code.
+    """Turn weights of the official code into a run folder.
 
     The .npz holds config_json and the parameters under their Flax paths. The official state.pkl
-    is a pickle and is not read; the error for it says how to convert it.
+    is a pickle and is not read; the error message says how to convert it.
     """
 
     file: tyro.conf.Positional[Path]
     """Official weights, in .npz format."""
     out: Path
-    """Folder of the run."""
-    problem: Literal["logic", "sraven"] | None = None
-    """The task that the model was trained on; default: what its dimensions tell."""
-    n_terms: int | None = None
-    """Fuzzy logic: number of terms; default: 2."""
+    """Folder for the run."""
+    problem: Annotated[Literal["logic", "sraven"] | None,
+                       default_is("inferred from the model's dimensions")] = None
+    """Task that the model was trained on."""
+    n_terms: Annotated[int | None, default_is("2")] = None
+    """Fuzzy logic: number of terms."""
     unpermuted: bool = False
     """SRAVEN: the features were not permuted."""
-    ood_fraction: float | None = None
-    """Share of the combinations held out, drawn anew; default: the paper's."""
-    held_out: Path | None = None
-    """JSON list of the combinations (lists of indices) that the model was trained without."""
-    step: int | None = None
-    """Number of updates done; default: what the file says, or 0."""
+    ood_fraction: Annotated[float | None, default_is("the paper's")] = None
+    """Share of the combinations to hold out, in a new draw."""
+    held_out: Annotated[Path | None, default_is("a new draw")] = None
+    """JSON list of the combinations (lists of indices) that were held out of training."""
+    step: Annotated[int | None, default_is("as in the file, or 0")] = None
+    """Number of updates done."""
     overwrite: bool = False
     """Replace a run that the folder already holds."""
 
@@ -82,12 +85,12 @@ class ImportFlax:
         if not known["training_known"]:
             print("training settings are not in the file: config.yaml holds the paper's")
         if run.config.task.name in TASKS and not known["held_out_known"]:
-            print("held-out combinations are not in the file: `ood` is a fresh draw, in which the "
-                  "model may have been trained; give its own with --held-out")
+            print("held-out combinations are not in the file: `ood` is a new draw, and the model "
+                  "may have been trained on it; pass the original ones with --held-out")
         print(f"wrote run {run.path}")
 
     def _task(self, model: ModelConfig) -> TaskConfig:
-        """Return the task that the model's dimensions tell, with the values that are given."""
+        """Return the task inferred from the model's dimensions, with the values that are given."""
         from latentcode.official.files import infer_task, read_held_out
 
         task: Any = infer_task(model, self.problem)
@@ -104,21 +107,19 @@ class ImportFlax:
 
 @dataclass(frozen=True)
 class ExportFlax:
-    """Write the weights of a run in the layout of the official code."""
+    """Write a run's weights in the official code's layout."""
 
     path: tyro.conf.Positional[RunName]
     out: Path
-    """The file, in .npz format."""
-    step: int | None = None
-    """The checkpoint; default: the newest."""
+    """File to write, in .npz format."""
+    step: Annotated[int | None, default_is("the newest")] = None
+    """Checkpoint."""
     overwrite: bool = False
-    """Replace a file of that name."""
+    """Replace an existing file."""
 
     def run(self) -> None:
         from latentcode.official.files import export_flax
+        from latentcode.runs.named import load_run
 
-        out = export_flax(open_run(self.path), self.out, step=self.step, overwrite=self.overwrite)
+        out = export_flax(load_run(self.path), self.out, step=self.step, overwrite=self.overwrite)
         print(f"wrote weights {out}")
-
-
-__all__ = ["ExportFlax", "ImportFlax", "Parity"]

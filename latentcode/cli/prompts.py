@@ -1,177 +1,137 @@
-"""`latentcode extract-prompts | decode-prompts | intervene-prompts`: codes of pretrained models."""
+"""`latentcode extract-prompts | decode-prompts | intervene-prompts`: codes of language models."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from latentcode.cli.intervene import Writes
+from latentcode.cli.options import Saving, Seeded, default_is
 
 if TYPE_CHECKING:
     import torch
 
-Dtype = Literal["float32", "bfloat16", "float16"]
 
-
-@dataclass(frozen=True)
-class ExtractPrompts:
-    """Run a pretrained language model over prompts and save the codes of their pairs.
-
-    A line of the prompts is {"prompt": ..., "query": -1, "key": "subject", "label": ...}: positions
-    are indices of tokens or pieces of the prompt. Interrupted, the same command goes on where it
-    was.
-    """
+@dataclass(frozen=True, kw_only=True)
+class OfModel(Seeded, Saving):
+    """Which pretrained model, and how it is run."""
 
     model: tyro.conf.Positional[str]
-    """A folder that save_pretrained wrote, or a name on the Hugging Face hub."""
-    prompts: tyro.conf.Positional[Path]
-    """Prompts, one JSON object per line."""
-    out: Path
-    """Folder of the codes."""
-    layers: tuple[int, ...] = ()
-    """Layers; default: all."""
-    residuals: bool = False
-    """Also keep the residual stream at the queries."""
-    untrained: bool = False
-    """Use fresh weights instead."""
-    seed: int = 0
-    """Seed of the fresh weights."""
-    device: str = "cpu"
-    """cpu or cuda."""
-    dtype: Dtype = "float32"
+    """Folder that save_pretrained wrote, or a name on the Hugging Face hub."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Type of the weights."""
     batch_size: int = 32
-    """Prompts of one forward pass; fewer where they are long."""
-    overwrite: bool = False
-    """Replace codes that the folder already holds, or unfinished ones of other settings."""
+    """Prompts per forward pass; fewer where prompts are long."""
 
-    def run(self) -> None:
+    def placed(self) -> dict[str, Any]:
+        """Return where and in which type the weights are."""
         from latentcode.devices import resolve_device
-        from latentcode.files.storage import check_free
-        from latentcode.models.pretrained import load_pretrained
-        from latentcode.progress import bar
-        from latentcode.prompts import Prompts
-        from latentcode.prompts.codes import PromptReader
 
-        check_free(self.out, overwrite=self.overwrite, marker="meta.json")
-        prompts = Prompts.read(self.prompts)
-        model = load_pretrained(self.model, device=resolve_device(self.device),
-                                dtype=_dtype(self.dtype), untrained=self.untrained,
-                                seed=self.seed)
-        reader = PromptReader(model, prompts, layers=self.layers or None,
-                              residuals=self.residuals, batch_size=self.batch_size,
-                              meta={"untrained": self.untrained, "seed": self.seed})
-        reader.to_folder(self.out, overwrite=self.overwrite, progress=bar("extracting"))
-        print(f"{len(prompts):,} prompts, {len(reader.layers)} layers, {len(reader.pairs)} pairs")
-        print(f"wrote codes {self.out}")
+        return {"device": resolve_device(self.device), "dtype": self._dtype()}
 
+    def _dtype(self) -> torch.dtype:
+        import torch
 
-@dataclass(frozen=True)
-class DecodePrompts:
-    """Decode labels of prompts from a pretrained model's codes, beside three controls.
-
-    Probes are fitted on some prompts and scored on held-out ones. Beside the codes stand those of
-    the same model with fresh weights, shuffled labels and the residual stream at the query.
-    """
-
-    model: tyro.conf.Positional[str]
-    """A folder that save_pretrained wrote, or a name on the Hugging Face hub."""
-    prompts: tyro.conf.Positional[Path]
-    """Prompts, one JSON object per line."""
-    out: Path
-    """Folder of the result: tables, figure, settings."""
-    labels: tuple[str, ...] = ("label",)
-    """What to decode: columns of the prompts."""
-    layers: tuple[int, ...] = ()
-    """Layers; default: all."""
-    heldout: float = 0.3
-    """Share of the combinations to hold out, where the prompts have no column `split`."""
-    seed: int = 0
-    """Seed of split, fresh weights, shuffling and bootstrap."""
-    device: str = "cpu"
-    """cpu or cuda, for the extraction."""
-    dtype: Dtype = "float32"
-    """Type of the weights."""
-    batch_size: int = 32
-    """Prompts of one forward pass; fewer where they are long."""
-    overwrite: bool = False
-    """Replace a result that the folder already holds."""
-
-    def run(self) -> None:
-        from latentcode.devices import resolve_device
-        from latentcode.files.storage import check_free
-        from latentcode.probes.prompts.decoding import decode_prompts
-        from latentcode.progress import bar
-
-        check_free(self.out, overwrite=self.overwrite, marker="decoding.json")
-        result = decode_prompts(
-            self.model, self.prompts, labels=self.labels, layers=self.layers or None,
-            heldout=self.heldout, seed=self.seed, device=resolve_device(self.device),
-            dtype=_dtype(self.dtype), batch_size=self.batch_size,
-            progress=bar("probing"))
-        result.save(self.out, overwrite=self.overwrite)
-        print(result)
-        print(f"wrote result {self.out}")
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16,
+                "float16": torch.float16}[self.dtype]
 
 
 @dataclass(frozen=True, kw_only=True)
-class IntervenePrompts(Writes):
-    """Write a donor prompt's codes into a pretrained model, and see whether its answer follows.
+class ExtractPrompts(OfModel):
+    """Save the latent codes of a language model on prompts.
 
-    A line of the pairs is {"prompt": "The capital of France is", "answer": " Paris", "donor": "The
-    language of France is", "donor_answer": " French", "query": -1, "key": "France"}: prompt and
-    donor have as many tokens, the answers are one token each. A further column, same, holds the
-    control's prompt, with the same answer. Without --write: the donor's codes and the controls',
-    over layers and scopes.
+    Each line of the prompts is a JSON object such as {"prompt": "The capital of France is",
+    "query": -1, "key": "France", "label": "capital"}; positions are indices of tokens, or parts of
+    the prompt. If interrupted, the same command continues where it stopped.
+
+    Example: latentcode extract-prompts gpt2 prompts.jsonl --out codes/gpt2
     """
 
-    model: tyro.conf.Positional[str]
-    """A folder that save_pretrained wrote, or a name on the Hugging Face hub."""
-    pairs: tyro.conf.Positional[Path]
-    """Minimal pairs of prompts, one JSON object per line."""
-    out: Path
-    """Folder of the tables and the figure."""
-    among: Literal["vocabulary", "answers"] = "vocabulary"
-    """The model's answer: the likeliest token of all, or the likelier of the two answers."""
-    seed: int = 0
-    """Seed of noise, shuffling and bootstrap."""
-    device: str = "cpu"
-    """cpu or cuda."""
-    dtype: Dtype = "float32"
-    """Type of the weights."""
-    batch_size: int = 32
-    """Prompts of one forward pass."""
-    overwrite: bool = False
-    """Replace results that the folder already holds."""
+    prompts: tyro.conf.Positional[Path]
+    """Prompts, one JSON object per line."""
+    layers: Annotated[tuple[int, ...], default_is("all")] = ()
+    """Numbers of layers."""
+    residuals: bool = False
+    """Also save the residual stream at the queries."""
+    untrained: bool = False
+    """Use fresh random weights instead."""
 
     def run(self) -> None:
-        from latentcode.devices import resolve_device
-        from latentcode.files.storage import check_free
+        from latentcode.models.pretrained import load_pretrained
+        from latentcode.prompts import Prompts
+        from latentcode.prompts.codes import PromptReader
+
+        self.check_out("meta.json")
+        prompts = Prompts.read(self.prompts)
+        model = load_pretrained(self.model, untrained=self.untrained, seed=self.seed,
+                                **self.placed())
+        self.save_codes(PromptReader(
+            model, prompts, layers=self.layers or None, residuals=self.residuals,
+            batch_size=self.batch_size, meta={"untrained": self.untrained, "seed": self.seed},
+        ), "prompts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodePrompts(OfModel):
+    """Decode labels of prompts, beside three controls.
+
+    Probes are fitted on some prompts and scored on held-out ones. The same is done with the
+    residual stream at the query, the codes of the model with fresh weights and shuffled labels.
+
+    Example: latentcode decode-prompts gpt2 prompts.jsonl --out results/gpt2
+    """
+
+    prompts: tyro.conf.Positional[Path]
+    """Prompts, one JSON object per line."""
+    labels: tuple[str, ...] = ("label",)
+    """What to decode: columns of the prompts."""
+    layers: Annotated[tuple[int, ...], default_is("all")] = ()
+    """Numbers of layers."""
+    heldout: float = 0.3
+    """Share of the combinations to hold out if the prompts have no column `split`."""
+
+    def run(self) -> None:
+        from latentcode.probes.common.results import DecodingResult
+        from latentcode.probes.prompts.decoding import decode_prompts
+
+        self.save_result(DecodingResult, "fitting probes", lambda progress: decode_prompts(
+            self.model, self.prompts, labels=self.labels, layers=self.layers or None,
+            heldout=self.heldout, seed=self.seed, batch_size=self.batch_size, progress=progress,
+            **self.placed()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntervenePrompts(Writes, OfModel):
+    """Write a donor prompt's codes into a language model.
+
+    Does the answer follow? Each line of the pairs is a JSON object such as {"prompt": "The capital
+    of France is", "answer": " Paris", "donor": "The language of France is",
+    "donor_answer": " French", "query": -1, "key": "France"}. Prompt and donor have the same number
+    of tokens, and each answer is one token. An optional column `same` holds the control's prompt,
+    which has the prompt's answer. Without --write: the donor's codes and the controls, over layers
+    and scopes.
+
+    Example: latentcode intervene-prompts gpt2 pairs.jsonl --out results/switch
+    """
+
+    pairs: tyro.conf.Positional[Path]
+    """Minimal pairs of prompts, one JSON object per line."""
+    among: Literal["vocabulary", "answers"] = "vocabulary"
+    """The model's answer: the most likely token of all, or the likelier of the two answers."""
+
+    def run(self) -> None:
         from latentcode.models.pretrained import load_pretrained
         from latentcode.probes.interventions import InterventionResult
         from latentcode.probes.prompts.interventions import intervene_prompts
-        from latentcode.progress import bar
         from latentcode.prompts import Prompts
 
-        check_free(self.out, overwrite=self.overwrite, marker=InterventionResult.marker())
+        self.check_out(InterventionResult.marker())
         prompts = Prompts.read(self.pairs)
-        model = load_pretrained(self.model, device=resolve_device(self.device),
-                                dtype=_dtype(self.dtype))
-        result = intervene_prompts(
-            model, prompts, self.interventions(model.cfg.n_layers), among=self.among,
-            seed=self.seed, batch_size=self.batch_size, progress=bar("prompts"))
-        print(result)
-        print(f"wrote result {result.save(self.out, overwrite=self.overwrite)}")
-
-
-def _dtype(name: Dtype) -> torch.dtype:
-    import torch
-
-    types = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    return types[name]
-
-
-__all__ = ["DecodePrompts", "ExtractPrompts", "IntervenePrompts"]
+        model = load_pretrained(self.model, **self.placed())
+        chosen = self.interventions(model.cfg.n_layers)
+        self.save_result(InterventionResult, "prompts", lambda progress: intervene_prompts(
+            model, prompts, chosen, among=self.among, seed=self.seed, batch_size=self.batch_size,
+            progress=progress))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
-from latentcode.cli.opening import print_metrics
+from latentcode.cli.options import default_is
+from latentcode.cli.show import print_metrics
 from latentcode.config import TASKS, RunConfig, TrainingConfig, load_config
 from latentcode.config.presets import follow_task, preset
 from latentcode.errors import LatentCodeError
@@ -20,30 +22,32 @@ TaskT = TypeVar("TaskT")
 
 @dataclass(frozen=True)
 class Train(Generic[TaskT]):
-    """Train one hooked transformer; the result is a run folder.
+    """Train a transformer on a task.
+
+    The result is a run folder: configuration, checkpoints, metrics.
 
     Example: latentcode train logic --kind softmax --out runs/softmax --training.steps 500
     """
 
     problem: tyro.conf.Positional[Literal["logic", "sraven"]]
-    """The task."""
+    """Task to train on."""
     out: Path
-    """Folder of the run."""
+    """Folder for the run."""
     task: TaskT
     model: ModelConfig
     training: TrainingConfig
-    preset: Literal["paper", "small", "smoke"] | None = None
-    """Where all values come from that are not given; default: small."""
-    kind: str | None = None
-    """Attention kind, a row of the paper's Table A1: softmax, linear, hyla, ...; default: hyla."""
-    config: Path | None = None
-    """YAML file with a whole configuration, in place of preset and kind."""
+    preset: Annotated[Literal["paper", "small", "smoke"] | None, default_is("small")] = None
+    """Configuration that supplies every value that is not given."""
+    kind: Annotated[str | None, default_is("hyla")] = None
+    """Attention kind, a row of the paper's Table A1: softmax, linear, hyla, ..."""
+    config: Annotated[Path | None, default_is("as --preset and --kind say")] = None
+    """YAML file with a whole configuration, instead of --preset and --kind."""
     resume: bool = False
-    """Go on from the newest checkpoint of an interrupted run."""
+    """Continue an interrupted run from its newest checkpoint."""
     overwrite: bool = False
     """Replace a run that the folder already holds."""
-    log: tuple[Literal["tensorboard", "wandb"], ...] = ()
-    """Where metrics go besides metrics.jsonl."""
+    log: Annotated[tuple[Literal["tensorboard", "wandb"], ...], default_is("nowhere")] = ()
+    """Where else to send metrics, besides metrics.jsonl."""
 
     def run(self) -> None:
         from latentcode.training import train
@@ -80,30 +84,24 @@ def _starting_point(
     return config
 
 
-def train_command(arguments: Sequence[str]) -> Any:
-    """Return the `train` command with the defaults that its preset, kind or file gives.
+def train_with_defaults(arguments: Sequence[str]) -> tuple[Any, Train[Any]]:
+    """Return `train` for its task, and the defaults that its preset, kind or file gives.
 
     The words that choose the defaults are looked up first; then tyro reads all of them.
     """
     problem = next((a for a in arguments if a in TASKS), "logic")
     name, kind, path = (_value(arguments, flag) for flag in ("--preset", "--kind", "--config"))
-    chosen = (problem, name, kind, Path(path) if path else None)
-    is_train = list(arguments[:1]) == ["train"]
-    config = _starting_point(*chosen) if is_train else preset()
-    default = Train(tyro.MISSING, tyro.MISSING, config.task, config.model, config.training)
-    return Annotated[
-        Train[type(config.task)],  # type: ignore[misc]
-        tyro.conf.subcommand("train", default=default)]
+    config = _starting_point(problem, name, kind, Path(path) if path else None)
+    default: Train[Any] = Train(
+        tyro.MISSING, tyro.MISSING, config.task, config.model, config.training)
+    return Train[type(config.task)], default  # type: ignore[misc]
 
 
 def _value(arguments: Sequence[str], flag: str) -> str | None:
     """Return what follows `flag`, as `--flag value` or `--flag=value`, or None."""
-    for argument, following in zip(arguments, [*arguments[1:], None], strict=True):
+    for argument, following in zip_longest(arguments, arguments[1:]):
         if argument == flag:
             return following
         if argument.startswith(f"{flag}="):
             return argument.partition("=")[2]
     return None
-
-
-__all__ = ["Train", "train_command"]

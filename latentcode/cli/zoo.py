@@ -10,6 +10,7 @@ from typing import Annotated, TypeVar
 
 import tyro
 
+from latentcode.cli.options import default_is
 from latentcode.errors import LatentCodeError
 
 T = TypeVar("T", bound=Sized)
@@ -17,7 +18,7 @@ T = TypeVar("T", bound=Sized)
 
 @dataclass(frozen=True)
 class List:
-    """Print a table of the models: task, kind, size, how good they are on every split."""
+    """Print a table of the models: task, kind, size and metrics on every split."""
 
     def run(self) -> None:
         from latentcode import zoo
@@ -34,14 +35,16 @@ class List:
 class Verify:
     """Check that models are what their cards say: files, metrics on every split, codes.
 
-    Exits with 1 and says what differs where one is not. Needs no network and writes nothing.
+    If one is not, the exit status is 1 and the output says what differs. Needs no network and
+    writes nothing.
     """
 
-    names: tyro.conf.Positional[tuple[str, ...]] = field(default=())
-    """Models, or the folders of entries; default: all of the zoo."""
-    n: int | None = None
-    """Instances of each split; default: those of the card, which takes about half a minute a
-    model. With fewer, metrics may differ by four standard errors more."""
+    names: tyro.conf.Positional[
+        Annotated[tuple[str, ...], default_is("all of the zoo")]] = field(default=())
+    """Models, or folders of zoo entries."""
+    n: Annotated[int | None, default_is("as in the card; about half a minute per model")] = None
+    """Number of instances of each split. With fewer than the card's, metrics may differ by four
+    standard errors more."""
 
     def run(self) -> None:
         from latentcode import zoo
@@ -60,7 +63,7 @@ class Verify:
 
 @dataclass(frozen=True)
 class Zoo:
-    """List the trained models that come with the library, or verify them against their cards."""
+    """List or verify the trained models of the library."""
 
     command: (Annotated[List, tyro.conf.subcommand("list")]
               | Annotated[Verify, tyro.conf.subcommand("verify")])
@@ -70,10 +73,7 @@ class Zoo:
 
 
 def _some(models: T) -> T:
-    """Return what is known of the models of the zoo, if there are any."""
+    """Return the models of the zoo, or raise an error if there are none."""
     if len(models) == 0:
         raise LatentCodeError("this installation of latentcode has no models in its zoo")
     return models
-
-
-__all__ = ["Zoo"]

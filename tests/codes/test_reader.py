@@ -139,8 +139,6 @@ def test_no_more_than_a_shard_is_ever_held(
 def test_the_command_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from latentcode.cli import reading
-
     config = lc.RunConfig(TASK, MODEL, lc.TrainingConfig(
         steps=1, batch_size=4, warmup_steps=0, eval_instances=4))
     run = lc.Run.create(tmp_path / "run", config)
@@ -149,7 +147,7 @@ def test_the_command_goes_on_where_it_was(
     out = tmp_path / "codes"
     command = ["extract", str(run.path), "--n", str(N), "--out"]
     with monkeypatch.context() as patch:
-        patch.setattr(reading, "_progress", lambda what: interrupt_at(40))
+        patch.setattr("latentcode.progress.bar", lambda what: interrupt_at(40))
         with pytest.raises(SystemExit) as stopped:
             main([*command, str(out)])
     assert stopped.value.code == 130

@@ -1,4 +1,4 @@
-"""`latentcode demo | sweep`: whole experiments in one command."""
+"""`latentcode sweep`: a grid of models and their table."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from latentcode.cli.options import default_is
 from latentcode.config import load_config
 from latentcode.config.presets import preset
 from latentcode.errors import LatentCodeError
@@ -19,68 +20,48 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Demo:
-    """Train HYLA and softmax on fuzzy logic, decode their codes, and write report.html.
-
-    Takes a few minutes on two CPU cores. Interrupted, it goes on where it was.
-    """
-
-    out: Path = Path("runs/demo")
-    """Folder of the runs and the report."""
-    preset: Literal["small", "smoke"] = "small"
-    """Size of the fuzzy-logic models."""
-    device: str = "cpu"
-    """cpu or cuda."""
-
-    def run(self) -> None:
-        from latentcode.experiments.demo.demo import demo
-
-        print(demo(self.out, preset_name=self.preset, device=self.device))
-
-
-@dataclass(frozen=True)
 class Sweep:
-    """Train a grid of models and write one table: kinds, settings, seeds.
+    """Train a grid of models, and write one table.
 
-    Interrupted, it goes on with `latentcode sweep --out OUT`.
+    If interrupted, `latentcode sweep --out OUT` continues where it stopped.
+
     Example: latentcode sweep --out runs/sweep --preset small --task logic
     --axis kind=softmax,hyla --axis training.seed=0,1,2
     """
 
     out: Path
-    """Folder of the runs and tables."""
-    grid: str | None = None
-    """YAML file with base and axes, or a grid of the library: sraven_known, paper_logic,
-    paper_sraven, paper_logic_heldout, paper_logic_ablations, paper_sraven_ablations, small_logic,
-    smoke_logic. --fix and --axis change its fields and add axes."""
-    preset: Literal["paper", "small", "smoke"] | None = None
-    """Base of the grid; default: small."""
-    task: Literal["logic", "sraven"] | None = None
-    """Task of the grid; default: logic."""
-    kind: str | None = None
-    """Attention kind of all members; default: hyla, or an axis."""
-    config: Path | None = None
-    """YAML file with a whole configuration as the base, in place of preset, task and kind."""
+    """Folder for the runs and tables."""
+    grid: Annotated[str | None, default_is("a grid of the options below")] = None
+    """YAML file with base and axes, whose fields --fix and --axis change; or a built-in grid:
+    sraven_known, paper_logic, paper_sraven, paper_logic_heldout, paper_logic_ablations,
+    paper_sraven_ablations, small_logic, smoke_logic."""
+    preset: Annotated[Literal["paper", "small", "smoke"] | None, default_is("small")] = None
+    """Configuration that all members start from."""
+    task: Annotated[Literal["logic", "sraven"] | None, default_is("logic")] = None
+    """Task of all members."""
+    kind: Annotated[str | None, default_is("hyla, unless it is an axis")] = None
+    """Attention kind of all members."""
+    config: Annotated[Path | None, default_is("as --preset, --task and --kind say")] = None
+    """YAML file with a whole configuration that all members start from."""
     fix: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """A field of all members, such as training.steps=500; may be given several times."""
+    """A field and its value for all members, such as training.steps=500."""
     axis: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """A field and its values, such as training.seed=0,1,2; may be given several times, and takes
-    the place of the axis of --grid that has the same name. Fields joined by + vary together:
-    training.seed+task.split_seed=[0,0],[1,1]."""
-    device: str | None = None
-    """cpu or cuda, of all members; default: as the grid says."""
+    """A field and its values, such as training.seed=0,1,2; replaces the axis of --grid that has
+    the same name. Fields joined by + vary together: training.seed+task.split_seed=[0,0],[1,1]."""
+    device: Annotated[str | None, default_is("as in the grid")] = None
+    """cpu or cuda, for all members."""
     executor: Literal["local", "ray"] = "local"
-    """Processes of this machine, or a Ray cluster (needs latentcode[sweep])."""
-    ray_address: str | None = None
-    """Address of a running Ray cluster, or auto; default: start one."""
-    processes: int | None = None
-    """Jobs at once; default: one per core or GPU."""
-    members_at_once: int | None = None
-    """Members trained as one; default: on CUDA what fits into memory, on the CPU 1."""
-    budget: str | None = None
-    """Time after which everything has stopped at a checkpoint: 90s, 30m, 2h."""
+    """Processes on this machine, or a Ray cluster (needs latentcode[sweep])."""
+    ray_address: Annotated[str | None, default_is("start a cluster")] = None
+    """Address of a running Ray cluster, or auto."""
+    processes: Annotated[int | None, default_is("one per core or GPU")] = None
+    """Number of jobs at a time."""
+    members_at_once: Annotated[int | None, default_is("on CUDA what fits in memory, else 1")] = None
+    """Number of members that one job trains together."""
+    budget: Annotated[str | None, default_is("none")] = None
+    """Time after which every job has stopped at a checkpoint: 90s, 30m, 2h."""
     select_on: Literal["test", "ood"] = "test"
-    """Split that chooses the best settings; ood is the paper's way."""
+    """Split on which the best settings are selected; the paper selects on ood."""
 
     def run(self) -> None:
         began = time.time()  # a budget begins before the imports, which take seconds
@@ -90,7 +71,7 @@ class Sweep:
         deadline = None if budget is None else began + budget
         grid = self._grid() or existing(self.out)
         if grid is None:
-            raise LatentCodeError(f"{self.out} holds no sweep to go on with; expected --axis, or "
+            raise LatentCodeError(f"{self.out} holds no sweep to continue; expected --axis, or "
                                   "--grid with a YAML file or a name")
         if self.device is not None:
             base = replace(grid.base, training=replace(grid.base.training, device=self.device))
@@ -153,6 +134,3 @@ class Sweep:
                 raise LatentCodeError(f"{flag} {name} is given twice; expected every field once")
             fields[name] = values
         return fields
-
-
-__all__ = ["Demo", "Sweep"]

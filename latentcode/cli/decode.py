@@ -1,0 +1,31 @@
+"""`latentcode decode`: what can be read out of codes?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from latentcode.cli.options import OfRun, Verb, default_is
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decode(OfRun):
+    """Decode labels from codes, beside three controls.
+
+    Probes are fitted on training combinations and scored on held-out ones. The same is done with
+    the residual stream at the query, an untrained model's codes and shuffled labels.
+
+    Example: latentcode decode runs/hyla --out results/decoding
+    """
+
+    labels: Annotated[tuple[str, ...], default_is("every constituent")] = ()
+    """What to decode, such as rule, or term_1 and terms."""
+    n_train: int = 4_096
+    """Number of instances of training combinations to fit probes on."""
+    n_heldout: int = 4_096
+    """Number of instances of held-out combinations to score them on."""
+
+    def verb(self) -> Verb:
+        from latentcode.probes.decoding import DecodingResult, decode
+
+        return decode, DecodingResult

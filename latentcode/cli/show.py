@@ -1,0 +1,87 @@
+"""`latentcode show`: what is in this folder?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from latentcode.cli.options import Split, default_is
+from latentcode.errors import LatentCodeError
+
+if TYPE_CHECKING:
+    from latentcode.runs import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show:
+    """Show a run, codes, a result, or a problem of a task.
+
+    Example: latentcode show sraven-hyla --split ood --index 3
+    """
+
+    path: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="FOLDER")]]
+    """A run folder, a model of the zoo such as sraven-hyla, codes, or a result."""
+    split: Annotated[Split | None, default_is("show the run itself")] = None
+    """Show a problem of this split of the run's task."""
+    index: int = 0
+    """Which problem, from 0."""
+
+    def run(self) -> None:
+        from latentcode.codes import LatentCodes
+        from latentcode.probes.common.saved import load_result
+        from latentcode.runs.named import folder_of, load_run
+
+        folder = folder_of(self.path)
+        result = load_result(folder)
+        is_codes = (folder / "codes.safetensors").exists()
+        if self.split is not None and (is_codes or result is not None):
+            raise LatentCodeError(f"--split is {self.split!r}, but {self.path} is not a run; "
+                                  "expected a run, whose task has problems to show")
+        if result is not None:
+            print(result)
+        elif is_codes:
+            codes: LatentCodes = LatentCodes.load(folder)
+            print(codes)
+            print(codes.labels.describe(include="all").T.to_string())
+        elif self.split is not None:
+            print(_problem(load_run(self.path), self.split, self.index))
+        else:
+            run = load_run(self.path)
+            print(run)
+            print_metrics(run)
+
+
+def _problem(run: Run, split: str, index: int) -> str:
+    """Return one problem of a split, as text."""
+    from latentcode.seeds import make_generator
+    from latentcode.tasks import make_task
+
+    if index < 0:
+        raise LatentCodeError(f"--index is {index}; expected a number of at least 0")
+    task = make_task(run.config.task)
+    return task.render(task.sample(split, index + 1, make_generator(0, f"show {split}")), index)
+
+
+def print_metrics(run: Run) -> None:
+    """Print the newest means on every split, then those of single rules or terms.
+
+    The latter come from the card where the run was trained before they were measured.
+    """
+    import pandas as pd
+
+    from latentcode.metrics import is_by_constituent
+    from latentcode.runs.named import CARD
+    from latentcode.zoo.card import Card
+
+    latest, constituents = run.latest(), run.latest(by_constituent=True)
+    if constituents.empty and (run.path / CARD).is_file():
+        constituents = pd.DataFrame({
+            split: {name: m.mean for name, m in found.items() if is_by_constituent(name)}
+            for split, found in Card.read(run.path).metrics.items()})
+    if not latest.empty:
+        print(latest.to_string(na_rep=""))
+    if not constituents.empty:
+        table = constituents.to_string(na_rep="", float_format="{:.3f}".format)
+        print(f"\nby constituent\n{table}")

@@ -1,0 +1,50 @@
+"""Runs to point commands at, and what a command that fails must look like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+import latentcode as lc
+from latentcode.cli import main
+
+LITTLE = {"steps": 4, "warmup_steps": 1, "eval_every": 4}
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
+    """A run of fuzzy logic."""
+    return lc.train(lc.preset("smoke", "logic", "softmax"),
+                    tmp_path_factory.mktemp("runs") / "softmax", progress=False)
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Folders of hardly trained SRAVEN runs: two kinds with two seeds, whose splits differ too."""
+    folder = tmp_path_factory.mktemp("runs")
+    paths = []
+    for kind in ("softmax", "hyla"):
+        for seed in range(2):
+            config = lc.preset("smoke", "sraven", kind)
+            config = replace(config, task=replace(config.task, split_seed=seed),
+                             training=replace(config.training, seed=seed, **LITTLE))
+            run = lc.train(config, folder / f"{kind}{seed}", progress=False)
+            paths.append(str(run.path))
+    return paths
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command that must fail with exit status 2, and return what it says, one line."""
+    def run_command(*arguments: object) -> str:
+        with pytest.raises(SystemExit) as stopped:
+            main([str(argument) for argument in arguments])
+        assert stopped.value.code == 2, arguments
+        said = capsys.readouterr().err.strip()
+        # The parser draws a box around what it finds wrong itself; ours are one line.
+        assert len(said.splitlines()) == 1 or said.startswith(("Value error", "╭")), said
+        return " ".join(said.split())
+
+    return run_command

@@ -1,0 +1,136 @@
+"""The command line as a whole: help, errors of one line, and options that are the verbs' own."""
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import pytest
+
+import latentcode as lc
+from latentcode.cli import COMMANDS, main
+from latentcode.cli.options import Question
+
+QUESTIONS = {name: command for name, command in COMMANDS.items()
+             if issubclass(command, Question) and name != "extract"}
+
+
+def help_of(capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main([*command, "--help"])
+    assert stopped.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_help_lists_every_command_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = [line.strip("│• ").split(maxsplit=1)
+              for line in help_of(capsys).partition("subcommands")[2].splitlines()]
+    summaries = {words[0]: words[1] for words in listed if words and words[0] in COMMANDS}
+    assert summaries == {name: str(command.__doc__).partition("\n")[0]
+                         for name, command in COMMANDS.items()}
+    assert list(summaries)[:10] == [
+        "train", "extract", "decode", "project", "similarity", "topography", "align",
+        "value-networks", "intervene", "show"]
+
+
+def test_help_of_a_command_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_of(capsys, "similarity")
+    assert "Example: latentcode similarity" in text
+    options = [line.split()[1] for line in text.splitlines() if line.startswith("│ --")]
+    assert options == ["--out", "--overwrite", "--split", "--n", "--pairs", "--layers", "--seed",
+                       "--device", "--label"]
+
+
+def test_help_imports_no_torch() -> None:
+    code = ("import sys, contextlib, io\nfrom latentcode.cli import main\n"
+            "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+            "    main(['--help'])\n"
+            "assert not {'torch', 'sklearn', 'matplotlib', 'pandas'} & set(sys.modules)")
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_package_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "latentcode.cli", "show", "nowhere"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: unknown model 'nowhere'; expected one of: ")
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_options_are_the_arguments_of_the_verb(name: str) -> None:
+    command = QUESTIONS[name]
+    verb, kind = command.verb(object.__new__(command))
+    assert verb.__name__ == name.replace("-", "_")
+    assert inspect.signature(verb).return_annotation == kind.__name__
+    arguments = inspect.signature(verb).parameters
+    first, *_ = arguments
+    options = {field.name: field.default for field in fields(command)
+               if field.name not in ("out", "overwrite")}
+    path = "paths" if first == "runs" or name == "project" else "path"
+    assert options.pop(path) is MISSING
+    settings = {option for option in options if option not in arguments}
+    assert settings <= {"project": {"perplexity", "n_neighbors", "metric"}}.get(name, set())
+    for option, default in options.items():
+        if option not in settings:
+            assert arguments[option].default == (None if default == () else default), option
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["train", "logic", "--kind", "hylla", "--out", "x"],
+     "error: unknown attention kind 'hylla'; expected one of: softmax, linear, hyla"),
+    (["train", "logic", "--out", "x", "--training.device", "cuda:99"], "error: device is"),
+    (["train", "logic", "--out", "x", "--task.ood-fraction", "0.99"],
+     "the largest possible fraction"),
+    (["train", "logic", "--out", "x", "--model.d-model", "0"], "model.d_model is 0"),
+    (["train", "sraven", "--config", "nowhere.yaml", "--out", "x"], "nowhere.yaml"),
+    (["show", "nowhere"], "nowhere"),
+    (["decode", "nowhere", "--out", "y"], "nowhere"),
+])
+def test_errors_are_one_line_and_nothing_is_written(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    refused: Callable[..., str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(*arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_choice_is_silently_ignored(
+    run: lc.Run, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    config, out, taken = run.path / "config.yaml", tmp_path / "x", tmp_path / "taken"
+    taken.mkdir()
+    (taken / "meta.json").write_text("{}")
+    for arguments, message in (
+        (["train", "logic", "--config", config, "--kind", "hyla", "--out", out], "together with"),
+        (["train", "--out", "logic", "--preset", "smoke", "sraven"], "as the first word"),
+        (["train", "logic", "--preset", "smoke", "--out", out, "--model.d-input", "9"],
+         "model.d_input is 9; expected 4"),
+        (["extract", run.path, "--out", out, "--untrained", "--device", "cuda:99"], "device"),
+        (["extract", run.path, "--out", taken], "exists already"),
+        (["decode", run.path, "--out", taken], "exists already"),
+        (["show", run.path, "--split", "ood", "--index", "-2"], "--index is -2"),
+    ):
+        assert message in refused(*arguments)
+    assert not out.exists()
+
+
+def test_errors_about_a_run_name_what_is_valid(
+    run: lc.Run, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    out = tmp_path / "x"
+    for arguments, message in (
+        (["extract", run.path, "--out", out, "--pairs", "q->k"],
+         "unknown pair 'q->k'; expected one of: query->query"),
+        (["extract", run.path, "--out", out, "--layers", "7"],
+         "unknown layer 7; expected one of: 0, 1"),
+        (["decode", run.path, "--out", out, "--labels", "colour"], "unknown label 'colour'"),
+        (["train", "logic", "--preset", "smoke", "--out", run.path], "already holds a run"),
+    ):
+        assert message in refused(*arguments)
+    assert not out.exists()
