@@ -11,19 +11,22 @@ from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.url import take_along
 
-# Module with the function `page`, title, name in the URL, icon.
-PAGES: tuple[tuple[str, str, str, str], ...] = (
-    ("explore", "Explore", "explore", ":material/scatter_plot:"),
-    ("compare", "Compare", "compare", ":material/compare:"),
-    ("probes", "Probes", "probes", ":material/query_stats:"),
-    ("intervene", "Intervene", "intervene", ":material/edit:"),
-    ("idea", "The idea", "idea", ":material/lightbulb:"),
+# Module with the function `page`, which is its name in the URL, too; title, icon.
+PAGES: tuple[tuple[str, str, str], ...] = (
+    ("explore", "Explore", ":material/scatter_plot:"),
+    ("compare", "Compare", ":material/compare:"),
+    ("decode", "Decode", ":material/query_stats:"),
+    ("similarity", "Similarity", ":material/grid_on:"),
+    ("intervene", "Intervene", ":material/edit:"),
+    ("results", "Results", ":material/table_chart:"),
+    ("idea", "The idea", ":material/lightbulb:"),
 )
 
-def opened(module: str) -> Callable[[], None]:
-    """Return the page of a module, which is imported when the page is opened.
 
-    So that the first picture does not wait for what other pages need.
+def opened(module: str) -> Callable[[], None]:
+    """Return the page of a module, which is imported only when the page is opened.
+
+    The first picture then does not wait for what other pages need.
     """
 
     def page() -> None:
@@ -36,12 +39,10 @@ def main() -> None:
     """Show the page that the URL names."""
     # Before the pages: their own icons for the browser's tab would come from a network.
     st.set_page_config(page_icon=tab_icon(), layout="wide")
-    pages = [st.Page(opened(module), title=title, url_path=path, icon=icon, default=not i)
-             for i, (module, title, path, icon) in enumerate(PAGES)]
-    # Pages link to each other by these.
-    st.session_state["pages"] = {path: page for page, (_, _, path, _) in zip(
-        pages, PAGES, strict=True)}
-    current = st.navigation(pages, position="top")
+    pages = {name: st.Page(opened(name), title=title, url_path=name, icon=icon,
+                           default=name == PAGES[0][0]) for name, title, icon in PAGES}
+    st.session_state["pages"] = pages  # by which pages link to each other
+    current = st.navigation([*pages.values()], position="top")
     st.set_page_config(page_title=f"{current.title} · latentcode")
     take_along(current.url_path)
     st.html(STYLE)

@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from latentcode.app.charts.theme import STREAMLIT_THEME
+from latentcode.app.data.catalog import ROOTS
 from latentcode.errors import ConfigError, check
 
-ROOTS = "LATENTCODE_EXPLORE"
-"""Environment variable with the folders that the explorer may read, as a JSON list."""
 ADDRESS = "localhost"
 FIRST_PORT = 8501
 PORTS = 100
@@ -46,6 +44,9 @@ OPTIONS: dict[str, str] = {
 
 def command(port: int, *, browser: bool) -> list[str]:
     """Return the command that runs the server."""
+    # Not before `serve` has looked whether Streamlit and Plotly are there.
+    from latentcode.app.charts.theme import STREAMLIT_THEME
+
     options = {**OPTIONS, **STREAMLIT_THEME, "server.port": str(port),
                "server.headless": "false" if browser else "true"}
     return [sys.executable, "-m", "streamlit", "run", str(Path(__file__).with_name("main.py")),
@@ -116,4 +117,4 @@ def _is_free(port: int) -> bool:
     return True
 
 
-__all__ = ["ADDRESS", "ROOTS", "command", "environment", "free_port", "serve"]
+__all__ = ["ADDRESS", "command", "environment", "free_port", "serve"]

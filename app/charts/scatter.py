@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from latentcode.app.charts.theme import category_marks, sequential, styled
-from latentcode.app.data.loaded import is_measurement
+from latentcode.app.data.labels import is_measurement
 
 DETAILED = 20_000
 """Up to this many points each carries its labels to the browser, to show them under the mouse;

@@ -13,7 +13,7 @@ import streamlit as st
 
 from latentcode.app.charts.scatter import in_order
 from latentcode.app.charts.theme import ACCENT, category_marks, palette, styled
-from latentcode.app.data.loaded import is_measurement
+from latentcode.app.data.labels import is_measurement
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
 from latentcode.probes.common.labels import combination_clusters

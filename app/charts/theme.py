@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 import streamlit as st
+from plotly.subplots import make_subplots
 
 from latentcode.figures.style import MARKERS, PALETTE, SEQUENTIAL
 
@@ -76,6 +78,27 @@ def styled(figure: go.Figure, *, height: int, dark: bool, legend: bool = True) -
     return figure
 
 
+LEGEND_ABOVE: dict[str, Any] = {
+    "orientation": "h", "x": 0, "y": 1.0, "yref": "container", "yanchor": "top"}
+"""A legend in one line at the top of a figure."""
+_ACROSS = 3
+_PANEL = 300
+
+
+def panel_grid(titles: Sequence[str]) -> tuple[go.Figure, list[dict[str, int]]]:
+    """Return a figure of panels, three to a row, and the place of each for `add_trace`."""
+    across = min(_ACROSS, len(titles))
+    rows = -(-len(titles) // across)
+    figure = make_subplots(rows, across, horizontal_spacing=0.06, vertical_spacing=0.2 / rows,
+                           subplot_titles=list(titles))
+    return figure, [{"row": i // across + 1, "col": i % across + 1} for i in range(len(titles))]
+
+
+def grid_height(places: Sequence[Mapping[str, int]]) -> int:
+    """Return the height in pixels of a figure of `panel_grid`, with its legend."""
+    return _PANEL * places[-1]["row"] + 60
+
+
 STYLE = """<style>
 .stMainBlockContainer {padding: 3.6rem 2.2rem 2rem 2.2rem;}
 .stMainBlockContainer h5 {padding: 0 0 .2rem 0;}
@@ -110,5 +133,11 @@ CHART: dict[str, Any] = {
 """Settings of every interactive chart."""
 
 
-__all__ = ["ACCENT", "CHART", "STREAMLIT_THEME", "STYLE", "category_marks", "is_dark", "logo",
-           "palette", "sequential", "styled", "tab_icon"]
+def show_still(figure: go.Figure, key: str, **settings: Any) -> None:
+    """Show a chart without a tool bar."""
+    st.plotly_chart(figure, theme=None, config={"displayModeBar": False}, key=key, **settings)
+
+
+__all__ = ["ACCENT", "CHART", "LEGEND_ABOVE", "STREAMLIT_THEME", "STYLE", "category_marks",
+           "grid_height", "is_dark", "logo", "palette", "panel_grid", "sequential", "show_still",
+           "styled", "tab_icon"]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import streamlit as st
 
-from latentcode.app.data import loaded as data
-from latentcode.app.data.sources import Source
+from latentcode.app.data import loaded
+from latentcode.app.data.catalog import Entry
 from latentcode.probes.interventions.bench.outcome import BenchOutcome, Writing
 
 if TYPE_CHECKING:
@@ -68,12 +68,10 @@ class OpenBench:
         return html
 
 
-def open_bench(source: Source, split: str, last: int) -> OpenBench:
-    """Return the bench of a source, with at least the problems up to number `last`."""
-    run = data.open_run(source.path)
-    steps = run.checkpoints()
-    return _bench(source.path, run.id, steps[-1] if steps else None, split,
-                  DRAWN * (last // DRAWN + 1))
+def open_bench(entry: Entry, split: str, last: int) -> OpenBench:
+    """Return the bench of an entry, with at least the problems up to number `last`."""
+    run = loaded.open_run(entry.path)
+    return _bench(entry.path, run.id, loaded.newest_step(run), split, DRAWN * (last // DRAWN + 1))
 
 
 @st.cache_resource(max_entries=6, show_spinner="Loading PyTorch, the model and its problems …")
@@ -85,7 +83,7 @@ def _bench(path: Path, run_id: str, step: int | None, split: str, n: int) -> Ope
     run = Run.open(path)
     stored = path / "results" / f"codes-{split}"
     # Of the task whose codes the explorer shows, so that a point there is the same problem here.
-    task = (data.task_of(data.saved_codes(stored)) if stored.is_dir()
+    task = (loaded.task_of(loaded.saved_codes(stored)) if stored.is_dir()
             else make_task(make_task(run.config.task).probe_config))
     return OpenBench(Bench.of_run(run, split, n=n, task=task.config), task)
 

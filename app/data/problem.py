@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from latentcode.app.data import loaded as data
-from latentcode.app.data.sources import Source
+from latentcode.app.data import loaded
+from latentcode.app.data.catalog import Entry
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
 
@@ -28,13 +28,13 @@ class Problem:
     right: bool | None
 
 
-def problem(source: Source, codes: LatentCodes, row: int) -> Problem:
+def problem(entry: Entry, codes: LatentCodes, row: int) -> Problem:
     """Draw the instance of a row of codes again, and let the model answer it.
 
     Imports torch. `ArtifactError` where what is drawn has other labels than the codes: the codes
     come from another version of the task, or from a GPU, which draws other numbers.
     """
-    return _problem(source, _Codes(codes), row)
+    return _problem(entry, _Codes(codes), row)
 
 
 class _Codes:
@@ -46,20 +46,20 @@ class _Codes:
 
 @st.cache_data(max_entries=256, show_spinner="Drawing the problem …", hash_funcs={
     _Codes: lambda c: str(sorted(c.codes.meta.items(), key=str))})
-def _problem(source: Source, wrapped: _Codes, row: int) -> Problem:
+def _problem(entry: Entry, wrapped: _Codes, row: int) -> Problem:
     from latentcode.codes.of_tasks import instances
 
     codes = wrapped.codes
-    task, split = data.task_of(codes), str(codes.meta["split"])
+    task, split = loaded.task_of(codes), str(codes.meta["split"])
     batch = instances(task, split, [row], seed=int(codes.meta["seed"]))
     drawn, known = task.labels(batch).iloc[0], codes.labels.iloc[row]
     same = all(_equal(drawn[name], known[name]) for name in drawn.index if name in known)
     check(same, f"instance {row} cannot be shown: what the task draws now has other labels than "
           "these codes. They were extracted on another device or by another version", ArtifactError)
     html = task.render(batch, 0, "html")
-    if source.kind == "codes":
+    if entry.kind == "codes":
         return Problem(html, "", None)
-    return _answered(html, task, batch, data.open_model(source.path))
+    return _answered(html, task, batch, loaded.open_model(entry.path))
 
 
 def _equal(a: object, b: object) -> bool:

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
+from latentcode.app.charts import pictures
 from latentcode.app.charts import selected as panels
-from latentcode.app.charts.scatter import Panel, scatter
-from latentcode.app.charts.theme import CHART, is_dark
-from latentcode.app.data import loaded as data
-from latentcode.app.data.sources import Source
-from latentcode.app.state.clicks import on_click
+from latentcode.app.charts.theme import is_dark, show_still
+from latentcode.app.data import loaded
+from latentcode.app.data.catalog import Entry
 from latentcode.app.state.messages import guarded
-from latentcode.app.state.picture import Picture
 from latentcode.app.state.selection import Selection
-from latentcode.app.state.sidebar import choose_split
-from latentcode.app.state.url import choose, choose_several, remember, remembered
+from latentcode.app.state.sidebar import (
+    Chosen,
+    choose_look,
+    choose_place,
+    choose_size,
+    choose_split,
+)
+from latentcode.app.state.url import choose_several, remember
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
-from latentcode.errors import ConfigError, LatentCodeError
-from latentcode.probes.common.sources import varies
+from latentcode.errors import LatentCodeError
 
 MOST = 4
 """Models that stand side by side."""
@@ -37,56 +38,24 @@ SCORES = {"accuracy": "right", "r2": "R²"}
 """The score of an instance that is quoted first, and what the table calls it."""
 
 
-@dataclass(frozen=True)
-class View:
-    """What all pictures have in common.
-
-    codes  of each model by its key; all of the same instances in the same order
-    """
-
-    sources: Mapping[str, Source]
-    codes: Mapping[str, LatentCodes]
-    split: str
-    layer: int
-    pair: str
-    method: str
-    colour: str
-
-    @property
-    def n(self) -> int:
-        """Number of instances."""
-        return min(map(len, self.codes.values()))
-
-    def name(self, key: str) -> str:
-        """Return the name of a model's picture, which a selection keeps."""
-        return Picture(self.split, self.n, self.method, self.layer, self.pair, key).name
-
-    def coordinates(self, name: str) -> np.ndarray | None:
-        """Return the points of a picture by name; None for a picture of other instances."""
-        picture = Picture.named(name)
-        codes = None if picture is None else self.codes.get(picture.key)
-        if picture is None or codes is None or not picture.shows(codes, self.split):
-            return None
-        plane = data.plane(self.sources[picture.key], codes, self.split, picture.layer,
-                           picture.pair, picture.method)
-        return plane.projection.coordinates
-
-
 def page() -> None:
     """Show the models that the sidebar chooses side by side."""
-    view = _choose()
-    if view is None:
+    shown = _choose()
+    if not shown:
         return
-    st.markdown(f"##### The same {view.n:,} instances in {len(view.codes)} "
-                f"model{'s' if len(view.codes) > 1 else ''}\n"
-                f"layer {view.layer}, {literal(view.pair)}, coloured by "
-                f"**{literal(view.colour)}**. Draw around "
-                "points in one picture to see where the same instances are in the others.")
-    _body(view)
+    first = shown[0]
+    method, colour = choose_look(first.codes, first.pair)
+    st.markdown(f"##### The same {len(first.codes):,} instances in {len(shown)} "
+                f"model{'s' if len(shown) > 1 else ''}\n"
+                f"layer {first.layer}, {literal(first.pair)}, coloured by "
+                f"**{literal(colour)}**. Draw around points in one picture to see where the same "
+                "instances are in the others.")
+    _body(shown, method, colour)
 
 
-def _choose() -> View | None:
-    keys = [source.key for source in data.sources()]
+def _choose() -> list[Chosen]:
+    """Return the codes of each model, all of the same instances in the same order."""
+    keys = [entry.key for entry in loaded.entries()]
     # Paths in the URL are options, too.
     keys += [key for key in st.query_params.get_all("models") if key not in keys]
     with st.sidebar:
@@ -96,64 +65,53 @@ def _choose() -> View | None:
     if not wanted:
         st.info("Choose a model in the sidebar, and another to compare it with.",
                 icon=":material/compare:")
-        return None
-    sources = _opened(wanted)
-    if not sources:
-        return None
-    offered = [data.splits(source) for source in sources.values()]
+        return []
+    entries = _opened(wanted)
+    if not entries:
+        return []
+    offered = [loaded.splits(entry) for entry in entries]
     splits = [s for s in offered[0] if all(s in others for others in offered)]
     if not splits:
         st.error(literal("These models have no split in common: " + "; ".join(
-            f"{key} has {', '.join(of)}" for key, of in zip(sources, offered, strict=True))),
-            icon=":material/error:")
-        return None
-    split = choose_split(splits)
-    with st.sidebar:
-        n = choose("Instances", data.POINTS, key="n", shown=lambda n: f"{n:,}",
-                   help="How many problems are shown, the same ones of every model.")
-    codes = _same({key: data.codes(source, split, n) for key, source in sources.items()})
+            f"{entry.key} has {', '.join(of)}" for entry, of in zip(
+                entries, offered, strict=True))), icon=":material/error:")
+        return []
+    split, n = choose_split(splits), choose_size()
+    codes = _same({entry.key: loaded.codes(entry, split, n) for entry in entries})
     first = next(iter(codes.values()))
     layers = [layer for layer in first.layers if all(layer in c.layers for c in codes.values())]
-    pairs = [p.name for p in first.pairs
+    pairs = [p for p in first.pairs
              if all(p.name in [q.name for q in c.pairs] for c in codes.values())]
     if not layers or not pairs:
         st.error("These models have no layer and pair in common.", icon=":material/error:")
-        return None
-    with st.sidebar:
-        layer = choose("Layer", layers, key="layer", default=layers[-1], form="buttons",
-                       help="Layers count from 0, the one nearest to the input.")
-        pair = choose("Pair (query → key)", pairs, key="pair", help="Which token attends to "
-                      "which: the code is the attention of all heads for this query and key.")
-        st.caption(literal(first.pair(pair).description))
-        method = choose("Projection", list(data.METHODS), key="projection", form="buttons",
-                        help="How codes of many heads are laid out in two dimensions.")
-        colour = choose("Colour by", data.colour_labels(first, pair), key="colour",
-                        help="A label of the instances, or how well a model does on them.")
-    return View(sources, codes, split, layer, pair, data.METHODS[method], colour)
+        return []
+    layer, pair = choose_place(layers, pairs)
+    return [Chosen(entry, split, layer, pair, codes[entry.key])
+            for entry in entries if entry.key in codes]
 
 
 def _default() -> list[str]:
     """Return the models of the zoo that have the task of the model looked at last."""
-    found = {source.key: source for source in data.sources() if source.kind != "codes"}
+    found = {entry.key: entry for entry in loaded.entries() if entry.kind != "codes"}
     asked = st.session_state.get("model")
-    zoo = [key for key, source in found.items() if source.kind == "zoo"] or list(found)
+    zoo = [key for key, entry in found.items() if entry.kind == "zoo"] or list(found)
     if not zoo:
         return []
     first = asked if asked in zoo else zoo[0]
-    task = data.open_run(found[first].path).config.task.name
-    same = [key for key in zoo if data.open_run(found[key].path).config.task.name == task]
+    task = loaded.open_run(found[first].path).config.task.name
+    same = [key for key in zoo if loaded.open_run(found[key].path).config.task.name == task]
     return [first, *(key for key in same if key != first)][:MOST]
 
 
-def _opened(keys: Sequence[str]) -> dict[str, Source]:
-    """Return the sources of the keys; those that may or can not be opened with a message."""
-    opened = {}
+def _opened(keys: Sequence[str]) -> list[Entry]:
+    """Return the entries of the keys; one that may or can not be opened becomes a message."""
+    opened = []
     for key in keys:
         try:
-            opened[key] = data.source(key)
-            data.splits(opened[key])
+            entry = loaded.entry(key)
+            loaded.splits(entry)
+            opened.append(entry)
         except LatentCodeError as error:
-            opened.pop(key, None)
             st.error(literal(error), icon=":material/error:")
     return opened
 
@@ -161,7 +119,7 @@ def _opened(keys: Sequence[str]) -> dict[str, Source]:
 def _same(codes: Mapping[str, LatentCodes]) -> dict[str, LatentCodes]:
     """Return the codes that are of the first model's instances, as many as all have."""
     n = min(map(len, codes.values()))
-    cut = {key: data.first(of, n) for key, of in codes.items()}
+    cut = {key: loaded.first(of, n) for key, of in codes.items()}
     first, *others = cut
     for key in others:
         if difference := differing_labels(cut[first], cut[key]):
@@ -189,110 +147,61 @@ def differing_labels(one: LatentCodes, other: LatentCodes) -> list[str]:
 
 @st.fragment
 @guarded
-def _body(view: View) -> None:
+def _body(shown: list[Chosen], method: str, colour: str) -> None:
     """Everything that a selection changes; the sidebar is not run again."""
-    selection = _selection()
-    drawn_in = view.coordinates(selection.plane) if selection else None
-    selected = None if drawn_in is None else selection.rows(drawn_in)
-    if selected is not None and not selected.any():
-        selected = None
-    shown = [key for key, codes in view.codes.items()
-             if varies(codes.select(layer=view.layer, pair=view.pair))]
-    for key in view.codes:
-        if key not in shown:
-            st.info(literal(f"All instances have the same code in {key}, layer {view.layer}, "
-                            f"{view.pair}: this early, the model cannot know the problem yet."),
-                    icon=":material/info:")
-    if not shown:
+    selection = pictures.selection_in_url(SELECTED)
+    selected = pictures.selected_rows(shown, selection)
+    planes = {picture: plane for chosen in shown
+              for picture, plane in pictures.lay_out(chosen, [chosen.picture(method)]).items()}
+    if not planes:
         return
-    figure = _figure(view, shown, selection, selected)
-    axes = {f"x{i + 1 if i else ''}": view.name(key) for i, key in enumerate(shown)}
-    st.plotly_chart(figure, key=CHART_KEY, theme=None, config=CHART, on_select=_noted(axes),
-                    selection_mode=("points", "box", "lasso"),
-                    alt="Codes of several models in two dimensions, the same instances in each.")
-    # One of the pictures: the instance is the same in all.
-    on_click(CHART_KEY, lambda clicked: remember(SELECTED, Selection(
-        instances=(clicked,), plane=view.name(shown[0])).to_text()))
+    first = shown[0]
+    figure = pictures.draw(planes, [picture.key for picture in planes], first, colour, selection,
+                           selected, columns=len(planes), height=HEIGHTS[len(planes)])
+    # The tool bar stands above the names of the models, not on them.
+    figure.update_layout(margin_t=64)
+    pictures.show(figure, planes, select, key=CHART_KEY,
+                  alt="Codes of several models in two dimensions, the same instances in each.")
     if selected is None:
         st.caption("Nothing is selected. Draw with the lasso or the box of the tool bar; a click "
-                   "chooses one point.")
-        _table(closeness_table(view, np.ones(view.n, dtype=bool)), everything=True)
+                   "selects a single point.")
+        _table(closeness_table(shown, np.ones(len(first.codes), dtype=bool)), everything=True)
         return
-    n = int(selected.sum())
     head, clear = st.columns([6, 1], vertical_alignment="center")
-    head.markdown(f"##### Selection: {n:,} of {view.n:,} instances")
+    head.markdown(f"##### Selection: {int(selected.sum()):,} of {len(selected):,} instances")
     clear.button("Clear", key="clear selection", width="stretch", on_click=remember,
                  args=(SELECTED, None))
     left, right = st.columns([1.0, 1.6], gap="large")
     with left:
-        st.markdown(f"**{literal(view.colour)}**, beside all instances (grey)")
-        values = next(iter(view.codes.values())).label(view.colour, view.pair)
-        st.plotly_chart(panels.distribution(values, selected, dark=is_dark()), theme=None,
-                        config={"displayModeBar": False}, key="compare distribution")
+        st.markdown(f"**{literal(colour)}**, beside all instances (grey)")
+        show_still(panels.distribution(first.codes.label(colour, first.pair), selected,
+                                       dark=is_dark()), "compare distribution")
     with right:
         st.markdown("**What each model makes of them**")
-        _table(closeness_table(view, selected), everything=False)
+        _table(closeness_table(shown, selected), everything=False)
 
 
-def _selection() -> Selection:
-    """Return what the URL says is selected; nothing, and a message, where it cannot be read."""
-    try:
-        return Selection.from_text(remembered(SELECTED) or "")
-    except ConfigError as error:
-        remember(SELECTED, None)
-        st.warning(literal(error), icon=":material/link_off:")
-        return Selection()
+def select(selection: Selection) -> None:
+    """Put a click or an outline into the URL."""
+    remember(SELECTED, selection.to_text() if selection else None)
 
 
-def _noted(axes: Mapping[str, str]) -> Callable[[], None]:
-    """Return what puts a selection into the URL; axes: axis -> name of the picture."""
-    first = next(iter(axes.values()))
-
-    def note() -> None:
-        event = st.session_state.get(CHART_KEY)
-        selection = Selection.from_event(event, plane=first, planes=axes)
-        remember(SELECTED, selection.to_text() if selection else None)
-
-    return note
-
-
-def _figure(
-    view: View, shown: Sequence[str], selection: Selection, selected: np.ndarray | None
-) -> go.Figure:
-    pictures = []
-    for key in shown:
-        coordinates = view.coordinates(view.name(key))
-        assert coordinates is not None
-        pictures.append(Panel(key, coordinates))
-    first = view.codes[shown[0]]
-    figure = scatter(pictures, first.label(view.colour, view.pair).rename(view.colour),
-                     first.labels, dark=is_dark(), columns=len(shown), selected=selected,
-                     height=HEIGHTS[len(shown)])
-    # The tool bar stands above the names of the models, not on them.
-    figure.update_layout(margin_t=64)
-    outlined = [i for i, key in enumerate(shown) if view.name(key) == selection.plane]
-    for i in outlined:
-        number = str(i + 1) if i else ""
-        figure.update_layout(shapes=selection.shapes(
-            color="#9AA5B1", x=f"x{number}", y=f"y{number}"))
-    return figure
-
-
-def closeness_table(view: View, selected: np.ndarray) -> pd.DataFrame:
+def closeness_table(shown: Sequence[Chosen], selected: np.ndarray) -> pd.DataFrame:
     """What does each model make of the selected instances?
 
     One row per model: its mean score `within` the selection and on the `others` (NaN without
     any), and how `alike` the codes of the selection are beside `any two` codes.
     """
     rows = []
-    for key, codes in view.codes.items():
+    for chosen in shown:
+        codes = chosen.codes
         score = next((name for name in SCORES if name in codes.labels), None)
         values = (np.full(len(codes), np.nan) if score is None
                   else codes.labels[score].to_numpy(dtype=np.float64))
-        points = np.asarray(codes.select(layer=view.layer, pair=view.pair), dtype=np.float64)
+        points = np.asarray(codes.select(layer=chosen.layer, pair=chosen.pair), dtype=np.float64)
         unit = unit_deviations(points)
         rows.append({
-            "model": key, "score": score, "within": _mean(values[selected]),
+            "model": chosen.entry.key, "score": score, "within": _mean(values[selected]),
             "others": _mean(values[~selected]), "alike": mean_cosine(unit[selected]),
             "any two": mean_cosine(unit)})
     return pd.DataFrame(rows)
@@ -350,5 +259,5 @@ def _table(table: pd.DataFrame, *, everything: bool) -> None:
                  width="content" if everything else "stretch")
 
 
-__all__ = ["View", "closeness_table", "differing_labels", "mean_cosine", "page",
+__all__ = ["closeness_table", "differing_labels", "mean_cosine", "page", "select",
            "unit_deviations"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 import numpy as np
@@ -11,22 +11,21 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
+from latentcode.app.charts import export, pictures
 from latentcode.app.charts import selected as panels
-from latentcode.app.charts.scatter import Panel, scatter
-from latentcode.app.charts.theme import CHART, is_dark
-from latentcode.app.data import export
-from latentcode.app.data import loaded as data
+from latentcode.app.charts.theme import is_dark, show_still
+from latentcode.app.data.labels import is_measurement
 from latentcode.app.data.problem import neighbours, problem
-from latentcode.app.state.clicks import on_click
+from latentcode.app.data.projections import METHODS, reduced_settings
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.picture import Picture
 from latentcode.app.state.selection import Selection
-from latentcode.app.state.sidebar import Chosen, choose_codes
+from latentcode.app.state.sidebar import Chosen, choose_codes, choose_look
 from latentcode.app.state.url import choose, remember, remembered, remembered_number
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, LatentCodeError
-from latentcode.probes.common.sources import varies
+from latentcode.probes.projection.methods import Projection
 
 SHOW = ("one picture", "all layers", "all pairs")
 HEIGHT = 600
@@ -40,15 +39,12 @@ LISTED = 1_000
 def page() -> None:
     """Show the codes that the sidebar chooses."""
     chosen = choose_codes()
+    method, colour = choose_look(chosen.codes, chosen.pair)
     with st.sidebar:
-        method = choose("Projection", list(data.METHODS), key="projection", form="buttons",
-                        help="How codes of many heads are laid out in two dimensions.")
-        colour = choose("Colour by", data.colour_labels(chosen.codes, chosen.pair), key="colour",
-                        help="A label of the instances. `rule` is the rule of the pair's response.")
         show = choose("Show", SHOW, key="show", help="One picture, or one per layer or pair.")
-    # The browser has the picture of this page no more where another page was shown in between.
+    # Another page in between takes the picture from the browser.
     st.session_state.pop("drawn", None)
-    _body(chosen, data.METHODS[method], colour, show)
+    _body(chosen, method, colour, show)
     panels.prepare()
 
 
@@ -56,110 +52,38 @@ def page() -> None:
 @guarded
 def _body(chosen: Chosen, method: str, colour: str, show: str) -> None:
     """Everything that a click or a lasso changes; the sidebar is not run again."""
-    planes = {_picture(chosen, method, *place): data.plane(
-        chosen.source, chosen.codes, chosen.split, *place, method)
-        for place in _places(chosen, show)}
-    selection = _selection()
-    selected = _rows(chosen, selection, planes)
+    planes = pictures.lay_out(chosen, {
+        "one picture": [chosen.picture(method)],
+        "all layers": [chosen.picture(method, layer=layer) for layer in chosen.codes.layers],
+        "all pairs": [chosen.picture(method, pair=pair.name) for pair in chosen.codes.pairs],
+    }[show])
+    selection = pictures.selection_in_url("select")
+    selected = pictures.selected_rows([chosen], selection)
     instance = remembered_number("instance", None, len(chosen.codes) - 1)
     left, right = st.columns([1.7, 1.0], gap="medium")
     with left:
         _title(chosen, colour, show)
         if planes:
             figure = _figure(chosen, planes, colour, selection, selected, instance)
-            axes = {f"x{i + 1 if i else ''}": picture.name for i, picture in enumerate(planes)}
-            st.plotly_chart(figure, key=CHART_KEY, theme=None, config=CHART,
-                            on_select=_noted(axes), selection_mode=("points", "box", "lasso"),
-                            alt="Codes in two dimensions; their table can be exported below.")
-            on_click(CHART_KEY, lambda clicked: remember("instance", str(clicked)))
+            pictures.show(figure, planes, select, key=CHART_KEY,
+                          alt="Codes in two dimensions; their table can be exported below.")
             _quality(planes)
         _selection_panels(chosen, colour, selection, selected)
     with right:
         _instance_panel(chosen, colour, instance)
-    export.row(chosen, method, colour, planes, selected, _kept_here(chosen, planes))
+    export.row(chosen, method, colour, planes, selected, _kept_here(chosen))
 
 
-def _places(chosen: Chosen, show: str) -> list[tuple[int, str]]:
-    """Return the (layer, pair) of each picture; those whose codes are all the same have none."""
-    codes = chosen.codes
-    asked = {"one picture": [(chosen.layer, chosen.pair)],
-             "all layers": [(layer, chosen.pair) for layer in codes.layers],
-             "all pairs": [(chosen.layer, pair.name) for pair in codes.pairs]}[show]
-    varied = [place for place in asked if varies(codes.select(layer=place[0], pair=place[1]))]
-    left_out = [f"layer {layer}, {pair}" for layer, pair in asked if (layer, pair) not in varied]
-    if left_out:
-        st.info(literal(f"All instances have the same code at {'; '.join(left_out)}: this early, "
-                        "the model cannot know the problem yet. There is nothing to lay out."),
-                icon=":material/info:")
-    return varied
-
-
-def _picture(chosen: Chosen, method: str, layer: int, pair: str) -> Picture:
-    return Picture(chosen.split, len(chosen.codes), method, layer, pair, chosen.source.key)
-
-
-def _selection() -> Selection:
-    """Return what the URL says is selected; nothing, and a message, where it cannot be read."""
-    text = remembered("select")
-    try:
-        return Selection.from_text(text or "")
-    except ConfigError as error:
-        remember("select", None)
-        st.warning(literal(error), icon=":material/link_off:")
-        return Selection()
-
-
-def _rows(
-    chosen: Chosen, selection: Selection, planes: Mapping[Picture, data.Plane]
-) -> np.ndarray | None:
-    """Return which instances are selected, bool [N], or None.
-
-    An outline belongs to the picture that it was drawn in; its instances are the same everywhere.
-    """
-    if not selection:
-        return None
-    coordinates = _drawn_in(chosen, selection, planes)
-    if coordinates is None:
-        st.info("The selection was drawn in a picture that these codes do not have: in that of "
-                "another model, of another split or number of instances. It is kept until "
-                "another one is drawn.", icon=":material/info:")
-        return None
-    rows = selection.rows(coordinates)
-    return rows if rows.any() else None
-
-
-def _drawn_in(
-    chosen: Chosen, selection: Selection, planes: Mapping[Picture, data.Plane]
-) -> np.ndarray | None:
-    """Return the points of the picture that a selection was drawn in; None for one of others."""
-    picture = Picture.named(selection.plane)
-    if picture is not None and picture in planes:
-        return planes[picture].projection.coordinates
-    if (picture is None or picture.key != chosen.source.key
-            or not picture.shows(chosen.codes, chosen.split)):
-        return None
-    plane = data.plane(chosen.source, chosen.codes, chosen.split, picture.layer, picture.pair,
-                       picture.method)
-    return plane.projection.coordinates
-
-
-def _noted(axes: Mapping[str, str]) -> Callable[[], None]:
-    """Return what puts a click or an outline into the URL; axes: axis -> name of the picture."""
-    first = next(iter(axes.values()), "")
-
-    def note() -> None:
-        event = st.session_state.get(CHART_KEY)
-        selection = Selection.from_event(event, plane=first, planes=axes)
-        if selection.instances:
-            remember("instance", str(selection.instances[0]))
-        else:
-            remember("select", selection.to_text() if selection else None)
-
-    return note
+def select(selection: Selection) -> None:
+    """Put a click into the URL as the instance looked at, an outline as the selection."""
+    if selection.instances:
+        remember("instance", str(selection.instances[0]))
+    else:
+        remember("select", selection.to_text() if selection else None)
 
 
 def _figure(
-    chosen: Chosen, planes: Mapping[Picture, data.Plane], colour: str, selection: Selection,
+    chosen: Chosen, planes: Mapping[Picture, Projection], colour: str, selection: Selection,
     selected: np.ndarray | None, instance: int | None,
 ) -> go.Figure:
     """Return the figure; the same one while only the selection changes.
@@ -170,27 +94,15 @@ def _figure(
     key = (chosen.key, tuple(planes), colour, is_dark(), instance)
     drawn = st.session_state.get("drawn")
     if drawn is None or drawn[0] != key:
-        pictures = [Panel(_caption(picture, planes), plane.projection.coordinates)
-                    for picture, plane in planes.items()]
-        across = min(2, len(pictures))
-        figure = scatter(
-            pictures, chosen.codes.label(colour, chosen.pair).rename(colour), chosen.codes.labels,
-            dark=is_dark(), columns=across, instance=instance, selected=selected,
-            height=HEIGHT if len(pictures) <= 2 else 340 * -(-len(pictures) // across))
-        names = [picture.name for picture in planes]
-        if selected is not None and selection.plane in names:
-            axis = names.index(selection.plane) + 1
-            number = "" if axis == 1 else str(axis)
-            figure.update_layout(shapes=selection.shapes(
-                color="#9AA5B1", x=f"x{number}", y=f"y{number}"))
-        drawn = (key, figure)
-        st.session_state["drawn"] = drawn
+        one_pair = len({picture.pair for picture in planes}) == 1
+        titles = [f"layer {p.layer}" if one_pair else p.pair for p in planes]
+        across = min(2, len(planes))
+        figure = pictures.draw(
+            planes, titles, chosen, colour, selection, selected, columns=across, instance=instance,
+            height=HEIGHT if len(planes) <= 2 else 340 * -(-len(planes) // across))
+        drawn = st.session_state["drawn"] = (key, figure)
     kept: go.Figure = drawn[1]
     return kept
-
-
-def _caption(picture: Picture, pictures: Iterable[Picture]) -> str:
-    return f"layer {picture.layer}" if len({p.pair for p in pictures}) == 1 else picture.pair
 
 
 def _title(chosen: Chosen, colour: str, show: str) -> None:
@@ -201,23 +113,23 @@ def _title(chosen: Chosen, colour: str, show: str) -> None:
     column = str(chosen.codes.label(colour, chosen.pair).name)
     whose = "" if column == colour else literal(f" ({column})") if show != "all pairs" else literal(
         f" of {chosen.pair} ({column})")
-    st.markdown(f"##### {len(chosen.codes):,} codes of {literal(chosen.source.key)}\n"
+    st.markdown(f"##### {len(chosen.codes):,} codes of {literal(chosen.entry.key)}\n"
                 f"{literal(where)}, coloured by **{literal(colour)}**{whose}. A point is one "
                 "problem: click it to see it, draw around points to see what they share.")
 
 
-def _quality(planes: Mapping[Picture, data.Plane]) -> None:
-    """Say how the picture came about, and how far to trust it."""
-    plane = next(iter(planes.values())).projection
-    values = [p.projection.quality.get("trustworthiness") for p in planes.values()]
+def _quality(planes: Mapping[Picture, Projection]) -> None:
+    """Say how the picture was made, and how far to trust it."""
+    plane = next(iter(planes.values()))
+    values = [p.quality.get("trustworthiness") for p in planes.values()]
     known = [v for v in values if v is not None]
     spread = "" if not known else f"{min(known):.2f}" + (
         f" to {max(known):.2f}" if len(known) > 1 else "")
-    name = {v: k for k, v in data.METHODS.items()}.get(plane.method, plane.method)
+    name = {v: k for k, v in METHODS.items()}.get(plane.method, plane.method)
     settings = ", ".join(f"{k.replace('_', ' ')} {_short(v)}" for k, v in plane.settings.items()
                          if k not in UNTOLD)
     few = "".join(f" · {setting.replace('_', ' ')} is the largest that {len(plane):,} codes allow"
-                  for setting in data.reduced_settings(plane.method, len(plane)))
+                  for setting in reduced_settings(plane.method, len(plane)))
     trust = "" if not spread else (f" · trustworthiness {spread} (1: neighbours in the picture "
                                    "are neighbours among the codes)")
     st.caption(literal(f"{name}{trust} · {settings}{few}"))
@@ -243,13 +155,12 @@ def _instance_panel(chosen: Chosen, colour: str, instance: int | None) -> None:
     close.button("Close", key="close", type="tertiary", on_click=remember,
                  args=("instance", None))
     try:
-        shown = problem(chosen.source, codes, instance)
+        shown = problem(chosen.entry, codes, instance)
         st.html(f"<div class='answer'>{shown.answer}</div><div class='problem'>{shown.html}</div>")
     except LatentCodeError as error:
         st.info(literal(error), icon=":material/info:")
         st.dataframe(codes.labels.iloc[[instance]].T.astype(str), height=180)
-    st.plotly_chart(_code_bars(codes, layer, pair, colour, instance), theme=None,
-                    config={"displayModeBar": False}, key="bars")
+    show_still(_code_bars(codes, layer, pair, colour, instance), "bars")
     st.markdown("**Nearest among the codes** (not in the picture); choose a row to go there.")
     table = neighbours(codes, layer, pair, instance)
     names = ["instance", "distance", *_telling(codes.labels, colour, codes, pair)]
@@ -286,7 +197,7 @@ def _code_bars(
     points = codes.select(layer=layer, pair=pair)
     bars = {f"instance {instance}": np.asarray(points[instance])}
     values = codes.label(colour, pair)
-    if not data.is_measurement(values):
+    if not is_measurement(values):
         mine = values.iloc[instance]
         bars[f"mean of {colour} {mine}"] = np.asarray(points[(values == mine).to_numpy()].mean(0))
     bars["mean of all"] = np.asarray(points.mean(0))
@@ -308,18 +219,15 @@ def _selection_panels(
     st.markdown(f"##### Selection: {n:,} of {len(selected):,} instances")
     values = codes.label(colour, pair)
     columns = [*st.columns(2, gap="medium"), *st.columns(2, gap="medium")]
-    still = {"displayModeBar": False}
     with columns[0]:
         st.markdown(f"**{literal(colour)}**, beside all (grey)")
-        st.plotly_chart(panels.distribution(values, selected, dark=is_dark()), theme=None,
-                        config=still, key="distribution")
+        show_still(panels.distribution(values, selected, dark=is_dark()), "distribution")
     with columns[1]:
         st.markdown("**Mean code**")
         points = codes.select(layer=layer, pair=pair)
         bars = {name: np.asarray(points[rows].mean(0)) for name, rows in (
             ("selection", selected), ("others", ~selected)) if rows.any()}
-        st.plotly_chart(panels.heads(bars, dark=is_dark()), theme=None, config=still,
-                        key="mean code")
+        show_still(panels.heads(bars, dark=is_dark()), "mean code")
     with columns[2]:
         guesses = panels.guesses((*chosen.key, layer, pair, colour), codes, layer, pair, colour)
         if guesses is None:
@@ -335,8 +243,7 @@ def _selection_panels(
                 help="A logistic probe of this layer's code, asked about instances of "
                      "combinations that it was not fitted to. A first look at the selection: "
                      "scores with intervals and controls are on the page Probes.")
-            st.plotly_chart(panels.confusion(guesses, values, selected, dark=is_dark()),
-                            theme=None, config=still, key="confusion")
+            show_still(panels.confusion(guesses, values, selected, dark=is_dark()), "confusion")
     with columns[3]:
         st.markdown("**Instances**" + (f" (the first {LISTED:,})" if n > LISTED else ""))
         names = _telling(codes.labels, colour, codes, pair)
@@ -352,17 +259,15 @@ def _kept_texts() -> dict[str, str]:
     return dict(part.split("=", 1) for part in parts if "=" in part)
 
 
-def _kept_here(
-    chosen: Chosen, planes: Mapping[Picture, data.Plane]
-) -> dict[str, tuple[Selection, np.ndarray]]:
+def _kept_here(chosen: Chosen) -> dict[str, tuple[Selection, np.ndarray]]:
     """Return the kept selections that were drawn in a picture of these codes, with its points."""
     found = {}
     for name, text in _kept_texts().items():
         with suppress(ConfigError):  # it is said where somebody goes back to it
             selection = Selection.from_text(text)
-            coordinates = _drawn_in(chosen, selection, planes)
-            if coordinates is not None:
-                found[name] = selection, coordinates
+            plane = pictures.drawn_in([chosen], selection)
+            if plane is not None:
+                found[name] = selection, plane.coordinates
     return found
 
 
@@ -394,4 +299,4 @@ def _kept(selection: Selection) -> None:
             st.button("Keep", on_click=keep)
 
 
-__all__ = ["page"]
+__all__ = ["page", "select"]

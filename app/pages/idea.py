@@ -10,12 +10,12 @@ import streamlit as st
 
 from latentcode.app.charts import idea as charts
 from latentcode.app.charts.intervene import reach
-from latentcode.app.charts.theme import is_dark
-from latentcode.app.data import loaded as data
+from latentcode.app.charts.theme import is_dark, show_still
+from latentcode.app.data import loaded
 from latentcode.app.data.benches import MOST, open_bench
-from latentcode.app.data.sources import Source
+from latentcode.app.data.catalog import Entry
 from latentcode.app.state.messages import guarded
-from latentcode.app.state.sidebar import choose_source, choose_split
+from latentcode.app.state.sidebar import choose_entry, choose_layer, choose_split
 from latentcode.app.state.url import choose, remember, remembered, remembered_number
 from latentcode.errors import ConfigError, check
 
@@ -25,32 +25,28 @@ if TYPE_CHECKING:
     from latentcode.tasks import Task
 
 MAP_KEY = "map of codes"
-STILL = {"displayModeBar": False}
 
 
 def page() -> None:
     """Show one layer of the model that the sidebar chooses, for one query and key."""
-    source = choose_source(models_only=True)
-    check(source.kind != "codes", f"{source.key} holds codes without their model, and nothing "
+    entry = choose_entry(models_only=True)
+    check(entry.kind != "codes", f"{entry.key} holds codes without their model, and nothing "
           "computes; expected a model", ConfigError)
-    split = choose_split(data.splits(source))
-    with st.sidebar:
-        layers = range(data.open_run(source.path).config.model.n_layers)
-        layer = choose("Layer", layers, key="layer", default=layers[-1], form="buttons",
-                       help="Layers count from 0, the one nearest to the input.")
-    _body(source, split, layer)
+    split = choose_split(loaded.splits(entry))
+    layers = range(loaded.open_run(entry.path).config.model.n_layers)
+    _body(entry, split, choose_layer(layers))
 
 
 @st.fragment
 @guarded
-def _body(source: Source, split: str, layer: int) -> None:
-    config = data.open_run(source.path).config.model
+def _body(entry: Entry, split: str, layer: int) -> None:
+    config = loaded.open_run(entry.path).config.model
     instance = remembered_number("instance", 0, MOST - 1)
-    open_ = open_bench(source, split, instance)
+    open_ = open_bench(entry, split, instance)
     names = token_names(open_.task, open_.bench.batch.inputs.shape[1])
     last = len(names) - 1  # where the answer is given
     query = remembered_number("query", last, last)
-    seen = two_ways(source, split, instance, layer, query)
+    seen = two_ways(entry, split, instance, layer, query)
     # Not every network does something: with a ReLU, all of its hidden units may be off.
     key = remembered_number("key", int(seen.outputs.norm(dim=1).argmax()), last)
     st.markdown("##### The scores of all heads are a code, and the code generates a network\n"
@@ -71,7 +67,7 @@ def _body(source: Source, split: str, layer: int) -> None:
     with left:
         head = _map(seen, names, query, key)
     with right:
-        _code(source, layer, seen, names, query, key, head)
+        _code(entry, layer, seen, names, query, key, head)
 
 
 def equations(config: ModelConfig) -> tuple[str, str]:
@@ -105,29 +101,28 @@ def token_names(task: Task, n_tokens: int) -> list[str]:
     return [*(f"example {t}" for t in range(n_tokens - 1)), "query (answer)"]
 
 
-def two_ways(source: Source, split: str, instance: int, layer: int, query: int) -> TwoWays:
+def two_ways(entry: Entry, split: str, instance: int, layer: int, query: int) -> TwoWays:
     """Compute a layer of a model for one query of one problem both ways, in float64."""
-    run = data.open_run(source.path)
-    steps = run.checkpoints()
-    return _two_ways(source.path, run.id, steps[-1] if steps else None, split, instance, layer,
-                     query, source)
+    run = loaded.open_run(entry.path)
+    return _two_ways(entry.path, run.id, loaded.newest_step(run), split, instance, layer, query,
+                     entry)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _two_ways(path: Path, run_id: str, step: int | None, split: str, instance: int, layer: int,
-              query: int, _source: Source) -> TwoWays:
+              query: int, _entry: Entry) -> TwoWays:
     from latentcode.models import hypernetwork
 
-    batch = open_bench(_source, split, instance).bench.batch
-    return hypernetwork.two_ways(data.open_model(path), batch.inputs[instance], layer, query)
+    batch = open_bench(_entry, split, instance).bench.batch
+    return hypernetwork.two_ways(loaded.open_model(path), batch.inputs[instance], layer, query)
 
 
 def _outputs(seen: TwoWays, query: str) -> None:
     """Show the output both ways, and how far apart they are."""
     chart, number = st.columns([4, 1], vertical_alignment="center", gap="large")
     with chart:
-        st.plotly_chart(charts.outputs(seen.usual.numpy(), seen.generated.numpy(), dark=is_dark()),
-                        theme=None, config=STILL, key="outputs")
+        show_still(charts.outputs(seen.usual.numpy(), seen.generated.numpy(), dark=is_dark()),
+                   "outputs")
         st.caption(f"The layer's output for the query at {query}, all {len(seen.usual)} numbers, "
                    "in float64.")
     with number:
@@ -140,9 +135,8 @@ def _map(seen: TwoWays, names: list[str], query: int, key: int) -> int:
     n_heads = len(seen.pattern)
     head = choose("Head", range(n_heads), key="head", help="Whose scores the map shows.",
                   default=int(seen.codes[key].abs().argmax()))
-    st.plotly_chart(
-        charts.attention(seen.pattern[head].numpy(), names, query, key, dark=is_dark()),
-        theme=None, config=STILL, key=MAP_KEY, on_select=_note_place, selection_mode="points")
+    show_still(charts.attention(seen.pattern[head].numpy(), names, query, key, dark=is_dark()),
+               MAP_KEY, on_select=_note_place, selection_mode="points")
     st.caption(f"Scores of head {head}: a row per query, a column per key. The code of a pair is "
                f"its square in the maps of all {n_heads} heads. **Click a square** to choose the "
                "pair.")
@@ -160,7 +154,7 @@ def _note_place() -> None:
 
 
 def _code(
-    source: Source, layer: int, seen: TwoWays, names: list[str], query: int, key: int, head: int
+    entry: Entry, layer: int, seen: TwoWays, names: list[str], query: int, key: int, head: int
 ) -> None:
     """Show the code of a pair and the network it generates, and let a person change one score."""
     dark, own = is_dark(), seen.codes[key].numpy()
@@ -168,18 +162,18 @@ def _code(
     score = _score(own, head)
     code = own.copy()
     code[head] = score
-    st.plotly_chart(charts.code(own, code, dark=dark), theme=None, config=STILL, key="code")
-    weights, before, after = generated(source, layer, seen, key, code)
+    show_still(charts.code(own, code, dark=dark), "code")
+    weights, before, after = generated(entry, layer, seen, key, code)
     st.markdown("The value network it generates" + (
         ", two layers" if len(weights) > 1 else f", W<sub>qk</sub>, {len(own)} heads mixed"),
         unsafe_allow_html=True)
-    st.plotly_chart(charts.weights(weights, dark=dark), theme=None, config=STILL, key="weights")
+    show_still(charts.weights(weights, dark=dark), "weights")
     size, moved = float(np.linalg.norm(before)), float(np.linalg.norm(after - before))
     st.markdown("What the network makes of this key" + (
         f": moved by **{moved / size:.0%}** of its length" if moved and size else
         ": something now" if moved else "" if size else
         ": nothing, all of its hidden units are off"))
-    st.plotly_chart(charts.moved(before, after, dark=dark), theme=None, config=STILL, key="moved")
+    show_still(charts.moved(before, after, dark=dark), "moved")
 
 
 def _score(own: np.ndarray, head: int) -> float:
@@ -205,7 +199,7 @@ def _score(own: np.ndarray, head: int) -> float:
 
 
 def generated(
-    source: Source, layer: int, seen: TwoWays, key: int, code: np.ndarray
+    entry: Entry, layer: int, seen: TwoWays, key: int, code: np.ndarray
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """Return the weights that a code generates, and the outputs of the own and of this network.
 
@@ -215,7 +209,7 @@ def generated(
 
     from latentcode.models.hypernetwork import value_network
 
-    model = data.open_model(source.path)
+    model = loaded.open_model(entry.path)
     # The change is linear in the code, so that the model's own precision shows it.
     like = model.layer(layer).attn.W_O
     x = seen.x[key].to(like)

@@ -13,9 +13,9 @@ from latentcode.app.charts import intervene as charts
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.data import loaded as data
 from latentcode.app.data.benches import MOST, OpenBench, open_bench
-from latentcode.app.data.sources import Source
+from latentcode.app.data.catalog import Entry
 from latentcode.app.state.messages import guarded
-from latentcode.app.state.sidebar import choose_source, choose_split
+from latentcode.app.state.sidebar import choose_entry, choose_split
 from latentcode.app.state.url import choose, choose_several, remember, remembered, remembered_number
 from latentcode.errors import ConfigError, check
 from latentcode.probes.interventions.bench.outcome import BenchOutcome, Writing
@@ -41,7 +41,7 @@ STILL = {"displayModeBar": False}
 
 def page() -> None:
     """Show one problem of the model that the sidebar chooses, and what is written into it."""
-    source = choose_source(models_only=True)
+    source = choose_entry(models_only=True)
     check(source.kind != "codes", f"{source.key} holds codes without their model, into which "
           "nothing can be written; expected a model", ConfigError)
     _body(source, choose_split(data.splits(source)))
@@ -49,7 +49,7 @@ def page() -> None:
 
 @st.fragment
 @guarded
-def _body(source: Source, split: str) -> None:
+def _body(source: Entry, split: str) -> None:
     instance = remembered_number("instance", 0, MOST - 1)
     other = remembered_number("other", 1, MOST - 1)
     bench = open_bench(source, split, max(instance, other))

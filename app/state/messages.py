@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import ParamSpec
 
@@ -36,4 +36,12 @@ def guarded(show: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
-__all__ = ["guarded"]
+def say_all_the_same(key: str, places: Iterable[tuple[int, str]]) -> None:
+    """Say that the codes of a model do not vary at some places (layer, pair)."""
+    where = "; ".join(f"layer {layer}, {pair}" for layer, pair in places)
+    st.info(literal(f"All instances of {key} have the same code at {where}: this early, the model "
+                    "cannot know the problem yet. There is nothing to lay out or to compare."),
+            icon=":material/info:")
+
+
+__all__ = ["guarded", "say_all_the_same"]

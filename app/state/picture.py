@@ -15,7 +15,7 @@ DIVIDER = "!"
 class Picture(NamedTuple):
     """The codes of n instances at one layer and pair of a model, laid out by a method.
 
-    key  what `Source` calls the model
+    key  what the catalog calls the model
     """
 
     split: str

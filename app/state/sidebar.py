@@ -7,12 +7,18 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from latentcode.app.data import loaded as data
-from latentcode.app.data.sources import Source
+from latentcode.app.data import loaded
+from latentcode.app.data.cache import stamp
+from latentcode.app.data.catalog import Entry
+from latentcode.app.data.labels import colour_labels
+from latentcode.app.data.projections import METHODS, project_once
+from latentcode.app.state.picture import Picture
 from latentcode.app.state.url import choose, note
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
+from latentcode.probes.projection.methods import Projection
+from latentcode.tasks.pairs import Pair
 
 SPLITS = {"ood": "held-out combinations", "test": "training combinations, fresh instances",
           "train": "training stream", "unknown": "combinations of unknown terms"}
@@ -21,14 +27,10 @@ SPLITS = {"ood": "held-out combinations", "test": "training combinations, fresh 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the sidebar has chosen.
+    """Codes of a model, and the layer and pair that are looked at."""
 
-    codes  those of `split`, at most `n`
-    """
-
-    source: Source
+    entry: Entry
     split: str
-    n: int
     layer: int
     pair: str
     codes: LatentCodes
@@ -37,18 +39,30 @@ class Chosen:
     def key(self) -> tuple[object, ...]:
         """What the codes are known by in caches."""
         meta = self.codes.meta
-        folder = (self.source.path if self.source.kind == "codes"
-                  else data.stored_folder(self.source, self.split))
-        return (str(self.source.path), self.split, len(self.codes), meta.get("run_id"),
-                meta.get("step"), data.stamp(folder))
+        folder = (self.entry.path if self.entry.kind == "codes"
+                  else loaded.stored_folder(self.entry, self.split))
+        return (str(self.entry.path), self.split, len(self.codes), meta.get("run_id"),
+                meta.get("step"), stamp(folder))
+
+    def picture(
+        self, method: str, *, layer: int | None = None, pair: str | None = None
+    ) -> Picture:
+        """Return a picture of these codes; default: of the layer and pair that are looked at."""
+        return Picture(self.split, len(self.codes), method, self.layer if layer is None else layer,
+                       self.pair if pair is None else pair, self.entry.key)
+
+    def projection(self, picture: Picture) -> Projection:
+        """Return the points of one of these codes' pictures; computed where they are not kept."""
+        return project_once(self.entry, self.codes, self.split, picture.layer, picture.pair,
+                            picture.method)
 
 
-def choose_source(*, models_only: bool = False) -> Source:
+def choose_entry(*, models_only: bool = False) -> Entry:
     """Return the model, run or codes folder that the sidebar chooses.
 
     A path can be typed into the list. `ArtifactError` for one that may or can not be opened.
     """
-    keys = [s.key for s in data.sources() if not models_only or s.kind != "codes"]
+    keys = [e.key for e in loaded.entries() if not models_only or e.kind != "codes"]
     asked = st.query_params.get("model")
     # A path that was typed, or came with the URL, is an option from then on.
     typed = st.session_state.get("model", asked)
@@ -60,8 +74,8 @@ def choose_source(*, models_only: bool = False) -> Source:
         key = st.selectbox(
             "Model", keys, key="model", bind="query-params", accept_new_options=True,
             help="The models that come with latentcode, and the runs and codes in the folders "
-                 "that the explorer was started with. The path of a folder can be typed, too.")
-    return data.source(note("model", key or keys[0]))
+                 "that the explorer was started with. You can also type the path of a folder.")
+    return loaded.entry(note("model", key or keys[0]))
 
 
 def choose_split(offered: Sequence[str]) -> str:
@@ -71,28 +85,59 @@ def choose_split(offered: Sequence[str]) -> str:
                       help="; ".join(f"{name}: {text}" for name, text in SPLITS.items()))
 
 
-def choose_codes(source: Source | None = None) -> Chosen:
+def choose_size(most: int = loaded.POINTS[-1]) -> int:
+    """Return how many instances the sidebar chooses; most: as many as there are."""
+    sizes = [n for n in loaded.POINTS if n <= most] or [most]
+    with st.sidebar:
+        return choose("Instances", sizes, key="n", shown=lambda n: f"{n:,}",
+                      help="How many problems are shown. Codes that are not stored yet are read "
+                           "out of the model, which takes a moment.")
+
+
+def choose_layer(layers: Sequence[int]) -> int:
+    """Return the layer that the sidebar chooses."""
+    with st.sidebar:
+        return choose("Layer", layers, key="layer", default=layers[-1], form="buttons",
+                      help="Layers are counted from 0, the one nearest to the input.")
+
+
+def choose_pair(pairs: Sequence[str]) -> str:
+    """Return the pair that the sidebar chooses."""
+    with st.sidebar:
+        return choose("Pair (query → key)", pairs, key="pair", help="Which token attends to which: "
+                      "the code is the attention of all heads for this one query and key.")
+
+
+def choose_place(layers: Sequence[int], pairs: Sequence[Pair]) -> tuple[int, str]:
+    """Return the layer and the pair that the sidebar chooses, and describe the pair."""
+    layer, pair = choose_layer(layers), choose_pair([pair.name for pair in pairs])
+    with st.sidebar:
+        st.caption(literal(next(p.description for p in pairs if p.name == pair)))
+    return layer, pair
+
+
+def choose_look(codes: LatentCodes, pair: str) -> tuple[str, str]:
+    """Return the projection, as the library calls it, and the label that the sidebar chooses."""
+    with st.sidebar:
+        method = choose("Projection", list(METHODS), key="projection", form="buttons",
+                        help="How codes of many heads are laid out in two dimensions.")
+        colour = choose("Colour by", colour_labels(codes, pair), key="colour",
+                        help="A label of the instances, or how well the model does on them. "
+                             "`rule` is the rule of the pair's response.")
+    return METHODS[method], colour
+
+
+def choose_codes(entry: Entry | None = None) -> Chosen:
     """Return the codes that the sidebar chooses; computes them where they are not there yet.
 
-    source  what a page has let the sidebar choose before; default: it is chosen here
+    entry  what a page has let the sidebar choose before; default: it is chosen here
     """
-    source = choose_source() if source is None else source
-    split = choose_split(data.splits(source))
-    with st.sidebar:
-        sizes = data.POINTS if source.kind != "codes" else tuple(
-            n for n in data.POINTS if n <= max(len(data.saved_codes(source.path)), 1)) or (
-                len(data.saved_codes(source.path)),)
-        n = choose("Instances", sizes, key="n", shown=lambda n: f"{n:,}",
-                   help="How many problems are shown. More than a model has stored are computed.")
-    codes = data.codes(source, split, n)
-    with st.sidebar:
-        layer = choose("Layer", codes.layers, key="layer", default=codes.layers[-1],
-                       form="buttons", help="Layers count from 0, the one nearest to the input.")
-        names = [pair.name for pair in codes.pairs]
-        pair = choose("Pair (query → key)", names, key="pair", help="Which token attends to which: "
-                      "the code is the attention of all heads for this one query and key.")
-        st.caption(literal(codes.pair(pair).description))
-    return Chosen(source, split, n, layer, pair, codes)
+    entry = choose_entry() if entry is None else entry
+    split = choose_split(loaded.splits(entry))
+    n = choose_size(len(loaded.saved_codes(entry.path))) if entry.kind == "codes" else choose_size()
+    codes = loaded.codes(entry, split, n)
+    return Chosen(entry, split, *choose_place(codes.layers, codes.pairs), codes)
 
 
-__all__ = ["Chosen", "choose_codes", "choose_source", "choose_split"]
+__all__ = ["Chosen", "choose_codes", "choose_entry", "choose_layer", "choose_look", "choose_pair",
+           "choose_place", "choose_size", "choose_split"]

@@ -28,8 +28,10 @@ RUN, CODES = "runs/run", "runs/codes"
 PAGES = {
     "Explore": ("explore", "codes of"),
     "Compare": ("compare", "instances in"),
-    "Probes": ("probes", "What can be read out of the codes?"),
+    "Decode": ("decode", "What can be read out of the codes?"),
+    "Similarity": ("similarity", "How alike are the mean codes"),
     "Intervene": ("intervene", "What is written"),
+    "Results": ("results", "How it was trained"),
     "The idea": ("idea", "The scores of all heads are a code"),
 }
 """Title -> its name in the URL, and a headline that it must have."""
@@ -159,7 +161,7 @@ def test_a_selection_is_one_of_its_model(explorer: Explorer) -> None:
     explorer.until(lambda: explorer.headline("Selection:").count() == 1)
     assert explorer.selected() == selected
     # Another page in between takes the picture away, and it comes back with what is selected.
-    explorer.go_to("Probes")
+    explorer.go_to("Decode")
     explorer.go_to("Explore")
     explorer.picture()
     marked = explorer.page.evaluate(
@@ -222,7 +224,7 @@ def test_a_path_outside_the_folders_is_refused(explorer: Explorer, tmp_path: Pat
 
 def test_back_returns_to_the_page_before(explorer: Explorer) -> None:
     explorer.open(query={"model": MODEL})
-    explorer.go_to("Probes")
+    explorer.go_to("Decode")
     explorer.page.go_back()
     expect(explorer.page).to_have_title("Explore · latentcode")
     explorer.headline("codes of").wait_for()

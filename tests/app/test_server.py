@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from latentcode.app import server
+from latentcode.app.data.catalog import ROOTS
 from latentcode.cli import COMMANDS, main
 from latentcode.errors import ConfigError
 
@@ -77,10 +78,10 @@ def test_the_folders_travel_as_full_paths(
     (tmp_path / "runs").mkdir()
     monkeypatch.chdir(tmp_path)
     assert server.serve(["runs"], browser=False) == 0
-    assert json.loads(started[0][1][server.ROOTS]) == [str(tmp_path.resolve() / "runs")]
+    assert json.loads(started[0][1][ROOTS]) == [str(tmp_path.resolve() / "runs")]
     assert "http://localhost:" in capsys.readouterr().out
     assert server.serve(browser=False) == 0
-    assert json.loads(started[1][1][server.ROOTS]) == [str(tmp_path.resolve())]
+    assert json.loads(started[1][1][ROOTS]) == [str(tmp_path.resolve())]
 
 
 def test_the_next_free_port_is_found(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +120,7 @@ def test_the_command_line_starts_it(
     (words, environment), = started
     assert f"--server.port={port}" in words
     assert "--server.headless=true" in words
-    assert json.loads(environment[server.ROOTS]) == [str(tmp_path.resolve())]
+    assert json.loads(environment[ROOTS]) == [str(tmp_path.resolve())]
 
 
 def test_the_command_line_says_what_is_wrong(

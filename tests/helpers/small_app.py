@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 import streamlit as st
+from streamlit.testing.v1 import AppTest
 
-from latentcode.app.server import ROOTS
+from latentcode.app.data.catalog import ROOTS
 from latentcode.codes import LatentCodes
 from latentcode.probes.projection.cache import VARIABLE
 from latentcode.tasks.pairs import Pair
@@ -25,9 +27,39 @@ def open_folders(patch: pytest.MonkeyPatch, cache: Path, folders: Sequence[Path]
     """Let the explorer see these folders alone, and keep what it computes in `cache`."""
     patch.setenv(ROOTS, json.dumps([str(folder) for folder in folders]))
     patch.setenv(VARIABLE, str(cache))
-    patch.setattr("latentcode.app.data.sources.zoo_folders", dict)
+    patch.setattr("latentcode.app.data.catalog.zoo_folders", dict)
     st.cache_data.clear()
     st.cache_resource.clear()
+    st.session_state.clear()
+
+
+def page_test(name: str, **query: str | list[str]) -> AppTest:
+    """Return a page with a URL, before it is run."""
+    test = AppTest.from_string(
+        f"from latentcode.app.main import opened; opened({name!r})()", default_timeout=60)
+    for key, value in query.items():
+        test.query_params[key] = value
+    return test
+
+
+def shown(name: str, **query: str | list[str]) -> AppTest:
+    """Return a page with a URL after it was run, in which nothing may go wrong by mistake."""
+    test = page_test(name, **query).run()
+    assert not test.exception
+    assert not [error for error in test.error if "went wrong" in error.value]
+    return test
+
+
+def text(test: AppTest) -> str:
+    """Return what a page says, but for its messages."""
+    assert not test.exception
+    return "\n".join(block.value for block in [*test.markdown, *test.caption])
+
+
+def charts(test: AppTest) -> dict[str, go.Figure]:
+    """Return the charts of a page by their keys, in their order."""
+    return {chart.proto.id.rsplit("-", 1)[-1]: go.Figure(plain(json.loads(chart.proto.spec)))
+            for chart in test.get("plotly_chart")}
 
 
 def drawn_codes(seed: int = 0, n: int = 90, *, instances: int = 0) -> LatentCodes:

@@ -17,8 +17,11 @@ from small_zoo import tiny_run
 import latentcode as lc
 from latentcode.app.charts.scatter import DETAILED, Panel, point_size, scatter
 from latentcode.app.data import loaded as data
+from latentcode.app.data import projections, results
+from latentcode.app.data.catalog import Entry
+from latentcode.app.data.labels import colour_labels
 from latentcode.app.data.problem import neighbours, problem
-from latentcode.app.data.sources import Source
+from latentcode.app.data.projections import project_once, reduced_settings
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ConfigError, ProbeError
 from latentcode.probes.projection.of_codes import project_codes
@@ -30,26 +33,26 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
 
 
 @pytest.fixture
-def source(run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+def source(run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Entry:
     open_folders(monkeypatch, tmp_path / "cache", [run.path.parent])
-    return data.source("runs/tiny")
+    return data.entry("runs/tiny")
 
 
 @pytest.fixture
 def extractions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many instances each extraction has read."""
     done: list[int] = []
-    real = data.extract_model
+    real = data.extract_to_cache
 
     def counted(run: lc.Run, split: str, n: int, *rest: Any) -> None:
         done.append(n)
         real(run, split, n, *rest)
 
-    monkeypatch.setattr(data, "extract_model", counted)
+    monkeypatch.setattr(data, "extract_to_cache", counted)
     return done
 
 
-def test_codes_are_read_out_once(source: Source, run: lc.Run, extractions: list[int]) -> None:
+def test_codes_are_read_out_once(source: Entry, run: lc.Run, extractions: list[int]) -> None:
     codes = data.codes(source, "ood", 24)
     expected = lc.extract(run, "ood", n=24, task=lc.make_task(run.config.task).probe_config)
     np.testing.assert_array_equal(codes.scores, expected.scores)
@@ -70,7 +73,7 @@ def test_stored_codes_are_used_as_far_as_they_go(
     stored = lc.extract(entry, "ood", n=20, pairs=["response->response"])
     stored.save(entry.path / "results" / "codes-ood")
     open_folders(monkeypatch, tmp_path / "cache", [])
-    source = Source("tiny", entry.path, "zoo")
+    source = Entry("tiny", entry.path, "zoo")
     np.testing.assert_array_equal(data.codes(source, "ood", 12).scores, stored.scores[:12])
     assert extractions == []
     more = data.codes(source, "ood", 24)
@@ -84,26 +87,31 @@ def test_stored_codes_are_used_as_far_as_they_go(
 def test_the_zoo_has_its_projections(
     run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    computed: list[int] = []
+    real = projections.CachedProjection
+    monkeypatch.setattr(projections, "CachedProjection", lambda x, *args, **settings: (
+        computed.append(len(x)), real(x, *args, **settings))[1])
     entry = run.publish(tmp_path / "zoo" / "tiny")
     stored = lc.extract(entry, "ood", n=40, pairs=["response->response"])
     stored.save(entry.path / "results" / "codes-ood")
     project_codes(stored, ["rule"], method="pca").save(entry.path / "results" / "projection-pca")
     open_folders(monkeypatch, tmp_path / "cache", [])
-    source, layer = Source("tiny", entry.path, "zoo"), stored.layers[-1]
-    ready = data.plane(source, stored, "ood", layer, "response->response", "pca")
-    assert ready.precomputed
-    assert 0.0 < ready.projection.quality["trustworthiness"] <= 1.0
+    source, layer = Entry("tiny", entry.path, "zoo"), stored.layers[-1]
+    ready = project_once(source, stored, "ood", layer, "response->response", "pca")
+    assert computed == []
+    assert 0.0 < ready.quality["trustworthiness"] <= 1.0
     # Of other instances they say nothing.
-    fewer = data.plane(source, data.first(stored, 30), "ood", layer, "response->response", "pca")
-    assert not fewer.precomputed
-    assert len(fewer.projection.coordinates) == 30
-    assert not data.plane(source, stored, "test", layer, "response->response", "pca").precomputed
+    fewer = project_once(source, data.first(stored, 30), "ood", layer, "response->response", "pca")
+    assert computed == [30]
+    assert len(fewer.coordinates) == 30
+    project_once(source, stored, "test", layer, "response->response", "pca")
+    assert computed == [30, 40]
 
 
 def test_codes_without_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn_codes().save(tmp_path / "codes")
     open_folders(monkeypatch, tmp_path / "cache", [tmp_path])
-    source = data.source(f"{tmp_path.name}/codes")
+    source = data.entry(f"{tmp_path.name}/codes")
     assert source.kind == "codes"
     assert data.splits(source) == ("ood",)
     assert len(data.codes(source, "ood", 50)) == 50
@@ -112,7 +120,7 @@ def test_codes_without_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         problem(source, data.codes(source, "ood", 50), 3)
 
 
-def test_a_problem_is_the_instance_of_the_codes(source: Source, run: lc.Run) -> None:
+def test_a_problem_is_the_instance_of_the_codes(source: Entry, run: lc.Run) -> None:
     codes = data.codes(source, "ood", 24)
     shown = problem(source, codes, 5)
     assert shown.answer.startswith("The model answers")
@@ -121,7 +129,7 @@ def test_a_problem_is_the_instance_of_the_codes(source: Source, run: lc.Run) -> 
     assert shown.right == bool(codes.labels["accuracy"].iloc[5] == 1.0)
 
 
-def test_a_problem_with_other_labels_is_not_shown(source: Source) -> None:
+def test_a_problem_with_other_labels_is_not_shown(source: Entry) -> None:
     codes = data.codes(source, "ood", 24)
     labels = codes.labels.copy()
     labels["rule_0"] = "no such rule"
@@ -151,18 +159,18 @@ def test_results_beside_a_run_are_read_inside_the_folders_alone(
         folder.mkdir(parents=True)
     (beside / "decoding.json").write_text("{}", encoding="utf-8")
     (inside.parent / "link").symlink_to(tmp_path)
-    source = Source("study/tiny", study.path, "run")
+    source = Entry("study/tiny", study.path, "run")
     open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "study"])
-    assert set(data.result_folders(source)) == {"of-all", "own"}
+    assert set(results.result_folders(source)) == {"of-all", "own"}
     open_folders(monkeypatch, tmp_path / "cache", [study.path])
-    assert set(data.result_folders(source)) == {"own"}
+    assert set(results.result_folders(source)) == {"own"}
 
 
 def test_colours_are_labels_that_can_be_told_apart() -> None:
     codes = drawn_codes()
     labels = codes.labels.assign(number=np.arange(90), same="always")
     wide = LatentCodes(codes.scores, labels, codes.pairs, codes.layers, codes.meta)
-    offered = data.colour_labels(wide, "response->response")
+    offered = colour_labels(wide, "response->response")
     assert offered[0] == "rule"
     assert {"combination", "accuracy", "loss"} <= set(offered)
     assert not {"number", "same"} & set(offered)
@@ -211,7 +219,7 @@ def test_more_points_are_smaller() -> None:
     assert sizes[-1] >= 2.5
 
 
-def test_what_codes_come_from_is_the_key_of_their_problems(source: Source) -> None:
+def test_what_codes_come_from_is_the_key_of_their_problems(source: Entry) -> None:
     codes = data.codes(source, "ood", 24)
     assert json.loads(json.dumps(codes.meta["task"])) == codes.meta["task"]
     assert data.task_of(codes).config == lc.make_task(
@@ -219,23 +227,23 @@ def test_what_codes_come_from_is_the_key_of_their_problems(source: Source) -> No
 
 
 def test_few_codes_are_laid_out_as_far_as_they_allow(
-    source: Source, run: lc.Run
+    source: Entry, run: lc.Run
 ) -> None:
     codes = data.first(data.codes(source, "ood", 24), 20)
-    plane = data.plane(source, codes, "ood", codes.layers[-1], "response->response", "tsne")
-    assert plane.projection.coordinates.shape == (20, 2)
-    assert plane.projection.settings["perplexity"] == 6.3
+    plane = project_once(source, codes, "ood", codes.layers[-1], "response->response", "tsne")
+    assert plane.coordinates.shape == (20, 2)
+    assert plane.settings["perplexity"] == 6.3
     with pytest.raises(ProbeError, match="3 codes are too few"):
-        data.plane(source, data.first(codes, 3), "ood", codes.layers[-1], "response->response",
+        project_once(source, data.first(codes, 3), "ood", codes.layers[-1], "response->response",
                    "umap")
     for n in range(4, 90):
-        (name, perplexity), = data.reduced_settings("tsne", n).items()
+        (name, perplexity), = reduced_settings("tsne", n).items()
         assert name == "perplexity"
         # What t-SNE asks for, and hardly less than it allows.
         assert np.ceil(3 * perplexity) + 1 <= n < 3 * perplexity + 2
-    assert data.reduced_settings("tsne", 91) == {}
-    assert data.reduced_settings("umap", 15) == {"n_neighbors": 14}
-    assert data.reduced_settings("umap", 16) == data.reduced_settings("pca", 3) == {}
+    assert reduced_settings("tsne", 91) == {}
+    assert reduced_settings("umap", 15) == {"n_neighbors": 14}
+    assert reduced_settings("umap", 16) == reduced_settings("pca", 3) == {}
 
 
 def test_stored_codes_of_earlier_weights_are_not_shown(
@@ -246,7 +254,7 @@ def test_stored_codes_of_earlier_weights_are_not_shown(
     earlier = replace(codes, scores=codes.scores + 1, meta={**codes.meta, "step": 1})
     folder = earlier.save(entry.path / "results" / "codes-ood")
     open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
-    source = data.source("runs/tiny")
+    source = data.entry("runs/tiny")
     assert data.stored_codes(source, "ood") is None
     first = codes.select(layer=codes.layers[-1], pair="response->response")
     shown = data.codes(source, "ood", 20).select(layer=codes.layers[-1], pair="response->response")
@@ -260,7 +268,7 @@ def test_stored_codes_of_earlier_weights_are_not_shown(
 
 
 def test_damaged_codes_of_the_cache_are_read_again(
-    source: Source, extractions: list[int], tmp_path: Path
+    source: Entry, extractions: list[int], tmp_path: Path
 ) -> None:
     whole = data.codes(source, "ood", 24).scores.copy()
     labels, = (tmp_path / "cache" / "codes").glob("*/labels.parquet")
@@ -276,7 +284,7 @@ def test_a_run_that_was_not_evaluated_yet_is_said_to_be(
     (entry.path / "metrics.jsonl").write_text("", encoding="utf-8")
     open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
     with pytest.raises(ArtifactError, match="has nothing to show yet"):
-        data.splits(data.source("runs/tiny"))
+        data.splits(data.entry("runs/tiny"))
 
 
 def test_codes_of_no_instance_are_said_to_be_none(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from small_app import drawn_codes, open_folders, plain
+from small_app import charts, drawn_codes, open_folders
+from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
 from latentcode.app.pages.compare import (
@@ -32,23 +32,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "runs"
 
 
-def script() -> None:
-    from latentcode.app.pages.compare import page
-
-    page()
-
-
 def shown(models: list[str], **query: str) -> AppTest:
-    test = AppTest.from_function(script, default_timeout=30)
-    test.query_params["models"] = [f"runs/{model}" for model in models]
-    test.query_params["projection"] = "PCA"
-    for name, value in query.items():
-        test.query_params[name] = value
-    return test.run()
+    return shown_page("compare", models=[f"runs/{model}" for model in models], projection="PCA",
+                      **query)
 
 
 def chart(test: AppTest) -> go.Figure:
-    return go.Figure(plain(json.loads(test.get("plotly_chart")[0].proto.spec)))
+    return charts(test)[CHART_KEY]
 
 
 def traces(figure: go.Figure, axis: str) -> list[Any]:
@@ -164,7 +154,7 @@ def test_a_selection_is_taken_back(folder: Path) -> None:
 
 
 def test_no_model_is_a_hint(folder: Path) -> None:
-    test = AppTest.from_function(script, default_timeout=30).run()
+    test = shown_page("compare")
     assert not test.exception
     assert "Choose a model" in test.info[0].value
 
@@ -173,9 +163,10 @@ def test_a_drawn_selection_comes_into_the_url(folder: Path) -> None:
     def draw() -> None:
         import streamlit as st
 
-        from latentcode.app.pages import compare
+        from latentcode.app.charts.pictures import noted
+        from latentcode.app.pages.compare import CHART_KEY, select
 
-        compare._noted({"x": "one", "x2": "two"})()
+        noted(CHART_KEY, {"x": "one", "x2": "two"}, select)()
         st.write("done")
 
     test = AppTest.from_function(draw)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
-from small_app import drawn_codes, open_folders, plain
+from small_app import charts, drawn_codes, open_folders, page_test, text
+from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
 from latentcode.app.charts.selected import Guesses, confusion, distribution, guesses, heads
@@ -33,29 +32,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "runs"
 
 
-def script() -> None:
-    from latentcode.app.pages.explore import page
-    from latentcode.app.state.messages import guarded
-
-    guarded(page)()
+def asked(**query: str) -> dict[str, str]:
+    return {"model": "runs/a", "projection": "PCA", **query}
 
 
 def shown(**query: str) -> AppTest:
-    test = AppTest.from_function(script, default_timeout=60)
-    for name, value in {"model": "runs/a", "projection": "PCA", **query}.items():
-        test.query_params[name] = value
-    return test.run()
-
-
-def text(test: AppTest) -> str:
-    assert not test.exception
-    return "\n".join(block.value for block in test.markdown)
-
-
-def charts(test: AppTest) -> dict[str, go.Figure]:
-    """The charts of a page by their keys."""
-    return {chart.proto.id.rsplit("-", 1)[-1]: go.Figure(plain(json.loads(chart.proto.spec)))
-            for chart in test.get("plotly_chart")}
+    return shown_page("explore", **asked(**query))
 
 
 def test_it_says_what_is_shown(folder: Path) -> None:
@@ -220,8 +202,8 @@ def test_what_should_not_happen_is_a_sentence(
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr("latentcode.app.pages.explore.scatter", broken)
-    test = shown()
+    monkeypatch.setattr("latentcode.app.charts.pictures.scatter", broken)
+    test = page_test("explore", **asked()).run()
     assert not test.exception
     assert "Something went wrong" in test.error[0].value
     assert "secret detail" not in test.error[0].value
@@ -232,9 +214,10 @@ def test_a_click_and_a_lasso_come_into_the_url(folder: Path) -> None:
     def note() -> None:
         import streamlit as st
 
-        from latentcode.app.pages import explore
+        from latentcode.app.charts.pictures import noted
+        from latentcode.app.pages.explore import CHART_KEY, select
 
-        explore._noted({"x": "pca.1.a->b"})()
+        noted(CHART_KEY, {"x": "pca.1.a->b"}, select)()
         st.write("done")
 
     test = AppTest.from_function(note)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("streamlit")
+from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
 import latentcode as lc
@@ -19,13 +20,6 @@ from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.hypernetwork import two_ways
 
 Open = Callable[..., AppTest]
-
-
-def _page() -> None:
-    from latentcode.app.main import guarded
-    from latentcode.app.pages.idea import page
-
-    guarded(page)()
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +38,7 @@ def shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
     monkeypatch.setenv("LATENTCODE_EXPLORE", json.dumps([str(folder)]))
 
     def show(model: str, **parameters: str) -> AppTest:
-        app = AppTest.from_function(_page, default_timeout=60)
-        app.query_params["model"] = f"runs/{model}"
-        for name, value in parameters.items():
-            app.query_params[name] = value
-        return app.run()
+        return shown_page("idea", model=f"runs/{model}", **parameters)
 
     return show
 

@@ -13,12 +13,13 @@ from small_app import drawn_codes, open_folders
 from small_zoo import tiny_run
 
 import latentcode as lc
-from latentcode.app.data import export
+from latentcode.app.charts import export
 from latentcode.app.data import loaded as data
-from latentcode.app.data.sources import Source
+from latentcode.app.data.catalog import Entry
 from latentcode.app.state.picture import Picture
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.sidebar import Chosen
+from latentcode.probes.projection.methods import Projection
 
 PAIR = "response->response"
 
@@ -27,23 +28,19 @@ PAIR = "response->response"
 def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
     drawn_codes().save(tmp_path / "runs" / "a")
     open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
-    source = data.source("runs/a")
-    return Chosen(source, "ood", 90, 1, PAIR, data.codes(source, "ood", 2_000))
+    entry_ = data.entry("runs/a")
+    return Chosen(entry_, "ood", 1, PAIR, data.codes(entry_, "ood", 2_000))
 
 
-def picture(chosen: Chosen, pair: str = PAIR, layer: int = 1) -> Picture:
-    return Picture("ood", len(chosen.codes), "pca", layer, pair, chosen.source.key)
-
-
-def planes(chosen: Chosen, *pairs: str) -> dict[Picture, data.Plane]:
-    return {picture(chosen, pair): data.plane(
-        chosen.source, chosen.codes, "ood", 1, pair, "pca") for pair in pairs}
+def planes(chosen: Chosen, *pairs: str) -> dict[Picture, Projection]:
+    pictures = [chosen.picture("pca", pair=pair) for pair in pairs]
+    return {picture: chosen.projection(picture) for picture in pictures}
 
 
 def test_a_row_per_instance_and_picture(chosen: Chosen) -> None:
     both = planes(chosen, PAIR, "response->row3")
     selected = np.arange(90) < 7
-    coordinates = both[picture(chosen)].projection.coordinates
+    coordinates = both[chosen.picture("pca")].coordinates
     kept = {"a cluster": (Selection(instances=(2, 80)), coordinates)}
     table = export.table(chosen, both, selected, kept)
     assert len(table) == 180
@@ -52,7 +49,7 @@ def test_a_row_per_instance_and_picture(chosen: Chosen) -> None:
     second = table[table["pair"] == "response->row3"].reset_index(drop=True)
     np.testing.assert_array_equal(
         second[["projection_x", "projection_y"]],
-        both[picture(chosen, "response->row3")].projection.coordinates)
+        both[chosen.picture("pca", pair="response->row3")].coordinates)
     assert np.flatnonzero(second["kept: a cluster"]).tolist() == [2, 80]
     np.testing.assert_array_equal(second[[f"head_{h}" for h in range(6)]].to_numpy(),
                                   chosen.codes.select(layer=1, pair="response->row3"))
@@ -63,8 +60,8 @@ def test_a_row_per_instance_and_picture(chosen: Chosen) -> None:
 def test_csv_and_parquet_hold_the_same(chosen: Chosen) -> None:
     table = export.table(chosen, planes(chosen, PAIR), None, {})
     assert not table["selected"].any()
-    from_csv = pd.read_csv(io.BytesIO(export._csv(table)))
-    from_parquet = pd.read_parquet(io.BytesIO(export._parquet(table)))
+    from_csv = pd.read_csv(io.BytesIO(export.csv_of(table)))
+    from_parquet = pd.read_parquet(io.BytesIO(export.parquet_of(table)))
     assert list(from_csv) == list(from_parquet) == list(table)
     pd.testing.assert_frame_equal(from_parquet, table, check_dtype=False)
     np.testing.assert_allclose(from_csv["projection_x"], table["projection_x"])
@@ -72,8 +69,8 @@ def test_csv_and_parquet_hold_the_same(chosen: Chosen) -> None:
 
 def test_figures_are_pictures(chosen: Chosen) -> None:
     both = planes(chosen, PAIR, "response->row3")
-    assert export._drawn(chosen, "rule", both, "png")[:4] == b"\x89PNG"
-    svg = export._drawn(chosen, "loss", planes(chosen, PAIR), "svg").decode()
+    assert export.drawn(chosen, "rule", both, "png")[:4] == b"\x89PNG"
+    svg = export.drawn(chosen, "loss", planes(chosen, PAIR), "svg").decode()
     assert "<svg" in svg
     assert "</svg>" in svg
 
@@ -88,20 +85,20 @@ def test_the_snippet_of_codes_makes_the_view(chosen: Chosen) -> None:
     shown = planes(chosen, PAIR)
     names = run_snippet(export.snippet(chosen, "pca", "rule", shown))
     coordinates = names["view"].coordinates  # type: ignore[attr-defined]
-    expected = shown[picture(chosen)].projection.coordinates
+    expected = shown[chosen.picture("pca")].coordinates
     np.testing.assert_allclose(coordinates[["projection_x", "projection_y"]], expected, atol=1e-9)
     assert coordinates["pair"].unique().tolist() == [PAIR]
 
 
 def test_the_snippet_has_all_pictures_and_no_more_codes(chosen: Chosen) -> None:
-    few = replace(chosen, n=40, codes=data.first(chosen.codes, 40))
+    few = replace(chosen, codes=data.first(chosen.codes, 40))
     both = planes(few, PAIR, "response->row3")
     names = run_snippet(export.snippet(few, "pca", "rule", both))
     coordinates = names["view"].coordinates  # type: ignore[attr-defined]
     for place, plane in both.items():
         np.testing.assert_allclose(
             coordinates.loc[coordinates["pair"] == place.pair, ["projection_x", "projection_y"]],
-            plane.projection.coordinates, atol=1e-9)
+            plane.coordinates, atol=1e-9)
     # What is written there is Python, whatever a label is called; t-SNE as it was set.
     text = export.snippet(few, "tsne", 'a "label"', both)
     assert '["a \\"label\\""]' in text
@@ -114,11 +111,10 @@ def test_the_snippet_of_a_run_reads_its_codes_again(
 ) -> None:
     run = tiny_run(tmp_path / "runs" / "tiny")
     open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
-    source = data.source("runs/tiny")
-    codes = data.codes(source, "ood", 40)
-    chosen = Chosen(source, "ood", 40, codes.layers[-1], PAIR, codes)
-    shown = {picture(chosen, layer=codes.layers[-1]): data.plane(
-        source, codes, "ood", codes.layers[-1], PAIR, "pca")}
+    entry_ = data.entry("runs/tiny")
+    codes = data.codes(entry_, "ood", 40)
+    chosen = Chosen(entry_, "ood", codes.layers[-1], PAIR, codes)
+    shown = planes(chosen, PAIR)
     names = run_snippet(export.snippet(chosen, "pca", "rule", shown))
     read = names["codes"]
     assert isinstance(read, lc.LatentCodes)
@@ -127,5 +123,5 @@ def test_the_snippet_of_a_run_reads_its_codes_again(
     # A model of the zoo is called by its name.
     entry = run.publish(tmp_path / "zoo" / "tiny")
     lc.extract(entry, "ood", n=40, pairs=[PAIR]).save(entry.path / "results" / "codes-ood")
-    stored = Chosen(Source("tiny", entry.path, "zoo"), "ood", 40, codes.layers[-1], PAIR, codes)
+    stored = Chosen(Entry("tiny", entry.path, "zoo"), "ood", codes.layers[-1], PAIR, codes)
     assert 'codes = lc.load_codes("tiny", "ood")' in export.snippet(stored, "pca", "rule", shown)

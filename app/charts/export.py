@@ -11,18 +11,20 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from latentcode.app.data import loaded as data
+from latentcode.app.data.loaded import saved_codes, stored_codes
+from latentcode.app.data.projections import reduced_settings
 from latentcode.app.state.picture import Picture
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.sidebar import Chosen
 from latentcode.probes.projection.figure import ScatterCell, scatter_figure
+from latentcode.probes.projection.methods import Projection
 
 Kept: TypeAlias = Mapping[str, tuple[Selection, np.ndarray]]
 """Selections that were kept, by name, with the points [N, 2] of the picture each was drawn in."""
 
 
 def row(
-    chosen: Chosen, method: str, colour: str, planes: Mapping[Picture, data.Plane],
+    chosen: Chosen, method: str, colour: str, planes: Mapping[Picture, Projection],
     selected: np.ndarray | None, kept: Kept,
 ) -> None:
     """Offer the downloads of a view; each file is made when it is asked for."""
@@ -33,14 +35,14 @@ def row(
                    "The table has a row per instance and picture, with its labels, its code and "
                    "its place (`projection_x`, `projection_y`); `selected` says what is selected "
                    "now, and a column `kept: NAME` the same of each kept selection.")
-        name = f"{chosen.source.key.replace('/', '-')}-{chosen.split}-{method}"
+        name = f"{chosen.entry.key.replace('/', '-')}-{chosen.split}-{method}"
         buttons = st.columns(5)
         for column, (label, ending, make) in zip(buttons, (
-                ("Table, CSV", "csv", lambda: _csv(table(chosen, planes, selected, kept))),
+                ("Table, CSV", "csv", lambda: csv_of(table(chosen, planes, selected, kept))),
                 ("Table, parquet", "parquet",
-                 lambda: _parquet(table(chosen, planes, selected, kept))),
-                ("Figure, SVG", "svg", lambda: _drawn(chosen, colour, planes, "svg")),
-                ("Figure, PNG", "png", lambda: _drawn(chosen, colour, planes, "png"))),
+                 lambda: parquet_of(table(chosen, planes, selected, kept))),
+                ("Figure, SVG", "svg", lambda: drawn(chosen, colour, planes, "svg")),
+                ("Figure, PNG", "png", lambda: drawn(chosen, colour, planes, "png"))),
                 strict=False):
             column.download_button(label, make, f"{name}.{ending}", key=f"download {ending}",
                                    on_click="ignore")
@@ -48,7 +50,7 @@ def row(
 
 
 def table(
-    chosen: Chosen, planes: Mapping[Picture, data.Plane], selected: np.ndarray | None,
+    chosen: Chosen, planes: Mapping[Picture, Projection], selected: np.ndarray | None,
     kept: Kept,
 ) -> pd.DataFrame:
     """Return a row per instance and picture: labels, code, `projection_x`, `projection_y`.
@@ -64,8 +66,8 @@ def table(
             f"head_{h}" for h in range(chosen.codes.n_heads)])
         place = pd.DataFrame({
             "instance": np.arange(len(codes)), "layer": layer, "pair": pair,
-            "projection_x": plane.projection.coordinates[:, 0],
-            "projection_y": plane.projection.coordinates[:, 1],
+            "projection_x": plane.coordinates[:, 0],
+            "projection_y": plane.coordinates[:, 1],
             "selected": False if selected is None else selected, **named})
         labels = chosen.codes.labels.reset_index(drop=True)
         labels = labels.drop(columns=[c for c in labels if c in place or c in heads])
@@ -73,26 +75,28 @@ def table(
     return pd.concat(blocks, ignore_index=True)
 
 
-def _csv(frame: pd.DataFrame) -> bytes:
+def csv_of(frame: pd.DataFrame) -> bytes:
+    """Return a table as the text of a CSV file."""
     return frame.to_csv(index=False).encode()
 
 
-def _parquet(frame: pd.DataFrame) -> bytes:
+def parquet_of(frame: pd.DataFrame) -> bytes:
+    """Return a table as a parquet file."""
     file = io.BytesIO()
     frame.to_parquet(file, index=False)
     return file.getvalue()
 
 
-def _drawn(
-    chosen: Chosen, colour: str, planes: Mapping[Picture, data.Plane], form: str
+def drawn(
+    chosen: Chosen, colour: str, planes: Mapping[Picture, Projection], form: str
 ) -> bytes:
     """Return the view as the library draws it, for print."""
     values = chosen.codes.label(colour, chosen.pair).rename(colour)
     cells = []
     for picture, plane in planes.items():
-        trust = plane.projection.quality.get("trustworthiness")
+        trust = plane.quality.get("trustworthiness")
         cells.append(ScatterCell(picture.pair, f"layer {picture.layer}",
-                                 plane.projection.coordinates, values,
+                                 plane.coordinates, values,
                                  "" if trust is None else f"trustworthiness {trust:.2f}"))
     file = io.BytesIO()
     scatter_figure(cells, panel_inches=4.0 if len(cells) == 1 else 2.4).savefig(
@@ -101,21 +105,21 @@ def _drawn(
 
 
 def snippet(
-    chosen: Chosen, method: str, colour: str, planes: Mapping[Picture, data.Plane]
+    chosen: Chosen, method: str, colour: str, planes: Mapping[Picture, Projection]
 ) -> str:
     """Return the Python that makes the pictures of this view in a notebook."""
-    source, n = chosen.source, len(chosen.codes)
+    entry, n = chosen.entry, len(chosen.codes)
     layers = [*dict.fromkeys(picture.layer for picture in planes)]
     pairs = _quoted(dict.fromkeys(picture.pair for picture in planes))
-    path = json.dumps(source.path.as_posix(), ensure_ascii=False)
-    stored = (data.saved_codes(source.path) if source.kind == "codes"
-              else data.stored_codes(source, chosen.split) if source.kind == "zoo" else None)
-    if source.kind == "codes":
+    path = json.dumps(entry.path.as_posix(), ensure_ascii=False)
+    stored = (saved_codes(entry.path) if entry.kind == "codes"
+              else stored_codes(entry, chosen.split) if entry.kind == "zoo" else None)
+    if entry.kind == "codes":
         opened = f"codes = lc.LatentCodes.load({path})"
-    elif source.kind == "zoo":
-        opened = f'codes = lc.load_codes("{source.key}", "{chosen.split}")'
+    elif entry.kind == "zoo":
+        opened = f'codes = lc.load_codes("{entry.key}", "{chosen.split}")'
     if stored is None or len(stored) < n:
-        run = (f'lc.load_run("{source.key}")' if source.kind == "zoo"
+        run = (f'lc.load_run("{entry.key}")' if entry.kind == "zoo"
                else f"lc.Run.open({path})")
         opened = (f"run = {run}\ntask = lc.make_task(run.config.task).probe_config\n"
                   f'codes = lc.extract(run, "{chosen.split}", n={n}, task=task,\n'
@@ -123,7 +127,7 @@ def snippet(
     elif len(stored) > n:
         opened += f"\ncodes = codes.subset(range({n}))"
     settings = "".join(f", {name}={value}"
-                       for name, value in data.reduced_settings(method, n).items())
+                       for name, value in reduced_settings(method, n).items())
     return (
         "import latentcode as lc\n"
         "from latentcode.probes.projection.of_codes import project_codes\n\n"
@@ -138,4 +142,4 @@ def _quoted(names: Iterable[str]) -> str:
     return json.dumps([*names], ensure_ascii=False)
 
 
-__all__ = ["row", "snippet", "table"]
+__all__ = ["csv_of", "drawn", "parquet_of", "row", "snippet", "table"]

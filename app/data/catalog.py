@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from latentcode.app.server import ROOTS
 from latentcode.errors import ArtifactError, check
 from latentcode.runs.named import zoo_folders
 
+ROOTS = "LATENTCODE_EXPLORE"
+"""Environment variable with the folders that the explorer may read, as a JSON list."""
 DEPTH = 4
 """How far below a given folder runs and codes are looked for."""
 MOST_FOLDERS = 5_000
@@ -29,8 +30,8 @@ MARKERS: dict[str, Literal["run", "codes"]] = {
 
 
 @dataclass(frozen=True)
-class Source:
-    """Something that has codes.
+class Entry:
+    """One of the things that can be opened; each has codes.
 
     key   what the URL calls it: the name in the zoo, or the path as the list shows it
     path  its folder
@@ -47,18 +48,18 @@ def allowed_folders() -> tuple[Path, ...]:
     return tuple(Path(folder) for folder in json.loads(os.environ.get(ROOTS, "[]")))
 
 
-def catalog(roots: Sequence[Path]) -> list[Source]:
+def catalog(roots: Sequence[Path]) -> list[Entry]:
     """Return all that can be chosen: the zoo, then runs and codes below the folders.
 
     The zoo begins with the task whose problems can be drawn, on which the explorer opens.
     """
-    zoo = sorted(zoo_folders().items(), key=lambda entry: not entry[0].startswith(FIRST))
-    found = [Source(name, path, "zoo") for name, path in zoo]
-    return found + [Source(_key(path, root, roots), path, kind) for root in roots
+    zoo = sorted(zoo_folders().items(), key=lambda item: not item[0].startswith(FIRST))
+    found = [Entry(name, path, "zoo") for name, path in zoo]
+    return found + [Entry(_key(path, root, roots), path, kind) for root in roots
                     for path, kind in _below(root)]
 
 
-def find_source(key: str, roots: Sequence[Path]) -> Source:
+def find_entry(key: str, roots: Sequence[Path]) -> Entry:
     """Return what a name of the zoo or a path stands for.
 
     A path is absolute, or as the list shows it. `ArtifactError` says what is wrong with one that
@@ -67,7 +68,7 @@ def find_source(key: str, roots: Sequence[Path]) -> Source:
     """
     zoo = zoo_folders()
     if key in zoo:
-        return Source(key, zoo[key], "zoo")
+        return Entry(key, zoo[key], "zoo")
     try:
         return _find_below(key, roots)
     except (OSError, RuntimeError, ValueError) as error:
@@ -75,8 +76,8 @@ def find_source(key: str, roots: Sequence[Path]) -> Source:
         raise ArtifactError(f"{key[:80]!r} is no path that can be opened: {error}") from None
 
 
-def _find_below(key: str, roots: Sequence[Path]) -> Source:
-    """Return what a path stands for; see `find_source`."""
+def _find_below(key: str, roots: Sequence[Path]) -> Entry:
+    """Return what a path stands for; see `find_entry`."""
     asked = Path(key).expanduser()
     tried = [asked] if asked.is_absolute() else [
         root.parent / key for root in roots] + [root / key for root in roots]
@@ -93,7 +94,7 @@ def _find_below(key: str, roots: Sequence[Path]) -> Source:
     for marker, kind in MARKERS.items():
         if (path / marker).is_file():
             check_links(path.resolve(), roots)
-            return Source(_key(path, root, roots), path.resolve(), kind)
+            return Entry(_key(path, root, roots), path.resolve(), kind)
     raise ArtifactError(f"{key} holds neither a run (provenance.json) nor codes "
                         "(codes.safetensors)")
 
@@ -107,13 +108,13 @@ def check_links(folder: Path, roots: Sequence[Path]) -> None:
     """Raise `ArtifactError` for a link anywhere in a folder that leads out of the folders given."""
     waiting = [folder]
     while waiting:
-        for entry in list(os.scandir(waiting.pop())):
-            if entry.is_symlink():
-                check(is_below(Path(entry), roots), f"{entry.path} is a link that leads outside "
+        for inside in list(os.scandir(waiting.pop())):
+            if inside.is_symlink():
+                check(is_below(Path(inside), roots), f"{inside.path} is a link that leads outside "
                       "the folders that the explorer was started with; expected files inside "
                       "them, or `latentcode explore FOLDER` with another folder", ArtifactError)
-            elif entry.is_dir():
-                waiting.append(Path(entry))
+            elif inside.is_dir():
+                waiting.append(Path(inside))
 
 
 def _key(path: Path, root: Path, roots: Sequence[Path]) -> str:
@@ -137,8 +138,8 @@ def _below(root: Path) -> Iterator[tuple[Path, Literal["run", "codes"]]]:
         try:
             kind = next((kind for marker, kind in MARKERS.items()
                          if (folder / marker).is_file()), None)
-            inner = [Path(entry) for entry in os.scandir(folder)
-                     if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")]
+            inner = [Path(inside) for inside in os.scandir(folder)
+                     if inside.is_dir(follow_symlinks=False) and not inside.name.startswith(".")]
         except OSError:
             continue  # a folder that may not be read has nothing to offer
         if kind is not None:
@@ -147,4 +148,5 @@ def _below(root: Path) -> Iterator[tuple[Path, Literal["run", "codes"]]]:
             waiting += [(path, depth + 1) for path in sorted(inner, reverse=True)]
 
 
-__all__ = ["Source", "allowed_folders", "catalog", "check_links", "find_source", "is_below"]
+__all__ = ["ROOTS", "Entry", "allowed_folders", "catalog", "check_links", "find_entry",
+           "is_below"]

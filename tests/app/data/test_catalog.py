@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from latentcode.app.data import sources
-from latentcode.app.data.sources import allowed_folders, catalog, find_source
-from latentcode.app.server import ROOTS
+from latentcode.app.data import catalog as module
+from latentcode.app.data.catalog import ROOTS, allowed_folders, catalog, find_entry
 from latentcode.errors import ArtifactError
 
 
@@ -31,12 +30,12 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     a_run(tmp_path / "runs" / "a" / "seed=0")
     some_codes(tmp_path / "runs" / "codes")
     a_run(tmp_path / "secret")
-    monkeypatch.setattr(sources, "zoo_folders", lambda: {"tiny-hyla": tmp_path / "zoo" / "tiny"})
+    monkeypatch.setattr(module, "zoo_folders", lambda: {"tiny-hyla": tmp_path / "zoo" / "tiny"})
     return tmp_path / "runs"
 
 
 def found(root: Path) -> dict[str, str]:
-    return {source.key: source.kind for source in catalog([root])}
+    return {entry.key: entry.kind for entry in catalog([root])}
 
 
 def test_the_zoo_comes_first_then_what_is_below(root: Path) -> None:
@@ -47,7 +46,7 @@ def test_the_zoo_comes_first_then_what_is_below(root: Path) -> None:
 
 def test_a_folder_that_is_a_run_is_one(root: Path) -> None:
     assert found(root / "b") == {"tiny-hyla": "zoo", "b": "run"}
-    assert find_source("b", [root / "b"]).path == root / "b"
+    assert find_entry("b", [root / "b"]).path == root / "b"
 
 
 def test_what_lies_inside_a_run_is_no_other_one(root: Path) -> None:
@@ -69,7 +68,7 @@ def test_deep_and_hidden_folders_are_left_alone(root: Path) -> None:
 def test_a_large_folder_is_not_searched_for_ever(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MOST_FOLDERS", 2)
+    monkeypatch.setattr(module, "MOST_FOLDERS", 2)
     assert list(found(root)) == ["tiny-hyla"]
 
 
@@ -94,8 +93,8 @@ def test_links_are_not_followed_by_the_list(root: Path) -> None:
 
 @pytest.mark.parametrize("key", ["runs/b", "b", "{root}/b", "runs/a/../b"])
 def test_a_path_is_found_however_it_is_written(root: Path, key: str) -> None:
-    source = find_source(key.format(root=root), [root])
-    assert (source.key, source.path, source.kind) == ("runs/b", root / "b", "run")
+    entry = find_entry(key.format(root=root), [root])
+    assert (entry.key, entry.path, entry.kind) == ("runs/b", root / "b", "run")
 
 
 @pytest.mark.parametrize("key", [
@@ -106,7 +105,7 @@ def test_nothing_outside_is_opened(root: Path, key: str) -> None:
     (root / "link").symlink_to(root.parent / "secret")
     (root / "circle").symlink_to(root / "circle")
     with pytest.raises(ArtifactError):
-        find_source(key.format(root=root), [root])
+        find_entry(key.format(root=root), [root])
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints", "results/codes-ood/meta.json"])
@@ -115,44 +114,44 @@ def test_a_run_with_a_link_to_the_outside_is_refused(root: Path, name: str) -> N
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(root.parent / "secret")
     with pytest.raises(ArtifactError, match=f"{link} is a link that leads outside"):
-        find_source("runs/b", [root])
-    assert find_source("runs/b", [root, root.parent / "secret"]).path == root / "b"
+        find_entry("runs/b", [root])
+    assert find_entry("runs/b", [root, root.parent / "secret"]).path == root / "b"
 
 
 def test_the_explorer_opens_on_problems_that_can_be_drawn(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["logic-hyla", "logic-softmax", "sraven-hyla", "sraven-softmax"]
-    monkeypatch.setattr(sources, "zoo_folders", lambda: {name: root / name for name in names})
-    assert [source.key for source in catalog([])] == [
+    monkeypatch.setattr(module, "zoo_folders", lambda: {name: root / name for name in names})
+    assert [entry.key for entry in catalog([])] == [
         "sraven-hyla", "sraven-softmax", "logic-hyla", "logic-softmax"]
 
 
 def test_a_path_outside_is_refused_with_the_way_out(root: Path) -> None:
     with pytest.raises(ArtifactError, match=r"lies outside the folders .*latentcode explore"):
-        find_source(str(root.parent / "secret"), [root])
+        find_entry(str(root.parent / "secret"), [root])
     with pytest.raises(ArtifactError, match=r"\(none\)"):
-        find_source("runs/b", [])
+        find_entry("runs/b", [])
 
 
 def test_what_is_no_run_is_said_to_be_none(root: Path) -> None:
     with pytest.raises(ArtifactError, match="runs/c does not exist"):
-        find_source("runs/c", [root])
+        find_entry("runs/c", [root])
     with pytest.raises(ArtifactError, match="neither a run"):
-        find_source("runs/a", [root])
+        find_entry("runs/a", [root])
 
 
 def test_folders_of_one_name_are_told_apart(root: Path) -> None:
     other = a_run(root.parent / "more" / "runs" / "b").parent
-    keys = [source.key for source in catalog([root, other])]
+    keys = [entry.key for entry in catalog([root, other])]
     assert keys[1:] == ["runs/a/seed=0", "runs/b", "runs/codes", str(other / "b")]
-    for source in catalog([root, other])[1:]:
-        assert find_source(source.key, [root, other]) == source
+    for entry in catalog([root, other])[1:]:
+        assert find_entry(entry.key, [root, other]) == entry
 
 
 def test_a_name_of_the_zoo_is_the_zoo(root: Path) -> None:
     a_run(root / "tiny-hyla")
-    assert find_source("tiny-hyla", [root]).kind == "zoo"
+    assert find_entry("tiny-hyla", [root]).kind == "zoo"
 
 
 def test_the_folders_come_with_the_environment(

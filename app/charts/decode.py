@@ -1,0 +1,59 @@
+"""The chart of decoding: the scores of probes per layer, beside their controls."""
+
+from __future__ import annotations
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from latentcode.app.charts.theme import LEGEND_ABOVE, grid_height, panel_grid, styled
+from latentcode.figures.style import GREY, SOURCE_STYLES
+
+SPREAD = 0.09
+"""How far the sources of a layer stand apart, in layers, so that their intervals do not overlap."""
+
+_SYMBOLS = {"code": "circle", "residual": "square", "untrained": "triangle-up", "shuffled": "x"}
+
+
+def decoding_chart(table: pd.DataFrame, *, dark: bool) -> go.Figure:
+    """Which labels can be read out of which layer, beside all controls?
+
+    table  rows of `DecodingResult.table` of one pair; a panel per label and metric
+    """
+    panels = list(table[["label", "metric"]].drop_duplicates().itertuples(index=False))
+    figure, places = panel_grid([f"{label}: {metric.replace('_', ' ')}"
+                                 for label, metric in panels])
+    sources = [s for s in SOURCE_STYLES if s in set(table["source"])]
+    layers = sorted(table["layer"].unique())
+    for i, ((label, metric), place) in enumerate(zip(panels, places, strict=True)):
+        block = table[(table["label"] == label) & (table["metric"] == metric)]
+        for number, source in enumerate(sources):
+            rows_of = block[block["source"] == source].sort_values("layer")
+            shift = SPREAD * (number - (len(sources) - 1) / 2)
+            figure.add_scatter(
+                x=[layers.index(layer) + shift for layer in rows_of["layer"]], y=rows_of["value"],
+                mode="lines+markers", name=SOURCE_STYLES[source][2], legendgroup=source,
+                showlegend=i == 0, marker={"size": 8, "symbol": _SYMBOLS[source],
+                                           "color": SOURCE_STYLES[source][0]},
+                line={"width": 1.5, "color": SOURCE_STYLES[source][0]},
+                customdata=rows_of[["layer", "low", "high", "n_heldout", "n_heldout_combinations"]],
+                error_y={"array": rows_of["high"] - rows_of["value"], "thickness": 1.2, "width": 3,
+                         "arrayminus": rows_of["value"] - rows_of["low"], "symmetric": False},
+                hovertemplate=f"{SOURCE_STYLES[source][2]}, layer %{{customdata[0]}}<br>"
+                              "%{y:.3f} [%{customdata[1]:.3f}, %{customdata[2]:.3f}]<br>"
+                              "%{customdata[3]:,} instances of %{customdata[4]} combinations"
+                              "<extra></extra>", **place)
+        # Lines are not drawn in panels that hold nothing yet.
+        chance = float(block["chance"].iloc[0])
+        figure.add_hline(y=chance, line={"color": GREY, "dash": "dash", "width": 1},
+                         annotation={"text": f"chance {chance:.2f}", "font": {"size": 11},
+                                     "xanchor": "right", "yanchor": "bottom"}, **place)
+    styled(figure, height=grid_height(places), dark=dark)
+    figure.update_xaxes(title="layer", tickvals=list(range(len(layers))),
+                        ticktext=[str(layer) for layer in layers], showgrid=False, zeroline=False,
+                        range=[-0.4, len(layers) - 0.6])
+    figure.update_yaxes(range=[-0.02, 1.05], tickformat=".1f", zeroline=False)
+    figure.update_layout(dragmode="zoom", margin_t=70, legend=LEGEND_ABOVE)
+    return figure
+
+
+__all__ = ["decoding_chart"]

@@ -1,0 +1,92 @@
+"""The charts of similarity: the cosines of a label's mean codes, and two of these codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from latentcode.app.charts.theme import LEGEND_ABOVE, palette, styled
+
+MATRIX = 480
+"""Height of the cosine matrix in pixels, and of what stands beside it."""
+LONGEST = 22
+"""Letters of a value that an axis shows."""
+
+
+def cosine_chart(
+    cosines: np.ndarray, names: Sequence[str], *, title: str, chosen: tuple[int, int] | None,
+    signed: bool, dark: bool,
+) -> go.Figure:
+    """Which values of a label have similar mean codes? A click chooses a cell.
+
+    cosines  [n, n]; the first entry of `customdata` of a cell is row * n + column
+    chosen   row and column of the cell that is framed
+    signed   whether colours are centred on 0
+    """
+    n = len(names)
+    row, column = (i.ravel() for i in np.indices((n, n)))
+    values = cosines.ravel()
+    paper = "#1B222B" if dark else "#F4F6F8"
+    finite = values[np.isfinite(values)]
+    scale: dict[str, Any] = {
+        "zmin": -1.0, "zmax": 1.0,
+        "colorscale": [[0.0, "#0072B2"], [0.5, paper], [1.0, "#D55E00"]]} if signed else {
+        "zmin": float(finite.min()) if len(finite) else 0.0, "zmax": 1.0,
+        "colorscale": [[0.0, paper], [1.0, "#0072B2"]]}
+    figure = go.Figure(go.Heatmap(
+        z=cosines, xgap=1, ygap=1, hoverinfo="skip", hoverongaps=False,
+        colorbar={"thickness": 10, "outlinewidth": 0, "len": 0.6, "y": 1.0, "yanchor": "top"},
+        **scale))
+    # A heat map itself cannot be clicked: invisible points on its cells can.
+    figure.add_scatter(
+        x=column, y=row, mode="markers", showlegend=False,
+        marker={"size": max(6.0, 0.6 * MATRIX / n), "symbol": "square", "opacity": 0.0},
+        selected={"marker": {"opacity": 0.0}}, unselected={"marker": {"opacity": 0.0}},
+        customdata=np.column_stack([np.arange(n * n), values]),
+        text=[f"{one} and {other}" for one in names for other in names],
+        hovertemplate="%{text}: %{customdata[1]:.2f}<extra></extra>")
+    styled(figure, height=MATRIX, dark=dark, legend=False)
+    ticks = {"tickvals": list(range(n)), "ticktext": [_short(name) for name in names],
+             "showgrid": False, "zeroline": False, "range": [-0.5, n - 0.5]}
+    figure.update_xaxes(**ticks, tickangle=-45, ticks="")
+    figure.update_yaxes(**ticks, ticks="")
+    figure.update_yaxes(range=[n - 0.5, -0.5], title=title, scaleanchor="x", constrain="domain",
+                        constraintoward="top")
+    figure.update_xaxes(constrain="domain", constraintoward="left")
+    if chosen is not None:
+        i, j = chosen
+        figure.add_shape(type="rect", x0=j - 0.5, x1=j + 0.5, y0=i - 0.5, y1=i + 0.5,
+                         line={"width": 2.5, "color": "#FFFFFF" if dark else "#111111"})
+    figure.update_layout(clickmode="event+select", dragmode=False)
+    return figure
+
+
+def two_codes_chart(one: np.ndarray, other: np.ndarray, names: tuple[str, str], *,
+                    dark: bool) -> go.Figure:
+    """Two mean codes [H] as bars over the heads, and their difference below."""
+    figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.12, row_heights=[0.6, 0.4],
+                           subplot_titles=("mean codes", f"{_short(names[0])} less "
+                                           f"{_short(names[1])}"))
+    colors = palette(dark)
+    heads = np.arange(len(one))
+    for code, name, color in zip((one, other), names, colors[:2], strict=True):
+        figure.add_bar(x=heads, y=code, name=name, marker_color=color, row=1, col=1)
+    figure.add_bar(x=heads, y=one - other, showlegend=False, row=2, col=1,
+                   marker_color=[colors[0] if d > 0 else colors[1] for d in one - other])
+    styled(figure, height=MATRIX - 60, dark=dark)
+    figure.update_xaxes(title="head", dtick=1 if len(heads) <= 16 else None, row=2, col=1)
+    figure.update_xaxes(showgrid=False, zeroline=False)
+    figure.update_yaxes(title="score", row=1, col=1)
+    figure.update_layout(bargap=0.25, dragmode="zoom", margin_t=56, legend=LEGEND_ABOVE)
+    return figure
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST else f"{name[:LONGEST - 1]}…"
+
+
+__all__ = ["cosine_chart", "two_codes_chart"]

@@ -1,0 +1,80 @@
+"""Codes in the plane: stored with a model of the zoo, kept in the cache, or computed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from latentcode.app.data.cache import stamp
+from latentcode.app.data.catalog import Entry
+from latentcode.app.data.progress import progress_bar
+from latentcode.codes import LatentCodes
+from latentcode.errors import ProbeError, check
+from latentcode.probes.projection.cache import CachedProjection
+from latentcode.probes.projection.methods import Projection, settings_of
+from latentcode.probes.projection.result import ProjectionResult
+
+METHODS = {"t-SNE": "tsne", "UMAP": "umap", "PCA": "pca"}
+"""Names of the projections, for people and for the library."""
+FEWEST = 4
+"""Fewest codes that t-SNE and UMAP can lay out."""
+
+
+def project_once(
+    entry: Entry, codes: LatentCodes, split: str, layer: int, pair: str, method: str
+) -> Projection:
+    """Return the projection of the codes of a layer and pair: precomputed, cached or computed.
+
+    method  a value of `METHODS`. Raises `ProbeError` where the codes cannot be projected.
+    """
+    folder = entry.path / "results" / f"projection-{method}"
+    if entry.kind == "zoo" and folder.is_dir():
+        stored = stored_planes(folder, stamp(folder)).get((split, layer, pair))
+        if stored is not None and len(stored) == len(codes):
+            return stored
+    check(method == "pca" or len(codes) >= FEWEST, f"{len(codes)} codes are too few for this "
+          f"projection; expected at least {FEWEST}, or PCA", ProbeError)
+    x = np.ascontiguousarray(codes.select(layer=layer, pair=pair), dtype=np.float64)
+    digest = hashlib.sha256(x.tobytes()).hexdigest()
+    kept: dict[tuple[str, str], Projection] = st.session_state.setdefault("planes", {})
+    if (digest, method) not in kept:
+        with progress_bar(f"Laying out {len(x):,} codes …") as report:
+            kept[digest, method] = CachedProjection(
+                x, method, progress=report, **reduced_settings(method, len(x))).projection
+    return kept[digest, method]
+
+
+def reduced_settings(method: str, n: int) -> dict[str, Any]:
+    """Return the settings of a projection that are not its defaults, as n codes are too few."""
+    default = settings_of(method)
+    most = {"tsne": ("perplexity", 10 * (n - 1) // 3 / 10), "umap": ("n_neighbors", n - 1)}
+    if method not in most:
+        return {}
+    name, largest = most[method]
+    return {name: largest} if largest < default[name] else {}
+
+
+@st.cache_resource(max_entries=24, show_spinner=False)
+def stored_planes(folder: Path, stamp: object) -> Mapping[tuple[str, int, str], Projection]:
+    """Return the planes of a saved `ProjectionResult` by split, layer and pair."""
+    result = ProjectionResult.load(folder)
+    planes = {}
+    for where, points in result.coordinates.groupby(["split", "layer", "pair"], sort=False):
+        split, layer, pair = str(where[0]), int(str(where[1])), str(where[2])
+        quality = result.quality.query("split == @split and layer == @layer and pair == @pair")
+        settings = result.settings["of_plane"][f"layer {layer}, {pair}"]
+        row = quality.iloc[0]
+        planes[split, layer, pair] = Projection(
+            points[["projection_x", "projection_y"]].to_numpy(),
+            result.settings["method"]["name"], settings,
+            {"trustworthiness": float(row["trustworthiness"]), "points": int(row["points"]),
+             "neighbors": int(row["neighbors"])})
+    return planes
+
+
+__all__ = ["FEWEST", "METHODS", "project_once", "reduced_settings", "stored_planes"]

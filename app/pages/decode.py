@@ -1,0 +1,102 @@
+"""Decode: what probes read out of the codes of a model, layer by layer, beside all controls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from latentcode.app.charts.decode import decoding_chart
+from latentcode.app.charts.theme import is_dark, show_still
+from latentcode.app.data.catalog import Entry
+from latentcode.app.data.loaded import open_run
+from latentcode.app.data.progress import progress_bar
+from latentcode.app.data.results import computed_results, saved_results
+from latentcode.app.state.sidebar import choose_entry, choose_pair
+from latentcode.app.state.url import choose
+from latentcode.app.words import literal
+from latentcode.figures.style import SOURCE_STYLES
+from latentcode.probes.decoding.result import HEADLINE, DecodingResult
+
+
+def page() -> None:
+    """Show what can be read out of the codes of the model that the sidebar chooses."""
+    entry = choose_entry()
+    decodings = {name: result for name, result in saved_results(entry).items()
+                 if isinstance(result, DecodingResult)}
+    if not decodings:
+        _offer_to_decode(entry)
+        return
+    names = list(decodings)
+    name = choose("Result", names, key="result") if len(names) > 1 else names[0]
+    result = decodings[name]
+    pair = choose_pair([str(pair) for pair in result.table["pair"].unique()])
+    table = result.table[result.table["pair"] == pair]
+    first = table[table["metric"].isin(HEADLINE)]
+    st.markdown("##### What can be read out of the codes?\n" + best_layers(first))
+    show_still(decoding_chart(first, dark=is_dark()), "decoding",
+               alt="Scores of probes per layer beside their controls.")
+    st.caption("A logistic probe is fitted to codes of training combinations and scored on "
+               "combinations that were never trained on. Bars are 95 % intervals. Only what "
+               "exceeds the controls is the code's own merit.")
+    for note in result.caveats:
+        st.caption(f":material/warning: {literal(note)}")
+    st.markdown("**The same as a table**")
+    summary = result.summary([str(metric) for metric in table["metric"].unique()])
+    st.dataframe(summary[summary["pair"] == pair].drop(columns="pair").rename(
+        columns={source: words for source, (_, _, words) in SOURCE_STYLES.items()}),
+        hide_index=True)
+
+
+def best_layers(table: pd.DataFrame) -> str:
+    """Return a line of Markdown per label: the layer whose code says most, beside its controls.
+
+    table  rows of `DecodingResult.table` of one pair and one metric per label
+
+    The best of several layers is chosen by the very score that is quoted, and the line says so.
+    """
+    lines = []
+    for (label, metric), block in table.groupby(["label", "metric"], sort=False):
+        codes = block[block["source"] == "code"]
+        best = codes.iloc[int(codes["value"].argmax())]
+        beside = [f"{SOURCE_STYLES[str(row.source)][2]} {row.value:.2f}" for row in block[
+            (block["layer"] == best["layer"]) & (block["source"] != "code")].itertuples()]
+        of = f", the best of {len(codes)}" if len(codes) > 1 else ""
+        beside.append(f"chance {best['chance']:.2f}")
+        lines.append(f"**{literal(label)}**: {literal(metric).replace('_', ' ')} "
+                     f"{best['value']:.2f} [{best['low']:.2f}, {best['high']:.2f}] from the code "
+                     f"of layer {best['layer']}{of}; " + ", ".join(beside))
+    return "\n\n".join(lines)
+
+
+def _offer_to_decode(entry: Entry) -> None:
+    st.markdown("##### No probes yet")
+    if entry.kind == "codes":
+        st.info("No results of probes lie beside these codes, and probes with all their controls "
+                "need the model that the codes come from.", icon=":material/info:")
+        return
+    if not open_run(entry.path).checkpoints():
+        st.info("This run holds no trained weights yet, so there is nothing to probe.",
+                icon=":material/hourglass_empty:")
+        return
+    st.markdown("Logistic probes with all controls: the codes of an untrained model, shuffled "
+                "labels and the residual stream. This takes a minute or two. What they find is "
+                "kept in the cache of this computer; the run's folder stays as it is.")
+    if st.button("Run the probes now", type="primary", icon=":material/play_arrow:", key="probe"):
+        _decode(entry, computed_results(entry) / "decoding")
+        st.rerun()
+
+
+def _decode(entry: Entry, folder: Path) -> None:
+    """Probe a run's newest weights with a bar on the page, and save the result."""
+    with st.status("Reading codes out of the model and fitting probes …", expanded=True):
+        from latentcode.probes.decoding.of_run import decode
+
+        with progress_bar("Fitting probes …") as report:
+            result = decode(open_run(entry.path), progress=report)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        result.save(folder, overwrite=True, figures=False)
+
+
+__all__ = ["best_layers", "page"]

@@ -1,0 +1,125 @@
+"""Similarity: which values of a label have similar codes, and what sets two of them apart?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from latentcode.app.charts.similarity import cosine_chart, two_codes_chart
+from latentcode.app.charts.theme import is_dark, show_still
+from latentcode.app.data.labels import colour_labels, is_measurement
+from latentcode.app.data.results import saved_results
+from latentcode.app.state.messages import guarded, say_all_the_same
+from latentcode.app.state.selection import Selection
+from latentcode.app.state.sidebar import Chosen, choose_codes
+from latentcode.app.state.url import choose, remember, remembered
+from latentcode.app.words import literal
+from latentcode.figures.style import SOURCE_STYLES
+from latentcode.probes.common.sources import varies
+from latentcode.probes.similarity.measures import cluster_order, cosine_matrix
+from latentcode.probes.similarity.result import SimilarityResult
+
+CENTRINGS = ("centred", "raw")
+CELL = "cell"
+MATRIX_KEY = "cosine matrix"
+
+
+def page() -> None:
+    """Show which values of a label have similar mean codes."""
+    chosen = choose_codes()
+    codes, layer, pair = chosen.codes, chosen.layer, chosen.pair
+    names = [name for name in colour_labels(codes, pair)
+             if not is_measurement(codes.label(name, pair))
+             and codes.label(name, pair).nunique() > 1]
+    if not names:
+        st.info("No label of these codes has several values to compare.", icon=":material/info:")
+        return
+    with st.sidebar:
+        label = choose("Label", names, key="label", help="There is a mean code for each value.")
+        centring = choose("Cosine", CENTRINGS, key="centring", form="buttons",
+                          help="centred: the mean over all values is subtracted first. raw: the "
+                               "mean codes as they are, which all look alike where scores cannot "
+                               "be negative.")
+    if not varies(codes.select(layer=layer, pair=pair)):
+        say_all_the_same(chosen.entry.key, [(layer, pair)])
+        return
+    saved = [result for result in saved_results(chosen.entry).values()
+             if isinstance(result, SimilarityResult)]
+    _matrix(chosen, label, centring, saved)
+
+
+@st.fragment
+@guarded
+def _matrix(
+    chosen: Chosen, label: str, centring: str, saved: Sequence[SimilarityResult]
+) -> None:
+    """The matrix and what a click on a cell shows; the sidebar is not run again."""
+    codes, layer, pair = chosen.codes, chosen.layer, chosen.pair
+    means = codes.mean_by(label, layer=layer, pair=pair)
+    numbers = codes.label(label, pair).value_counts()
+    cosines = cosine_matrix(means.to_numpy(dtype=np.float64), centring)
+    if len(means) > 2 and not pd.api.types.is_numeric_dtype(means.index):
+        order = cluster_order(cosines)
+        means, cosines = means.iloc[order], cosines[np.ix_(order, order)]
+    values = [str(value) for value in means.index]
+    one, other = _cell(values, cosines)
+    st.markdown(f"##### How alike are the mean codes of the values of {literal(label)}?\n"
+                f"layer {layer}, {literal(pair)}, {len(codes):,} instances. Click a cell to see "
+                "its two codes.")
+    left, right = st.columns([1.15, 1.0], gap="medium")
+    with left:
+        show_still(
+            cosine_chart(cosines, values, title=label, chosen=(one, other),
+                         signed=centring == "centred", dark=is_dark()),
+            MATRIX_KEY, on_select=lambda: note_cell(values), selection_mode="points",
+            alt="Cosines of the mean codes of the values of a label.")
+    with right:
+        st.markdown(
+            f"**{literal(values[one])}** ({numbers[means.index[one]]:,} instances) and "
+            f"**{literal(values[other])}** ({numbers[means.index[other]]:,}): {centring} cosine "
+            f"**{cosines[one, other]:.2f}**" + _controls(
+                saved, label, layer, pair, centring, values[one], values[other]))
+        show_still(two_codes_chart(means.iloc[one].to_numpy(), means.iloc[other].to_numpy(),
+                                   (values[one], values[other]), dark=is_dark()), "two codes")
+
+
+def _cell(values: list[str], cosines: np.ndarray) -> tuple[int, int]:
+    """Return the cell that the URL or a click chooses; at first, the two most similar values."""
+    one, _, other = (remembered(CELL) or "").partition("~")
+    if one in values and other in values:
+        return values.index(one), values.index(other)
+    apart = np.where(np.eye(len(values), dtype=bool), -np.inf, np.nan_to_num(cosines, nan=-1.0))
+    row, column = np.unravel_index(int(apart.argmax()), apart.shape)
+    return int(row), int(column)
+
+
+def note_cell(values: list[str]) -> None:
+    """Put a clicked cell into the URL."""
+    clicked = Selection.from_event(st.session_state.get(MATRIX_KEY)).instances
+    if clicked:
+        row, column = divmod(clicked[0], len(values))
+        remember(CELL, f"{values[row]}~{values[column]}")
+
+
+def _controls(
+    saved: Sequence[SimilarityResult], label: str, layer: int, pair: str, centring: str, one: str,
+    other: str,
+) -> str:
+    """Return the saved cosines of a cell with their controls, in words; nothing without them."""
+    for result in saved:
+        table = result.cosines
+        rows = table[(table["label"] == label) & (table["layer"] == layer)
+                     & (table["pair"] == pair) & (table["centring"] == centring)
+                     & (table["row"] == one) & (table["column"] == other)]
+        if len(rows):
+            texts = [f"{SOURCE_STYLES[str(row.source)][2]} {row.value:.2f} "
+                     f"[{row.low:.2f}, {row.high:.2f}]" for row in rows.itertuples()]
+            n = result.settings["codes"]["n"]
+            return (f"\n\nSaved result of {n:,} instances, 95 % intervals: " + ", ".join(texts))
+    return ""
+
+
+__all__ = ["note_cell", "page"]

@@ -1,0 +1,92 @@
+"""Does the page of decoding show what was found, with its controls?"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from small_app import charts, drawn_codes, shown, text
+
+from latentcode.app.data.loaded import entry
+from latentcode.app.data.results import computed_results, saved_results
+from latentcode.app.pages.decode import best_layers
+from latentcode.probes.decoding.of_codes import decode_codes
+from latentcode.probes.decoding.of_run import decode
+from latentcode.runs import Run
+
+
+def save_decoding(folder: Path) -> pd.DataFrame:
+    result = decode_codes(drawn_codes(0), drawn_codes(0, instances=1), ["rule"], controls=False,
+                          n_bootstrap=100, pairs=["response->response"], layers=[1])
+    result.save(folder, figures=False)
+    return result.table
+
+
+def test_scores_stand_beside_their_controls(run: Run) -> None:
+    table = save_decoding(run.path / "results" / "decoding")
+    test = shown("decode", model="runs/tiny")
+    assert not test.exception
+    figure = charts(test)["decoding"]
+    assert [trace.name for trace in figure.data] == ["latent code", "shuffled labels"]
+    expected = table[(table["metric"] == "accuracy") & (table["source"] == "code")].iloc[0]
+    code = figure.data[0]
+    assert list(code.y) == [pytest.approx(expected["value"])]
+    assert list(code.error_y.array) == [pytest.approx(expected["high"] - expected["value"])]
+    assert list(code.error_y.arrayminus) == [pytest.approx(expected["value"] - expected["low"])]
+    assert figure.layout.shapes[0].y0 == pytest.approx(expected["chance"])
+    assert "Without controls: residual, untrained" in text(test)
+    assert "latent code" in test.dataframe[0].value.columns
+
+
+def test_the_best_layer_is_named_with_its_controls() -> None:
+    rows = [{"label": "rule", "metric": "accuracy", "layer": layer, "source": source,
+             "value": value, "low": value - 0.1, "high": value + 0.1, "chance": 0.2}
+            for layer, source, value in ((0, "code", 0.3), (1, "code", 0.6), (2, "code", 0.5),
+                                         (0, "residual", 0.9), (1, "residual", 0.7))]
+    assert best_layers(pd.DataFrame(rows)) == (
+        "**rule**: accuracy 0.60 [0.50, 0.70] from the code of layer 1, the best of 3; residual "
+        "stream 0.70, chance 0.20")
+
+
+def test_a_run_without_results_is_probed_on_request(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("latentcode.probes.decoding.of_run.decode",
+                        partial(decode, n_train=256, n_heldout=256, layers=[0]))
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
+    test = shown("decode", model="runs/tiny")
+    assert "No probes yet" in text(test)
+    test.button(key="probe").click().run(timeout=60)
+    assert not test.exception
+    assert not test.error
+    names = {trace.name for trace in charts(test)["decoding"].data}
+    assert names == {"latent code", "residual stream", "untrained model", "shuffled labels"}
+    kept = computed_results(entry("runs/tiny")) / "decoding" / "decoding.json"
+    assert kept.is_file()
+    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
+
+
+def test_results_of_a_study_beside_the_run_are_found(run: Run) -> None:
+    save_decoding(run.path.parent / "results" / "tiny-0123abcd" / "decoding")
+    save_decoding(run.path.parent / "results" / "tiny,seed=1-0123abcd" / "other")
+    test = shown("decode", model="runs/tiny")
+    assert "What can be read out" in text(test)
+    assert set(saved_results(entry("runs/tiny"))) == {"decoding"}
+
+
+def test_a_damaged_result_is_a_message(run: Run) -> None:
+    save_decoding(run.path / "results" / "decoding")
+    (run.path / "results" / "decoding" / "table.csv").write_text("layer\n1\n")
+    test = shown("decode", model="runs/tiny")
+    assert not test.exception
+    assert "table.csv" in test.warning[0].value
+    assert "No probes yet" in text(test)
+
+
+def test_codes_without_probes_say_that_they_have_none(codes: Path) -> None:
+    test = shown("decode", model="runs/codes")
+    assert "No probes yet" in text(test)
+    assert "need the model" in test.info[0].value
+    assert not test.button

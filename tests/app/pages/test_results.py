@@ -1,0 +1,42 @@
+"""Does the page of results show the training of a model, and what else was saved?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from small_app import charts, drawn_codes, shown, text
+
+from latentcode.probes.similarity.of_codes import similarity_codes
+from latentcode.runs import Run
+
+
+def test_training_begins_with_the_metric_that_is_quoted_first(run: Run) -> None:
+    test = shown("results", model="runs/tiny", steps="log")
+    assert not test.exception
+    figure = charts(test)["training"]
+    assert figure.layout.annotations[0].text == "accuracy"
+    assert figure.layout.xaxis.type == "log"
+    metrics = run.metrics()
+    for split in ("train", "ood"):
+        rows = metrics[(metrics["metric"] == "accuracy") & (metrics["split"] == split)]
+        trace = next(t for t in figure.data if t.name == split)
+        np.testing.assert_allclose(trace.y, rows["mean"])
+    assert f"{run.latest().loc['accuracy', 'ood']:.3f}" in text(test)
+    panels = [annotation.text for annotation in figure.layout.annotations]
+    assert panels == ["accuracy", "feature accuracy", "loss"]
+    assert any("feature_accuracy[sum]" in table.value.index for table in test.dataframe)
+
+
+def test_other_results_are_shown_with_their_summary(codes: Path) -> None:
+    result = similarity_codes(drawn_codes(), "rule", controls=False, n_bootstrap=100)
+    result.save(codes / "results" / "similarity", figures=False)
+    test = shown("results", model="runs/codes")
+    assert not test.exception
+    assert list(test.dataframe[0].value.columns) == list(result.summary().columns)
+    assert "Heads that a code uses" in text(test)
+    assert len(test.image) == 1
+
+
+def test_codes_without_results_say_so(codes: Path) -> None:
+    assert "No results" in shown("results", model="runs/codes").info[0].value

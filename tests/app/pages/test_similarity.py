@@ -1,0 +1,66 @@
+"""Does the page of similarity show the cosines of the mean codes, and two of them?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_app import RULES, charts, drawn_codes, shown, text
+from streamlit.testing.v1 import AppTest
+
+from latentcode.app.pages.similarity import CELL, MATRIX_KEY
+from latentcode.probes.similarity.measures import cosine_matrix
+from latentcode.probes.similarity.of_codes import similarity_codes
+
+
+def test_the_matrix_is_that_of_the_mean_codes(codes: Path) -> None:
+    test = shown("similarity", model="runs/codes", centring="raw")
+    assert not test.exception
+    matrix, bars = charts(test).values()
+    means = drawn_codes().mean_by("rule", layer=1, pair="response->response")
+    order = list(matrix.layout.xaxis.ticktext)
+    assert sorted(order) == sorted(RULES)
+    expected = cosine_matrix(means.loc[order].to_numpy(dtype=np.float64))
+    np.testing.assert_allclose(np.asarray(matrix.data[0].z, dtype=float), expected, atol=1e-6)
+    # At first the most alike values are shown.
+    one, other = (trace.name for trace in bars.data[:2])
+    off = expected - 2.0 * np.eye(len(order))
+    assert expected[order.index(one), order.index(other)] == pytest.approx(off.max())
+    np.testing.assert_allclose(bars.data[0].y, means.loc[one], atol=1e-6)
+
+
+def test_a_cell_shows_its_two_codes_and_their_difference(codes: Path) -> None:
+    similarity_codes(drawn_codes(), "rule", controls=False, n_bootstrap=100).save(
+        codes / "results" / "similarity", figures=False)
+    test = shown("similarity", model="runs/codes", **{CELL: "sum~constant"})
+    assert not test.exception
+    matrix, bars = charts(test).values()
+    means = drawn_codes().mean_by("rule", layer=1, pair="response->response")
+    assert [trace.name for trace in bars.data[:2]] == ["sum", "constant"]
+    np.testing.assert_allclose(bars.data[2].y, means.loc["sum"] - means.loc["constant"], atol=1e-6)
+    frame = matrix.layout.shapes[0]
+    names = list(matrix.layout.xaxis.ticktext)
+    assert (frame.y0 + 0.5, frame.x0 + 0.5) == (names.index("sum"), names.index("constant"))
+    assert "Saved result of 90 instances" in text(test)
+
+
+def test_a_clicked_cell_comes_into_the_url(codes: Path) -> None:
+    def click() -> None:
+        from latentcode.app.pages.similarity import note_cell
+
+        note_cell(["a", "b", "c"])
+
+    test = AppTest.from_function(click)
+    test.session_state[MATRIX_KEY] = {"selection": {
+        "points": [{"customdata": {"0": 5.0, "1": 0.3}}], "lasso": [], "box": []}}
+    test.run()
+    assert not test.exception
+    assert test.query_params[CELL] == "b~c"
+
+
+def test_a_layer_that_knows_nothing_is_said_to(codes: Path) -> None:
+    test = shown("similarity", model="runs/codes", layer="0")
+    assert not test.exception
+    assert "the same code" in test.info[0].value
+    assert charts(test) == {}
