@@ -1,4 +1,4 @@
-"""Starts the explorer: a Streamlit server on this machine, open to this machine alone."""
+"""Starts the explorer: a Streamlit server that only this machine can reach."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from latentcode.errors import ConfigError, check
 ADDRESS = "localhost"
 FIRST_PORT = 8501
 PORTS = 100
-"""How many ports are tried where none was asked for."""
+"""How many ports are tried if none was asked for."""
 
 OPTIONS: dict[str, str] = {
     "server.address": ADDRESS,
     "server.fileWatcherType": "none",
     "server.runOnSave": "false",
     "browser.gatherUsageStats": "false",
-    # Otherwise every expression in main.py that stands alone is shown on the page.
+    # Otherwise the value of every bare expression in main.py is shown on the page.
     "runner.magicEnabled": "false",
-    # Otherwise tracebacks go to the standard output, which nobody reads.
+    # Otherwise tracebacks go to the standard output, which nobody sees.
     "logger.enableRich": "false",
-    # Widgets have a default for the URL, and begin with what was chosen on another page.
+    # Widgets have a default, for the URL, and a value in the session, from another page.
     "global.disableWidgetStateDuplicationWarning": "true",
     "client.showErrorDetails": "none",
     "client.toolbarMode": "viewer",
@@ -44,7 +44,7 @@ OPTIONS: dict[str, str] = {
 
 def command(port: int, *, browser: bool) -> list[str]:
     """Return the command that runs the server."""
-    # Not before `serve` has looked whether Streamlit and Plotly are there.
+    # Only now: `serve` first checks that Streamlit and Plotly are there.
     from latentcode.app.charts.theme import STREAMLIT_THEME
 
     options = {**OPTIONS, **STREAMLIT_THEME, "server.port": str(port),
@@ -67,8 +67,8 @@ def serve(
              folder it is started in
     port     default: the first free one from 8501
 
-    `ConfigError` for a folder that there is not, a port that is taken, and where Streamlit or
-    Plotly is not installed.
+    `ConfigError` for a folder that does not exist, a port that is taken, and if Streamlit or Plotly
+    is not installed.
     """
     for package in ("streamlit", "plotly"):
         check(find_spec(package) is not None, f"the explorer needs {package}, which is not "
@@ -85,7 +85,7 @@ def serve(
                               stdout=subprocess.DEVNULL)
     in_charge = threading.current_thread() is threading.main_thread()
     if in_charge:
-        # Who ends the launcher wants the server to end.
+        # Whoever ends the launcher wants the server to end.
         before = signal.signal(signal.SIGTERM, lambda *_: server.terminate())
     try:
         return server.wait()

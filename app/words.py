@@ -1,4 +1,4 @@
-"""Words that come from files, folders and URLs, as a page may show them."""
+"""Text that comes from files, folders and URLs, made safe to show on a page."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _SPECIAL = re.compile(r"(?<!`)`[^`\n]+`(?!`)|[\\`*\[\]<$~\n]")
 def literal(text: object) -> str:
     """Return Markdown that shows a text as it is; `code` stays code.
 
-    Otherwise a name in a file that somebody else has made could make the page ask a network for
-    a picture.
+    Otherwise a name in a file from somebody else could make the page fetch a picture from the
+    network.
     """
     def shown(match: re.Match[str]) -> str:
         found = match[0]

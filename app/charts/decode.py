@@ -42,7 +42,7 @@ def decoding_chart(table: pd.DataFrame, *, dark: bool) -> go.Figure:
                               "%{y:.3f} [%{customdata[1]:.3f}, %{customdata[2]:.3f}]<br>"
                               "%{customdata[3]:,} instances of %{customdata[4]} combinations"
                               "<extra></extra>", **place)
-        # Lines are not drawn in panels that hold nothing yet.
+        # After the points: plotly draws no line in an empty panel.
         chance = float(block["chance"].iloc[0])
         figure.add_hline(y=chance, line={"color": GREY, "dash": "dash", "width": 1},
                          annotation={"text": f"chance {chance:.2f}", "font": {"size": 11},

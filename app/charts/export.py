@@ -1,4 +1,4 @@
-"""What one takes along from a picture: its data, the figure, and the lines that make it again."""
+"""What you can take away from a picture: its data, the figure, and the lines that remake it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from latentcode.probes.projection.figure import ScatterCell, scatter_figure
 from latentcode.probes.projection.methods import Projection
 
 Kept: TypeAlias = Mapping[str, tuple[Selection, np.ndarray]]
-"""Selections that were kept, by name, with the points [N, 2] of the picture each was drawn in."""
+"""Kept selections by name, each with the points [N, 2] of the picture it was drawn in."""
 
 
 def row(
@@ -31,10 +31,10 @@ def row(
     if not planes:
         return
     with st.expander("Export and share", icon=":material/download:"):
-        st.caption("The address of this page holds the whole view: copy it to share it. "
+        st.caption("The address of this page holds the whole view: copy it to share the view. "
                    "The table has a row per instance and picture, with its labels, its code and "
-                   "its place (`projection_x`, `projection_y`); `selected` says what is selected "
-                   "now, and a column `kept: NAME` the same of each kept selection.")
+                   "its position (`projection_x`, `projection_y`); `selected` marks the current "
+                   "selection, and a column `kept: NAME` each kept one.")
         name = f"{chosen.entry.key.replace('/', '-')}-{chosen.split}-{method}"
         buttons = st.columns(5)
         for column, (label, ending, make) in zip(buttons, (
@@ -55,7 +55,7 @@ def table(
 ) -> pd.DataFrame:
     """Return a row per instance and picture: labels, code, `projection_x`, `projection_y`.
 
-    `selected` is what is selected now, `kept: NAME` what a kept selection selects.
+    `selected` marks the current selection, `kept: NAME` a kept one.
     """
     named = {f"kept: {name}": selection.rows(points) for name, (selection, points) in kept.items()}
     blocks = []
@@ -138,7 +138,7 @@ def snippet(
 
 
 def _quoted(names: Iterable[str]) -> str:
-    """Return names as a list in Python, whatever they hold."""
+    """Return names as a Python list, whatever characters they have."""
     return json.dumps([*names], ensure_ascii=False)
 
 

@@ -50,7 +50,7 @@ def attention(
 
 
 def code(own: np.ndarray, changed: np.ndarray, *, dark: bool) -> go.Figure:
-    """The scores of all heads; where one was changed, its own in grey behind it."""
+    """The scores of all heads; behind a changed one, the original in grey."""
     heads = np.arange(len(own))
     colors = [PALETTE[1] if a != b else ACCENT for a, b in zip(own, changed, strict=True)]
     figure = go.Figure()
@@ -65,7 +65,7 @@ def code(own: np.ndarray, changed: np.ndarray, *, dark: bool) -> go.Figure:
 
 
 def weights(layers: Sequence[np.ndarray], *, dark: bool) -> go.Figure:
-    """The weights of each generated layer [n_in, n_out]; the narrow side of each stands upright."""
+    """The weights of each generated layer [n_in, n_out]; each drawn with its longer side across."""
     drawn = [w.T if w.shape[0] > w.shape[1] else w for w in layers]
     figure = make_subplots(len(drawn), 1, vertical_spacing=0.12, subplot_titles=[
         f"layer {i}: {w.shape[0]} → {w.shape[1]}" for i, w in enumerate(layers, 1)]

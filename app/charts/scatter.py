@@ -1,4 +1,4 @@
-"""Points in the plane: one panel or small multiples, up to 100,000 points each, by WebGL."""
+"""Points in the plane: one panel or small multiples, up to 100,000 points each, in WebGL."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from latentcode.app.charts.theme import category_marks, sequential, styled
+from latentcode.app.charts.theme import category_marks, styled
 from latentcode.app.data.labels import is_measurement
+from latentcode.figures.style import SEQUENTIAL
 
 DETAILED = 20_000
-"""Up to this many points each carries its labels to the browser, to show them under the mouse;
-beyond it the instance's number and its colour alone."""
+"""Up to this many points, each takes its labels to the browser, which shows them under the mouse;
+beyond that, only its instance's number and its colour."""
 HOVER_LABELS = 6
 
 
@@ -45,7 +46,7 @@ def scatter(
 ) -> go.Figure:
     """Return N instances in every panel, in one colour per value of a label.
 
-    colour    [N], its name heads the legend
+    colour    [N], its name is the title of the legend
     labels    [N] rows, the first columns of which the mouse shows
     instance  gets a ring in every panel
     selected  bool [N]; the others are faint
@@ -72,7 +73,7 @@ def scatter(
     figure.update_layout(legend={"title": {"text": str(colour.name)}}, uirevision="kept")
     if is_measurement(colour):
         figure.update_layout(coloraxis={
-            "colorscale": sequential(), "colorbar": {
+            "colorscale": SEQUENTIAL, "colorbar": {
                 "title": {"text": str(colour.name)}, "thickness": 12, "outlinewidth": 0}})
     return figure
 
@@ -139,7 +140,7 @@ def _hover(colour: pd.Series, labels: pd.DataFrame) -> _Hover:
     instance = np.arange(len(colour), dtype=np.int32)
     if len(colour) > DETAILED:
         return _Hover(instance, None, "instance %{customdata[0]}")
-    # The mouse shows the name of a category by itself.
+    # The name of a category is shown anyway.
     columns = {str(colour.name): colour.to_numpy()} if is_measurement(colour) else {}
     for name in labels.columns:
         if len(columns) < HOVER_LABELS and name not in columns:

@@ -1,8 +1,9 @@
-"""What a selection of codes has in common: its labels, its mean code, what a probe makes of it."""
+"""What selected codes have in common: labels, mean code, and what a probe predicts for them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from threading import Thread
 
@@ -21,14 +22,14 @@ from latentcode.probes.common.labels import combination_clusters
 HEIGHT = 290
 BINS = 24
 FOLDS = 4
-"""Parts of the combinations: a probe is asked about each that was fitted on the others."""
+"""Parts of the combinations: for each part, a probe that was fitted to the others predicts."""
 PROBED = 2_000
-"""Instances that the probe of the panel is fitted on at most, so that it takes a second."""
+"""Most instances that a probe of the panel is fitted to, so that it takes a second."""
 MOST_BARS = 16
 
 
 def distribution(values: pd.Series, selected: np.ndarray, *, dark: bool) -> go.Figure:
-    """Which values of a label does the selection have, beside those of all instances?"""
+    """Which values of a label does the selection have, compared with all instances?"""
     figure = go.Figure()
     grey = "#4A5562" if dark else "#C4CCD4"
     if is_measurement(values):
@@ -68,26 +69,27 @@ def heads(codes: Mapping[str, np.ndarray], *, dark: bool, height: int = HEIGHT) 
     return figure
 
 
+@dataclass(frozen=True)
 class Guesses:
-    """What a probe says of every instance, asked of instances of combinations it was not fitted on.
+    """What probes predict for every instance, each fitted to other combinations than its own.
 
     guess    the class of each instance
     classes  all classes, in order
     """
 
-    def __init__(self, guess: np.ndarray, classes: list[object]) -> None:
-        self.guess, self.classes = guess, classes
+    guess: np.ndarray
+    classes: list[object]
 
     def right(self, values: pd.Series) -> np.ndarray:
-        """Return where the guess is the class, bool [N]."""
+        """Return where the guess is right, bool [N]."""
         return np.array(self.classes, dtype=object)[self.guess] == values.to_numpy()
 
 
 @st.cache_resource(show_spinner=False)
 def prepare() -> None:
-    """Import what fits probes while a person looks at the picture, once.
+    """Import what fits probes, once, while a person looks at the first picture.
 
-    It takes seconds, which the first picture need not wait for, nor the first selection.
+    It takes seconds, which neither that picture nor the first selection should wait for.
     """
     Thread(target=import_module, args=("latentcode.probes.decoding.logistic",), daemon=True).start()
 
@@ -95,12 +97,13 @@ def prepare() -> None:
 @st.cache_resource(max_entries=24, show_spinner="Fitting a probe …")
 def guesses(key: tuple[object, ...], _codes: LatentCodes, layer: int, pair: str,
             label: str) -> Guesses | None:
-    """Fit logistic probes to some of the combinations each, and ask them about the others.
+    """Fit logistic probes, each to some of the combinations, and let them predict the others.
 
-    key  what the codes are known by. None where there is nothing to ask: a measurement, a single
-         class, a single combination, or classes that each belong to one combination, which
-         nobody could know of another one. It is a look at the selection, not a result: results,
-         with their controls, are those of `probes.probe`.
+    key  what the codes are known by
+
+    None where there is nothing to predict: a measurement, a single class, a single combination, or
+    classes that each belong to one combination, which nobody could predict for another one. This
+    is a first look; results, with their controls, are those of `lc.decode`.
     """
     from latentcode.probes.decoding.logistic import fit_probe
 
@@ -133,7 +136,7 @@ def guesses(key: tuple[object, ...], _codes: LatentCodes, layer: int, pair: str,
 
 def confusion(guesses: Guesses, values: pd.Series, selected: np.ndarray, *,
               dark: bool) -> go.Figure:
-    """Rows: the true class of the selected instances. Columns: what the probe says."""
+    """Rows: the true class of the selected instances. Columns: the predicted class."""
     classes = guesses.classes
     index = {value: i for i, value in enumerate(classes)}
     truth = np.array([index[v] for v in values[selected]], dtype=np.int64)
@@ -145,11 +148,11 @@ def confusion(guesses: Guesses, values: pd.Series, selected: np.ndarray, *,
         z=np.divide(counts, rows, out=np.full_like(counts, np.nan), where=rows > 0),
         customdata=counts, x=names, y=names, zmin=0.0, zmax=1.0, showscale=False, xgap=1, ygap=1,
         colorscale=[[0.0, "#1B222B" if dark else "#F4F6F8"], [1.0, ACCENT]], hoverongaps=False,
-        hovertemplate="is %{y}, probe says %{x}<br>%{customdata} instances, %{z:.0%}"
+        hovertemplate="is %{y}, predicted %{x}<br>%{customdata} instances, %{z:.0%}"
                       "<extra></extra>"))
     every = {"type": "category", "dtick": 1, "tickfont": {"size": 11}}
     figure.update_yaxes(autorange="reversed", title="is", **every)
-    figure.update_xaxes(title="the probe says", **every)
+    figure.update_xaxes(title="predicted", **every)
     return styled(figure, height=HEIGHT, dark=dark, legend=False)
 
 

@@ -41,7 +41,7 @@ def cosine_chart(
         z=cosines, xgap=1, ygap=1, hoverinfo="skip", hoverongaps=False,
         colorbar={"thickness": 10, "outlinewidth": 0, "len": 0.6, "y": 1.0, "yanchor": "top"},
         **scale))
-    # A heat map itself cannot be clicked: invisible points on its cells can.
+    # A heat map cannot be clicked, but invisible points on its cells can.
     figure.add_scatter(
         x=column, y=row, mode="markers", showlegend=False,
         marker={"size": max(6.0, 0.6 * MATRIX / n), "symbol": "square", "opacity": 0.0},
@@ -69,7 +69,7 @@ def two_codes_chart(one: np.ndarray, other: np.ndarray, names: tuple[str, str], 
                     dark: bool) -> go.Figure:
     """Two mean codes [H] as bars over the heads, and their difference below."""
     figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.12, row_heights=[0.6, 0.4],
-                           subplot_titles=("mean codes", f"{_short(names[0])} less "
+                           subplot_titles=("mean codes", f"{_short(names[0])} minus "
                                            f"{_short(names[1])}"))
     colors = palette(dark)
     heads = np.arange(len(one))

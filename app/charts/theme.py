@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import streamlit as st
 from plotly.subplots import make_subplots
 
-from latentcode.figures.style import MARKERS, PALETTE, SEQUENTIAL
+from latentcode.figures.style import MARKERS, PALETTE
 
 ACCENT = PALETTE[0]
 _FONT = "Inter, 'Segoe UI', 'Helvetica Neue', 'DejaVu Sans', sans-serif"
@@ -30,7 +30,7 @@ STREAMLIT_THEME: dict[str, str] = {
     "theme.dark.textColor": "#E4E9EE",
     "theme.dark.borderColor": "#323C47",
 }
-"""Options of Streamlit; which of the two themes is shown follows the browser, or its menu."""
+"""Options of Streamlit; the browser, or Streamlit's menu, decides which theme is shown."""
 
 _PLOTLY_SYMBOLS = {"o": "circle", "^": "triangle-up", "s": "square", "X": "x", "D": "diamond",
                    "v": "triangle-down"}
@@ -42,7 +42,7 @@ def is_dark() -> bool:
 
 
 def palette(dark: bool) -> tuple[str, ...]:
-    """Return the colours of categories: those of the figures, with black made light on dark."""
+    """Return the colours of categories: those of the figures, but black is light on dark."""
     return tuple("#D8DEE4" if dark and color == "#000000" else color for color in PALETTE)
 
 
@@ -55,11 +55,6 @@ def category_marks(categories: list[Any], dark: bool) -> dict[Any, tuple[str, st
     return {c: (colors[i % len(colors)],
                 _PLOTLY_SYMBOLS[MARKERS[i // len(colors) % len(MARKERS)]])
             for i, c in enumerate(categories)}
-
-
-def sequential() -> str:
-    """Return the name of the colour map of measurements."""
-    return SEQUENTIAL
 
 
 def styled(figure: go.Figure, *, height: int, dark: bool, legend: bool = True) -> go.Figure:
@@ -106,7 +101,7 @@ STYLE = """<style>
 .problem {max-height: 330px; overflow: auto; font-size: .8rem; line-height: 1.35;}
 .answer {margin-bottom: .5rem;}
 </style>"""
-"""What Streamlit has no option for: less empty space, and a problem that scrolls by itself."""
+"""What Streamlit has no option for: less empty space, and a problem with its own scroll bar."""
 
 _BARS = "".join(f'<rect x="{x}" y="{30 - height}" width="5" height="{height}" rx="1.5"/>'
                 for x, height in ((1, 16), (9, 25), (17, 11), (25, 20)))
@@ -139,5 +134,5 @@ def show_still(figure: go.Figure, key: str, **settings: Any) -> None:
 
 
 __all__ = ["ACCENT", "CHART", "LEGEND_ABOVE", "STREAMLIT_THEME", "STYLE", "category_marks",
-           "grid_height", "is_dark", "logo", "palette", "panel_grid", "sequential", "show_still",
+           "grid_height", "is_dark", "logo", "palette", "panel_grid", "show_still",
            "styled", "tab_icon"]

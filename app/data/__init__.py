@@ -1,1 +1,1 @@
-"""What pages show: loaded once and kept, and what can be taken along."""
+"""What pages show: found, loaded once, and kept."""

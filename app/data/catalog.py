@@ -20,10 +20,10 @@ ROOTS = "LATENTCODE_EXPLORE"
 DEPTH = 4
 """How far below a given folder runs and codes are looked for."""
 MOST_FOLDERS = 5_000
-"""Folders that are looked into at most, where somebody starts the explorer in a large one."""
+"""Most folders that are searched, in case somebody starts the explorer in a large one."""
 
 FIRST = "sraven-"
-"""How the models of the zoo that are listed first begin."""
+"""How the names of the models that are listed first begin."""
 
 MARKERS: dict[str, Literal["run", "codes"]] = {
     "provenance.json": "run", "codes.safetensors": "codes"}
@@ -51,7 +51,7 @@ def allowed_folders() -> tuple[Path, ...]:
 def catalog(roots: Sequence[Path]) -> list[Entry]:
     """Return all that can be chosen: the zoo, then runs and codes below the folders.
 
-    The zoo begins with the task whose problems can be drawn, on which the explorer opens.
+    The zoo begins with the task whose problems can be drawn: the explorer opens on it.
     """
     zoo = sorted(zoo_folders().items(), key=lambda item: not item[0].startswith(FIRST))
     found = [Entry(name, path, "zoo") for name, path in zoo]
@@ -60,7 +60,7 @@ def catalog(roots: Sequence[Path]) -> list[Entry]:
 
 
 def find_entry(key: str, roots: Sequence[Path]) -> Entry:
-    """Return what a name of the zoo or a path stands for.
+    """Return the entry that a name of the zoo or a path stands for.
 
     A path is absolute, or as the list shows it. `ArtifactError` says what is wrong with one that
     lies outside the folders, does not exist, holds neither a run nor codes, or has a link in it
@@ -72,21 +72,21 @@ def find_entry(key: str, roots: Sequence[Path]) -> Entry:
     try:
         return _find_below(key, roots)
     except (OSError, RuntimeError, ValueError) as error:
-        # A path that no system has: too long, a character 0, a home of nobody, links in a circle.
-        raise ArtifactError(f"{key[:80]!r} is no path that can be opened: {error}") from None
+        # No system has such a path: too long, with a null character, with links in a circle.
+        raise ArtifactError(f"{key[:80]!r} is not a path that can be opened: {error}") from None
 
 
 def _find_below(key: str, roots: Sequence[Path]) -> Entry:
-    """Return what a path stands for; see `find_entry`."""
+    """Return the entry at a path; see `find_entry`."""
     asked = Path(key).expanduser()
     tried = [asked] if asked.is_absolute() else [
         root.parent / key for root in roots] + [root / key for root in roots]
     inside = [(path, root) for path in tried for root in roots if is_below(path, [root])]
     if not inside:
         where = ", ".join(map(str, roots)) or "none"
-        raise ArtifactError(f"{key} is no model of the zoo and lies outside the folders that the "
-                            f"explorer was started with ({where}); expected one inside them, or "
-                            "`latentcode explore FOLDER` with another folder")
+        raise ArtifactError(f"{key} is not a model of the zoo and lies outside the folders that "
+                            f"the explorer was started with ({where}); expected one inside them, "
+                            "or `latentcode explore FOLDER` with another folder")
     existing = [(path, root) for path, root in inside if path.is_dir()]
     if not existing:
         raise ArtifactError(f"folder {key} does not exist")
@@ -118,9 +118,9 @@ def check_links(folder: Path, roots: Sequence[Path]) -> None:
 
 
 def _key(path: Path, root: Path, roots: Sequence[Path]) -> str:
-    """Return the path as seen from beside the given folder: short, and the same every time.
+    """Return the path relative to the folder that holds the root: short, and always the same.
 
-    The whole path, where the short one is another folder below a root of the same name.
+    The whole path where the short one is another folder, below a root of the same name.
     """
     key = path.resolve().relative_to(root.resolve().parent)
     named = (other.resolve().parent / key for other in roots)

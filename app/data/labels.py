@@ -12,7 +12,7 @@ MOST_CATEGORIES = 48
 
 
 def colour_labels(codes: LatentCodes, pair: str) -> list[str]:
-    """Return the labels that points can be coloured by, what the probes decode first.
+    """Return the labels that points can be coloured by, those that probes decode first.
 
     "rule" is the rule of the pair's response where there are rule_0, rule_1, ...
     """
@@ -29,7 +29,7 @@ def offered(values: pd.Series) -> bool:
 
 
 def is_measurement(values: pd.Series) -> bool:
-    """Whether a label is a number on a scale, and not a name."""
+    """Whether a label is a number on a scale rather than a name."""
     return bool(pd.api.types.is_float_dtype(values)) and values.nunique() > 2
 
 

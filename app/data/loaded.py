@@ -33,7 +33,7 @@ POINTS = (2_000, 5_000, 20_000, 100_000)
 
 @st.cache_data(ttl=10, show_spinner=False)
 def entries() -> list[Entry]:
-    """Return all that can be chosen; folders are looked through again every ten seconds."""
+    """Return all that can be chosen; folders are searched again every ten seconds."""
     return catalog(allowed_folders())
 
 
@@ -97,7 +97,7 @@ def splits(entry: Entry) -> tuple[str, ...]:
 
 
 def saved_codes(path: Path) -> LatentCodes:
-    """Open a codes folder; its checksums are verified once, and again when it was replaced."""
+    """Open a codes folder; its checksums are verified once, and again if it was replaced."""
     codes = _saved_codes(path, stamp(path))
     check(codes.scores.size > 0, f"{path} holds no codes: scores have shape {codes.scores.shape}; "
           "expected at least one instance, layer, pair and head", ArtifactError)
@@ -110,12 +110,12 @@ def _saved_codes(path: Path, stamp: object) -> LatentCodes:
 
 
 def stored_folder(entry: Entry, split: str) -> Path:
-    """Return the folder of codes that lie beside a model, where there are some."""
+    """Return the folder of codes that are stored beside a model, if there are any."""
     return entry.path / "results" / f"codes-{split}"
 
 
 def stored_codes(entry: Entry, split: str) -> LatentCodes | None:
-    """Return the codes that lie beside a model, or None; those of earlier weights do not count."""
+    """Return the codes stored beside a model, or None; those of earlier weights do not count."""
     folder = stored_folder(entry, split)
     if not folder.is_dir():
         return None
@@ -126,9 +126,9 @@ def stored_codes(entry: Entry, split: str) -> LatentCodes | None:
 
 
 def codes(entry: Entry, split: str, n: int) -> LatentCodes:
-    """Return the first n codes of a split: stored ones, cached ones, or read out of the model.
+    """Return the first n codes of a split: stored or cached ones, or newly extracted ones.
 
-    What is not there yet is extracted with a bar on the page.
+    What is not there yet is extracted, with a bar on the page.
     """
     if entry.kind == "codes":
         return first(saved_codes(entry.path), n)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,14 +14,18 @@ from latentcode.app.data.catalog import Entry
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
 
+if TYPE_CHECKING:
+    from latentcode.models.transformer import HookedTransformer
+    from latentcode.tasks import Batch, Task
+
 
 @dataclass(frozen=True)
 class Problem:
     """An instance as a page shows it.
 
     html    the problem drawn: the SRAVEN grid with its rules, or the function with its examples
-    answer  what the model answers, beside what is right; empty for codes without a model
-    right   whether the model answers rightly; None without a model or for a number
+    answer  what the model answers, and the right answer; empty for codes without a model
+    right   whether the model answers correctly; None without a model or for a number
     """
 
     html: str
@@ -34,28 +39,20 @@ def problem(entry: Entry, codes: LatentCodes, row: int) -> Problem:
     Imports torch. `ArtifactError` where what is drawn has other labels than the codes: the codes
     come from another version of the task, or from a GPU, which draws other numbers.
     """
-    return _problem(entry, _Codes(codes), row)
+    return _problem(entry, str(sorted(codes.meta.items(), key=str)), codes, row)
 
 
-class _Codes:
-    """Codes as an argument of a cached function: known by where they come from."""
-
-    def __init__(self, codes: LatentCodes) -> None:
-        self.codes = codes
-
-
-@st.cache_data(max_entries=256, show_spinner="Drawing the problem …", hash_funcs={
-    _Codes: lambda c: str(sorted(c.codes.meta.items(), key=str))})
-def _problem(entry: Entry, wrapped: _Codes, row: int) -> Problem:
+@st.cache_data(max_entries=256, show_spinner="Drawing the problem …")
+def _problem(entry: Entry, known_by: str, _codes: LatentCodes, row: int) -> Problem:
     from latentcode.codes.of_tasks import instances
 
-    codes = wrapped.codes
-    task, split = loaded.task_of(codes), str(codes.meta["split"])
-    batch = instances(task, split, [row], seed=int(codes.meta["seed"]))
-    drawn, known = task.labels(batch).iloc[0], codes.labels.iloc[row]
+    task, split = loaded.task_of(_codes), str(_codes.meta["split"])
+    batch = instances(task, split, [row], seed=int(_codes.meta["seed"]))
+    drawn, known = task.labels(batch).iloc[0], _codes.labels.iloc[row]
     same = all(_equal(drawn[name], known[name]) for name in drawn.index if name in known)
-    check(same, f"instance {row} cannot be shown: what the task draws now has other labels than "
-          "these codes. They were extracted on another device or by another version", ArtifactError)
+    check(same, f"instance {row} cannot be shown: the problem that the task draws now has other "
+          "labels than these codes, which were extracted on another device or by another version",
+          ArtifactError)
     html = task.render(batch, 0, "html")
     if entry.kind == "codes":
         return Problem(html, "", None)
@@ -68,16 +65,14 @@ def _equal(a: object, b: object) -> bool:
     return bool(a == b)
 
 
-def _answered(html: str, task: object, batch: object, model: object) -> Problem:
+def _answered(html: str, task: Task, batch: Batch, model: HookedTransformer) -> Problem:
     """Let the model answer one instance."""
     import torch
 
-    from latentcode.tasks import Batch
     from latentcode.tasks.sraven import Sraven
 
-    assert isinstance(batch, Batch)
     with torch.inference_mode():
-        logits = model(batch.inputs)  # type: ignore[operator]
+        logits = model(batch.inputs)
     if isinstance(task, Sraven):
         given = logits[0, -task.config.n_features:].argmax(-1).tolist()
         wanted = batch.targets[0].tolist()

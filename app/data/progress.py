@@ -1,4 +1,4 @@
-"""How much of the work is done, on the page."""
+"""How much of the work is done, as a bar on the page."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def project_once(
 
 
 def reduced_settings(method: str, n: int) -> dict[str, Any]:
-    """Return the settings of a projection that are not its defaults, as n codes are too few."""
+    """Return the settings whose defaults n codes are too few for, as large as n allows."""
     default = settings_of(method)
     most = {"tsne": ("perplexity", 10 * (n - 1) // 3 / 10), "umap": ("n_neighbors", n - 1)}
     if method not in most:

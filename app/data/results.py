@@ -18,7 +18,7 @@ from latentcode.probes.saved import RESULTS, load_result
 
 
 def saved_results(entry: Entry) -> dict[str, TableResult]:
-    """Return the saved results of an entry by name; a damaged one is said to be, and left out."""
+    """Return the saved results of an entry by name; a damaged one is left out, with a message."""
     found = {}
     for name, folder in result_folders(entry).items():
         try:

@@ -34,8 +34,8 @@ SELECTED = "shared"
 CHART_KEY = "compare chart"
 HEIGHTS = {1: 520, 2: 480, 3: 400, 4: 340}
 """Height of the pictures in pixels, by their number."""
-SCORES = {"accuracy": "right", "r2": "R²"}
-"""The score of an instance that is quoted first, and what the table calls it."""
+SCORES = {"accuracy": "correct", "r2": "R²"}
+"""Labels that score an instance, of which the first is shown, and what the table calls them."""
 
 
 def page() -> None:
@@ -190,7 +190,7 @@ def closeness_table(shown: Sequence[Chosen], selected: np.ndarray) -> pd.DataFra
     """What does each model make of the selected instances?
 
     One row per model: its mean score `within` the selection and on the `others` (NaN without
-    any), and how `alike` the codes of the selection are beside `any two` codes.
+    any), the mean `cosine` of two codes of the selection, and the mean `cosine of all`.
     """
     rows = []
     for chosen in shown:
@@ -202,8 +202,8 @@ def closeness_table(shown: Sequence[Chosen], selected: np.ndarray) -> pd.DataFra
         unit = unit_deviations(points)
         rows.append({
             "model": chosen.entry.key, "score": score, "within": _mean(values[selected]),
-            "others": _mean(values[~selected]), "alike": mean_cosine(unit[selected]),
-            "any two": mean_cosine(unit)})
+            "others": _mean(values[~selected]), "cosine": mean_cosine(unit[selected]),
+            "cosine of all": mean_cosine(unit)})
     return pd.DataFrame(rows)
 
 
@@ -233,7 +233,7 @@ def _mean(values: np.ndarray) -> float:
 def _table(table: pd.DataFrame, *, everything: bool) -> None:
     """Show the table of `closeness_table` with its columns in words."""
     scores = [score for score in table["score"].unique() if score is not None]
-    word = SCORES[scores[0]] if scores else "right"
+    word = SCORES[scores[0]] if scores else "correct"
     number = "%.3f"
     if scores == ["accuracy"]:
         table, number = table.assign(within=100 * table["within"],
@@ -245,14 +245,14 @@ def _table(table: pd.DataFrame, *, everything: bool) -> None:
                          help="Mean score of the model on these instances."),
         "others": column(f"{word}, others", format=number,
                          help="Mean score of the model on the instances outside the selection."),
-        "alike": column("alike, selection", format="%.2f",
-                        help="Mean cosine of two codes of the selection, once the mean of all "
-                             "codes is taken away: 1 when all point the same way."),
-        "any two": column("alike, any two", format="%.2f",
-                          help="The same for two codes drawn at random, which is what a random "
-                               "selection of this size has on average.")}
+        "cosine": column("cosine, selection", format="%.2f",
+                         help="Mean cosine of two codes of the selection, after the mean of all "
+                              "codes is subtracted: 1 when all point the same way."),
+        "cosine of all": column("cosine, all", format="%.2f",
+                                help="The same for two codes of all instances, which is also what "
+                                     "a random selection has on average.")}
     if everything:
-        columns = {name: columns[name] for name in ("model", "within", "any two")}
+        columns = {name: columns[name] for name in ("model", "within", "cosine of all")}
     if not scores:
         columns = {name: c for name, c in columns.items() if name not in ("within", "others")}
     st.dataframe(table[list(columns)], hide_index=True, column_config=columns,

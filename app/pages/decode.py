@@ -38,8 +38,8 @@ def page() -> None:
     show_still(decoding_chart(first, dark=is_dark()), "decoding",
                alt="Scores of probes per layer beside their controls.")
     st.caption("A logistic probe is fitted to codes of training combinations and scored on "
-               "combinations that were never trained on. Bars are 95 % intervals. Only what "
-               "exceeds the controls is the code's own merit.")
+               "combinations that the model was never trained on. Bars are 95 % intervals. Only "
+               "what exceeds the controls is due to the code.")
     for note in result.caveats:
         st.caption(f":material/warning: {literal(note)}")
     st.markdown("**The same as a table**")
@@ -73,8 +73,8 @@ def best_layers(table: pd.DataFrame) -> str:
 def _offer_to_decode(entry: Entry) -> None:
     st.markdown("##### No probes yet")
     if entry.kind == "codes":
-        st.info("No results of probes lie beside these codes, and probes with all their controls "
-                "need the model that the codes come from.", icon=":material/info:")
+        st.info("No results of probes are stored beside these codes, and fitting probes with all "
+                "their controls needs the model that the codes come from.", icon=":material/info:")
         return
     if not open_run(entry.path).checkpoints():
         st.info("This run holds no trained weights yet, so there is nothing to probe.",

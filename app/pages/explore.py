@@ -1,4 +1,4 @@
-"""Explore: a picture of codes; a click shows the problem, a lasso what its codes have in common."""
+"""Explore: a picture of codes. A click shows a problem, a lasso what codes have in common."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ SHOW = ("one picture", "all layers", "all pairs")
 HEIGHT = 600
 CHART_KEY = "scatter"
 UNTOLD = ("n_jobs", "initialization", "early_exaggeration_iter")
-"""Settings of projections that nobody can change here, and that results and exports have."""
+"""Settings of projections that the caption leaves out."""
 LISTED = 1_000
-"""Rows of the list of selected instances; the export has all."""
+"""Most rows in the list of selected instances; the export has all of them."""
 
 
 def page() -> None:
@@ -75,7 +75,7 @@ def _body(chosen: Chosen, method: str, colour: str, show: str) -> None:
 
 
 def select(selection: Selection) -> None:
-    """Put a click into the URL as the instance looked at, an outline as the selection."""
+    """Put a click into the URL as the current instance, an outline as the selection."""
     if selection.instances:
         remember("instance", str(selection.instances[0]))
     else:
@@ -109,13 +109,13 @@ def _title(chosen: Chosen, colour: str, show: str) -> None:
     where = {"one picture": f"layer {chosen.layer}, {chosen.pair}",
              "all layers": f"every layer, {chosen.pair}",
              "all pairs": f"layer {chosen.layer}, every pair"}[show]
-    # In the pictures of other pairs, too, it is the rule of this pair's response.
+    # It is the rule of this pair's response in the pictures of other pairs, too.
     column = str(chosen.codes.label(colour, chosen.pair).name)
     whose = "" if column == colour else literal(f" ({column})") if show != "all pairs" else literal(
         f" of {chosen.pair} ({column})")
     st.markdown(f"##### {len(chosen.codes):,} codes of {literal(chosen.entry.key)}\n"
-                f"{literal(where)}, coloured by **{literal(colour)}**{whose}. A point is one "
-                "problem: click it to see it, draw around points to see what they share.")
+                f"{literal(where)}, coloured by **{literal(colour)}**{whose}. Each point is "
+                "one problem: click one to see it, or draw around several to see what they share.")
 
 
 def _quality(planes: Mapping[Picture, Projection]) -> None:
@@ -145,9 +145,8 @@ def _instance_panel(chosen: Chosen, colour: str, instance: int | None) -> None:
     """Show the instance that was clicked: its problem, its code, its neighbours."""
     if instance is None:
         st.markdown("##### No instance chosen")
-        st.markdown("Click a point. Here you will see its problem and the model's answer, the "
-                    "attention of each head beside the mean of its label, and the instances whose "
-                    "codes are nearest.")
+        st.markdown("Click a point to see its problem and the model's answer, its code beside the "
+                    "mean code of its label, and the instances with the nearest codes.")
         return
     codes, layer, pair = chosen.codes, chosen.layer, chosen.pair
     head, close = st.columns([4, 1], vertical_alignment="center")
@@ -161,17 +160,18 @@ def _instance_panel(chosen: Chosen, colour: str, instance: int | None) -> None:
         st.info(literal(error), icon=":material/info:")
         st.dataframe(codes.labels.iloc[[instance]].T.astype(str), height=180)
     show_still(_code_bars(codes, layer, pair, colour, instance), "bars")
-    st.markdown("**Nearest among the codes** (not in the picture); choose a row to go there.")
+    st.markdown("**Nearest neighbours** among the codes, not in the picture; select a row to go "
+                "to that instance.")
     table = neighbours(codes, layer, pair, instance)
     names = ["instance", "distance", *_telling(codes.labels, colour, codes, pair)]
     _choosable(table[names], key=f"near {instance}", height=200)
     if "pages" in st.session_state:
         st.page_link(st.session_state["pages"]["intervene"],
-                     label="Write another code into this one", icon=":material/edit:")
+                     label="Write another code into this problem", icon=":material/edit:")
 
 
 def _choosable(table: pd.DataFrame, *, key: str, height: int) -> None:
-    """Show a table of instances; the one whose row is chosen becomes the instance looked at."""
+    """Show a table of instances; the one whose row is selected becomes the current instance."""
 
     def note() -> None:
         rows = st.session_state[key]["selection"]["rows"]
@@ -184,7 +184,7 @@ def _choosable(table: pd.DataFrame, *, key: str, height: int) -> None:
 
 
 def _telling(labels: pd.DataFrame, colour: str, codes: LatentCodes, pair: str) -> list[str]:
-    """Return the columns of lists: the colour's, correctness, and the combination."""
+    """Return the columns of tables: the colour, correctness, and the combination."""
     column = str(codes.label(colour, pair).name)
     names = dict.fromkeys((column, "accuracy", "r2", "combination", "function", "target"))
     return [name for name in names if name in labels]
@@ -212,15 +212,15 @@ def _selection_panels(
     _kept(selection)
     if selected is None:
         st.markdown("##### No selection")
-        st.markdown("Draw around points with the lasso or the box of the picture's tool bar. A "
-                    "double click on the picture takes the selection back.")
+        st.markdown("Draw around points with the lasso or the box from the picture's tool bar. "
+                    "Double-click the picture to clear the selection.")
         return
     n = int(selected.sum())
     st.markdown(f"##### Selection: {n:,} of {len(selected):,} instances")
     values = codes.label(colour, pair)
     columns = [*st.columns(2, gap="medium"), *st.columns(2, gap="medium")]
     with columns[0]:
-        st.markdown(f"**{literal(colour)}**, beside all (grey)")
+        st.markdown(f"**{literal(colour)}**, beside all instances (grey)")
         show_still(panels.distribution(values, selected, dark=is_dark()), "distribution")
     with columns[1]:
         st.markdown("**Mean code**")
@@ -232,17 +232,18 @@ def _selection_panels(
         guesses = panels.guesses((*chosen.key, layer, pair, colour), codes, layer, pair, colour)
         if guesses is None:
             st.markdown("**Probe**")
-            st.caption(literal(f"{colour} is nothing that a probe could say of combinations that "
-                               "it was not fitted to."))
+            st.caption(literal(f"No probe can predict {colour} for combinations that it was not "
+                               "fitted to."))
         else:
             right = guesses.right(values)
             most = values.value_counts(normalize=True)
             st.markdown(
                 f"**Probe**: right in {right[selected].mean():.0%} of these, {right.mean():.0%} "
-                f"of all; {literal(most.index[0])}, said of all, is right in {most.iloc[0]:.0%}",
-                help="A logistic probe of this layer's code, asked about instances of "
-                     "combinations that it was not fitted to. A first look at the selection: "
-                     "scores with intervals and controls are on the page Probes.")
+                f"of all; always guessing {literal(most.index[0])} would be right in "
+                f"{most.iloc[0]:.0%} of all",
+                help="A logistic probe on the codes of this layer and pair, scored on "
+                     "combinations that it was not fitted to. This is a first look: the page "
+                     "Decode has scores with intervals and controls.")
             show_still(panels.confusion(guesses, values, selected, dark=is_dark()), "confusion")
     with columns[3]:
         st.markdown("**Instances**" + (f" (the first {LISTED:,})" if n > LISTED else ""))
@@ -263,7 +264,7 @@ def _kept_here(chosen: Chosen) -> dict[str, tuple[Selection, np.ndarray]]:
     """Return the kept selections that were drawn in a picture of these codes, with its points."""
     found = {}
     for name, text in _kept_texts().items():
-        with suppress(ConfigError):  # it is said where somebody goes back to it
+        with suppress(ConfigError):  # whoever goes back to it gets the message
             selection = Selection.from_text(text)
             plane = pictures.drawn_in([chosen], selection)
             if plane is not None:

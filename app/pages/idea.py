@@ -52,8 +52,8 @@ def _body(entry: Entry, split: str, layer: int) -> None:
     st.markdown("##### The scores of all heads are a code, and the code generates a network\n"
                 "For one query *q* and one key *k*, every head has a score. Together they mix the "
                 "heads' matrices into a small network of this pair's own, its **value network**. "
-                "What the layer puts out is the sum of what these networks make of the keys: the "
-                "same numbers, read in another way.")
+                "The layer's output is the sum of what these networks make of the keys: the same "
+                "numbers, read in another way.")
     left, right = st.columns(2, gap="large")
     usual, generated = equations(config)
     with left:
@@ -127,7 +127,8 @@ def _outputs(seen: TwoWays, query: str) -> None:
                    "in float64.")
     with number:
         st.metric("Largest difference", f"{seen.difference:.1e}",
-                  help="Between the two ways, of all numbers. What is left is rounding.")
+                  help="Between the two ways, over all numbers of the output. What is left is "
+                       "rounding.")
 
 
 def _map(seen: TwoWays, names: list[str], query: int, key: int) -> int:
@@ -177,9 +178,9 @@ def _code(
 
 
 def _score(own: np.ndarray, head: int) -> float:
-    """Let a person change the score of a head; it begins with its own."""
+    """Let a person change the score of a head, which starts at its own."""
     most = reach(own)
-    # A score was meant for one head: another one begins with its own.
+    # A changed score belongs to one head: another one starts at its own.
     of, _, number = (remembered("score") or "").partition("_")
     try:
         asked = float(number) if of == str(head) else float(own[head])
@@ -201,7 +202,7 @@ def _score(own: np.ndarray, head: int) -> float:
 def generated(
     entry: Entry, layer: int, seen: TwoWays, key: int, code: np.ndarray
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """Return the weights that a code generates, and the outputs of the own and of this network.
+    """Return the weights that a code generates, and what its own network and this one put out.
 
     Weights are [D, D] of a linear value network, otherwise [D, n] and [n, D] and what is between.
     """
@@ -210,7 +211,7 @@ def generated(
     from latentcode.models.hypernetwork import value_network
 
     model = loaded.open_model(entry.path)
-    # The change is linear in the code, so that the model's own precision shows it.
+    # In the precision of the model, which is enough to show what a changed score does.
     like = model.layer(layer).attn.W_O
     x = seen.x[key].to(like)
     with torch.no_grad():

@@ -34,7 +34,7 @@ def page() -> None:
                if not isinstance(result, DecodingResult)}
     shown = [*([TRAINING] if entry.kind != "codes" else []), *results]
     if not shown:
-        st.info("No results lie beside these codes.", icon=":material/info:")
+        st.info("No results are stored beside these codes.", icon=":material/info:")
         return
     name = choose("Result", shown, key="other")
     if name in results:
@@ -58,14 +58,14 @@ def _training(entry: Entry) -> None:
     ordered = metrics.sort_values("metric", key=lambda names: names.map(order), kind="stable",
                                   na_position="last")
     latest = run.latest()
-    st.markdown("##### How it was trained\n" + training_line(latest, first))
+    st.markdown("##### How the model was trained\n" + training_line(latest, first))
     show_still(training_chart(ordered, log_steps=log_steps, dark=is_dark()), "training",
                alt="Metrics of every split over the steps.")
     st.markdown("**At the end**")
     _means(latest.reindex([m for m in order if m in latest.index]))
     constituents = run.latest(by_constituent=True)
     if len(constituents):
-        st.markdown("**By constituent**")
+        st.markdown("**For each constituent**")
         _means(constituents)
 
 
@@ -75,7 +75,7 @@ def _means(table: pd.DataFrame) -> None:
 
 
 def training_line(latest: pd.DataFrame, first: list[str]) -> str:
-    """Return the newest value of the metric that is quoted first on every split, in words."""
+    """Return the newest value, on every split, of the metric that is quoted first."""
     if not first:
         return ""
     row = latest.loc[first[0]].dropna()

@@ -35,7 +35,8 @@ def page() -> None:
              if not is_measurement(codes.label(name, pair))
              and codes.label(name, pair).nunique() > 1]
     if not names:
-        st.info("No label of these codes has several values to compare.", icon=":material/info:")
+        st.info("No label of these codes has more than one value to compare.",
+                icon=":material/info:")
         return
     with st.sidebar:
         label = choose("Label", names, key="label", help="There is a mean code for each value.")
@@ -66,7 +67,7 @@ def _matrix(
         means, cosines = means.iloc[order], cosines[np.ix_(order, order)]
     values = [str(value) for value in means.index]
     one, other = _cell(values, cosines)
-    st.markdown(f"##### How alike are the mean codes of the values of {literal(label)}?\n"
+    st.markdown(f"##### How similar are the mean codes of the values of {literal(label)}?\n"
                 f"layer {layer}, {literal(pair)}, {len(codes):,} instances. Click a cell to see "
                 "its two codes.")
     left, right = st.columns([1.15, 1.0], gap="medium")

@@ -1,7 +1,7 @@
-"""Clicks on the points of a picture, whatever the mouse draws with otherwise.
+"""Clicks on the points of a picture, whichever tool the mouse holds.
 
-Streamlit's chart tells of clicks in its zooming and panning modes alone, not while a lasso or a
-box can be drawn. This listens to the chart itself.
+Streamlit's chart reports clicks only while the mouse zooms or pans, not while it draws a lasso or a
+box. This listens to the chart itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ export default function ({ data, setTriggerValue }) {
         if (!plot || plot.listensToClicks) return;
         plot.listensToClicks = true;
         plot.on('plotly_click', ({ points }) => {
-            // In the other modes the chart tells of the click by itself.
+            // In the other modes the chart reports the click itself.
             const instance = points[0].customdata?.[0];
             if (instance === undefined || plot._fullLayout.clickmode.includes('select')) return;
             setTriggerValue('instance', instance);
@@ -42,7 +42,7 @@ def on_click(chart: str, note: Callable[[int], None]) -> None:
             note(instance)
 
     listener = st.components.v2.component("latentcode_clicks", js=_LISTENER)
-    # A chart is found by its class, in which its key has no spaces.
+    # A chart is found by its class, in which its key has hyphens for spaces.
     listener(key=key, data={"chart": chart.replace(" ", "-")}, height=0, on_instance_change=noted)
 
 

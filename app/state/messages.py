@@ -1,4 +1,4 @@
-"""Errors as messages on the page: a person never sees a traceback."""
+"""Messages on the page: errors, of which nobody sees a traceback, and what cannot be shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ P = ParamSpec("P")
 
 
 def guarded(show: Callable[P, None]) -> Callable[P, None]:
-    """Return what shows something on a page, with its errors as messages.
+    """Return a function that shows the same, with its errors as messages on the page.
 
     For pages, and for fragments, which Streamlit calls again without their page.
     """
@@ -30,8 +30,8 @@ def guarded(show: Callable[P, None]) -> Callable[P, None]:
         except Exception:
             # The terminal has the traceback; the page has a sentence.
             logging.getLogger(__name__).exception("a page of the explorer failed")
-            st.error("Something went wrong that should not; the terminal of the explorer has the "
-                     "details. Please report them.", icon=":material/bug_report:")
+            st.error("Something went wrong that should not have. The terminal that runs the "
+                     "explorer has the details; please report them.", icon=":material/bug_report:")
 
     return run
 

@@ -32,14 +32,14 @@ class Picture(NamedTuple):
 
     @classmethod
     def named(cls, name: str) -> Self | None:
-        """Return the picture of a name; None for what is no name."""
+        """Return the picture that has a name; None for a text that is no such name."""
         split, n, method, layer, pair, key = (*name.split(DIVIDER, 5), *[""] * 6)[:6]
         if not (n.isdecimal() and layer.isdecimal() and key) or len(n) > 9 or len(layer) > 9:
             return None
         return cls(split, int(n), method, int(layer), pair, key)
 
     def shows(self, codes: LatentCodes, split: str) -> bool:
-        """Whether it is one of these codes of a model, which are not all the same there."""
+        """Whether it is a picture of these codes, which are not all the same there."""
         return (self.split == split and self.n == len(codes) and self.method in METHODS
                 and self.layer in codes.layers and self.pair in [p.name for p in codes.pairs]
                 and varies(codes.select(layer=self.layer, pair=self.pair)))

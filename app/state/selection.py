@@ -24,7 +24,7 @@ MOST_INSTANCES = 64
 
 @dataclass(frozen=True)
 class Selection:
-    """Instances inside any of some outlines, and those that were clicked.
+    """Instances inside at least one of some outlines, and those that were clicked.
 
     lassos     polygons, each the corners (x, y) in the coordinates of the plane
     boxes      rectangles, each two opposite corners
@@ -68,7 +68,7 @@ class Selection:
         return [{**common, **shape} for shape in drawn]
 
     def to_text(self) -> str:
-        """Return the selection as a short text of characters that a URL leaves as they are."""
+        """Return the selection as a short text that a URL can hold without escapes."""
         parts = [f"L{_joined(corners)}" for corners in self.lassos]
         parts += [f"B{_joined(corners)}" for corners in self.boxes]
         parts += [f"I{'_'.join(map(str, self.instances))}"] if self.instances else []
@@ -76,7 +76,7 @@ class Selection:
 
     @classmethod
     def from_text(cls, text: str) -> Selection:
-        """Return the selection of `to_text`; `ConfigError` for a text that is none."""
+        """Return the selection that `to_text` wrote; `ConfigError` for any other text."""
         shapes, _, plane = text.partition("@")
         lassos, boxes, instances = [], [], []
         try:
@@ -107,7 +107,7 @@ class Selection:
         cls, event: Mapping[str, Any] | None, *, plane: str = "",
         planes: Mapping[str, str] | None = None,
     ) -> Selection:
-        """Return what was selected in a Plotly chart; a `Selection()` that is False for nothing.
+        """Return what was selected in a Plotly chart; an empty `Selection` if nothing was.
 
         event   what `st.plotly_chart(on_select=...)` returns or its key holds. The first entry of
                 a point's `customdata` is its instance

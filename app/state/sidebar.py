@@ -21,7 +21,7 @@ from latentcode.probes.projection.methods import Projection
 from latentcode.tasks.pairs import Pair
 
 SPLITS = {"ood": "held-out combinations", "test": "training combinations, fresh instances",
-          "train": "training stream", "unknown": "combinations of unknown terms"}
+          "train": "training data", "unknown": "combinations of unknown terms"}
 """Splits in words."""
 
 
@@ -52,7 +52,7 @@ class Chosen:
                        self.pair if pair is None else pair, self.entry.key)
 
     def projection(self, picture: Picture) -> Projection:
-        """Return the points of one of these codes' pictures; computed where they are not kept."""
+        """Return the points of a picture of these codes, computed if they are not kept."""
         return project_once(self.entry, self.codes, self.split, picture.layer, picture.pair,
                             picture.method)
 
@@ -60,7 +60,7 @@ class Chosen:
 def choose_entry(*, models_only: bool = False) -> Entry:
     """Return the model, run or codes folder that the sidebar chooses.
 
-    A path can be typed into the list. `ArtifactError` for one that may or can not be opened.
+    A path can be typed into the list. `ArtifactError` for one that may not or cannot be opened.
     """
     keys = [e.key for e in loaded.entries() if not models_only or e.kind != "codes"]
     asked = st.query_params.get("model")
@@ -128,9 +128,9 @@ def choose_look(codes: LatentCodes, pair: str) -> tuple[str, str]:
 
 
 def choose_codes(entry: Entry | None = None) -> Chosen:
-    """Return the codes that the sidebar chooses; computes them where they are not there yet.
+    """Return the codes that the sidebar chooses, computed if they are not there yet.
 
-    entry  what a page has let the sidebar choose before; default: it is chosen here
+    entry  what the sidebar has chosen before; default: it is chosen here
     """
     entry = choose_entry() if entry is None else entry
     split = choose_split(loaded.splits(entry))

@@ -31,8 +31,8 @@ def choose(
     key    name of the widget and of the URL's parameter
     shown  text of an option, on the page and in the URL
 
-    An option that there is not (any more), in the URL or because another model is shown, gives
-    way to the default, and a message says so where the URL asked for it.
+    An option that does not exist (any more), as the URL is wrong or another model is shown, gives
+    way to the default; if the URL asked for it, a message says so.
     """
     first = options[0] if default is None else default
     forget_unless(key, options)
@@ -61,15 +61,15 @@ def choose_several(
 
 
 def note(key: str, value: Option) -> Option:
-    """Note what a widget has chosen, for the other pages, and return it."""
+    """Note for the other pages what a widget has chosen, and return it."""
     st.session_state.setdefault(CHOSEN, {})[key] = value, st.query_params.get_all(key)
     return value
 
 
 def take_along(page: str) -> None:
-    """Give the widgets of a page that was just changed to what those of the last page had.
+    """Give the widgets of a newly opened page the values that they had on the last page.
 
-    Streamlit begins every page with its defaults, also where one goes back to an earlier URL.
+    Streamlit starts every page with its defaults, even when going back to an earlier URL.
     """
     if st.session_state.get(PAGE, page) != page:
         for key, (value, text) in st.session_state.get(CHOSEN, {}).items():
@@ -82,34 +82,34 @@ def take_along(page: str) -> None:
 
 
 def forget_unless(key: str, options: Sequence[Any]) -> None:
-    """Forget what a widget holds if it is no option."""
+    """Forget what a widget holds if it is not among the options."""
     if key in st.session_state and st.session_state[key] not in options:
         del st.session_state[key]
 
 
 def say_if_unknown(key: str, options: Sequence[str], instead: str) -> None:
-    """Say that the URL asks for something that there is not, and what is shown instead."""
+    """Say that the URL asks for something that does not exist, and what is shown instead."""
     asked = st.query_params.get(key)
     if asked is not None and asked not in options and key not in st.session_state:
-        st.warning(literal(f"There is no {key} {asked!r} here; this is {instead!r}. "
+        st.warning(literal(f"There is no {key} {asked!r} here; showing {instead!r}. "
                            f"Expected one of: {', '.join(options[:12])}."),
                    icon=":material/link_off:")
 
 
 def remembered(key: str) -> str | None:
-    """Return what the URL, or this session before it changed pages, says of `key`."""
+    """Return the value of `key` in the URL, or in this session before it changed pages."""
     if key not in st.session_state and key in st.query_params:
         st.session_state[key] = st.query_params[key]
     value: str | None = st.session_state.get(key)
     if value is not None and st.query_params.get(key) != value:
-        st.query_params[key] = value  # lost when the page was changed
+        st.query_params[key] = value  # which lost it when the page changed
     return value
 
 
 def remembered_number(key: str, default: Option, most: int) -> int | Option:
-    """Return the number that the URL says of `key`, of 0 to `most`; `default` where it says none.
+    """Return the number that the URL has for `key`, from 0 to `most`; `default` if it has none.
 
-    What is no such number is forgotten, with a message.
+    Anything else is forgotten, with a message.
     """
     text = remembered(key)
     if text is None:

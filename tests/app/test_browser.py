@@ -29,9 +29,9 @@ PAGES = {
     "Explore": ("explore", "codes of"),
     "Compare": ("compare", "instances in"),
     "Decode": ("decode", "What can be read out of the codes?"),
-    "Similarity": ("similarity", "How alike are the mean codes"),
+    "Similarity": ("similarity", "How similar are the mean codes"),
     "Intervene": ("intervene", "What is written"),
-    "Results": ("results", "How it was trained"),
+    "Results": ("results", "How the model was trained"),
     "The idea": ("idea", "The scores of all heads are a code"),
 }
 """Title -> its name in the URL, and a headline that it must have."""

@@ -81,8 +81,8 @@ def test_a_selection_of_one_picture_is_shown_in_all(folder: Path) -> None:
     table = test.dataframe[0].value.set_index("model")
     points = drawn_codes().select(layer=1, pair="response->response")
     unit = unit_deviations(points.astype(float))
-    assert table.loc["runs/a", "alike"] == pytest.approx(mean_cosine(unit[first]))
-    assert table.loc["runs/a", "alike"] > 0.9 > table.loc["runs/a", "any two"]
+    assert table.loc["runs/a", "cosine"] == pytest.approx(mean_cosine(unit[first]))
+    assert table.loc["runs/a", "cosine"] > 0.9 > table.loc["runs/a", "cosine of all"]
 
 
 def test_an_outline_counts_in_the_picture_it_was_drawn_in(folder: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_folder_that_cannot_be_opened_is_a_message(folder: Path) -> None:
     assert [note.text for note in chart(test).layout.annotations] in ([], ["runs/a"])
 
 
-def test_a_selection_is_taken_back(folder: Path) -> None:
+def test_a_selection_is_cleared(folder: Path) -> None:
     test = shown(["a", "b"], **{SELECTED: f"I3_5@{picture('a')}"})
     assert "Selection: 2 of 90" in " ".join(m.value for m in test.markdown)
     test.button(key="clear selection").click().run()

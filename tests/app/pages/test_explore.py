@@ -167,7 +167,7 @@ def test_a_chosen_instance_has_its_panel(folder: Path) -> None:
     ("instance", "-1", "There is no instance '-1'"),
     ("select", "L1_2", "cannot be read"),
     ("layer", "7", "There is no layer '7' here"),
-    ("colour", "taste", "There is no colour 'taste' here; this is 'rule'"),
+    ("colour", "taste", "There is no colour 'taste' here; showing 'rule'"),
     ("show", "magic", "There is no show 'magic' here"),
 ])
 def test_a_url_that_asks_for_what_there_is_not(

@@ -53,7 +53,7 @@ def test_what_the_url_asks_for_in_vain_is_said() -> None:
         test.run()
         assert text(test).startswith("second")
         assert test.warning[0].value.startswith(
-            "There is no one 'fourth' here; this is 'second'. Expected one of: first, second")
+            "There is no one 'fourth' here; showing 'second'. Expected one of: first, second")
 
 
 def test_an_option_that_is_gone_gives_way_to_the_default() -> None:
