@@ -9,6 +9,7 @@ which sees the dependencies of .venv but not its editable install.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -63,6 +64,10 @@ def main(wheel: str) -> None:
             sys.exit(f"{wheel} lacks {', '.join(sorted(missing))}")
         if (site_packages / "latentcode" / LEFT_OUT).exists():
             sys.exit(f"{wheel} carries {LEFT_OUT}, which is to be left out")
+        description = next(site_packages.glob("latentcode-*.dist-info/METADATA")).read_text()
+        dead = re.findall(r"\]\((?!https?:)[^)]*\)", description)
+        if dead:
+            sys.exit(f"{wheel} describes itself with links that lead nowhere: {', '.join(dead)}")
         # A path that a .pth file adds has its own .pth files ignored, and with them the
         # editable install.
         dependencies = [path for path in sys.path if path.endswith("-packages")]
