@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+import inspect
+import operator
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from html import unescape
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -15,9 +20,13 @@ import pytest
 from places import ROOT
 
 import latentcode
+from latentcode.cli import COMMANDS
 
 BUILD = ROOT / "docs" / "build.py"
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "experiments" / "notebooks" / "README.md"]
+PAGES = [*(ROOT / name for name in (
+    "README.md", "CONTRIBUTING.md", "experiments/QUESTIONS.md", "experiments/notebooks/README.md",
+    "experiments/benchmarks/README.md", "models/zoo/README.md")), *(ROOT / "docs").glob("*.md")]
+CODE = re.compile(r"^```(?P<language>\w*)\n(?P<block>.*?)^```$|`(?P<inline>[^`]+)`", re.M | re.S)
 
 
 @pytest.fixture(scope="module")
@@ -48,24 +57,70 @@ def test_columns_and_code_stay_as_they_are(build: ModuleType) -> None:
     assert build.to_markdown("- one_a\n- two") == "- one\\_a\n- two"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_name_what_there_is(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", text)
     assert [t for t in targets if not (page.parent / t).exists()] == []
     names = set(re.findall(r"\blc\.([A-Za-z]\w*)", text))
     assert names - set(latentcode.__all__) == set()
+    modules = set(re.findall(r"\blatentcode(?:\.[a-z]\w*)+", text))
+    assert [name for name in modules if find_spec(name) is None] == []
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     asked = set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE))
     assert {name for name in asked if f"\n{name}:" not in makefile} == set()
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_on_pages_have_these_options(page: Path) -> None:
+    for command in commands(page.read_text(encoding="utf-8")):
+        name, *rest = command.split()[1:]
+        if name in ("train", "sweep") or name.startswith("-"):
+            continue  # whose options are the fields of a configuration
+        options = {field.name for field in dataclasses.fields(COMMANDS[name])}
+        asked = {word[2:].replace("-", "_") for word in rest if word.startswith("--")}
+        assert asked - options == set(), command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_calls_on_pages_have_these_arguments(page: Path) -> None:
+    for language, block, _ in CODE.findall(page.read_text(encoding="utf-8")):
+        for call in ast.walk(ast.parse(block if language == "python" else "")):
+            if isinstance(call, ast.Call) and re.fullmatch(
+                    r"lc(\.\w+)+", name := ast.unparse(call.func)):
+                called = operator.attrgetter(name.removeprefix("lc."))(latentcode)
+                keywords = {keyword.arg: None for keyword in call.keywords if keyword.arg}
+                inspect.signature(called).bind(*call.args, **keywords)
+
+
+@pytest.mark.slow
+def test_the_first_result_of_the_readme(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    first = next(block for language, block, _ in CODE.findall(text) if language == "python")
+    done = subprocess.run([sys.executable, "-c", first], capture_output=True, text=True,
+                          check=False, cwd=tmp_path, env=with_checkout())
+    assert done.returncode == 0, done.stderr
+    assert "DecodingResult" in done.stdout
+    assert (tmp_path / "codes.png").stat().st_size > 10_000
+
+
+def commands(text: str) -> Iterator[str]:
+    """Yield the commands `latentcode ...` of a page, continued lines joined."""
+    for _, block, inline in CODE.findall(text):
+        lines = [inline.replace("\n", " ")] if inline else re.sub(r"\\\n", "", block).split("\n")
+        yield from (line.split(" #")[0] for line in lines if line.startswith("latentcode "))
+
+
+def with_checkout() -> dict[str, str]:
+    """Return this environment, with the checkout first where Python looks for packages."""
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": paths}
+
+
 @pytest.mark.slow
 def test_every_room_has_pages_with_its_names(tmp_path: Path) -> None:
-    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [sys.executable, BUILD, tmp_path / "api"], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": paths})
+    done = subprocess.run([sys.executable, BUILD, tmp_path / "api"], capture_output=True,
+                          text=True, check=False, env=with_checkout())
     assert done.returncode == 0, done.stderr
     pages = tmp_path / "api"
     index = (pages / "index.html").read_text(encoding="utf-8")
