@@ -128,7 +128,7 @@ def test_every_room_has_pages_with_its_names(tmp_path: Path) -> None:
             "latentcode": ("LatentCodes", "decode", "intervene", "load_pretrained", "Run"),
             "latentcode.models": ("HookedTransformer", "value_network"),
             "latentcode.models.attention": ("attention_scores", "apply_value_network"),
-            "latentcode.probes": ("decode", "SimilarityResult"),
+            "latentcode.probes.decoding": ("decode", "decode_codes", "DecodingResult"),
             "latentcode.probes.interventions": ("Intervention", "intervene_model"),
             "latentcode.tasks.logic": ("FuzzyLogic",),
             "latentcode.experiments.studies.relations": ("make_sentences",)}.items():
