@@ -14,13 +14,13 @@ from pathlib import Path
 from latentcode.experiments.benchmarks.browser import chromium, serving, settle
 
 HERE = Path(__file__).resolve().parent / "pictures"
-HEIGHTS = {"explore": 1330, "compare": 760, "probes": 900, "intervene": 1010, "idea": 1200}
+HEIGHTS = {"explore": 1330, "compare": 760, "decode": 900, "intervene": 1010, "idea": 1200}
 WIDTH = 1440
 PAGES: dict[str, dict[str, str | tuple[str, ...]]] = {
     "explore": {"model": "sraven-hyla", "instance": "5",
                 "select": "B-20_-20_40_30@ood!2000!tsne!3!response->response!sraven-hyla"},
     "compare": {},
-    "probes": {"model": "sraven-hyla"},
+    "decode": {"model": "sraven-hyla"},
     "intervene": {"model": "sraven-hyla", "instance": "29", "target": "+1", "scope": "row",
                   "layers": ("2", "3")},
     "idea": {"model": "sraven-hyla"},
