@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from html import unescape
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -91,6 +92,15 @@ def test_calls_on_pages_have_these_arguments(page: Path) -> None:
                 called = operator.attrgetter(name.removeprefix("lc."))(latentcode)
                 keywords = {keyword.arg: None for keyword in call.keywords if keyword.arg}
                 inspect.signature(called).bind(*call.args, **keywords)
+
+
+def test_the_map_is_the_order_that_the_linter_holds() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`\w+/[^|]*) \|", text, re.MULTILINE)
+    mapped = [[Path(name).stem for name in re.findall(r"`([^`]+)`", row)] for row in rows]
+    assert mapped == [layer.split(" : ") for layer in layers]
 
 
 @pytest.mark.slow
