@@ -94,7 +94,7 @@ class DecodePrompts(OfModel):
     """Share of the combinations to hold out if the prompts have no column `split`."""
 
     def run(self) -> None:
-        from latentcode.probes.common.results import DecodingResult
+        from latentcode.probes.decoding.result import DecodingResult
         from latentcode.probes.prompts.decoding import decode_prompts
 
         self.save_result(DecodingResult, "fitting probes", lambda progress: decode_prompts(
