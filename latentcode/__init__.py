@@ -40,16 +40,18 @@ if TYPE_CHECKING:
     from latentcode.probes.decoding import decode as decode
     from latentcode.probes.decoding import decode_codes as decode_codes
     from latentcode.probes.interventions import Bench as Bench
+    from latentcode.probes.interventions import BenchOutcome as BenchOutcome
     from latentcode.probes.interventions import Intervention as Intervention
     from latentcode.probes.interventions import InterventionResult as InterventionResult
     from latentcode.probes.interventions import Writing as Writing
     from latentcode.probes.interventions import intervene as intervene
+    from latentcode.probes.interventions import intervene_model as intervene_model
     from latentcode.probes.projection import ProjectionResult as ProjectionResult
     from latentcode.probes.projection import fit_projection as fit_projection
     from latentcode.probes.projection import project as project
     from latentcode.probes.projection import project_codes as project_codes
-    from latentcode.probes.prompts.decoding import decode_prompts as decode_prompts
-    from latentcode.probes.prompts.interventions import intervene_prompts as intervene_prompts
+    from latentcode.probes.prompts import decode_prompts as decode_prompts
+    from latentcode.probes.prompts import intervene_prompts as intervene_prompts
     from latentcode.probes.similarity import SimilarityResult as SimilarityResult
     from latentcode.probes.similarity import similarity as similarity
     from latentcode.probes.similarity import similarity_codes as similarity_codes

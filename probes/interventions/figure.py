@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
-from latentcode.figures.style import GREY, PALETTE, SEQUENTIAL, Figure, style
+from latentcode.figures.heat_maps import heat_map
+from latentcode.figures.style import GREY, PALETTE, Figure, style
 
 _MAPPED = {"donor": "the minimal pair's", "same": "same constituents, fresh values (control)"}
 """Writes that are drawn as a map of scope x layers, and its heading."""
@@ -66,23 +68,14 @@ def matrix_figure(matrix: pd.DataFrame, title: str) -> Figure:
         height, width = (0.42 * n + 1.5 for n in matrix.shape)
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.subplots()
-        draw_rates(axes, matrix)
-        axes.tick_params(axis="x", rotation=90)
+        draw_rates(axes, matrix, rotation=90.0)
         axes.set(xlabel="donor", ylabel="instance", title=title)
     return figure
 
 
-def draw_rates(axes: Axes, rates: pd.DataFrame) -> None:
+def draw_rates(axes: Axes, rates: pd.DataFrame, rotation: float = 0.0) -> None:
     """Draw rates in [0, 1] as colours and numbers; what is missing stays white."""
-    axes.grid(False)
-    axes.imshow(rates.to_numpy(dtype=np.float64), vmin=0.0, vmax=1.0, cmap=SEQUENTIAL,
-                aspect="auto")
-    axes.set_xticks(range(rates.shape[1]), [str(name) for name in rates.columns])
-    axes.set_yticks(range(rates.shape[0]), [str(name) for name in rates.index])
-    for (i, j), rate in np.ndenumerate(rates.to_numpy(dtype=np.float64)):
-        if np.isfinite(rate):
-            axes.text(j, i, f"{rate:.2f}", ha="center", va="center", fontsize=7,
-                      color="white" if rate < 0.55 else "black")
+    heat_map(axes, rates, Normalize(0.0, 1.0), numbers=True, rotation=rotation)
 
 
 def _draw_list(axes: Axes, table: pd.DataFrame, order: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -24,11 +24,9 @@ from latentcode.probes.interventions.sites import (
     write,
 )
 from latentcode.probes.interventions.writes import WRITES, Clean, Material, possible, transplants
+from latentcode.progress import Progress
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
-
-Progress = Callable[[int, int], None]
-"""Called with (instances passed through the model, those in all)."""
 
 
 def intervene_model(
@@ -53,6 +51,7 @@ def intervene_model(
             rightly, the instance and the donor (for `same` the control's donor, too)
     n_reference  training instances for means and erasers, where one of the writes needs them
     batch_size   instances at once; transplants and shuffled donors come from the same batch
+    progress     called with (instances passed through the model, those in all)
 
     Every outcome is compared with the hooked, unpatched pass over the same batch. Intervals are
     95 %, clustered by combination. Raises `ConfigError` (with the choices) for an intervention

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.result import InterventionResult
 from latentcode.probes.interventions.standard import standard_interventions
+from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
 from latentcode.tasks import make_counterfactuals, make_task
@@ -28,7 +29,7 @@ def intervene(
     step: int | None = None,
     seed: int = 0,
     device: str = "cpu",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     **settings: Any,
 ) -> InterventionResult:
     """Do the codes of a trained run cause its answers, on held-out combinations?

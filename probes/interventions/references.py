@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from latentcode.probes.interventions.sites import Edit, Place, capture
+from latentcode.progress import Progress
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
@@ -69,7 +70,7 @@ def measure(
     n: int = 4_096,
     seed: int = 0,
     batch_size: int = 256,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> References:
     """Return means over n instances of a split, and erasers fitted on them.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from latentcode.codes import LatentCodes
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.decoding.of_codes import decode_codes
 from latentcode.probes.decoding.result import DecodingResult
+from latentcode.progress import Progress
 from latentcode.prompts import Prompts, as_prompts
 from latentcode.prompts.codes import extract_prompts
 
@@ -30,7 +31,7 @@ def decode_prompts(
     batch_size: int = 32,
     prepend_bos: bool | None = None,
     n_jobs: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> DecodingResult:
     """Do the codes at (query -> key) tell the label, on prompts that the probe was not fitted on?
 

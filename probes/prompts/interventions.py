@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.result import InterventionResult
 from latentcode.probes.interventions.standard import standard_interventions
 from latentcode.probes.interventions.writes import WRITES
+from latentcode.progress import Progress
 from latentcode.prompts import Prompts
 from latentcode.prompts.codes import LAST
 from latentcode.prompts.pairs import Among, PromptCounterfactuals
@@ -40,7 +41,7 @@ def intervene_prompts(
     batch_size: int = 32,
     prepend_bos: bool | None = None,
     n_bootstrap: int = 1_000,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> InterventionResult:
     """Does a language model give the donor's answer when the donor's codes are written?
 

@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from latentcode.figures.style import DIVERGING, GREY, PALETTE, Figure, style
+from latentcode.figures.heat_maps import heat_map, signed_norm
+from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.probes.interventions.bench.outcome import CONTROLS
 
 if TYPE_CHECKING:
@@ -91,14 +92,10 @@ def _draw_numbers(axes: Axes, outcome: BenchOutcome) -> None:
 
 
 def _draw_codes(axes: np.ndarray, outcome: BenchOutcome) -> None:
-    grids = [outcome.codes.pivot(index="layer", columns="head", values=name).to_numpy()
-             for name in ("before", "after")]
-    most = max(float(np.abs(grid).max()) for grid in grids) or 1.0
-    for ax, name, grid in zip(axes, ("before", "after"), grids, strict=True):
-        ax.grid(False)
-        ax.imshow(grid, cmap=DIVERGING, vmin=-most, vmax=most, aspect="auto")
+    norm = signed_norm(outcome.codes[["before", "after"]].to_numpy())
+    for ax, name in zip(axes, ("before", "after"), strict=True):
+        heat_map(ax, outcome.codes.pivot(index="layer", columns="head", values=name), norm)
         ax.set(xlabel="head", title=f"code of the response to itself, {name}")
-        ax.set_yticks(range(len(grid)))
     axes[0].set_ylabel("layer")
 
 
