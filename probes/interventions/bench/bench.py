@@ -311,4 +311,4 @@ def where(writing: Writing) -> Intervention:
                         renormalize=writing.renormalize)
 
 
-__all__ = ["HOW", "WHAT", "Bench", "BenchOutcome", "Writing"]
+__all__ = ["DRAWS", "Bench"]
