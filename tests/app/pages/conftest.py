@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from small_app import drawn_codes, open_folders
 from small_zoo import tiny_run
 
+import latentcode as lc
+from latentcode.app.data.catalog import ROOTS
 from latentcode.runs import Run
 
 
@@ -30,3 +34,23 @@ def codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = drawn_codes().save(tmp_path / "runs" / "codes")
     open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
     return folder
+
+
+@pytest.fixture(scope="session")
+def trained_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs whose models have learned nothing, which is enough to be shown, and codes."""
+    root = tmp_path_factory.mktemp("models") / "runs"
+    for name, kind in (("sraven", "hyla"), ("logic", "softmax")):
+        config = lc.preset("smoke", name, kind)
+        config = replace(config, training=replace(config.training, steps=2, warmup_steps=0,
+                                                  eval_every=2, eval_instances=64))
+        lc.train(config, root / name, progress=False)
+    lc.extract(lc.Run.open(root / "sraven"), n=20).save(root / "codes")
+    return root
+
+
+@pytest.fixture
+def models(trained_models: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder `runs` of the models `sraven` and `logic`, which the explorer sees."""
+    monkeypatch.setenv(ROOTS, json.dumps([str(trained_models)]))
+    return trained_models

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,25 +21,9 @@ from latentcode.models.hypernetwork import two_ways
 Open = Callable[..., AppTest]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("ideas") / "runs"
-    for name, kind in (("sraven", "hyla"), ("logic", "softmax")):
-        config = lc.preset("smoke", name, kind)
-        config = replace(config, training=replace(config.training, steps=2, warmup_steps=0,
-                                                  eval_every=2, eval_instances=64))
-        lc.train(config, root / name)
-    return root
-
-
 @pytest.fixture
-def shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
-    monkeypatch.setenv("LATENTCODE_EXPLORE", json.dumps([str(folder)]))
-
-    def show(model: str, **parameters: str) -> AppTest:
-        return shown_page("idea", model=f"runs/{model}", **parameters)
-
-    return show
+def shown(models: Path) -> Open:
+    return lambda model, **query: shown_page("idea", model=f"{models.name}/{model}", **query)
 
 
 def charts(app: AppTest) -> list[dict[str, object]]:
@@ -54,11 +37,11 @@ def difference(app: AppTest) -> float:
 
 
 @pytest.mark.parametrize(("model", "n_layers"), [("sraven", 2), ("logic", 1)])
-def test_both_ways_are_equal(shown: Open, folder: Path, model: str, n_layers: int) -> None:
+def test_both_ways_are_equal(shown: Open, models: Path, model: str, n_layers: int) -> None:
     app = shown(model, query="3", layer="1")
     assert 0.0 <= difference(app) < 1e-12
     assert len(charts(app)) == 5
-    run = lc.Run.open(folder / model)
+    run = lc.Run.open(models / model)
     task = lc.make_task(lc.make_task(run.config.task).probe_config)
     from latentcode.codes.of_tasks import instances
 

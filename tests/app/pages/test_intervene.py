@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("streamlit")
+from small_app import shown as shown_page
+from small_app import text
 from streamlit.testing.v1 import AppTest
 
 import latentcode as lc
@@ -20,61 +21,27 @@ from latentcode.probes.interventions import Bench, Writing
 Open = Callable[..., AppTest]
 
 
-def _page() -> None:
-    from latentcode.app.main import guarded
-    from latentcode.app.pages.intervene import page
-
-    guarded(page)()
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs whose models have learned nothing, which is enough to be shown."""
-    root = tmp_path_factory.mktemp("benches") / "runs"
-    for name in ("sraven", "logic"):
-        config = lc.preset("smoke", name, "hyla")
-        config = replace(config, training=replace(config.training, steps=2, warmup_steps=0,
-                                                  eval_every=2, eval_instances=64))
-        lc.train(config, root / name)
-    lc.extract(lc.Run.open(root / "sraven"), n=20).save(root / "codes")
-    return root
-
-
 @pytest.fixture
-def shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
-    monkeypatch.setenv("LATENTCODE_EXPLORE", json.dumps([str(folder)]))
-
-    def show(model: str, **parameters: str) -> AppTest:
-        app = AppTest.from_function(_page, default_timeout=60)
-        app.query_params["model"] = f"runs/{model}"
-        for name, value in parameters.items():
-            app.query_params[name] = value
-        return app.run()
-
-    return show
+def shown(models: Path) -> Open:
+    return lambda model, **query: shown_page("intervene", model=f"{models.name}/{model}", **query)
 
 
-def texts(app: AppTest) -> str:
-    assert not app.exception
-    return "\n".join([*(m.value for m in app.markdown), *(c.value for c in app.caption)])
-
-
-def bench_of(folder: Path, name: str) -> Bench:
-    run = lc.Run.open(folder / name)
+def bench_of(models: Path, name: str) -> Bench:
+    run = lc.Run.open(models / name)
     task = lc.make_task(run.config.task).probe_config
     return Bench.of_run(run, n=4_096, task=task)
 
 
-def test_the_page_shows_the_outcome(shown: Open, folder: Path) -> None:
-    bench = bench_of(folder, "sraven")
+def test_the_page_shows_the_outcome(shown: Open, models: Path) -> None:
+    bench = bench_of(models, "sraven")
     target = bench.targets(5, 1)[2]
     writing = Writing(5, target, 1, "donor", "row", (1,))
     app = shown("sraven", instance="5", which="1", target=target, scope="row", layers="1")
     outcome = bench.write(writing)
-    assert f"##### {outcome.sentence()}" in texts(app)
-    assert "leave every bit of the output" in texts(app)
+    assert f"##### {outcome.sentence()}" in text(app)
+    assert "leave every bit of the output" in text(app)
     for note in outcome.caveats():
-        assert note in texts(app)
+        assert note in text(app)
     charts = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
     assert len(charts) == 5  # the answer, three controls, the code
     assert [bar["name"] for bar in charts[0]["data"]] == ["before", "after"]
@@ -83,13 +50,13 @@ def test_the_page_shows_the_outcome(shown: Open, folder: Path) -> None:
     assert not app.error
 
 
-def test_a_number_and_not_a_symbol(shown: Open, folder: Path) -> None:
-    bench = bench_of(folder, "logic")
+def test_a_number_and_not_a_symbol(shown: Open, models: Path) -> None:
+    bench = bench_of(models, "logic")
     target = bench.targets(2, 0)[0]
     app = shown("logic", instance="2", which="0", target=target)
     n_layers = bench.model.cfg.n_layers
     outcome = bench.write(Writing(2, target, 0, "donor", "everything", tuple(range(n_layers))))
-    assert f"##### {outcome.sentence()}" in texts(app)
+    assert f"##### {outcome.sentence()}" in text(app)
     assert len(app.get("plotly_chart")) == 3
 
 
@@ -101,20 +68,20 @@ def test_another_problem(shown: Open) -> None:
     assert app.query_params["instance"] in (str(number), [str(number)])
     app.number_input[0].set_value(7).run()
     assert app.query_params["instance"] in ("7", ["7"])
-    texts(app)
+    text(app)
 
 
 @pytest.mark.parametrize("what", ["other problem", "mean"])
 def test_everything_can_be_written(shown: Open, what: str) -> None:
     app = shown("sraven", what=what)
-    assert "##### The answer" in texts(app)
+    assert "##### The answer" in text(app)
     assert [n.label for n in app.number_input] == (
         ["Problem", "Number of the other problem"] if what == "other problem" else ["Problem"])
 
 
-def test_sliders(shown: Open, folder: Path) -> None:
+def test_sliders(shown: Open, models: Path) -> None:
     app = shown("sraven", what="by hand", scope="pair", layers="1")
-    bench = bench_of(folder, "sraven")
+    bench = bench_of(models, "sraven")
     own = bench.code(0)[1]
     n_heads = len(own)
     assert [s.value for s in app.slider] == pytest.approx(own, abs=0.006)
@@ -125,7 +92,7 @@ def test_sliders(shown: Open, folder: Path) -> None:
     assert [float(part) for part in parts[1:]] == pytest.approx(list(values))
     target = app.selectbox("target").value
     outcome = bench.write(Writing(0, target, 0, "hand", "pair", (1,), numbers=values))
-    assert f"##### {outcome.sentence()}" in texts(app)
+    assert f"##### {outcome.sentence()}" in text(app)
     # The same view by its URL, and from the beginning.
     again = shown("sraven", what="by hand", scope="pair", layers="1",
                   numbers="_".join(["set", *map(str, values)]))
@@ -134,7 +101,7 @@ def test_sliders(shown: Open, folder: Path) -> None:
     assert [s.value for s in again.slider] == pytest.approx(own, abs=0.006)
     times = shown("sraven", what="by hand", how="times")
     assert [s.value for s in times.slider] == [1.0] * n_heads
-    assert "##### The answer stays" in texts(times)
+    assert "##### The answer stays" in text(times)
 
 
 @pytest.mark.parametrize(("parameters", "message"), [
@@ -147,7 +114,7 @@ def test_a_url_that_asks_for_nothing(
 ) -> None:
     app = shown("sraven", **parameters)
     assert any(message in warning.value for warning in app.warning)
-    assert "##### The answer" in texts(app)
+    assert "##### The answer" in text(app)
 
 
 @pytest.mark.parametrize(("model", "message"), [
@@ -160,6 +127,6 @@ def test_what_has_no_model_is_a_message(shown: Open, model: str, message: str) -
 
 def test_numbers_of_a_url() -> None:
     assert read_numbers("set_1_-2.5", "set", 2).tolist() == [1.0, -2.5]  # type: ignore[union-attr]
-    for text in (None, "", "set", "set_1", "set_1_x", "set_1_nan", "scale_1_2", "set_1_2_3"):
-        assert read_numbers(text, "set", 2) is None
+    for wrong in (None, "", "set", "set_1", "set_1_x", "set_1_nan", "scale_1_2", "set_1_2_3"):
+        assert read_numbers(wrong, "set", 2) is None
     assert (reach([0.2, -1.0]), reach([0.1, -3.1])) == (1.0, 5.0)
