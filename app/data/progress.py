@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import streamlit as st
 
+from latentcode.progress import Progress
+
 
 @contextmanager
-def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(text: str) -> Iterator[Progress]:
     """Show a bar with the remaining time, which is gone when the work is done."""
     bar = st.progress(0.0, text=text)
     begun = time.monotonic()

@@ -41,18 +41,18 @@ STILL = {"displayModeBar": False}
 
 def page() -> None:
     """Show one problem of the model that the sidebar chooses, and what is written into it."""
-    source = choose_entry(models_only=True)
-    check(source.kind != "codes", f"{source.key} holds codes without their model, into which "
+    entry = choose_entry(models_only=True)
+    check(entry.kind != "codes", f"{entry.key} holds codes without their model, into which "
           "nothing can be written; expected a model", ConfigError)
-    _body(source, choose_split(data.splits(source)))
+    _body(entry, choose_split(data.splits(entry)))
 
 
 @st.fragment
 @guarded
-def _body(source: Entry, split: str) -> None:
+def _body(entry: Entry, split: str) -> None:
     instance = remembered_number("instance", 0, MOST - 1)
     other = remembered_number("other", 1, MOST - 1)
-    bench = open_bench(source, split, max(instance, other))
+    bench = open_bench(entry, split, max(instance, other))
     left, right = st.columns([1.0, 1.3], gap="large")
     with left:
         _choose_instance(instance)

@@ -88,5 +88,5 @@ def test_a_damaged_result_is_a_message(run: Run) -> None:
 def test_codes_without_probes_say_that_they_have_none(codes: Path) -> None:
     test = shown("decode", model="runs/codes")
     assert "No probes yet" in text(test)
-    assert "need the model" in test.info[0].value
+    assert "needs the model" in test.info[0].value
     assert not test.button
