@@ -91,7 +91,7 @@ def drawn(
     chosen: Chosen, colour: str, planes: Mapping[Picture, Projection], form: str
 ) -> bytes:
     """Return the view as the library draws it, for print."""
-    values = chosen.codes.label(colour, chosen.pair).rename(colour)
+    values = chosen.label(colour).rename(colour)
     cells = []
     for picture, plane in planes.items():
         trust = plane.quality.get("trustworthiness")

@@ -81,7 +81,7 @@ def draw(
     figure = scatter(
         [Panel(title, plane.coordinates)
          for title, plane in zip(titles, planes.values(), strict=True)],
-        chosen.codes.label(colour, chosen.pair).rename(colour), chosen.codes.labels,
+        chosen.label(colour).rename(colour), chosen.codes.labels,
         dark=is_dark(), columns=columns, height=height, instance=instance, selected=selected)
     for axis, name in _axes(planes).items():
         if name == selection.plane:

@@ -15,7 +15,7 @@ import streamlit as st
 from latentcode.app.charts.scatter import in_order
 from latentcode.app.charts.theme import ACCENT, category_marks, palette, styled
 from latentcode.app.data.labels import is_measurement
-from latentcode.codes import LatentCodes
+from latentcode.app.state.sidebar import Chosen
 from latentcode.errors import ProbeError
 from latentcode.probes.common.labels import combination_clusters
 
@@ -95,11 +95,10 @@ def prepare() -> None:
 
 
 @st.cache_resource(max_entries=24, show_spinner="Fitting a probe …")
-def guesses(key: tuple[object, ...], _codes: LatentCodes, layer: int, pair: str,
-            label: str) -> Guesses | None:
+def guesses(key: tuple[object, ...], _chosen: Chosen, label: str) -> Guesses | None:
     """Fit logistic probes, each to some of the combinations, and let them predict the others.
 
-    key  what the codes are known by
+    key  what the codes, their layer and their pair are known by
 
     None where there is nothing to predict: a measurement, a single class, a single combination, or
     classes that each belong to one combination, which nobody could predict for another one. This
@@ -107,17 +106,17 @@ def guesses(key: tuple[object, ...], _codes: LatentCodes, layer: int, pair: str,
     """
     from latentcode.probes.decoding.logistic import fit_probe
 
-    values = _codes.label(label, pair)
-    if is_measurement(values) or values.nunique() < 2 or "combination" not in _codes.labels:
+    codes, values = _chosen.codes, _chosen.label(label)
+    if is_measurement(values) or values.nunique() < 2 or "combination" not in codes.labels:
         return None
     classes = in_order(values)
     index = {value: i for i, value in enumerate(classes)}
     target = np.zeros((len(values), len(classes)), dtype=bool)
     target[np.arange(len(values)), [index[v] for v in values]] = True
-    clusters = combination_clusters(_codes)
+    clusters = combination_clusters(codes)
     if pd.Series(clusters).groupby(values.to_numpy()).nunique().max() < 2:
         return None
-    x = np.asarray(_codes.select(layer=layer, pair=pair), dtype=np.float64)
+    x = _chosen.points.astype(np.float64)
     guess = np.empty(len(values), dtype=np.int64)
     rng = np.random.default_rng(0)
     part = rng.permutation(clusters.max() + 1)[clusters] % FOLDS

@@ -87,18 +87,19 @@ def _answered(html: str, task: Task, batch: Batch, model: HookedTransformer) -> 
     return Problem(html, f"The model answers <b>{answer:.3f}</b>; right is {target:.3f}.", None)
 
 
-def neighbours(codes: LatentCodes, layer: int, pair: str, row: int, k: int = 8) -> pd.DataFrame:
-    """Return the k instances whose codes are nearest (Euclidean), nearest first.
+def neighbours(
+    points: np.ndarray, labels: pd.DataFrame, row: int, k: int = 8
+) -> pd.DataFrame:
+    """Return the k instances whose codes [N, H] are nearest (Euclidean), nearest first.
 
-    Columns: instance, distance, then the labels. Among the codes, not in the picture.
+    Columns: instance, distance, then the labels.
     """
-    points = np.asarray(codes.select(layer=layer, pair=pair))
     distance = np.linalg.norm(points - points[row], axis=1)
     distance[row] = np.inf
     k = min(k, len(points) - 1)
     nearest = np.argpartition(distance, k - 1)[:k] if k else np.empty(0, dtype=int)
     nearest = nearest[np.argsort(distance[nearest], kind="stable")]
-    table = codes.labels.iloc[nearest].reset_index(drop=True)
+    table = labels.iloc[nearest].reset_index(drop=True)
     table.insert(0, "instance", nearest)
     table.insert(1, "distance", distance[nearest])
     return table

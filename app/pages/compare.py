@@ -174,7 +174,7 @@ def _body(shown: list[Chosen], method: str, colour: str) -> None:
     left, right = st.columns([1.0, 1.6], gap="large")
     with left:
         st.markdown(f"**{literal(colour)}**, beside all instances (grey)")
-        show_still(panels.distribution(first.codes.label(colour, first.pair), selected,
+        show_still(panels.distribution(first.label(colour), selected,
                                        dark=is_dark()), "compare distribution")
     with right:
         st.markdown("**What each model makes of them**")
@@ -198,8 +198,7 @@ def closeness_table(shown: Sequence[Chosen], selected: np.ndarray) -> pd.DataFra
         score = next((name for name in SCORES if name in codes.labels), None)
         values = (np.full(len(codes), np.nan) if score is None
                   else codes.labels[score].to_numpy(dtype=np.float64))
-        points = np.asarray(codes.select(layer=chosen.layer, pair=chosen.pair), dtype=np.float64)
-        unit = unit_deviations(points)
+        unit = unit_deviations(chosen.points.astype(np.float64))
         rows.append({
             "model": chosen.entry.key, "score": score, "within": _mean(values[selected]),
             "others": _mean(values[~selected]), "cosine": mean_cosine(unit[selected]),

@@ -23,7 +23,6 @@ from latentcode.app.state.selection import Selection
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_look
 from latentcode.app.state.url import choose, remember, remembered, remembered_number
 from latentcode.app.words import literal
-from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, LatentCodeError
 from latentcode.probes.projection.methods import Projection
 
@@ -110,7 +109,7 @@ def _title(chosen: Chosen, colour: str, show: str) -> None:
              "all layers": f"every layer, {chosen.pair}",
              "all pairs": f"layer {chosen.layer}, every pair"}[show]
     # It is the rule of this pair's response in the pictures of other pairs, too.
-    column = str(chosen.codes.label(colour, chosen.pair).name)
+    column = str(chosen.label(colour).name)
     whose = "" if column == colour else literal(f" ({column})") if show != "all pairs" else literal(
         f" of {chosen.pair} ({column})")
     st.markdown(f"##### {len(chosen.codes):,} codes of {literal(chosen.entry.key)}\n"
@@ -148,7 +147,7 @@ def _instance_panel(chosen: Chosen, colour: str, instance: int | None) -> None:
         st.markdown("Click a point to see its problem and the model's answer, its code beside the "
                     "mean code of its label, and the instances with the nearest codes.")
         return
-    codes, layer, pair = chosen.codes, chosen.layer, chosen.pair
+    codes = chosen.codes
     head, close = st.columns([4, 1], vertical_alignment="center")
     head.markdown(f"##### Instance {instance}")
     close.button("Close", key="close", type="tertiary", on_click=remember,
@@ -159,11 +158,11 @@ def _instance_panel(chosen: Chosen, colour: str, instance: int | None) -> None:
     except LatentCodeError as error:
         st.info(literal(error), icon=":material/info:")
         st.dataframe(codes.labels.iloc[[instance]].T.astype(str), height=180)
-    show_still(_code_bars(codes, layer, pair, colour, instance), "bars")
+    show_still(_code_bars(chosen, colour, instance), "bars")
     st.markdown("**Nearest neighbours** among the codes, not in the picture; select a row to go "
                 "to that instance.")
-    table = neighbours(codes, layer, pair, instance)
-    names = ["instance", "distance", *_telling(codes.labels, colour, codes, pair)]
+    table = neighbours(chosen.points, codes.labels, instance)
+    names = ["instance", "distance", *_telling(chosen, colour)]
     _choosable(table[names], key=f"near {instance}", height=200)
     if "pages" in st.session_state:
         st.page_link(st.session_state["pages"]["intervene"],
@@ -183,24 +182,21 @@ def _choosable(table: pd.DataFrame, *, key: str, height: int) -> None:
                  column_config={"distance": st.column_config.NumberColumn(format="%.3f")})
 
 
-def _telling(labels: pd.DataFrame, colour: str, codes: LatentCodes, pair: str) -> list[str]:
+def _telling(chosen: Chosen, colour: str) -> list[str]:
     """Return the columns of tables: the colour, correctness, and the combination."""
-    column = str(codes.label(colour, pair).name)
+    column = str(chosen.label(colour).name)
     names = dict.fromkeys((column, "accuracy", "r2", "combination", "function", "target"))
-    return [name for name in names if name in labels]
+    return [name for name in names if name in chosen.codes.labels]
 
 
-def _code_bars(
-    codes: LatentCodes, layer: int, pair: str, colour: str, instance: int
-) -> go.Figure:
+def _code_bars(chosen: Chosen, colour: str, instance: int) -> go.Figure:
     """Return the code of an instance beside the mean of its label and the mean of all."""
-    points = codes.select(layer=layer, pair=pair)
-    bars = {f"instance {instance}": np.asarray(points[instance])}
-    values = codes.label(colour, pair)
+    points, values = chosen.points, chosen.label(colour)
+    bars = {f"instance {instance}": points[instance]}
     if not is_measurement(values):
         mine = values.iloc[instance]
-        bars[f"mean of {colour} {mine}"] = np.asarray(points[(values == mine).to_numpy()].mean(0))
-    bars["mean of all"] = np.asarray(points.mean(0))
+        bars[f"mean of {colour} {mine}"] = points[(values == mine).to_numpy()].mean(0)
+    bars["mean of all"] = points.mean(0)
     return panels.heads(bars, dark=is_dark(), height=230)
 
 
@@ -208,28 +204,25 @@ def _selection_panels(
     chosen: Chosen, colour: str, selection: Selection, selected: np.ndarray | None
 ) -> None:
     """Show what the selected instances have in common."""
-    codes, layer, pair = chosen.codes, chosen.layer, chosen.pair
     _kept(selection)
     if selected is None:
         st.markdown("##### No selection")
         st.markdown("Draw around points with the lasso or the box from the picture's tool bar. "
                     "Double-click the picture to clear the selection.")
         return
-    n = int(selected.sum())
+    n, values = int(selected.sum()), chosen.label(colour)
     st.markdown(f"##### Selection: {n:,} of {len(selected):,} instances")
-    values = codes.label(colour, pair)
     columns = [*st.columns(2, gap="medium"), *st.columns(2, gap="medium")]
     with columns[0]:
         st.markdown(f"**{literal(colour)}**, beside all instances (grey)")
         show_still(panels.distribution(values, selected, dark=is_dark()), "distribution")
     with columns[1]:
         st.markdown("**Mean code**")
-        points = codes.select(layer=layer, pair=pair)
-        bars = {name: np.asarray(points[rows].mean(0)) for name, rows in (
+        bars = {name: chosen.points[rows].mean(0) for name, rows in (
             ("selection", selected), ("others", ~selected)) if rows.any()}
         show_still(panels.heads(bars, dark=is_dark()), "mean code")
     with columns[2]:
-        guesses = panels.guesses((*chosen.key, layer, pair, colour), codes, layer, pair, colour)
+        guesses = panels.guesses((*chosen.key, chosen.layer, chosen.pair), chosen, colour)
         if guesses is None:
             st.markdown("**Probe**")
             st.caption(literal(f"No probe can predict {colour} for combinations that it was not "
@@ -247,9 +240,8 @@ def _selection_panels(
             show_still(panels.confusion(guesses, values, selected, dark=is_dark()), "confusion")
     with columns[3]:
         st.markdown("**Instances**" + (f" (the first {LISTED:,})" if n > LISTED else ""))
-        names = _telling(codes.labels, colour, codes, pair)
         rows = np.flatnonzero(selected)[:LISTED]
-        table = codes.labels.iloc[rows][names]
+        table = chosen.codes.labels.iloc[rows][_telling(chosen, colour)]
         table.insert(0, "instance", rows)
         _choosable(table, key=f"list {selection.to_text()}", height=panels.HEIGHT)
 

@@ -32,8 +32,7 @@ def page() -> None:
     chosen = choose_codes()
     codes, layer, pair = chosen.codes, chosen.layer, chosen.pair
     names = [name for name in colour_labels(codes, pair)
-             if not is_measurement(codes.label(name, pair))
-             and codes.label(name, pair).nunique() > 1]
+             if not is_measurement(chosen.label(name)) and chosen.label(name).nunique() > 1]
     if not names:
         st.info("No label of these codes has more than one value to compare.",
                 icon=":material/info:")
@@ -44,7 +43,7 @@ def page() -> None:
                           help="centred: the mean over all values is subtracted first. raw: the "
                                "mean codes as they are, which all look alike where scores cannot "
                                "be negative.")
-    if not varies(codes.select(layer=layer, pair=pair)):
+    if not varies(chosen.points):
         say_all_the_same(chosen.entry.key, [(layer, pair)])
         return
     saved = [result for result in saved_results(chosen.entry).values()
@@ -60,7 +59,7 @@ def _matrix(
     """The matrix and what a click on a cell shows; the sidebar is not run again."""
     codes, layer, pair = chosen.codes, chosen.layer, chosen.pair
     means = codes.mean_by(label, layer=layer, pair=pair)
-    numbers = codes.label(label, pair).value_counts()
+    numbers = chosen.label(label).value_counts()
     cosines = cosine_matrix(means.to_numpy(dtype=np.float64), centring)
     if len(means) > 2 and not pd.api.types.is_numeric_dtype(means.index):
         order = cluster_order(cosines)

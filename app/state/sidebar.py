@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import pandas as pd
 import streamlit as st
 
 from latentcode.app.data import loaded
@@ -43,6 +45,15 @@ class Chosen:
                   else loaded.stored_folder(self.entry, self.split))
         return (str(self.entry.path), self.split, len(self.codes), meta.get("run_id"),
                 meta.get("step"), stamp(folder))
+
+    @property
+    def points(self) -> np.ndarray:
+        """The codes of the layer and pair, [N, H]."""
+        return np.asarray(self.codes.select(layer=self.layer, pair=self.pair))
+
+    def label(self, name: str) -> pd.Series:
+        """Return the values of a label; `rule` is the rule of the pair's token."""
+        return self.codes.label(name, self.pair)
 
     def picture(
         self, method: str, *, layer: int | None = None, pair: str | None = None

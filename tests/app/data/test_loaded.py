@@ -142,11 +142,11 @@ def test_a_problem_with_other_labels_is_not_shown(source: Entry) -> None:
 def test_neighbours_are_those_among_the_codes() -> None:
     codes = drawn_codes()
     points = np.asarray(codes.select(layer=1, pair="response->response"))
-    table = neighbours(codes, 1, "response->response", 7, k=5)
+    table = neighbours(points, codes.labels, 7, k=5)
     order = np.argsort(np.linalg.norm(points - points[7], axis=1))
     assert table["instance"].tolist() == [i for i in order if i != 7][:5]
     assert table["rule_0"].tolist() == codes.labels["rule_0"].iloc[table["instance"]].tolist()
-    assert len(neighbours(data.first(codes, 1), 1, "response->response", 0)) == 0
+    assert len(neighbours(points[:1], codes.labels[:1], 0)) == 0
 
 
 def test_results_beside_a_run_are_read_inside_the_folders_alone(

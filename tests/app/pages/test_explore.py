@@ -16,7 +16,9 @@ from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
 from latentcode.app.charts.selected import Guesses, confusion, distribution, guesses, heads
+from latentcode.app.data.catalog import Entry
 from latentcode.app.pages.explore import CHART_KEY
+from latentcode.app.state.sidebar import Chosen
 from latentcode.probes.projection.methods import fit_projection
 from latentcode.runs.named import zoo_folders
 
@@ -245,12 +247,13 @@ def test_a_selection_is_kept_under_a_name(folder: Path) -> None:
 
 def test_the_probe_is_asked_about_combinations_it_has_not_seen() -> None:
     codes = drawn_codes(n=400)
-    found = guesses(("a key",), codes, 1, "response->response", "rule")
+    chosen = Chosen(Entry("a", Path("a"), "codes"), "ood", 1, "response->response", codes)
+    found = guesses(("a key",), chosen, "rule")
     assert isinstance(found, Guesses)
     assert found.right(codes.labels["rule_0"]).mean() > 0.9
     # What is known of a combination alone cannot be guessed for another one.
-    assert guesses(("other",), codes, 1, "response->response", "loss") is None
-    assert guesses(("third",), codes, 1, "response->response", "combination") is None
+    assert guesses(("other",), chosen, "loss") is None
+    assert guesses(("third",), chosen, "combination") is None
     figure = confusion(found, codes.labels["rule_0"], np.ones(400, dtype=bool), dark=True)
     assert np.nansum(figure.data[0].z) == pytest.approx(len(found.classes))
 
