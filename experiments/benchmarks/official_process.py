@@ -14,7 +14,7 @@ from typing import Any
 from latentcode.config import LogicConfig, RunConfig, SravenConfig
 from latentcode.devices import available_cores
 from latentcode.errors import ConfigError, LatentCodeError, check
-from latentcode.experiments.benchmarks import official as worker
+from latentcode.experiments.benchmarks import official_worker as worker
 from latentcode.models.config import kind_of
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -26,7 +26,7 @@ class OfficialError(LatentCodeError):
 
 
 class OfficialProcess:
-    """A worker (see `official.py`) that was started for one checkout of the official code."""
+    """A worker (`official_worker.py`) that was started for one checkout of the official code."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process

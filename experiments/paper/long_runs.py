@@ -18,76 +18,34 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
-import pandas as pd
 import tyro
 
-from latentcode.config import RunConfig
 from latentcode.devices import available_cores
 from latentcode.errors import RunError, check
+from latentcode.experiments.paper.publish import publish
+from latentcode.experiments.paper.queue import QUEUE, Stage, is_complete, queue, table
 from latentcode.experiments.sweep.executors import train_job
 from latentcode.experiments.sweep.grid import load_grid
 from latentcode.experiments.sweep.run import claim
 from latentcode.files.locks import exclusive, holder
-from latentcode.files.storage import parse_json, write_text
-from latentcode.runs import Run
 from latentcode.runs.metric_file import recorded_step
-from latentcode.runs.run import CONFIG, TIMING
 from latentcode.runs.run import LOCK as RUN_LOCK
 from latentcode.training.signals import stop_on_signals
 from latentcode.training.workers import Workers
 
-LOCK, LOG, README = "long_runs.lock", "long_runs.log", "README.md"
+LOCK, LOG = "long_runs.lock", "long_runs.log"
 LOWEST_PRIORITY = 19
 POLL_SECONDS = 5.0
 START_SECONDS = 120.0
 """How long `resume` watches the process that it begins."""
 PAUSE_SECONDS = 1800.0
 """How long `pause` waits: an evaluation at the lowest priority takes its time on a busy machine."""
-
-
-class Stage(NamedTuple):
-    """A grid, and what of it has its turn: its members with seeds `first` to `last`."""
-
-    grid: str
-    first: int = 0
-    last: int | None = None
-
-
-QUEUE: tuple[Stage, ...] = (
-    Stage("sraven_known"), Stage("paper_logic", 0, 2), Stage("paper_sraven", 0, 1),
-    Stage("paper_logic_heldout", 0, 1), Stage("paper_logic_ablations", 0, 1),
-    Stage("paper_logic", 2), Stage("paper_sraven", 1), Stage("paper_logic_heldout", 1),
-    Stage("paper_logic_ablations", 1), Stage("paper_sraven_ablations"))
-"""What is trained, in the order of need. Seeds are counted along the first axis of each grid."""
-
-ALONG: Mapping[str, tuple[int, ...]] = {
-    "sraven_known": (3_000, 4_500, 9_000), "paper_sraven": (39_062, 78_125, 156_250)}
-"""Steps that are published of the first seed; of all others, and of other grids, the last alone."""
-
-
-def members(stage: Stage, at: Path) -> dict[Path, RunConfig]:
-    """Return run folder -> configuration of a stage, in order."""
-    grid = load_grid(stage.grid)
-    configs = {at / stage.grid / name: config for name, config in grid.members().items()}
-    of_seed = len(configs) // len(next(iter(grid.axes.values())))
-    last = None if stage.last is None else stage.last * of_seed
-    return dict(list(configs.items())[stage.first * of_seed:last])
-
-
-def queue(at: Path, stages: Sequence[Stage] = QUEUE) -> dict[Path, RunConfig]:
-    """Return run folder -> configuration of all stages, in order."""
-    return {path: config for stage in stages for path, config in members(stage, at).items()}
-
-
-def is_complete(path: Path, config: RunConfig) -> bool:
-    """Whether a run is trained to its end; the folder alone is looked at."""
-    return (path / CONFIG).exists() and Run(path, config, {}).is_complete
 
 
 def work(at: Path, stages: Sequence[Stage] = QUEUE, processes: int | None = None) -> None:
@@ -139,115 +97,6 @@ def _say(message: str) -> None:
 def owner(at: Path) -> int | None:
     """Return the process that trains in a folder, or None."""
     return holder(at / LOCK)
-
-
-def table(at: Path, stages: Sequence[Stage] = QUEUE) -> pd.DataFrame:
-    """Return one row per stage: runs complete, steps done of all, hours that the rest will take.
-
-    Hours are those of one core each, from what the runs of the same grid have taken per step.
-    """
-    rows = []
-    for stage in stages:
-        runs = members(stage, at)
-        steps = sum(config.training.steps for config in runs.values())
-        done = sum(config.training.steps if is_complete(path, config) else recorded_step(path)
-                   for path, config in runs.items())
-        speeds = [speed for path in queue(at, stages) if path.parent.name == stage.grid
-                  for speed in _seconds_per_step(path)]
-        left = (steps - done) * sum(speeds) / len(speeds) / 3600 if speeds else float("nan")
-        seeds = list(dict.fromkeys(_seeds(path.name) for path in runs))
-        rows.append({
-            "grid": stage.grid, "seeds": "; ".join(seeds),
-            "complete": sum(is_complete(*run) for run in runs.items()),
-            "runs": len(runs), "steps": done, "of": steps, "core-hours left": round(left, 1)})
-    return pd.DataFrame(rows)
-
-
-def _seeds(member: str) -> str:
-    """Return what a member's name says of its seeds, such as `split 1, seed 0`."""
-    found = dict(part.split("=") for part in member.split(",") if "seed" in part)
-    return ", ".join(f"{name.removesuffix('_seed')} {value}" for name, value in found.items())
-
-
-def _seconds_per_step(path: Path) -> Iterator[float]:
-    """Yield the pace of the newest attempt at a run that got anywhere."""
-    records = timing(path)
-    starts = [index for index, record in enumerate(records) if record["event"] == "start"]
-    for start in reversed(starts):
-        steps = records[-1]["step"] - records[start]["step"]
-        if steps > 0:
-            yield (records[-1]["seconds"] - records[start]["seconds"]) / steps
-            return
-        records = records[:start]
-
-
-def timing(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's `timing.jsonl`, without one that was torn."""
-    try:
-        lines = (path / TIMING).read_text(encoding="utf-8").split("\n")[:-1]
-    except OSError:
-        return []
-    return [parse_json(line) for line in lines]
-
-
-def publish(at: Path, out: Path, stages: Sequence[Stage] = QUEUE) -> list[Path]:
-    """Copy every finished run that `out` lacks, without the state of training; list all there.
-
-    Returns the folders that are new.
-    """
-    new = []
-    for stage in stages:
-        first_seed = members(Stage(stage.grid, 0, 1), at)
-        for path, config in members(stage, at).items():
-            target = out / stage.grid / path.name
-            if is_complete(path, config) and not target.exists():
-                kept = ALONG.get(stage.grid) if path in first_seed else None
-                target.parent.mkdir(parents=True, exist_ok=True)
-                Run.open(path).publish(target, step=kept)
-                new.append(target)
-    if out.is_dir():
-        write_text(out / README, page(out, stages))
-    return new
-
-
-def page(out: Path, stages: Sequence[Stage] = QUEUE) -> str:
-    """Return a Markdown page with a row per published run: how good it is at its end, on every
-    split, and the constituent that it knows worst."""
-    parts = ["# Trained runs\n\nWeights, configuration, metrics over the updates and provenance of "
-             "the long trainings (`python -m latentcode.experiments.paper.long_runs`), with "
-             "standard errors over instances. `latentcode show experiments/results/runs/GRID/RUN` "
-             "tells more of one, `lc.load_run` opens it.\n"]
-    for name in dict.fromkeys(stage.grid for stage in stages):
-        runs = [Run.open(path) for path in members(Stage(name), out) if path.exists()]
-        if not runs:
-            continue
-        total = len(members(Stage(name), out))
-        parts.append(f"\n## {name}\n\n{len(runs)} of {total} runs.\n\n{_rows(runs)}\n")
-    return "".join(parts)
-
-
-def _rows(runs: Sequence[Run]) -> str:
-    from latentcode.tasks import make_task
-
-    headline = make_task(runs[0].config.task).headline
-    lines = []
-    for run in runs:
-        metrics = run.metrics()
-        last = metrics[metrics["step"] == metrics["step"].max()]
-        scores = {row.split: f"{row.mean:.3f} ± {row.se:.3f}"
-                  for row in last[last["metric"] == headline].itertuples()}
-        known = last[last["metric"].str.startswith(("feature_accuracy[", "r2["))
-                     & (last["split"] == "ood")].sort_values("mean")
-        weakest = [f"`{row.metric}` {row.mean:.3f}" for row in known.head(1).itertuples()]
-        lines.append({"run": run.name, "checkpoints": ", ".join(map(str, run.checkpoints())),
-                      **{f"{headline}, {split}": text for split, text in scores.items()},
-                      "known worst, ood": "".join(weakest)})
-    columns = dict.fromkeys(column for line in lines for column in line)
-    rows = [list(columns), ["---"] * len(columns),
-            *([line.get(column, "") for column in columns] for line in lines)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
 At = Annotated[Path, tyro.conf.arg(help="Folder of the trainings, outside the checkout.")]
 
 

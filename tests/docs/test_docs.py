@@ -141,7 +141,7 @@ def test_every_room_has_pages_with_its_names(tmp_path: Path) -> None:
             "latentcode.probes.decoding": ("decode", "decode_codes", "DecodingResult"),
             "latentcode.probes.interventions": ("Intervention", "intervene_model"),
             "latentcode.tasks.logic": ("FuzzyLogic",),
-            "latentcode.experiments.studies.relations": ("make_sentences",)}.items():
+            "latentcode.experiments.studies.relations.world": ("make_sentences",)}.items():
         file = f"{module.replace('.', '/')}.html"
         assert f'href="{file}"' in index
         page = (pages / file).read_text(encoding="utf-8")

@@ -27,7 +27,7 @@ from latentcode.experiments.benchmarks import (
     savings,
     training_step,
 )
-from latentcode.experiments.benchmarks import official as worker
+from latentcode.experiments.benchmarks import official_worker as worker
 from latentcode.experiments.benchmarks.browser import browser_path
 from latentcode.experiments.benchmarks.harness import (
     Local,

@@ -14,16 +14,11 @@ import pytest
 import latentcode as lc
 from latentcode.errors import RunError
 from latentcode.experiments.paper import long_runs
-from latentcode.experiments.paper.long_runs import (
-    QUEUE,
-    Stage,
-    main,
-    members,
-    owner,
-    publish,
-    queue,
-    table,
-)
+from latentcode.experiments.paper import publish as publishing
+from latentcode.experiments.paper import queue as queues
+from latentcode.experiments.paper.long_runs import main, owner
+from latentcode.experiments.paper.publish import ALONG, publish
+from latentcode.experiments.paper.queue import QUEUE, Stage, members, queue, table, timing
 from latentcode.experiments.sweep import GRIDS, load_grid
 from latentcode.experiments.sweep.grid import Grid, parse_yaml, read_grid
 from latentcode.runs import Run
@@ -42,8 +37,9 @@ def grids(monkeypatch: pytest.MonkeyPatch) -> None:
         text = GRID if name == "first" else GRID.replace("[0, 1]", "[7]").replace(", softmax", "")
         return read_grid(parse_yaml(text, name), name)
 
-    monkeypatch.setattr(long_runs, "load_grid", load)
-    monkeypatch.setattr(long_runs, "ALONG", {"first": (10, 40)})
+    for module in (long_runs, queues):
+        monkeypatch.setattr(module, "load_grid", load)
+    monkeypatch.setattr(publishing, "ALONG", {"first": (10, 40)})
     monkeypatch.setattr(os, "nice", lambda priority: priority)  # a test worker cannot take it back
 
 
@@ -71,7 +67,7 @@ def test_every_published_run_is_queued_once_in_the_order_of_need() -> None:
 
 
 def test_what_is_published_along_a_training_is_a_milestone_and_fits() -> None:
-    for name, steps in long_runs.ALONG.items():
+    for name, steps in ALONG.items():
         base = load_grid(name).base
         assert set(steps) <= set(base.training.milestones)
         assert max(steps) == base.training.steps
@@ -131,14 +127,14 @@ def test_a_run_that_cannot_go_on_does_not_keep_the_others_from_it(
 
 SCRIPT = f"""
 from pathlib import Path
-from latentcode.experiments.paper import long_runs
+from latentcode.experiments.paper import long_runs, queue
 from latentcode.experiments.sweep.grid import parse_yaml, read_grid
 
 GRID = {GRID.replace("steps: 40", "steps: 4000000")!r}
 if __name__ == "__main__":  # workers import this file, too
-    long_runs.load_grid = lambda name: read_grid(parse_yaml(GRID, name), name)
+    long_runs.load_grid = queue.load_grid = lambda name: read_grid(parse_yaml(GRID, name), name)
     long_runs._give_way = lambda: None  # or the other tests would leave it no time
-    long_runs.work(Path("runs"), [long_runs.Stage("first")], processes=1)
+    long_runs.work(Path("runs"), [queue.Stage("first")], processes=1)
 """
 
 
@@ -170,7 +166,7 @@ def test_pause(background: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert owner(background) is None
     run = Run.open(background / "first" / "seed=0,kind=hyla")
     # Where it was stopped, not at the last multiple.
-    assert run.checkpoints()[-1] == long_runs.timing(run.path)[-1]["step"]
+    assert run.checkpoints()[-1] == timing(run.path)[-1]["step"]
     with pytest.raises(SystemExit):
         main(["pause", "--at", str(background)])
     assert "nothing trains in" in capsys.readouterr().err

@@ -12,17 +12,18 @@ from safetensors.torch import load_file
 import latentcode as lc
 from latentcode import cli
 from latentcode.errors import ConfigError, RunError
-from latentcode.experiments.studies import relations
-from latentcode.experiments.studies.relations import (
+from latentcode.experiments.studies.relations import __main__ as study
+from latentcode.experiments.studies.relations import world
+from latentcode.experiments.studies.relations.__main__ import main
+from latentcode.experiments.studies.relations.commands import run_command
+from latentcode.experiments.studies.relations.page import rates_of
+from latentcode.experiments.studies.relations.world import (
     COUNTRIES,
     PHRASINGS,
     VALUES,
-    main,
     make_sentences,
     minimal_pairs,
     prompts,
-    rates_of,
-    run_command,
     train_language_model,
 )
 
@@ -32,7 +33,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of two layers."""
     for name, value in (("WIDTH", 32), ("LAYERS", 2), ("HEADS", 4), ("BATCH", 32),
                         ("LEARNING_RATE", 5e-3)):
-        monkeypatch.setattr(relations, name, value)
+        monkeypatch.setattr(world, name, value)
 
 
 def test_every_fact_is_said_in_all_phrasings_and_trained_in_three() -> None:
@@ -124,7 +125,7 @@ def test_rates_stand_beside_those_of_the_control() -> None:
 def test_from_training_to_the_page(
     small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relations, "run_command", cli.main)  # eight processes would import torch
+    monkeypatch.setattr(study, "run_command", cli.main)  # eight processes would import torch
     out, work = tmp_path / "out", tmp_path / "work"
     main(out, work, countries=4, steps=400)
     page = (out / "README.md").read_text()

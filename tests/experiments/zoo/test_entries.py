@@ -15,16 +15,13 @@ from latentcode.config import LogicConfig
 from latentcode.errors import ArtifactError, ConfigError, RunError
 from latentcode.experiments.sweep import load_grid
 from latentcode.experiments.zoo.cards import renew
-from latentcode.experiments.zoo.entries import (
-    Build,
-    informative_pairs,
-    interventions,
-    main,
+from latentcode.experiments.zoo.describe import (
     notes,
     setting_of,
     trained_folder,
     training_command,
 )
+from latentcode.experiments.zoo.entries import Build, informative_pairs, interventions, main
 from latentcode.files.migrations import CURRENT
 from latentcode.metrics import is_by_constituent
 from latentcode.probes.saved import load_result

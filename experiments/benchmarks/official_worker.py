@@ -1,6 +1,6 @@
 """How long does a training step of the official code take? The worker that answers.
 
-    python experiments/benchmarks/official.py CHECKOUT [THREADS]
+    python experiments/benchmarks/official_worker.py CHECKOUT [THREADS]
 
 runs under a Python that has jax, flax, optax and chex, and needs a checkout of
 github.com/smonsays/hypernetwork-attention; it knows nothing of latentcode. It reads requests

@@ -1,0 +1,100 @@
+"""Which models are trained for the paper's claims, in which order, and how far are they?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from latentcode.config import RunConfig
+from latentcode.experiments.sweep.grid import load_grid
+from latentcode.files.storage import parse_json
+from latentcode.runs import Run
+from latentcode.runs.metric_file import recorded_step
+from latentcode.runs.run import CONFIG, TIMING
+
+
+class Stage(NamedTuple):
+    """A grid, and what of it has its turn: its members with seeds `first` to `last`."""
+
+    grid: str
+    first: int = 0
+    last: int | None = None
+
+
+QUEUE: tuple[Stage, ...] = (
+    Stage("sraven_known"), Stage("paper_logic", 0, 2), Stage("paper_sraven", 0, 1),
+    Stage("paper_logic_heldout", 0, 1), Stage("paper_logic_ablations", 0, 1),
+    Stage("paper_logic", 2), Stage("paper_sraven", 1), Stage("paper_logic_heldout", 1),
+    Stage("paper_logic_ablations", 1), Stage("paper_sraven_ablations"))
+"""What is trained, in the order of need. Seeds are counted along the first axis of each grid."""
+
+
+def members(stage: Stage, at: Path) -> dict[Path, RunConfig]:
+    """Return run folder -> configuration of a stage, in order."""
+    grid = load_grid(stage.grid)
+    configs = {at / stage.grid / name: config for name, config in grid.members().items()}
+    of_seed = len(configs) // len(next(iter(grid.axes.values())))
+    last = None if stage.last is None else stage.last * of_seed
+    return dict(list(configs.items())[stage.first * of_seed:last])
+
+
+def queue(at: Path, stages: Sequence[Stage] = QUEUE) -> dict[Path, RunConfig]:
+    """Return run folder -> configuration of all stages, in order."""
+    return {path: config for stage in stages for path, config in members(stage, at).items()}
+
+
+def is_complete(path: Path, config: RunConfig) -> bool:
+    """Whether a run is trained to its end; the folder alone is looked at."""
+    return (path / CONFIG).exists() and Run(path, config, {}).is_complete
+
+
+def table(at: Path, stages: Sequence[Stage] = QUEUE) -> pd.DataFrame:
+    """Return one row per stage: runs complete, steps done of all, hours that the rest will take.
+
+    Hours are those of one core each, from what the runs of the same grid have taken per step.
+    """
+    rows = []
+    for stage in stages:
+        runs = members(stage, at)
+        steps = sum(config.training.steps for config in runs.values())
+        done = sum(config.training.steps if is_complete(path, config) else recorded_step(path)
+                   for path, config in runs.items())
+        speeds = [speed for path in queue(at, stages) if path.parent.name == stage.grid
+                  for speed in _seconds_per_step(path)]
+        left = (steps - done) * sum(speeds) / len(speeds) / 3600 if speeds else float("nan")
+        seeds = list(dict.fromkeys(_seeds(path.name) for path in runs))
+        rows.append({
+            "grid": stage.grid, "seeds": "; ".join(seeds),
+            "complete": sum(is_complete(*run) for run in runs.items()),
+            "runs": len(runs), "steps": done, "of": steps, "core-hours left": round(left, 1)})
+    return pd.DataFrame(rows)
+
+
+def _seeds(member: str) -> str:
+    """Return what a member's name says of its seeds, such as `split 1, seed 0`."""
+    found = dict(part.split("=") for part in member.split(",") if "seed" in part)
+    return ", ".join(f"{name.removesuffix('_seed')} {value}" for name, value in found.items())
+
+
+def _seconds_per_step(path: Path) -> Iterator[float]:
+    """Yield the pace of the newest attempt at a run that got anywhere."""
+    records = timing(path)
+    starts = [index for index, record in enumerate(records) if record["event"] == "start"]
+    for start in reversed(starts):
+        steps = records[-1]["step"] - records[start]["step"]
+        if steps > 0:
+            yield (records[-1]["seconds"] - records[start]["seconds"]) / steps
+            return
+        records = records[:start]
+
+
+def timing(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's `timing.jsonl`, without one that was torn."""
+    try:
+        lines = (path / TIMING).read_text(encoding="utf-8").split("\n")[:-1]
+    except OSError:
+        return []
+    return [parse_json(line) for line in lines]

@@ -1,0 +1,1 @@
+"""What do the codes of trained runs say, and what do they cause?"""

@@ -1,0 +1,139 @@
+"""The figures of the study, and its page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from latentcode.experiments.studies.codes_study.tables import Results, kinds_of
+from latentcode.figures.style import Figure, style
+from latentcode.models.config import kind_of
+from latentcode.probes.common.results import FIGURE
+from latentcode.probes.interventions.figure import draw_rates, name_of
+from latentcode.runs import Run
+from latentcode.tasks import make_counterfactuals, make_task
+
+
+def drawn(
+    runs: Sequence[Run], found: Results, tables: Mapping[str, pd.DataFrame]
+) -> dict[str, Figure]:
+    """Return the figures of a study, by name: of all runs, and of the first run of each kind."""
+    kinds = kinds_of(runs)
+    figures = {"switching": switching_figure(tables["interventions"], kinds),
+               "topography": found.topography.figure()}
+    if len(found.topography.correlation):
+        figures["generalization"] = found.topography.generalization_figure()
+    if found.alignment is not None:
+        figures |= {"alignment": found.alignment.figure(),
+                    "transfer": found.alignment.transfer_figure()}
+    for kind in kinds:
+        first = next(run.name for run in runs if kind_of(run.config.model) == kind)
+        figures |= {f"{kind}-decoding": found.decoded[first].figure(),
+                    f"{kind}-cosines": found.similar[first].figure(),
+                    f"{kind}-heads": found.similar[first].concentration_figure()}
+        figures |= {f"{kind}-{'interventions' if name == FIGURE else name.removesuffix('.png')}":
+                    figure for name, figure in found.caused[first].figures().items()}
+    return figures
+
+
+def switching_figure(table: pd.DataFrame, kinds: Sequence[str]) -> Figure:
+    """Return maps of the switch rate, scope x layers, means over seeds: a column per kind.
+
+    Above for the minimal pair's codes, below for the control's.
+    """
+    chosen = table[(table["metric"] == "switch") & (table["site"] == "code")
+                   & ~table["renormalized"] & (table["heads"] == "all")]
+    layers = list(dict.fromkeys(chosen["layers"]))
+    scopes = list(dict.fromkeys(chosen["scope"]))
+    with style():
+        figure = Figure(figsize=((0.5 * len(layers) + 1.0) * len(kinds) + 0.6,
+                                 2 * (0.3 * len(scopes) + 0.8)), layout="constrained")
+        grid = figure.subplots(2, len(kinds), squeeze=False, sharex=True, sharey=True)
+        for row, (write, name) in enumerate((("donor", "donor"), ("same", "same constituents"))):
+            for column, kind in enumerate(kinds):
+                block = chosen[(chosen["kind"] == kind) & (chosen["write"] == write)]
+                rates = block.pivot(index="scope", columns="layers", values="value")
+                draw_rates(grid[row, column], rates.reindex(index=scopes, columns=layers))
+                grid[row, column].set_title(f"{kind}: {name}")
+        for axes in grid[-1]:
+            axes.set_xlabel("layers")
+        figure.suptitle("rate at which answers switch to the donor's", fontsize=10)
+    return figure
+
+
+def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
+    """Return the tables that a reader wants first, as Markdown."""
+    task, kinds = make_task(runs[0].config.task), kinds_of(runs)
+    decoding = tables["decoding"]
+    headline = decoding[decoding["metric"].isin(["accuracy", "f1"])]
+    cells = headline.assign(score=_with_range(headline, "value"))
+    read = cells.pivot_table(index=["kind", "label", "layer"], columns="source", values="score",
+                             aggfunc="first", sort=False)
+    read["chance"] = cells.groupby(["kind", "label", "layer"], sort=False)["chance"].first().map(
+        "{:.2f}".format)
+    caused = tables["interventions"]
+    rates = caused[caused["metric"].isin(["switch", "stay"])]
+    shown = rates.assign(rate=_with_range(rates, "value"))
+    shown["what"] = [name_of(r) for r in shown.itertuples()]
+    written = shown.pivot_table(index="what", columns=["kind", "metric"], values="rate",
+                                aggfunc="first", sort=False)
+    written.columns = pd.Index([": ".join(map(str, names)) for names in written.columns])
+    order = [f"{kind}: {metric}" for kind in kinds for metric in ("switch", "stay")]
+    topography = tables["topography"]
+    follows = topography[topography["metric"] == topography["metric"].iloc[0]]
+    follows = follows.assign(rho=_with_range(follows, "mean"))
+    distances = follows.pivot_table(index=["kind", "label", "distance", "layer"],
+                                    columns="source", values="rho", aggfunc="first", sort=False)
+    heads = tables["concentration"].pivot_table(
+        index=["kind", "layer", "source"], columns="measure", values="value", sort=False)
+    parts = [
+        f"# What the codes of {task.name} models say, and what they cause",
+        "Written by `python -m latentcode.experiments.studies.codes_study`; see its module for the "
+        "commands. Numbers are means over runs of a kind, where there are several with the "
+        "smallest and the largest in brackets; `tables/` has them, and every run with its "
+        "intervals, clustered by combination.",
+        "## The models", _markdown(tables["runs"]),
+        "## Which labels can be read out (held-out combinations)",
+        "Logistic probes on the code, beside the residual stream that enters the layer, the code "
+        "of the untrained model, and shuffled labels.", _markdown(read.reset_index()),
+        "## How many heads a code uses", _markdown(heads.reset_index().round(2)),
+        "## Do close tasks have close codes?",
+        f"Spearman's rho of distances, {topography['metric'].iloc[0]} distance of points.",
+        _markdown(distances.reset_index())]
+    if "alignment" in tables:
+        parts += ["## Are the codes of different runs the same?",
+                  _markdown(tables["alignment"])]
+    parts += [
+        "## What is caused: rates at which answers switch to the donor's, and stay",
+        "Of single heads (`best one`) the one that switches most is shown, chosen on these same "
+        "instances: an upper bound for any head alone. In a minimal pair the donor's answer is "
+        "also what its constituent answers to the instance: a switch does not tell which of the "
+        "two arrived. " + " ".join(
+            make_counterfactuals(make_task(runs[0].config.task)).notes),
+        "![switch rates by scope and layers](figures/switching.png)",
+        _markdown(written.reindex(columns=order).reset_index())]
+    return "\n\n".join(parts) + "\n"
+
+
+def _with_range(table: pd.DataFrame, column: str) -> list[str]:
+    """Return a column's means, with the smallest and the largest where there are several runs."""
+    several = table[{"value": "n_runs", "mean": "count"}[column]] > 1
+    return [f"{mean:.2f} ({low:.2f} to {high:.2f})" if more else f"{mean:.2f}"
+            for mean, low, high, more in zip(
+                table[column], table["min"], table["max"], several, strict=True)]
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    """Return a table as Markdown; numbers to three digits."""
+    def cell(value: object) -> str:
+        if isinstance(value, float | np.floating):
+            return "" if np.isnan(value) else f"{value:.3g}"
+        return str(value)
+
+    lines = ["| " + " | ".join(map(str, table.columns)) + " |",
+             "|" + "---|" * table.shape[1]]
+    lines += ["| " + " | ".join(map(cell, row)) + " |"
+              for row in table.itertuples(index=False, name=None)]
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Which relation is asked? Codes of a pretrained language model."""

@@ -1,0 +1,159 @@
+"""What the commands found: numbers, sentences, a page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from latentcode.codes import LatentCodes
+from latentcode.experiments.benchmarks.figures import markdown
+from latentcode.experiments.studies.relations.commands import SITES, folder_of
+from latentcode.experiments.studies.relations.world import HEADS, LAYERS, PHRASINGS, WIDTH
+from latentcode.probes.decoding.result import DecodingResult
+from latentcode.probes.interventions import InterventionResult
+from latentcode.probes.interventions.figure import in_short
+
+PLACES = {"pair": "the pair last->relation", "pairs": "the three pairs",
+          "row": "the row of the last word", "everything": "all codes"}
+"""Scopes of the codes that are written, and what they are here."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the commands found.
+
+    accuracy  share of the sentences, trained on or not, whose answer the model gives
+    decoding  what the codes say
+    patched   what they cause, and values and residual streams: word order -> site -> result
+    """
+
+    accuracy: Mapping[str, float]
+    decoding: DecodingResult
+    patched: Mapping[str, Mapping[str, InterventionResult]]
+
+    @classmethod
+    def load(cls, work: Path) -> Found:
+        """Read what the commands wrote into a work folder."""
+        labels = LatentCodes.load(work / "codes").labels
+        right = labels["next_token"].str.strip() == labels["answer"]
+        results = work / "results"
+        return cls(
+            {name: float(right[labels["trained"] == trained].mean())
+             for name, trained in (("trained", True), ("left out", False))},
+            DecodingResult.load(results / "decoding"),
+            {order: {site: InterventionResult.load(results / folder_of(order) / site)
+                     for site in SITES} for order in PHRASINGS})
+
+    def table(self, order: str) -> pd.DataFrame:
+        """Return what every site causes in one word order."""
+        return pd.concat([result.table for result in self.patched[order].values()],
+                         ignore_index=True)
+
+
+def findings(found: Found) -> list[str]:
+    """Return what the numbers say, a sentence or two each."""
+    sentences = [
+        f"The model completes {found.accuracy['trained']:.1%} of the sentences that it was trained "
+        f"on, and {found.accuracy['left out']:.1%} of those that were left out."]
+    table = found.decoding.table[found.decoding.table["metric"] == "accuracy"]
+    for pair, rows in table.groupby("pair", sort=False):
+        codes = rows[rows["source"] == "code"]
+        best = codes.sort_values("value", kind="stable").iloc[-1]
+        beside = rows[rows["layer"] == best["layer"]].set_index("source")["value"]
+        sentences.append(
+            f"At {pair} the code tells the relation best in layer {best['layer']}: "
+            f"{best['value']:.2f} [{best['low']:.2f}, {best['high']:.2f}] for held-out countries, "
+            f"against {beside['untrained']:.2f} with fresh weights, {beside['shuffled']:.2f} with "
+            f"shuffled labels, and {beside['residual']:.2f} from the residual stream at the last "
+            "word.")
+    for order, results in found.patched.items():
+        rates = rates_of(found.table(order).query("not renormalized"))
+        reached = "; ".join(f"{_largest(rates, 'code', scope)} at {name}"
+                            for scope, name in PLACES.items())
+        counted = results["code"].settings
+        sentences.append(
+            f"With the {order} ({counted['n_known']} of {counted['n']} pairs count), the codes of "
+            "the same sentence about another relation switch at most these shares of the answers "
+            f"to its own: {reached}.")
+        sentences.append(
+            f"With the {order}, in place of codes: {_largest(rates, 'value', 'everything')} by the "
+            f"values of all words; {_largest(rates, 'residual', 'row')} by the residual stream at "
+            "the last word.")
+        switch, stay = rates["switch"].max(), rates["stay"].min()
+        sentences.append(
+            f"With the {order}, the same sentence in another phrasing switches at most "
+            f"{switch['same']:.2f} and leaves at least {stay['same']:.2f}. Another sentence's "
+            f"donor switches at most {switch['shuffled']:.2f}, noise {switch['random']:.2f}, "
+            f"another position {switch['elsewhere']:.2f}, the identity {switch['identity']:.2f}.")
+    return sentences
+
+
+def rates_of(table: pd.DataFrame) -> pd.DataFrame:
+    """Return switch and stay by write, (metric, write) across; a row per site, scope and layers."""
+    rates = table[table["metric"].isin(["switch", "stay"])]
+    scope = rates["scope"] + rates["renormalized"].map({True: ", renormalised", False: ""})
+    return rates.assign(scope=scope).pivot_table(
+        index=["site", "scope", "layers"], columns=["metric", "write"], values="value", sort=False)
+
+
+def _largest(rates: pd.DataFrame, site: str, scope: str) -> str:
+    """Return the largest switch rate by donors over sets of layers, and where that is."""
+    rows = rates.reset_index()
+    rows = rows[(rows["site"] == site) & (rows["scope"] == scope)]
+    best = int(rows["switch", "donor"].argmax())
+    return (f"{rows['switch', 'donor'].iloc[best]:.2f} (layers "
+            f"{in_short(str(rows['layers'].iloc[best]))}, where "
+            f"{rows['stay', 'donor'].iloc[best]:.2f} stay)")
+
+
+def page(
+    found: Found, said: Sequence[str], run: Sequence[Sequence[str]], settings: Mapping[str, Any]
+) -> str:
+    """Return the page of the results, as Markdown."""
+    parts = [
+        "# Which relation is asked? The codes of a small pretrained language model",
+        "Written by `python -m latentcode.experiments.studies.relations`. A GPT-2 of "
+        f"{LAYERS} layers, {HEADS} heads and width {WIDTH} learned, in {settings['steps']:,} "
+        f"updates, the facts about {settings['countries']} made-up countries (capital, language, "
+        "currency, food) from sentences in four phrasings: "
+        + "; ".join(f"*{text}*" for both in PHRASINGS.values() for text in both)
+        + f". {settings['left_out']} of {settings['sentences']} sentences were left out, each a "
+        "fact in one phrasing.",
+        "## What the numbers say", "\n".join(f"- {sentence}" for sentence in said),
+        "One model, one seed, a toy world: this shows what the commands measure, and is no claim "
+        "about large language models.",
+        "## What can be read out (held-out countries)",
+        "Accuracy of logistic probes. The key of last->relation is the word that is asked for, "
+        "which gives each relation scores of its own under random weights, too.",
+        "![accuracy of probes by layer and pair](figures/decoding.png)",
+        _table(found.decoding.summary(("accuracy",)).drop(columns=["label", "metric"]))]
+    parts += [
+        "## What is caused",
+        "Shares of the answers that switch to the donor's / that stay; the others become a third "
+        "answer. `table.csv` of each folder has the intervals. `donor`: the sentence about another "
+        "relation; `same`: the sentence in another phrasing, which differs in a small word and has "
+        "the same answer, so that its codes are close; `elsewhere`: the donor's codes of the word "
+        "before the last; `shuffled`: another sentence's donor; `random`: noise."]
+    for order, results in found.patched.items():
+        rates = rates_of(found.table(order))
+        cells = pd.DataFrame({write: [
+            "" if pd.isna(switch) else f"{switch:.2f} / {stay:.2f}" for switch, stay in zip(
+                rates["switch", write], rates["stay", write], strict=True)]
+            for write in rates["switch"].columns}, index=rates.index)
+        parts += [
+            f"### {order.capitalize()}: *{PHRASINGS[order][0]}*",
+            f"![switch rates](figures/{folder_of(order)}.png)",
+            _table(cells.reset_index()), " ".join(results["code"].caveats)]
+    parts += ["## The commands", "```\n" + "\n".join(
+        shlex.join(["latentcode", *arguments]) for arguments in run) + "\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(table: pd.DataFrame) -> str:
+    return markdown([str(name) for name in table.columns],
+                    [[str(cell) for cell in row] for row in table.itertuples(index=False)])

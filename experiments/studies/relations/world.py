@@ -1,0 +1,136 @@
+"""A made-up world: its facts, sentences about them, and a language model that learns those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+
+from latentcode.errors import check
+from latentcode.seeds import make_generator
+
+COUNTRIES = tuple(stem + ending for ending in ("enia", "ovia", "ora", "istan", "ua")
+                  for stem in ("Arv", "Bel", "Cor", "Dal", "Est", "Fal", "Gar", "Hel"))
+VALUES: Mapping[str, tuple[str, ...]] = {
+    "capital": tuple(stem + ending for ending in ("burg", "ton", "ville", "grad", "port")
+                     for stem in ("Mon", "Nor", "Pel", "Quin", "Ros", "Sel", "Tor", "Vel")),
+    "language": ("Arvish", "Belese", "Corish", "Dalese", "Estish", "Falese", "Garish", "Helese",
+                 "Ivish", "Jorese"),
+    "currency": ("crown", "ducat", "florin", "guilder", "mark", "peso", "shilling", "thaler"),
+    "food": ("bread", "cheese", "dumplings", "eel", "figs", "goulash", "herring", "lentils",
+             "noodles", "porridge", "rice", "soup"),
+}
+"""Relation -> its values. A country has a capital of its own, and shares the others."""
+PHRASINGS: Mapping[str, tuple[str, str]] = {
+    "relation first": ("the {relation} of {country} is", "the {relation} in {country} is"),
+    "country first": ("in {country} the {relation} is", "for {country} the {relation} is"),
+}
+"""Word order -> two phrasings of as many words, each the other's control."""
+UNTRAINED_FACTS = 0.5
+"""Share of the facts that are left out of training in one of their four phrasings."""
+WIDTH, LAYERS, HEADS = 64, 4, 8
+LEARNING_RATE, WEIGHT_DECAY, BATCH = 2e-3, 0.1, 128
+BEGINNING = "<s>"
+
+
+def make_sentences(n_countries: int, seed: int) -> pd.DataFrame:
+    """Return every sentence about a world: one row per country, relation and phrasing.
+
+    Columns `country`, `relation`, `order`, `prompt`, `same` (the prompt in the other phrasing of
+    its order), `answer`, and `trained`: whether the sentence is trained on. `ConfigError` for a
+    number of countries below 4, or beyond the names that there are.
+    """
+    check(4 <= n_countries <= len(COUNTRIES),
+          f"countries is {n_countries}; expected 4 to {len(COUNTRIES)}")
+    generator = make_generator(seed, "world")
+    answers = {}
+    for relation, values in VALUES.items():
+        chosen = (torch.randperm(len(values), generator=generator) if relation == "capital"
+                  else torch.randint(len(values), (n_countries,), generator=generator))
+        answers[relation] = [values[i] for i in chosen[:n_countries].tolist()]
+    rows = []
+    for relation in VALUES:
+        for country, answer in zip(COUNTRIES[:n_countries], answers[relation], strict=True):
+            left_out = -1
+            if torch.rand((), generator=generator) < UNTRAINED_FACTS:
+                left_out = int(torch.randint(4, (), generator=generator))
+            texts = [(order, phrasing.format(relation=relation, country=country), other.format(
+                relation=relation, country=country)) for order, both in PHRASINGS.items()
+                for phrasing, other in permutations(both)]
+            rows += [{"country": country, "relation": relation, "order": order, "prompt": prompt,
+                      "same": same, "answer": answer, "trained": i != left_out}
+                     for i, (order, prompt, same) in enumerate(texts)]
+    return pd.DataFrame(rows)
+
+
+def train_language_model(
+    sentences: pd.DataFrame, folder: Path, *, steps: int, seed: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Train a GPT-2 of words on the sentences with `trained`; save it as Hugging Face does.
+
+    Every word is predicted from those before it, as in any language model.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    texts = [f"{row.prompt} {row.answer}" for row in sentences.itertuples()]
+    words = sorted({word for text in texts for word in text.split()})
+    vocabulary = {word: i for i, word in enumerate((BEGINNING, "<unk>", *words))}
+    splitter: Any = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    splitter.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer: Any = PreTrainedTokenizerFast(
+        tokenizer_object=splitter, bos_token=BEGINNING, eos_token=BEGINNING, unk_token="<unk>")
+    trained = [BEGINNING + text
+               for text, wanted in zip(texts, sentences["trained"], strict=True) if wanted]
+    tokens = torch.tensor(tokenizer(trained)["input_ids"])  # [N, T]
+    draws = make_generator(seed, "language model batches")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model: Any = GPT2LMHeadModel(GPT2Config(
+            vocab_size=len(vocabulary), n_positions=16, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS,
+            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, LEARNING_RATE, total_steps=steps, pct_start=0.1)
+    for step in range(steps):
+        batch = tokens[torch.randint(len(tokens), (BATCH,), generator=draws)]
+        logits = model(input_ids=batch[:, :-1]).logits
+        optimizer.zero_grad()
+        F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten()).backward()
+        optimizer.step()
+        schedule.step()
+        if progress is not None:
+            progress(step + 1, steps)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def prompts(sentences: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a line of `prompts.jsonl` per sentence: what is asked, of which country."""
+    return [{"prompt": row.prompt, "pairs": _pairs(row), "label": row.relation,
+             "combination": row.country, "answer": row.answer, "trained": row.trained}
+            for row in sentences.itertuples()]
+
+
+def minimal_pairs(sentences: pd.DataFrame, order: str) -> list[dict[str, Any]]:
+    """Return a line of a pairs file per sentence of an order and other relation of its country.
+
+    The donor has the same phrasing, so that it differs in one word.
+    """
+    rows = sentences[sentences["order"] == order]
+    phrased = rows.groupby([rows.index % 4, "country"], sort=False)  # four phrasings of each fact
+    return [{"prompt": row.prompt, "answer": f" {row.answer}", "donor": donor.prompt,
+             "donor_answer": f" {donor.answer}", "same": row.same, "pairs": _pairs(row),
+             "label": row.relation, "donor_label": donor.relation, "combination": row.country}
+            for _, block in phrased for row, donor in permutations(block.itertuples(), 2)]
+
+
+def _pairs(row: Any) -> dict[str, list[Any]]:
+    return {"last->relation": [-1, row.relation], "last->country": [-1, row.country],
+            "last->last": [-1, -1]}
