@@ -9,6 +9,9 @@
 as cores, in the order of `QUEUE`, until everything is trained. Stopped in whatever way, it goes on
 from the newest checkpoints. Run it from an installed wheel and in a folder outside the checkout:
 then work in the checkout neither disturbs nor changes the trainings.
+
+Where the folder of the trainings was lost, `--published FOLDER` of `resume` and `status` names the
+runs that were published before: those of the same configuration are not trained again.
 """
 
 from __future__ import annotations
@@ -29,7 +32,14 @@ import tyro
 from latentcode.devices import available_cores
 from latentcode.errors import RunError, check
 from latentcode.experiments.paper.publish import publish
-from latentcode.experiments.paper.queue import QUEUE, Stage, is_complete, queue, table
+from latentcode.experiments.paper.queue import (
+    QUEUE,
+    Stage,
+    is_complete,
+    is_published,
+    queue,
+    table,
+)
 from latentcode.experiments.sweep.executors import train_job
 from latentcode.experiments.sweep.grid import load_grid
 from latentcode.experiments.sweep.run import claim
@@ -48,8 +58,13 @@ PAUSE_SECONDS = 1800.0
 """How long `pause` waits: an evaluation at the lowest priority takes its time on a busy machine."""
 
 
-def work(at: Path, stages: Sequence[Stage] = QUEUE, processes: int | None = None) -> None:
+def work(
+    at: Path, stages: Sequence[Stage] = QUEUE, processes: int | None = None,
+    published: Path | None = None,
+) -> None:
     """Train what is missing, `processes` at a time (default: one per core), until the end.
+
+    published  folder of finished runs that are not trained again; see `is_published`
 
     SIGTERM and Ctrl-C stop it with a checkpoint of every model. A run that fails is left out and
     named in the log, and does not keep the others from going on.
@@ -60,7 +75,7 @@ def work(at: Path, stages: Sequence[Stage] = QUEUE, processes: int | None = None
         for stage in stages:
             claim(at / stage.grid, load_grid(stage.grid))
         todo = {path: config for path, config in queue(at, stages).items()
-                if not is_complete(path, config)}
+                if not is_complete(path, config) and not is_published(path, config, published)}
         _say(f"{len(todo)} runs to go")
         with Workers(train_job, [{}] * (processes or available_cores()),
                      lambda: request.interrupted) as workers:
@@ -98,6 +113,9 @@ def owner(at: Path) -> int | None:
     """Return the process that trains in a folder, or None."""
     return holder(at / LOCK)
 At = Annotated[Path, tyro.conf.arg(help="Folder of the trainings, outside the checkout.")]
+Published = Annotated[Path | None, tyro.conf.arg(
+    help="Folder of finished runs, such as experiments/results/runs; those of the same "
+         "configuration are not trained again.")]
 
 
 def _known(at: Path) -> Path:
@@ -105,6 +123,14 @@ def _known(at: Path) -> Path:
     check((at / LOCK).is_file(), f"{at} holds no long trainings (no {LOCK}); expected a folder "
           "that `resume` was called on", RunError)
     return at.absolute()
+
+
+def _published(folder: Path | None) -> Path | None:
+    """Return a folder of published runs; `RunError` where there is none, or all would be trained
+    again."""
+    check(folder is None or folder.is_dir(), f"published is {folder}, which is no folder; expected "
+          "one of finished runs, such as experiments/results/runs", RunError)
+    return None if folder is None else folder.absolute()
 
 
 def _lives(process: int) -> bool:
@@ -120,12 +146,13 @@ def _lives(process: int) -> bool:
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with all trainings, in the background and at the lowest priority."""
+    """Continue all trainings, in the background and at the lowest priority."""
 
     at: At
+    published: Published = None
 
     def run(self) -> None:
-        at = self.at.absolute()
+        at, published = self.at.absolute(), _published(self.published)
         check(at.is_dir() or not at.exists(), f"{at} is a file; expected a folder", RunError)
         at.mkdir(parents=True, exist_ok=True)
         busy = owner(at)
@@ -133,7 +160,8 @@ class Resume:
         with (at / LOG).open("a", encoding="utf-8") as log:
             # A session of its own: it outlives the terminal, and Ctrl-C there is not for it.
             process = subprocess.Popen(
-                [sys.executable, "-m", __spec__.name, "work", "--at", str(at)], cwd=at,
+                [sys.executable, "-m", __spec__.name, "work", "--at", str(at),
+                 *(["--published", str(published)] if published else [])], cwd=at,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + START_SECONDS
         while owner(at) != process.pid and time.monotonic() < deadline:
@@ -160,19 +188,20 @@ class Pause:
             check(time.monotonic() < deadline, f"process {process} has not stopped within "
                   f"{PAUSE_SECONDS:.0f} s of being asked to", RunError)
             time.sleep(0.2)
-        print(f"paused; go on with: python -m {__spec__.name} resume --at {at}")
+        print(f"paused; continue with: python -m {__spec__.name} resume --at {at}")
 
 
 @dataclass(frozen=True)
 class Status:
-    """Say which runs are complete, how far the others are, and what the rest will take."""
+    """Say which runs are complete, how far the others are, and how long the rest will take."""
 
     at: At
+    published: Published = None
 
     def run(self) -> None:
         at = _known(self.at)
         process = owner(at)
-        print(table(at).to_string(index=False, na_rep="?"))
+        print(table(at, published=_published(self.published)).to_string(index=False, na_rep="?"))
         print("paused" if process is None else f"process {process} is training")
 
 
@@ -198,9 +227,10 @@ class Work:
     at: At
     processes: int | None = None
     """Models at once; default: one per core."""
+    published: Published = None
 
     def run(self) -> None:
-        work(self.at.absolute(), processes=self.processes)
+        work(self.at.absolute(), processes=self.processes, published=_published(self.published))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from latentcode.config import RunConfig
+from latentcode.config import RunConfig, config_hash
 from latentcode.experiments.sweep.grid import load_grid
 from latentcode.files.storage import parse_json
 from latentcode.runs import Run
@@ -51,24 +51,45 @@ def is_complete(path: Path, config: RunConfig) -> bool:
     return (path / CONFIG).exists() and Run(path, config, {}).is_complete
 
 
-def table(at: Path, stages: Sequence[Stage] = QUEUE) -> pd.DataFrame:
+def is_published(path: Path, config: RunConfig, published: Path | None) -> bool:
+    """Whether the run that would be trained at `path` lies finished among the published ones.
+
+    A run of another configuration under its name does not count.
+    """
+    if published is None:
+        return False
+    folder = published / path.parent.name / path.name
+    if not folder.exists():
+        return False
+    run = Run.open(folder)
+    return run.is_complete and config_hash(run.config) == config_hash(config)
+
+
+def table(
+    at: Path, stages: Sequence[Stage] = QUEUE, published: Path | None = None
+) -> pd.DataFrame:
     """Return one row per stage: runs complete, steps done of all, hours that the rest will take.
 
     Hours are those of one core each, from what the runs of the same grid have taken per step.
+    A run that is complete nowhere but among the published ones counts as done.
     """
     rows = []
     for stage in stages:
         runs = members(stage, at)
         steps = sum(config.training.steps for config in runs.values())
-        done = sum(config.training.steps if is_complete(path, config) else recorded_step(path)
-                   for path, config in runs.items())
+        complete = [path for path, config in runs.items() if is_complete(path, config)]
+        elsewhere = [path for path, config in runs.items()
+                     if path not in complete and is_published(path, config, published)]
+        done = sum(config.training.steps if path in (*complete, *elsewhere)
+                   else recorded_step(path) for path, config in runs.items())
         speeds = [speed for path in queue(at, stages) if path.parent.name == stage.grid
                   for speed in _seconds_per_step(path)]
         left = (steps - done) * sum(speeds) / len(speeds) / 3600 if speeds else float("nan")
         seeds = list(dict.fromkeys(_seeds(path.name) for path in runs))
         rows.append({
             "grid": stage.grid, "seeds": "; ".join(seeds),
-            "complete": sum(is_complete(*run) for run in runs.items()),
+            "complete": len(complete),
+            **({} if published is None else {"published elsewhere": len(elsewhere)}),
             "runs": len(runs), "steps": done, "of": steps, "core-hours left": round(left, 1)})
     return pd.DataFrame(rows)
 

@@ -111,6 +111,35 @@ def test_finished_runs_are_left_alone(trained: Path, capsys: pytest.CaptureFixtu
     assert "0 runs to go" in capsys.readouterr().out
 
 
+def test_what_is_published_is_not_trained_again(
+    grids: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at, out, other = tmp_path / "runs", tmp_path / "published", [Stage("other")]
+    path, config = next(iter(queue(at, other).items()))
+    run = lc.train(config, tmp_path / "lost", progress=False)
+    run.publish(out / "other" / path.name)
+    # Under the name of a run with another configuration, which is still to be trained.
+    run.publish(out / "first" / "seed=0,kind=hyla")
+    long_runs.work(at, other, published=out)
+    assert "0 runs to go" in capsys.readouterr().out
+    assert not path.exists()
+    rows = table(at, STAGES, out).set_index(["grid", "seeds"])
+    assert rows["published elsewhere"].tolist() == [0, 1, 0]
+    assert rows["complete"].tolist() == [0, 0, 0]
+    assert rows["steps"].tolist() == [0, 40, 0]
+    assert "published elsewhere" not in table(at, STAGES)
+
+
+def test_published_runs_that_are_not_there_are_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / long_runs.LOCK).touch()
+    for command in ("resume", "status", "work"):
+        with pytest.raises(SystemExit):
+            main([command, "--at", str(tmp_path), "--published", str(tmp_path / "nowhere")])
+        assert "nowhere, which is no folder" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_run_that_cannot_go_on_does_not_keep_the_others_from_it(
     grids: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -195,6 +224,8 @@ def test_resume_begins_a_process_that_outlives_this_one(
                        "--at", str(tmp_path / "runs")]
     assert settings["start_new_session"] is True
     assert "process 17 trains in" in capsys.readouterr().out
+    main(["resume", "--at", str(tmp_path / "runs"), "--published", str(tmp_path)])
+    assert begun[-1][0] == [*command, "--published", str(tmp_path)]
     fails = True
     with pytest.raises(SystemExit):
         main(["resume", "--at", str(tmp_path / "runs")])
