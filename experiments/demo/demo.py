@@ -139,8 +139,8 @@ def _what_is_learned(runs: dict[str, Run], shown: TaskConfig) -> Section:
     batch = task.sample("ood", 1, make_generator(0, "demo instance"))
     rows = []
     for kind, run in runs.items():
-        table = run.metrics()
-        latest = table[table["metric"] == task.headline].drop_duplicates("split", keep="last")
+        newest = run.newest_metrics()
+        latest = newest[newest["metric"] == task.headline]
         rows.append({"attention": kind, **{
             r.split: f"{r.mean:.3f} +- {r.se:.3f}" for r in latest.itertuples()}})
     config = runs["hyla"].config.task

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from latentcode.experiments.paper.queue import QUEUE, Stage, is_complete, members
+from latentcode.figures.markdown import markdown_table
 from latentcode.files.storage import write_text
 from latentcode.runs import Run
+from latentcode.tasks import make_task
 
 README = "README.md"
 ALONG: Mapping[str, tuple[int, ...]] = {
@@ -52,22 +56,17 @@ def page(out: Path, stages: Sequence[Stage] = QUEUE) -> str:
 
 
 def _rows(runs: Sequence[Run]) -> str:
-    from latentcode.tasks import make_task
-
     headline = make_task(runs[0].config.task).headline
     lines = []
     for run in runs:
-        metrics = run.metrics()
-        last = metrics[metrics["step"] == metrics["step"].max()]
-        scores = {row.split: f"{row.mean:.3f} ± {row.se:.3f}"
-                  for row in last[last["metric"] == headline].itertuples()}
-        known = last[last["metric"].str.startswith(("feature_accuracy[", "r2["))
-                     & (last["split"] == "ood")].sort_values("mean")
-        weakest = [f"`{row.metric}` {row.mean:.3f}" for row in known.head(1).itertuples()]
+        newest = run.newest_metrics()
+        scores = newest[newest["metric"] == headline]
+        known = newest[newest["metric"].str.startswith(("feature_accuracy[", "r2["))
+                       & (newest["split"] == "ood")].sort_values("mean")
         lines.append({"run": run.name, "checkpoints": ", ".join(map(str, run.checkpoints())),
-                      **{f"{headline}, {split}": text for split, text in scores.items()},
-                      "known worst, ood": "".join(weakest)})
-    columns = dict.fromkeys(column for line in lines for column in line)
-    rows = [list(columns), ["---"] * len(columns),
-            *([line.get(column, "") for column in columns] for line in lines)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+                      **{f"{headline}, {row.split}": f"{row.mean:.3f} ± {row.se:.3f}"
+                         for row in scores.itertuples()},
+                      "known worst, ood": "".join(
+                          f"`{row.metric}` {row.mean:.3f}" for row in known.head(1).itertuples())})
+    table = pd.DataFrame(lines).fillna("")
+    return markdown_table(list(table.columns), table.itertuples(index=False))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
 from latentcode.config import RunConfig, config_hash
 from latentcode.experiments.sweep.grid import load_grid
-from latentcode.files.storage import parse_json
+from latentcode.experiments.timing import seconds_per_step
 from latentcode.runs import Run
 from latentcode.runs.metric_file import recorded_step
-from latentcode.runs.run import CONFIG, TIMING
+from latentcode.runs.run import CONFIG
 
 
 class Stage(NamedTuple):
@@ -82,8 +82,9 @@ def table(
                      if path not in complete and is_published(path, config, published)]
         done = sum(config.training.steps if path in (*complete, *elsewhere)
                    else recorded_step(path) for path, config in runs.items())
-        speeds = [speed for path in queue(at, stages) if path.parent.name == stage.grid
-                  for speed in _seconds_per_step(path)]
+        paces = [seconds_per_step(path) for path in queue(at, stages)
+                 if path.parent.name == stage.grid]
+        speeds = [pace for pace in paces if pace is not None]
         left = (steps - done) * sum(speeds) / len(speeds) / 3600 if speeds else float("nan")
         seeds = list(dict.fromkeys(_seeds(path.name) for path in runs))
         rows.append({
@@ -98,24 +99,3 @@ def _seeds(member: str) -> str:
     """Return what a member's name says of its seeds, such as `split 1, seed 0`."""
     found = dict(part.split("=") for part in member.split(",") if "seed" in part)
     return ", ".join(f"{name.removesuffix('_seed')} {value}" for name, value in found.items())
-
-
-def _seconds_per_step(path: Path) -> Iterator[float]:
-    """Yield the pace of the newest attempt at a run that got anywhere."""
-    records = timing(path)
-    starts = [index for index, record in enumerate(records) if record["event"] == "start"]
-    for start in reversed(starts):
-        steps = records[-1]["step"] - records[start]["step"]
-        if steps > 0:
-            yield (records[-1]["seconds"] - records[start]["seconds"]) / steps
-            return
-        records = records[:start]
-
-
-def timing(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's `timing.jsonl`, without one that was torn."""
-    try:
-        lines = (path / TIMING).read_text(encoding="utf-8").split("\n")[:-1]
-    except OSError:
-        return []
-    return [parse_json(line) for line in lines]

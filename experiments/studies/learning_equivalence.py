@@ -5,7 +5,7 @@
 trains HYLA and softmax at the official setting from our own initial weights and data, on the
 official split, with several seeds, and compares R2 on held-out combinations with the official
 curve (one seed): it agrees where it lies within our mean +- 3 standard deviations over seeds.
-Interrupted, it goes on where it was. Writes `learning_equivalence.json` and `.svg`.
+If interrupted, it resumes. Writes `learning_equivalence.json` and `.svg`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from typing import Any
 
 import numpy as np
 import tyro
+from matplotlib.axes import Axes
 
 from latentcode.config import LogicConfig, RunConfig, TrainingConfig
 from latentcode.config.presets import model_for
-from latentcode.figures.style import PALETTE, Figure, style
-from latentcode.files.provenance import environment
-from latentcode.files.storage import write_json
+from latentcode.experiments.studies.curves import curve, curves_by_kind
+from latentcode.experiments.studies.writing import write_study
+from latentcode.figures.style import PALETTE, Figure
 from latentcode.models.config import with_kind
 from latentcode.runs import Run
 from latentcode.training import train_side_by_side
@@ -58,7 +59,7 @@ def compare(runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
     official = official_curves()
     result: dict[str, Any] = {}
     for kind, seeds in runs.items():
-        curves = np.stack([_curve(run, official["steps"]) for run in seeds])
+        curves = np.stack([curve(run, "ood", "r2").loc[official["steps"], "mean"] for run in seeds])
         mean, sd = curves.mean(axis=0), curves.std(axis=0, ddof=1)
         theirs = np.array(official[kind]["ood_r2"])
         judged = [i for i, step in enumerate(official["steps"]) if step >= FROM_STEP]
@@ -72,33 +73,19 @@ def compare(runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
     return result
 
 
-def _curve(run: Run, steps: Sequence[int]) -> np.ndarray:
-    table = run.metrics()
-    table = table[(table["split"] == "ood") & (table["metric"] == "r2")].set_index("step")
-    return table.loc[list(steps), "mean"].to_numpy(dtype=np.float64)
-
-
 def figure(result: Mapping[str, Any]) -> Figure:
     """Return one panel per kind: our seeds, their mean +- 3 sd, and the official curve."""
-    with style():
-        drawn = Figure(figsize=(7.2, 2.9), layout="constrained")
-        for axes, (kind, data) in zip(drawn.subplots(1, len(result), sharey=True),
-                                      result.items(), strict=True):
-            steps, mean, sd = (np.array(data[k]) for k in ("steps", "mean", "sd"))
-            axes.fill_between(steps, mean - DEVIATIONS * sd, mean + DEVIATIONS * sd,
-                              color=PALETTE[0], alpha=0.15, linewidth=0,
-                              label=f"mean +- {DEVIATIONS:g} sd over seeds")
-            for curve in data["ours"]:
-                axes.plot(steps, curve, color=PALETTE[0], alpha=0.5, linewidth=0.8)
-            axes.plot(steps, mean, color=PALETTE[0], label=f"ours, {len(data['ours'])} seeds")
-            axes.plot(steps, data["official"], color=PALETTE[3], marker="o", markersize=3,
-                      label="official, 1 seed")
-            axes.set_title(kind)
-            axes.set_xlabel("step")
-            axes.set_ylim(-0.3, 0.8)
-        drawn.axes[0].set_ylabel("R2 on held-out combinations")
-        drawn.axes[0].legend(loc="lower right")
-    return drawn
+    def draw(axes: Axes, kind: str) -> None:
+        data = result[kind]
+        steps, mean, sd = (np.array(data[k]) for k in ("steps", "mean", "sd"))
+        axes.fill_between(steps, mean - DEVIATIONS * sd, mean + DEVIATIONS * sd, color=PALETTE[0],
+                          alpha=0.15, linewidth=0, label=f"mean +- {DEVIATIONS:g} sd over seeds")
+        axes.plot(steps, np.transpose(data["ours"]), color=PALETTE[0], alpha=0.5, linewidth=0.8)
+        axes.plot(steps, mean, color=PALETTE[0], label=f"ours, {len(data['ours'])} seeds")
+        axes.plot(steps, data["official"], color=PALETTE[3], marker="o", markersize=3,
+                  label="official, 1 seed")
+
+    return curves_by_kind(result, draw)
 
 
 def main(
@@ -113,8 +100,7 @@ def main(
         runs: Folder of the run folders.
         out: Folder of the result.
         seeds: Number of seeds per kind.
-        steps: Only train this many steps and stop there, to see that it works; nothing is
-            compared.
+        steps: Train for this many steps only and compare nothing, to see that it works.
     """
     configs = {runs / f"{kind}-seed{seed}": configuration(kind, seed)
                for seed in range(seeds) for kind in KINDS}
@@ -128,17 +114,15 @@ def main(
         return
     result = compare({kind: [trained[runs / f"{kind}-seed{seed}"] for seed in range(seeds)]
                       for kind in KINDS})
-    out.mkdir(parents=True, exist_ok=True)
     command = "python -m latentcode.experiments.studies.learning_equivalence" + (
         f" --seeds {seeds}" if seeds != 5 else "")
-    write_json(out / "learning_equivalence.json",
-               {"command": command, **result, "environment": environment("cpu")})
-    figure(result).savefig(out / "learning_equivalence.svg")
+    write_study(out, "learning_equivalence", {"command": command, **result},
+                {"learning_equivalence.svg": figure(result)})
     for kind, data in result.items():
         apart = [step for step, agrees in data["agrees"].items() if not agrees]
-        print(f"{kind}: " + ("agrees at every step from " f"{FROM_STEP:,} on" if not apart
+        print(f"{kind}: " + (f"agrees at every step from {FROM_STEP:,} on" if not apart
                              else f"differs at steps {apart}"))
-    print(f"wrote {out / 'learning_equivalence.json'} and {out / 'learning_equivalence.svg'}")
+    print(f"wrote result {out}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@
    held-out combinations are to differ by at most two standard errors of their difference, at
    every step from 1,000 on.
 
-Interrupted, it goes on where it was. Writes `precision.json` and `precision.svg`.
+If interrupted, it resumes. Writes `precision.json` and `precision.svg`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Any, Literal
 
 import numpy as np
 import tyro
+from matplotlib.axes import Axes
 
 from latentcode.config.presets import preset
+from latentcode.experiments.studies.curves import curve, curves_by_kind
 from latentcode.experiments.studies.learning_equivalence import FROM_STEP, KINDS, configuration
-from latentcode.figures.style import PALETTE, Figure, style
-from latentcode.files.provenance import environment
-from latentcode.files.storage import write_json
+from latentcode.experiments.studies.writing import write_study
+from latentcode.figures.style import PALETTE, Figure
 from latentcode.models.config import kind_of
 from latentcode.models.modes import evaluating
 from latentcode.models.transformer import HookedTransformer
-from latentcode.runs import Run
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
 from latentcode.training import train_side_by_side
@@ -72,27 +72,15 @@ def compare(curves: Mapping[str, Mapping[str, np.ndarray]], steps: Sequence[int]
 
 def figure(result: Mapping[str, Any]) -> Figure:
     """Return one panel per kind: the seeds and the mean of each precision."""
-    with style():
-        drawn = Figure(figsize=(7.2, 2.9), layout="constrained")
-        for axes, (kind, data) in zip(drawn.subplots(1, len(result), sharey=True),
-                                      result.items(), strict=True):
-            for color, precision in zip(PALETTE, PRECISIONS, strict=False):
-                curves = np.array(data[precision])
-                axes.plot(data["steps"], curves.T, color=color, alpha=0.4, linewidth=0.8)
-                axes.plot(data["steps"], curves.mean(axis=0), color=color,
-                          label=f"{precision}, {len(curves)} seeds")
-            axes.set_title(kind)
-            axes.set_xlabel("step")
-            axes.set_ylim(-0.3, 0.8)
-        drawn.axes[0].set_ylabel("R2 on held-out combinations")
-        drawn.axes[0].legend(loc="lower right")
-    return drawn
+    def draw(axes: Axes, kind: str) -> None:
+        steps = result[kind]["steps"]
+        for color, precision in zip(PALETTE, PRECISIONS, strict=False):
+            curves = np.array(result[kind][precision])
+            axes.plot(steps, curves.T, color=color, alpha=0.4, linewidth=0.8)
+            axes.plot(steps, curves.mean(axis=0), color=color,
+                      label=f"{precision}, {len(curves)} seeds")
 
-
-def _curve(run: Run) -> tuple[list[int], np.ndarray]:
-    table = run.metrics()
-    table = table[(table["split"] == "ood") & (table["metric"] == "r2")]
-    return table["step"].tolist(), table["mean"].to_numpy(dtype=np.float64)
+    return curves_by_kind(result, draw)
 
 
 def main(
@@ -110,7 +98,7 @@ def main(
         steps: Number of updates.
     """
     ratios = {low: {f"{task} {kind}": logit_ratio(task, kind, low)
-                          for task in ("sraven", "logic") for kind in (*KINDS, "linear")}
+                    for task in ("sraven", "logic") for kind in (*KINDS, "linear")}
               for low in ("bf16_mlp", "bf16")}
     configs: dict[Path, Any] = {}
     for seed in range(seeds):
@@ -124,27 +112,25 @@ def main(
     trained = train_side_by_side(configs)
     found: dict[str, dict[str, list[np.ndarray]]] = {}
     for run in trained.values():
-        at, curve = _curve(run)
+        learned = curve(run, "ood", "r2")["mean"]
         found.setdefault(kind_of(run.config.model), {}).setdefault(
-            run.config.training.precision, []).append(curve)
+            run.config.training.precision, []).append(learned.to_numpy())
     result = compare({kind: {name: np.stack(curves) for name, curves in of.items()}
-                      for kind, of in found.items()}, at)
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "precision.json", {
+                      for kind, of in found.items()}, learned.index.tolist())
+    write_study(out, "precision", {
         "command": "python -m latentcode.experiments.studies.precision "
                    f"--seeds {seeds} --steps {steps}",
         "logit_ratio": ratios,
         "logits_agree": {low: max(of_model.values()) <= LARGEST_RATIO
                          for low, of_model in ratios.items()},
-        "curves": result, "environment": environment("cpu")})
-    figure(result).savefig(out / "precision.svg")
+        "curves": result}, {"precision.svg": figure(result)})
     for low, of_model in ratios.items():
         for name, ratio in of_model.items():
             print(f"logits, {low}, {name}: rms ratio {ratio:.2g}"
                   + ("" if ratio <= LARGEST_RATIO else f", more than {LARGEST_RATIO:g}"))
     for kind, data in result.items():
         print(f"curves, {kind}: " + ("agree" if data["agrees"] else "differ"))
-    print(f"wrote {out / 'precision.json'} and {out / 'precision.svg'}")
+    print(f"wrote result {out}")
 
 
 if __name__ == "__main__":

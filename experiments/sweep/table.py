@@ -127,7 +127,7 @@ def _newest(path: Path) -> tuple[bool, list[dict[str, Any]]]:
     """Return whether a run is complete, and the newest value of every split and metric."""
     try:
         run = Run.open(path)
-        metrics = run.metrics().drop_duplicates(["split", "metric"], keep="last")
+        metrics = run.newest_metrics()
     except LatentCodeError:  # not begun, or damaged, which its error tells
         return False, []
     order = {split: number for number, split in enumerate(("train", "test", "ood", "unknown"))}

@@ -9,10 +9,10 @@ from latentcode.config import LogicConfig, RunConfig, SravenConfig, TaskConfig
 from latentcode.config.presets import PRESETS, preset
 from latentcode.errors import ConfigError
 from latentcode.experiments.sweep import GRIDS, load_grid
-from latentcode.files.storage import parse_json
+from latentcode.experiments.timing import minutes
 from latentcode.models.config import kind_of
 from latentcode.runs import Run
-from latentcode.runs.run import CONFIG, TIMING
+from latentcode.runs.run import CONFIG
 
 KIND_TITLES: dict[str, str] = {"hyla": "HYLA"}
 """Kinds that are written otherwise in prose."""
@@ -90,7 +90,7 @@ def describe_model(config: RunConfig) -> str:
 
 def describe_training(run: Run, step: int) -> dict[str, Any]:
     """Return what was asked of training, and where it ran."""
-    asked, facts, took = run.config.training, run.provenance, minutes(run)
+    asked, facts, took = run.config.training, run.provenance, minutes(run.path)
     return {
         "updates": step, "batch size": asked.batch_size, "instances": step * asked.batch_size,
         "learning rate": asked.learning_rate, "weight decay": asked.weight_decay,
@@ -102,20 +102,6 @@ def describe_training(run: Run, step: int) -> dict[str, Any]:
             "latentcode", "torch", "transformer_lens", "numpy", "python")),
         "commit": facts["git_commit"], "run": facts["id"], "trained": facts["created"],
         "configuration": facts["config_hash"]}
-
-
-def minutes(run: Run) -> float | None:
-    """Return how long training took, all its parts together; None where no clock was kept."""
-    path = run.path / TIMING
-    if not path.exists():
-        return None
-    parts = [0.0]
-    for line in path.read_text(encoding="utf-8").splitlines():
-        record = parse_json(line)
-        if record["event"] == "start":
-            parts.append(0.0)
-        parts[-1] = record["seconds"]
-    return round(sum(parts) / 60, 1)
 
 
 def training_command(config: RunConfig, name: str) -> str:

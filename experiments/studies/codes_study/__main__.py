@@ -18,8 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,8 +30,8 @@ from latentcode.config import to_dict
 from latentcode.errors import RunError, check
 from latentcode.experiments.studies.codes_study.page import drawn, page
 from latentcode.experiments.studies.codes_study.tables import Results, summarised
-from latentcode.files.provenance import environment
-from latentcode.files.storage import replace_file, write_json
+from latentcode.experiments.studies.writing import write_study
+from latentcode.files.storage import write_text
 from latentcode.models.config import kind_of
 from latentcode.probes.alignment import align
 from latentcode.probes.alignment.result import AlignmentResult
@@ -69,19 +68,18 @@ class Study:
         runs, began = open_runs(self.runs), time.monotonic()
         found = self._results(runs)
         tables = summarised(runs, found)
+        (self.out / "tables").mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
-            with whole_file(self.out / "tables" / f"{name}.csv") as temporary:
-                table.to_csv(temporary, index=False, float_format="%.4g")
-        for name, figure in drawn(runs, found, tables).items():
-            with whole_file(self.out / "figures" / f"{name}.png") as temporary:
-                figure.savefig(temporary, dpi=110, format="png")
-        with whole_file(self.out / "README.md") as temporary:
-            temporary.write_text(page(tables, runs), encoding="utf-8")
-        write_json(self.out / "study.json", {
+            write_text(self.out / "tables" / f"{name}.csv",
+                       table.to_csv(index=False, float_format="%.4g"))
+        write_text(self.out / "README.md", page(tables, runs))
+        figures = drawn(runs, found, tables)
+        write_study(self.out, "study", {
             "settings": {"n": self.n, "n_probe": self.n_probe, "device": self.device},
             "runs": [{"name": run.name, "id": run.id, "config": to_dict(run.config)}
-                     for run in runs],
-            "environment": environment(self.device)})
+                     for run in runs]},
+            {f"figures/{name}.png": figure for name, figure in figures.items()},
+            device=self.device)
         print(f"{(time.monotonic() - began) / 60:.1f} minutes; wrote {self.out / 'README.md'}")
 
     def _results(self, runs: Sequence[Run]) -> Results:
@@ -108,14 +106,6 @@ class Study:
             alignment = kept(folder, AlignmentResult, partial(
                 align, compared, device=device, progress=bar("aligning runs")))
         return Results(decoded, similar, caused, distances, alignment)
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """As `replace_file`, in a folder that need not exist."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path) as temporary:
-        yield temporary
 
 
 def open_runs(folder: Path) -> list[Run]:

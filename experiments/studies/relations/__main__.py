@@ -34,8 +34,8 @@ from latentcode.experiments.studies.relations.world import (
     prompts,
     train_language_model,
 )
-from latentcode.files.provenance import environment
-from latentcode.files.storage import check_free, replace_folder, write_json, write_text
+from latentcode.experiments.studies.writing import write_study
+from latentcode.files.storage import check_free, replace_folder, write_text
 from latentcode.progress import bar
 
 MARKER = "relations.json"
@@ -81,14 +81,13 @@ def main(
     with replace_folder(out, overwrite=overwrite, marker=MARKER) as temporary:
         shutil.copytree(work / "results", temporary, dirs_exist_ok=True,
                         ignore=shutil.ignore_patterns("*.png"))
-        (temporary / "figures").mkdir()
-        drawn = {folder_of(order): both["code"].figure() for order, both in found.patched.items()}
-        for name, figure in {"decoding": found.decoding.figure(), **drawn}.items():
-            figure.savefig(temporary / "figures" / f"{name}.png", dpi=80)
         write_text(temporary / "README.md", page(found, said, list(run.values()), settings))
-        write_json(temporary / MARKER, {
-            "settings": settings, "accuracy": dict(found.accuracy), "findings": said,
-            "environment": environment("cpu")})
+        drawn = {folder_of(order): both["code"].figure() for order, both in found.patched.items()}
+        write_study(
+            temporary, "relations",
+            {"settings": settings, "accuracy": dict(found.accuracy), "findings": said},
+            {f"figures/{name}.png": figure
+             for name, figure in {"decoding": found.decoding.figure(), **drawn}.items()}, dpi=80)
     print("\n".join(said))
     print(f"wrote result {out}")
 

@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 
 from latentcode.codes import LatentCodes
-from latentcode.experiments.benchmarks.figures import markdown
 from latentcode.experiments.studies.relations.commands import SITES, folder_of
 from latentcode.experiments.studies.relations.world import HEADS, LAYERS, PHRASINGS, WIDTH
+from latentcode.figures.markdown import markdown_table
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions import InterventionResult
 from latentcode.probes.interventions.figure import in_short
@@ -155,5 +155,4 @@ def page(
 
 
 def _table(table: pd.DataFrame) -> str:
-    return markdown([str(name) for name in table.columns],
-                    [[str(cell) for cell in row] for row in table.itertuples(index=False)])
+    return markdown_table(list(table.columns), table.itertuples(index=False))

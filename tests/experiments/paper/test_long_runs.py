@@ -18,9 +18,10 @@ from latentcode.experiments.paper import publish as publishing
 from latentcode.experiments.paper import queue as queues
 from latentcode.experiments.paper.long_runs import main, owner
 from latentcode.experiments.paper.publish import ALONG, publish
-from latentcode.experiments.paper.queue import QUEUE, Stage, members, queue, table, timing
+from latentcode.experiments.paper.queue import QUEUE, Stage, members, queue, table
 from latentcode.experiments.sweep import GRIDS, load_grid
 from latentcode.experiments.sweep.grid import Grid, parse_yaml, read_grid
+from latentcode.experiments.timing import attempts
 from latentcode.runs import Run
 
 STAGES = (Stage("first", 0, 1), Stage("other"), Stage("first", 1))
@@ -195,7 +196,7 @@ def test_pause(background: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert owner(background) is None
     run = Run.open(background / "first" / "seed=0,kind=hyla")
     # Where it was stopped, not at the last multiple.
-    assert run.checkpoints()[-1] == timing(run.path)[-1]["step"]
+    assert run.checkpoints()[-1] == attempts(run.path)[-1][-1]["step"]
     with pytest.raises(SystemExit):
         main(["pause", "--at", str(background)])
     assert "nothing trains in" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from places import ROOT
 
 from latentcode.config.presets import preset
 from latentcode.errors import ConfigError, RunError
-from latentcode.experiments.studies import hyla_variance
+from latentcode.experiments.studies import hyla_variance, result_kinds
 from latentcode.experiments.studies.hyla_variance import (
     HylaVarianceResult,
     findings,
@@ -127,7 +127,7 @@ def test_findings_follow_the_tables(result: HylaVarianceResult) -> None:
 
 def test_the_stored_result_opens_and_says_what_its_tables_say() -> None:
     folder = ROOT / "experiments/results/hyla_variance"
-    stored = load_result(folder)
+    stored = load_result(folder, result_kinds)
     assert isinstance(stored, HylaVarianceResult)
     assert stored.settings["findings"] == list(findings(stored.variance, stored.gradients))
     assert f"over {stored.settings['steps']} updates" in " ".join(stored.caveats)

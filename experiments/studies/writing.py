@@ -1,0 +1,24 @@
+"""What every study writes: its numbers, with what they were computed on, and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from latentcode.figures.style import Figure
+from latentcode.files.provenance import environment
+from latentcode.files.storage import replace_file, write_json
+
+
+def write_study(
+    out: Path, name: str, numbers: Mapping[str, Any], figures: Mapping[str, Figure], *,
+    dpi: int = 110, device: str = "cpu",
+) -> None:
+    """Write `{name}.json` and the figures, by file name, into a folder."""
+    for file, figure in figures.items():
+        path = out / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(path) as temporary:
+            figure.savefig(temporary, dpi=dpi, format=path.suffix[1:])
+    write_json(out / f"{name}.json", {**numbers, "environment": environment(device)})
