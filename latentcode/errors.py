@@ -58,6 +58,14 @@ def check(condition: bool, message: str, error: type[LatentCodeError] = ConfigEr
         raise error(message)
 
 
+def check_whole(
+    name: str, value: object, least: int, error: type[LatentCodeError] = ConfigError
+) -> None:
+    """Raise `error` unless `value` is a whole number (no bool) of at least `least`."""
+    check(type(value) is int and value >= least,
+          f"{name} is {value!r}; expected a whole number of at least {least}", error)
+
+
 def check_choice(what: str, value: object, valid: Iterable[object]) -> None:
     """Raise `UnknownNameError` unless `value` is one of `valid`."""
     valid = tuple(valid)

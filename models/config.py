@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from latentcode.errors import ConfigError, UnknownNameError, check, check_choice
+from latentcode.errors import ConfigError, UnknownNameError, check, check_choice, check_whole
 
 Normalization = Literal["softmax", "rms_head", "none", "softmax_rms_head"]
 ValueNetworkKind = Literal["linear", "hyla", "hyla_linear", "deep"]
@@ -96,9 +96,7 @@ class ModelConfig:
             check_choice(f"model.{name}", getattr(self, name), valid)
         for name in ("d_input", "d_output", "n_layers", "d_model", "n_heads", "d_head", "d_head_v",
                      "d_mlp", "n_experts", "top_k", "n_buckets", "max_distance"):
-            value = getattr(self, name)
-            check(type(value) is int and value >= 1,
-                  f"model.{name} is {value!r}; expected a whole number of at least 1")
+            check_whole(f"model.{name}", getattr(self, name), 1)
         for name in ("causal", "cross_attention"):
             value = getattr(self, name)
             check(type(value) is bool, f"model.{name} is {value!r}; expected True or False")

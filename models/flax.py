@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentcode.errors import ArtifactError, UnknownNameError, check
+from latentcode.errors import ArtifactError, UnknownNameError, check, check_whole
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, heads_from_total, kind_of
 from latentcode.models.transformer import HookedTransformer
 
@@ -70,8 +70,7 @@ def config_from_flax(official: Mapping[str, Any], params: Mapping[str, np.ndarra
     check(not missing, f"official configuration lacks {listed(missing)}")
     check(not unknown, f"official configuration has unknown field(s) {listed(unknown)}")
     for name in _SIZES:
-        check(type(official[name]) is int and official[name] >= 1,
-              f"official {name} is {official[name]!r}; expected a whole number of at least 1")
+        check_whole(f"official {name}", official[name], 1)
     for name in _FLAGS:
         check(type(official[name]) is bool,
               f"official {name} is {official[name]!r}; expected true or false")

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from latentcode.config.run import (
-    TASKS,
-    LanguageConfig,
-    LogicConfig,
-    RunConfig,
-    SravenConfig,
-    TaskConfig,
-    TrainingConfig,
+from latentcode.config.reading import (
     config_hash,
     flatten,
     from_dict,
     from_yaml,
-    load_config,
     parse_yaml,
-    task_from_dict,
     to_dict,
     to_yaml,
 )
+from latentcode.config.run import RunConfig, load_config
+from latentcode.config.tasks import (
+    TASKS,
+    LanguageConfig,
+    LogicConfig,
+    SravenConfig,
+    TaskConfig,
+    task_from_dict,
+)
+from latentcode.config.training import TrainingConfig
 
 __all__ = ["TASKS", "LanguageConfig", "LogicConfig", "RunConfig", "SravenConfig", "TaskConfig",
            "TrainingConfig", "config_hash", "flatten", "from_dict", "from_yaml", "load_config",

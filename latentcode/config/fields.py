@@ -1,0 +1,33 @@
+"""What the fields of several configurations have in common: checks, and defaults that came later."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TypeVar
+
+from latentcode.errors import check, check_whole
+
+T = TypeVar("T")
+LATER = "later"
+
+
+def later(default: T) -> T:
+    """A field that older files do not have: it is left out where it has its default."""
+    return field(default=default, metadata={LATER: True})
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def check_fields(owner: str, config: object, least: int, *names: str) -> None:
+    """Raise `ConfigError` unless these fields are whole numbers of at least `least`."""
+    for name in names:
+        check_whole(f"{owner}.{name}", getattr(config, name), least)
+
+
+def check_seed(owner: str, config: object, name: str) -> None:
+    """Raise `ConfigError` unless a field is a seed that torch's generators take: 64 bits."""
+    check_fields(owner, config, 0, name)
+    value = getattr(config, name)
+    check(value < 2**63, f"{owner}.{name} is {value!r}; expected a number below 2^63")
