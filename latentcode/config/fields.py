@@ -1,4 +1,4 @@
-"""What the fields of several configurations have in common: checks, and defaults that came later."""
+"""What the fields of several configurations share: checks, and defaults that came later."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from latentcode.probes.alignment.result import AlignmentResult
 from latentcode.probes.common.extraction import extract_with_untrained, load_runs
 from latentcode.progress import Progress
 from latentcode.runs import Run
-from latentcode.tasks import make_task
+from latentcode.tasks import Task, as_task, make_task
 
 
 def align(
@@ -57,13 +57,13 @@ def align(
         check(ours == theirs, f"the tasks of {a.name} and {b.name} differ: {ours} and {theirs}; "
               "expected runs of one task, whose splits may differ")
     own = make_task(opened[0].config.task)
-    source = own.probe_config if task is None else task
+    source = as_task(task or own.probe_config)
     codes = [[extract_with_untrained(run, split, n=n, pairs=pairs, layers=layers, task=source,
                                      seed=seed, device=device)
               for split, n in (("train", n_train), ("ood", n_heldout))] for run in opened]
     models, untrained = ([(train[i], heldout[i]) for train, heldout in codes] for i in range(2))
     heldout_combinations = _combinations(source, "ood")
-    trained_on = {run.name: _combinations(run.config.task, "train") for run in opened}
+    trained_on = {run.name: _combinations(make_task(run.config.task), "train") for run in opened}
     return align_codes(
         models, own.probe_labels if labels is None else labels, untrained=untrained, seed=seed,
         heldout_trained_on={name: (len(known & heldout_combinations), len(heldout_combinations))
@@ -72,8 +72,8 @@ def align(
         progress=progress, **settings)
 
 
-def _combinations(task: TaskConfig, split: str) -> set[tuple[int, ...]]:
-    return {tuple(row) for row in make_task(task).combinations(split).tolist()}
+def _combinations(task: Task, split: str) -> set[tuple[int, ...]]:
+    return {tuple(row) for row in task.combinations(split).tolist()}
 
 
 def _family(task: TaskConfig) -> TaskConfig:

@@ -12,7 +12,7 @@ from latentcode.probes.decoding.result import DecodingResult
 from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
-from latentcode.tasks import make_task
+from latentcode.tasks import as_task, make_task
 
 
 def decode(
@@ -48,9 +48,10 @@ def decode(
     """
     run = load_run(run)
     own = make_task(run.config.task)
+    source = as_task(task or own.probe_config)
     train, heldout = (
         extract_with_untrained(run, split, n=n, pairs=pairs, layers=layers,
-                               task=task or own.probe_config, seed=seed, device=device)
+                               task=source, seed=seed, device=device)
         for split, n in (("train", n_train), ("ood", n_heldout)))
     return decode_codes(train[0], heldout[0], own.probe_labels if labels is None else labels,
                         untrained=(train[1], heldout[1]), seed=seed, n_jobs=n_jobs,

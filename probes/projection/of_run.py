@@ -16,7 +16,7 @@ from latentcode.probes.projection.result import ProjectionResult
 from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
-from latentcode.tasks import make_task
+from latentcode.tasks import as_task, make_task
 
 
 def project(
@@ -55,8 +55,9 @@ def project(
     settings_of(method, **settings)  # a wrong name is told before anything is extracted
     run = load_run(run)
     own = make_task(run.config.task)
-    codes = [extract(run, split, n=n, pairs=pairs, layers=layers, task=task or own.probe_config,
-                     seed=seed, device=device) for split in splits]
+    source = as_task(task or own.probe_config)
+    codes = [extract(run, split, n=n, pairs=pairs, layers=layers, task=source, seed=seed,
+                     device=device) for split in splits]
     if labels is None:
         labels = single_labels(codes[0], own.probe_labels)
     return project_codes(codes[0], labels, method=method, others=codes[1:], seed=seed, cache=cache,

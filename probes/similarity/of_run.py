@@ -13,7 +13,7 @@ from latentcode.probes.similarity.result import SimilarityResult
 from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
-from latentcode.tasks import make_task
+from latentcode.tasks import as_task, make_task
 
 
 def similarity(
@@ -47,8 +47,8 @@ def similarity(
     run = load_run(run)
     own = make_task(run.config.task)
     codes, untrained = extract_with_untrained(
-        run, split, n=n, pairs=pairs, layers=layers, task=task or own.probe_config, seed=seed,
-        device=device)
+        run, split, n=n, pairs=pairs, layers=layers, task=as_task(task or own.probe_config),
+        seed=seed, device=device)
     return similarity_codes(
         codes, own.probe_labels[-1] if label is None else label, untrained=untrained, seed=seed,
         progress=progress, **settings)

@@ -78,7 +78,7 @@ def _of_run(
     task = make_task(own.probe_config)
     names = (own.probe_labels[-1], COMBINATION) if labels is None else labels
     distances = {label: task_distances(task, label, split) for label in names}
-    codes, untrained = extract_with_untrained(run, split, task=task.config, seed=seed, **reading)
+    codes, untrained = extract_with_untrained(run, split, task=task, seed=seed, **reading)
     result = topography_codes(codes, distances, untrained=untrained, seed=seed, **settings)
     performance = run.latest().reindex(index=[own.headline], columns=["ood"]).iat[0, 0]
     described = pd.DataFrame([{

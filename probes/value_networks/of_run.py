@@ -33,7 +33,7 @@ from latentcode.probes.value_networks.result import ValueNetworksResult
 from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
-from latentcode.tasks import Task, make_task
+from latentcode.tasks import Task, as_task, make_task
 from latentcode.tasks.base import DRAW
 
 SMALLEST = 1e-6
@@ -103,13 +103,13 @@ def value_networks(
     """
     run = load_run(run)
     own = make_task(run.config.task)
-    source = make_task(own.probe_config if task is None else task)
+    source = as_task(task or own.probe_config)
     check(1 <= n_inputs <= n, f"n_inputs is {n_inputs}; expected 1 to n = {n}", ProbeError)
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ValueNetworksResult.COLUMNS}
     done = 0
     for untrained in (False, True) if controls else (False,):
         reader = code_reader(run, split, n=n, pairs=pairs, layers=layers, untrained=untrained,
-                             task=source.config, step=step, seed=seed, device=device)
+                             task=source, step=step, seed=seed, device=device)
         codes = reader.read()
         names = single_labels(codes, own.probe_labels) if labels is None else labels
         pair_names = [pair.name for pair in codes.pairs]

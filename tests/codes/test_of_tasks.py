@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from latentcode.errors import ConfigError, SplitError, UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS, with_kind
 from latentcode.models.transformer import Attention, HookedTransformer
 from latentcode.tasks import make_task
+from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training.state import TrainingState
 
 PERMUTED = lc.SravenConfig(n_features=3, n_values=5)
@@ -269,6 +271,19 @@ def test_instances_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     second = reader.read()  # the same again
     np.testing.assert_array_equal(first.scores, second.scores)
     assert first.labels.equals(second.labels)
+
+
+def test_a_task_in_hand_stands_for_its_configuration(
+    run: lc.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(run.config.task, inputs="fixed_context")
+    wanted = lc.extract(run, "ood", n=5, task=config)
+    task = make_task(config)
+    monkeypatch.setattr(FuzzyLogic, "__init__", None)  # no other is made
+    found = lc.extract(run, "ood", n=5, task=task)
+    np.testing.assert_array_equal(found.scores, wanted.scores)
+    assert found.meta == wanted.meta
+    assert wanted.meta["task"]["inputs"] == "fixed_context"
 
 
 def test_codes_of_a_run_survive_saving(run: lc.Run, tmp_path: Path) -> None:
