@@ -27,16 +27,14 @@ from latentcode.models.config import kind_of
 from latentcode.models.modes import evaluating
 from latentcode.progress import Progress
 from latentcode.runs import Run
+from latentcode.runs.named import load_run
 from latentcode.seeds import make_generator
 from latentcode.tasks import Batch, Task, as_task
 from latentcode.tasks.base import DRAW
 
-BLOCK_BYTES = 2**28
-"""Bytes of codes and residual streams that gather on the device before they move to the host."""
-
 
 def extract(
-    run: Run,
+    run: Run | str | Path,
     split: str = "ood",
     *,
     n: int = 4_096,
@@ -55,7 +53,7 @@ def extract(
 ) -> LatentCodes:
     """Run a trained model over fresh instances of a split and keep the codes of named pairs.
 
-    run         an open run
+    run         a run, its folder, or a name of the zoo
     split       `train`, `test`, `ood` or `unknown`
     n           number of instances; fewer are the first of more
     pairs       names from `make_task(run.config.task).pairs`; default: the paper's, the first
@@ -77,9 +75,9 @@ def extract(
     Memory grows with n x layers x pairs x heads, not with the attention matrices; with `out` with
     the labels alone, about 0.2 kB per instance (`code_reader(...).to_folder(out)` leaves them on
     disk too, and needs the same memory for every n).
-    Raises `UnknownNameError` for a pair, layer or split, `SplitError` for a split that the task
-    does not offer, `ConfigError` for a task that does not fit the model; with `out` what
-    `partial_codes` raises.
+    Raises what `load_run` raises, `UnknownNameError` for a pair, layer or split, `SplitError` for
+    a split that the task does not offer, `ConfigError` for a task that does not fit the model;
+    with `out` what `partial_codes` raises.
     """
     reader = code_reader(
         run, split, n=n, pairs=pairs, layers=layers, residuals=residuals, untrained=untrained,
@@ -88,7 +86,7 @@ def extract(
 
 
 def code_reader(
-    run: Run,
+    run: Run | str | Path,
     split: str = "ood",
     *,
     untrained: bool = False,
@@ -100,6 +98,7 @@ def code_reader(
     """Return what `extract` reads with, with the same arguments and errors; nothing is read yet."""
     from latentcode.models.transformer import HookedTransformer
 
+    run = load_run(run)
     place = resolve_device(device)
     config = run.config
     drawn_from = as_task(config.task if task is None else task)
@@ -234,12 +233,10 @@ class CodeReader(Reader):
         host = batch.to("cpu")  # now, because later it would wait for the forward passes
         labels: pd.DataFrame | None = None
         measures: dict[str, list[Tensor]] = {}
-        bytes_each = 4 * sum(a * b * c for a, b, _, c in self.shapes.values())
-        block = min(max(BLOCK_BYTES // bytes_each, self.batch_size), DRAW)
+        block = min(max(self._fitting(), self.batch_size), DRAW)
         for first in range(0, len(batch), block):
             last = min(first + block, len(batch))
-            values = {name: torch.empty((a, b, last - first, c), device=self.device)
-                      for name, (a, b, _, c) in self.shapes.items()}
+            values = self._room(last - first)
             for start in range(first, last, self.batch_size):
                 rows = slice(start, min(start + self.batch_size, last))
                 place = {name: array[:, :, rows.start - first:rows.stop - first]

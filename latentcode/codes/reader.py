@@ -21,6 +21,9 @@ from latentcode.files.provenance import software
 from latentcode.progress import Progress
 from latentcode.tasks.pairs import Pair
 
+BLOCK_BYTES = 2**28
+"""Bytes of codes and residual streams that gather on the device before they move to the host."""
+
 Hooks = list[tuple[str, Callable[..., None]]]
 
 
@@ -105,6 +108,15 @@ class Reader(ABC):
         with partial_codes(Path(out), self.shapes, settings, overwrite=overwrite) as work:
             self._read_into(work, work.n_done, progress)
             return work.finish(self.pairs, self.layers, self._query_of_pair(), self.meta)
+
+    def _fitting(self) -> int:
+        """Return how many instances have values of `BLOCK_BYTES`, at least one."""
+        return max(BLOCK_BYTES // (4 * sum(a * b * c for a, b, _, c in self.shapes.values())), 1)
+
+    def _room(self, n: int) -> dict[str, Tensor]:
+        """Return room on the device for the values of n instances."""
+        return {name: torch.empty((a, b, n, c), device=self.device)
+                for name, (a, b, _, c) in self.shapes.items()}
 
     def _query_of_pair(self) -> tuple[int, ...]:
         return self.row_of_pair if self.residuals else ()

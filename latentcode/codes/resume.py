@@ -1,4 +1,4 @@
-"""Codes on their way to the disk: written as they come, and gone on with after an interruption.
+"""Codes on their way to the disk: written as they come, and resumed after an interruption.
 
 An extraction to the folder `out` works in `out.partial`:
 
@@ -127,7 +127,7 @@ class PartialCodes:
         known = isinstance(state, dict) and {k: type(v) for k, v in state.items()} == {
             "settings": dict, "finished": list}
         check(known, f"{state_file} is no account of an unfinished extraction; delete "
-              f"{self.folder} to begin anew", ArtifactError)
+              f"{self.folder} to start again", ArtifactError)
         theirs, ours = state["settings"], self.settings
         different = [f"{key}: {theirs.get(key)!r} there, {ours.get(key)!r} asked for"
                      for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]
@@ -203,7 +203,7 @@ class PartialCodes:
                      "rows": self._digest(start, min(SHARD, self.n - start))}
             for what, file in (("labels", self._part(index)), ("rows", self.tensors.path)):
                 check(recorded.get(what) == found[what], f"{file} was damaged or changed after the "
-                      f"extraction was interrupted; delete {self.folder} to begin anew",
+                      f"extraction was interrupted; delete {self.folder} to start again",
                       ArtifactError)
 
 

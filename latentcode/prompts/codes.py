@@ -22,8 +22,9 @@ from latentcode.prompts import Prompts, as_prompts
 
 PATTERN_BYTES = 2**28
 """Bytes of one layer's pattern beyond which a batch takes fewer prompts, at least one."""
-BLOCK, BLOCK_BYTES = 4_096, 2**28
-"""Prompts, and bytes of their codes, that gather before they move on; a power of two."""
+BLOCK = 4_096
+"""Prompts whose codes gather before they move on; a power of two, and fewer where they are large.
+"""
 LAST = "unembed.hook_in"
 
 
@@ -103,17 +104,14 @@ class PromptReader(Reader):
         return {"dtype": str(next(self.model.parameters()).dtype)}
 
     def _read_into(self, sink: Sink, done: int, progress: Progress | None) -> None:
-        bytes_each = 4 * sum(a * b * c for a, b, _, c in self.shapes.values())
-        fitting = max(BLOCK_BYTES // bytes_each, 1)
-        block = min(BLOCK, 2 ** (fitting.bit_length() - 1))
+        block = min(BLOCK, 2 ** (self._fitting().bit_length() - 1))
         with evaluating(self.model):
             for begin in range(done, self.n, block):
                 self._read_block(np.arange(begin, min(begin + block, self.n)), sink, progress)
 
     def _read_block(self, rows: np.ndarray, sink: Sink, progress: Progress | None) -> None:
         begin = int(rows[0])
-        values = {name: torch.empty((a, b, len(rows), c), device=self.device)
-                  for name, (a, b, _, c) in self.shapes.items()}
+        values = self._room(len(rows))
         answers = torch.empty(len(rows), dtype=torch.int64)
         n_read = 0
         for batch in self._batches(rows):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 import latentcode as lc
 from latentcode.codes import of_tasks as extraction
+from latentcode.codes import reader
 from latentcode.codes.of_tasks import extract_model, gather_codes
 from latentcode.config.presets import model_for
 from latentcode.errors import ConfigError, SplitError, UnknownNameError
@@ -218,7 +219,7 @@ def test_blocks_do_not_change_what_is_read(monkeypatch: pytest.MonkeyPatch) -> N
     read = partial(extract_model, model, task, "ood", n=20, pairs=PAIRS, residuals=True,
                    batch_size=4)
     whole = read()
-    monkeypatch.setattr(extraction, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(reader, "BLOCK_BYTES", 1)
     parts = read()
     np.testing.assert_array_equal(parts.scores, whole.scores)
     assert parts.residuals is not None
@@ -243,7 +244,7 @@ def test_pairs_by_feature_follow_the_permutation() -> None:
 
 def test_a_run_is_extracted_trained_and_untrained(run: lc.Run) -> None:
     trained = lc.extract(run, "ood", n=20)
-    again = lc.extract(run, "ood", n=20, batch_size=7)
+    again = lc.extract(run.path, "ood", n=20, batch_size=7)
     untrained = lc.extract(run, "ood", n=20, untrained=True)
     assert trained.layers == (0, 1)
     assert [p.name for p in trained.pairs] == ["query->query"]
@@ -265,10 +266,10 @@ def test_instances_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extraction, "DRAW", 8)
     monkeypatch.setattr(task, "sample", lambda split, n, generator: (
         drawn.append(n), sample(split, n, generator))[1])
-    reader = extraction.CodeReader(model, task, "ood", n=20, pairs=PAIRS)
-    first = reader.read()
+    source = extraction.CodeReader(model, task, "ood", n=20, pairs=PAIRS)
+    first = source.read()
     assert drawn == [8, 8, 8]
-    second = reader.read()  # the same again
+    second = source.read()  # the same again
     np.testing.assert_array_equal(first.scores, second.scores)
     assert first.labels.equals(second.labels)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from latentcode.config import LogicConfig
-from latentcode.errors import ConfigError, check, check_choice
+from latentcode.errors import check, check_choice
 from latentcode.metrics import Metric, mean_metric, ratio_metric
 from latentcode.tasks.base import SPLITS, Task
 from latentcode.tasks.batch import Batch
@@ -286,7 +286,7 @@ class FuzzyLogic(Task):
         """Return the function in symbols, its examples as a table, the query and its answer."""
         check_choice("format", format, ("text", "html"))
         check(0 <= index < len(batch), f"index is {index!r}; expected 0 <= index < {len(batch)}, "
-              "the number of instances", ConfigError)
+              "the number of instances")
         one = batch[index:index + 1].to("cpu")
         label = self.labels(one).iloc[0]
         names = [f"x{v + 1}" for v in range(self.config.n_variables)]

@@ -165,7 +165,7 @@ class SravenCounterfactuals(ChosenPairs):
     def _rewritten(
         self, batch: Batch, slot: Tensor, rule: Tensor, third: Tensor, generator: torch.Generator
     ) -> tuple[Batch, Tensor]:
-        """Return the batch with the first rows of a feature drawn anew, and where that is possible.
+        """Return the batch with the first rows of a feature redrawn, and where that is possible.
 
         The target of the feature becomes the answer of `rule`; that of distribute-three is `third`,
         which the rows then hold beside the symbols of the last row.

@@ -6,9 +6,9 @@ With M features, K symbols, G columns and R = 8 rules:
     permutations   (M!)^(G-1)        orders of the other columns' features against the last one's
     tasks          combinations x permutations
 
-Permuting all columns alike changes nothing but the names of the features, hence G - 1 and not G.
-The paper prints (M!)^(G-1) - M without saying why; that would leave no permutation at all at
-M = 1, where there is exactly one. Both are given here.
+Permuting all columns in the same way changes nothing but the names of the features, hence G - 1
+and not G. The paper prints (M!)^(G-1) - M without saying why; that would leave no permutation at
+all at M = 1, where there is exactly one. Both are given here.
 
 Fig. A9B has no printed formula. Let g_r be the number of feature grids that obey rule r
 (`feature_grids_per_rule`). Then

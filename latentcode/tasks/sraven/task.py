@@ -270,7 +270,7 @@ class Sraven(Task):
     def render(self, batch: Batch, index: int, format: str = "text") -> str:
         """Return the grid of instance `index`, its rules and its answer, as text or HTML.
 
-        Raises `UnknownNameError` for another format, `IndexError` for an index out of range.
+        Raises `UnknownNameError` for another format, `ConfigError` for an index out of range.
         """
         check_choice("format", format, ("text", "html"))
         check(0 <= index < len(batch), f"index is {index!r}; expected 0 <= index < {len(batch)}, "
