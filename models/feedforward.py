@@ -10,7 +10,7 @@ from transformer_lens.hook_points import HookPoint
 
 from latentcode.models.config import ModelConfig
 from latentcode.models.dense import dense
-from latentcode.models.kernels import gelu
+from latentcode.models.kernels.fused import gelu
 
 
 class GeluLayer(nn.Module):

@@ -38,7 +38,7 @@ from latentcode.models.dense import LAYER_NORM_EPSILON, dense, layer_norm
 from latentcode.models.feedforward import make_feedforward
 from latentcode.models.hooks import is_hooked
 from latentcode.models.initialization import init_weights
-from latentcode.models.kernels import fused_attention, is_fused
+from latentcode.models.kernels.fused import fused_attention, is_fused
 from latentcode.models.positions import relative_bias, rotary
 
 Generators = torch.Generator | Sequence[torch.Generator] | None

@@ -51,7 +51,7 @@ from latentcode.experiments.benchmarks.official_process import (
 )
 from latentcode.experiments.benchmarks.ours import MatrixProducts, Updates, learner
 from latentcode.models.config import kind_of
-from latentcode.models.kernels import is_fused, written_out
+from latentcode.models.kernels.fused import is_fused, written_out
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import bar
 from latentcode.training.batches import CHUNK

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from latentcode.errors import ConfigError, check
 from latentcode.models.attention import rms_head
-from latentcode.models.kernels import written_out
+from latentcode.models.kernels.fused import written_out
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
 

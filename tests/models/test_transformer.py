@@ -8,7 +8,7 @@ import torch
 
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, kind_of, with_kind
-from latentcode.models.kernels import written_out
+from latentcode.models.kernels.fused import written_out
 from latentcode.models.transformer import HookedTransformer
 
 TINY = ModelConfig(d_input=5, d_output=3, d_model=16, n_heads=4, d_head=2, d_head_v=4, d_mlp=24,

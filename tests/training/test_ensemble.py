@@ -21,7 +21,7 @@ from latentcode.config.presets import preset
 from latentcode.errors import ConfigError, RunError, TrainingError
 from latentcode.metrics import Metric
 from latentcode.models.config import ATTENTION_KINDS, with_kind
-from latentcode.models.kernels import written_out
+from latentcode.models.kernels.fused import written_out
 from latentcode.runs import Run
 from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training import train, train_ensemble

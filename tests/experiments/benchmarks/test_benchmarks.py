@@ -45,7 +45,7 @@ from latentcode.experiments.benchmarks.official_process import (
     official_setting,
 )
 from latentcode.experiments.benchmarks.ours import learner
-from latentcode.models import kernels
+from latentcode.models.kernels import fused
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
 from latentcode.training.batches import CHUNK
@@ -231,7 +231,7 @@ def test_without_a_saving_it_is_not_made() -> None:
             task = make_task(preset("smoke", "sraven").task)
             batch = task.sample("train", 4, make_generator(0, "batch"))
             from latentcode.models import feedforward
-            return task.n_read is not None, feedforward.gelu is kernels.gelu, batch.one_hot
+            return task.n_read is not None, feedforward.gelu is fused.gelu, batch.one_hot
 
     names = list(savings.SAVINGS)
     assert made([]) == (False, False, False)

@@ -21,7 +21,7 @@ from latentcode.models.attention import (
     normalize,
 )
 from latentcode.models.config import ATTENTION_KINDS, NONLINEARITIES, ModelConfig, with_kind
-from latentcode.models.kernels import (
+from latentcode.models.kernels.fused import (
     SERVED_NORMALIZATIONS,
     SERVED_VALUE_NETWORKS,
     SHARED_ROWS,
@@ -314,7 +314,7 @@ def test_worker_processes(method: str) -> None:
 def test_kernels_compile_where_nothing_can_be_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     from numba.core.caching import CompileResultCacheImpl
 
-    from latentcode.models.kernels_cpu import _compiled
+    from latentcode.models.kernels.cpu import _compiled
 
     def double(x: int) -> int:
         return 2 * x

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from latentcode.models import threads
-from latentcode.models.threads import call_on_threads
+from latentcode.models.kernels.threads import call_on_threads
 
 
 @pytest.fixture(params=["torch's threads", "Python's threads"])

@@ -8,7 +8,7 @@ f_j holds the kept mask and the scale of RMSHead. The gradients are those of
     linear   z_h = sum_j a_hj phi(v_jh)
     hyla     z_h = sum_j a_hj phi(t_j),   t_j = sum_h a_hj v_jh
 
-for one query. See `latentcode.models.kernels` for the way in.
+for one query. See `latentcode.models.kernels.fused` for the way in.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit
 
 from latentcode.models.attention import RMS_EPSILON
-from latentcode.models.lanes import (
+from latentcode.models.kernels.lanes import (
     LANES,
     collect,
     distribute,
@@ -38,7 +38,7 @@ from latentcode.models.lanes import (
 
 Memory: TypeAlias = np.ndarray
 Numbers: TypeAlias = tuple[int, ...]
-Row: TypeAlias = Any  # of latentcode.models.lanes; mypy knows nothing of numba
+Row: TypeAlias = Any  # of latentcode.models.kernels.lanes; mypy knows nothing of numba
 Function = TypeVar("Function", bound=Callable[..., object])
 
 

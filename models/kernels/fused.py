@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from latentcode.errors import check, check_choice
 from latentcode.models.config import NONLINEARITIES, ModelConfig
-from latentcode.models.threads import call_on_threads
+from latentcode.models.kernels.threads import call_on_threads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -139,7 +139,7 @@ class _FusedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None,
                 kept: Tensor | None, options: tuple[int, ...]) -> Tensor:
-        from latentcode.models import kernels_cpu, lanes
+        from latentcode.models.kernels import cpu, lanes
 
         ctx.save_for_backward(q, k, v, bias, kept)
         ctx.options = options
@@ -151,10 +151,10 @@ class _FusedAttention(torch.autograd.Function):
             *map(_memory, tensors), *_tables(q, bias, kept),
             tuple(x.stride()[:4] for x in tensors), (n_instances, n_queries, n_keys, n_heads),
             options, (0,) * d, (0,) * d_v)
-        sizes = kernels_cpu.work_sizes(n_queries, n_keys, n_heads, d, d_v)
+        sizes = cpu.work_sizes(n_queries, n_keys, n_heads, d, d_v)
 
         def compute(first: int, last: int, work: tuple[np.ndarray, ...]) -> None:
-            kernels_cpu.forward(first, last, work, *arguments)
+            cpu.forward(first, last, work, *arguments)
 
         _share_out(compute, members * -(-n_instances // lanes.LANES), sizes, q.dtype)
         return z
@@ -162,7 +162,7 @@ class _FusedAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
-        from latentcode.models import kernels_cpu, lanes
+        from latentcode.models.kernels import cpu, lanes
 
         q, k, v, bias, kept = ctx.saved_tensors
         members, n_instances, n_queries, n_heads, d = q.shape
@@ -177,10 +177,10 @@ class _FusedAttention(torch.autograd.Function):
             groups, *map(_memory, tensors[:4]), *_tables(q, bias, kept),
             *map(_memory, gradients), d_bias.numpy(), tuple(x.stride()[:4] for x in tensors),
             (n_instances, n_queries, n_keys, n_heads), ctx.options, (0,) * d, (0,) * d_v)
-        sizes = 2 * kernels_cpu.work_sizes(n_queries, n_keys, n_heads, d, d_v)
+        sizes = 2 * cpu.work_sizes(n_queries, n_keys, n_heads, d, d_v)
 
         def compute(first: int, last: int, work: tuple[np.ndarray, ...]) -> None:
-            kernels_cpu.backward(first, last, work, *arguments)
+            cpu.backward(first, last, work, *arguments)
 
         _share_out(compute, members * groups, sizes, q.dtype)
         return (*gradients, d_bias.sum(1) if wanted else None, None, None)
@@ -192,7 +192,7 @@ def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     On a CPU about four times as fast as torch's, whose tanh takes most of the time; torch's
     elsewhere. As for `fused_attention` there is one derivative; see `written_out` for more.
     """
-    from latentcode.models.lanes import LANES
+    from latentcode.models.kernels.lanes import LANES
 
     if _serves(x.device, x.dtype) and x.is_contiguous() and x.numel() % LANES == 0:
         y: Tensor = _Gelu.apply(x)
@@ -203,27 +203,27 @@ def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 class _Gelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        from latentcode.models import kernels_cpu
+        from latentcode.models.kernels import cpu
 
         ctx.save_for_backward(x)
         y = torch.empty_like(x)
-        _by_rows(kernels_cpu.gelu, x, y)
+        _by_rows(cpu.gelu, x, y)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> Tensor:
-        from latentcode.models import kernels_cpu
+        from latentcode.models.kernels import cpu
 
         x, = ctx.saved_tensors
         dx = torch.empty_like(x)
-        _by_rows(kernels_cpu.gelu_backward, x, dy.contiguous(), dx)
+        _by_rows(cpu.gelu_backward, x, dy.contiguous(), dx)
         return dx
 
 
 def _by_rows(kernel: Callable[..., None], *tensors: Tensor) -> None:
     """Call `kernel(first, last, *memory)` so that every row of numbers is done once."""
-    from latentcode.models.lanes import LANES
+    from latentcode.models.kernels.lanes import LANES
 
     memory = [x.detach().view(-1).numpy() for x in tensors]
     rows = tensors[0].numel() // LANES

@@ -1,0 +1,1 @@
+"""The attention core and GELU in one pass each, compiled for the processor."""
