@@ -13,13 +13,16 @@ for one query. See `latentcode.models.kernels.fused` for the way in.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numba import njit
 
 from latentcode.models.attention import RMS_EPSILON
+from latentcode.models.kernels import lanes
 from latentcode.models.kernels.lanes import (
     LANES,
     collect,
@@ -42,11 +45,15 @@ Row: TypeAlias = Any  # of latentcode.models.kernels.lanes; mypy knows nothing o
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def _compiled(function: Function) -> Function:
-    """Compile on the first call, or read what an earlier process has compiled.
+_INLINED = hashlib.sha256(
+    Path(lanes.__file__).read_bytes() + str(RMS_EPSILON).encode()).hexdigest()[:16]
+"""What the kernels take from other files, of which numba notices no change."""
 
-    numba notices a change of this file, but not one of `lanes.py`: touch this one as well then.
-    """
+
+def compiled(function: Function) -> Function:
+    """Compile on the first call, or read what an earlier process has compiled."""
+    # What is compiled is kept under this name, until this file changes.
+    function.__qualname__ += f"-{_INLINED}"
     try:
         return cast(Function, njit(function, nogil=True, cache=True, error_model="numpy"))
     except RuntimeError:
@@ -214,7 +221,7 @@ def _forward_query(
         store(z, (t * n_heads + h) * size, out)
 
 
-@_compiled
+@compiled
 def forward(
     first: int, last: int, work: tuple[Memory, ...], z: Memory, q: Memory, k: Memory, v: Memory,
     bias: Memory, kept: Memory, strides: tuple[Numbers, ...], shape: Numbers, options: Numbers,
@@ -364,7 +371,7 @@ def _through_factor(
     return load(factor, j, ONE) * load(dx, h * n_keys + j, ONE) - value * load(slope, j, ONE)
 
 
-@_compiled
+@compiled
 def backward(
     first: int, last: int, work: tuple[Memory, ...], n_groups: int, dz: Memory, q: Memory, k:
     Memory, v: Memory, bias: Memory, kept: Memory, dq: Memory, dk: Memory, dv: Memory, d_bias:
@@ -429,14 +436,14 @@ def _multiply_by_slope(
         store(gradient, at, load(gradient, at, like) * _slope(phi, load(rows, at, like)))
 
 
-@_compiled
+@compiled
 def gelu(first: int, last: int, x: Memory, y: Memory) -> None:
     """y = gelu(x), of the rows of `LANES` numbers `first` to `last` (exclusive) of flat memory."""
     for row in range(first, last):
         store(y, row, _phi(GELU, load(x, row, ONE)))
 
 
-@_compiled
+@compiled
 def gelu_backward(first: int, last: int, x: Memory, dy: Memory, dx: Memory) -> None:
     """dL/dx = dL/dy gelu'(x), as `gelu`."""
     for row in range(first, last):

@@ -105,7 +105,7 @@ def fused_attention(
     phi = "identity" if value_network == "hyla_linear" else nonlinearity
     options = (SERVED_NORMALIZATIONS[normalization], int(value_network != "linear"),
                NONLINEARITIES.index(phi), int(causal))
-    _check_inputs(q, k, v, bias, kept)
+    check_inputs(q, k, v, bias, kept)
     members = q.shape[:-4]
     z: Tensor = _FusedAttention.apply(
         *(x if members else x[None] for x in (q, k, v)),
@@ -114,7 +114,7 @@ def fused_attention(
     return z if members else z.squeeze(0)
 
 
-def _check_inputs(
+def check_inputs(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None
 ) -> None:
     """The kernels go by the shape of the queries and would read beyond a smaller tensor."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,11 +25,12 @@ from latentcode.models.attention import (
     normalize,
 )
 from latentcode.models.config import ATTENTION_KINDS, NONLINEARITIES, ModelConfig, with_kind
+from latentcode.models.kernels import fused
 from latentcode.models.kernels.fused import (
     SERVED_NORMALIZATIONS,
     SERVED_VALUE_NETWORKS,
     SHARED_ROWS,
-    _check_inputs,
+    check_inputs,
     fused_attention,
     gelu,
     is_fused,
@@ -314,13 +319,45 @@ def test_worker_processes(method: str) -> None:
 def test_kernels_compile_where_nothing_can_be_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     from numba.core.caching import CompileResultCacheImpl
 
-    from latentcode.models.kernels.cpu import _compiled
+    from latentcode.models.kernels.cpu import compiled
 
     def double(x: int) -> int:
         return 2 * x
 
     monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [])
-    assert _compiled(double)(21) == 42
+    assert compiled(double)(21) == 42
+
+
+def test_what_was_compiled_is_forgotten_with_the_arithmetic_it_is_made_of(tmp_path: Path) -> None:
+    package = tmp_path / "copied"
+    package.mkdir()
+    for name in ("cpu.py", "lanes.py"):
+        text = Path(fused.__file__).with_name(name).read_text(encoding="utf-8")
+        (package / name).write_text(text.replace("latentcode.models.kernels", "copied"),
+                                    encoding="utf-8")
+
+    def gelu_of_3() -> tuple[float, int]:
+        code = ("import numpy as np; from copied import cpu; x = np.full(16, 3.0); "
+                "y = np.empty(16); cpu.gelu(0, 1, x, y); print(y[0], sum(cpu.gelu.stats.cache_hits"
+                ".values()))")
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]),
+                       "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, check=True,
+                              capture_output=True, text=True)
+        value, hits = done.stdout.split()
+        return float(value), int(hits)
+
+    before = gelu_of_3()
+    assert before == (pytest.approx(2.9963627), 0)
+    assert gelu_of_3() == (before[0], 1)
+    lanes = package / "lanes.py"
+    text = lanes.read_text(encoding="utf-8")
+    product = "operator.mul, lambda builder, a, b: builder.fmul("
+    assert text.count(product) == 1
+    lanes.write_text(text.replace(product, product.replace("fmul", "fadd")), encoding="utf-8")
+    after = gelu_of_3()
+    assert after[1] == 0
+    assert after[0] != before[0]
 
 
 def test_which_models_are_served() -> None:
@@ -360,4 +397,4 @@ def test_errors_name_what_is_wrong() -> None:
         ((q.half(), k.half(), v.half(), None, None), r"float16 on cpu; expected float32"),
     ):
         with pytest.raises(ConfigError, match=message):
-            _check_inputs(*wrong)
+            check_inputs(*wrong)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from latentcode.models import threads
+from latentcode.models.kernels import threads
 from latentcode.models.kernels.threads import call_on_threads
 
 
