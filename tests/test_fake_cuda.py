@@ -351,7 +351,7 @@ MISTAKES: dict[str, tuple[Callable[[Tensor], object], str]] = {
 FOUR = ("a tensor of the CPU", "item", "a boolean mask", "cpu")
 PLACES = {
     "sampling": "latentcode.tasks.logic.evaluate",
-    "the forward pass": "latentcode.models.transformer.normalize",
+    "the forward pass": "latentcode.models.blocks.normalize",
     "the loss": "latentcode.tasks.logic.FuzzyLogic.losses"}
 
 

@@ -281,8 +281,9 @@ class CodeReader(Reader):
 
     def _attention(self, layer: int) -> Any:
         """Return the attention whose code a few rows of queries and keys determine, or None."""
+        from latentcode.models.blocks import Attention
         from latentcode.models.hooks import is_hooked
-        from latentcode.models.transformer import Attention, HookedTransformer
+        from latentcode.models.transformer import HookedTransformer
 
         if not isinstance(self.model, HookedTransformer):
             return None

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from latentcode.errors import check
 from latentcode.metrics import Metric
+from latentcode.models.blocks import Generators
 from latentcode.models.modes import evaluating
-from latentcode.models.transformer import Generators
 from latentcode.progress import Progress
 from latentcode.seeds import make_generator
 from latentcode.tasks.base import DRAW, Task

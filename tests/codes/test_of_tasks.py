@@ -18,8 +18,9 @@ from latentcode.codes import reader
 from latentcode.codes.of_tasks import extract_model, gather_codes
 from latentcode.config.presets import model_for
 from latentcode.errors import ConfigError, SplitError, UnknownNameError
+from latentcode.models.blocks import Attention
 from latentcode.models.config import ATTENTION_KINDS, with_kind
-from latentcode.models.transformer import Attention, HookedTransformer
+from latentcode.models.transformer import HookedTransformer
 from latentcode.tasks import make_task
 from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training.state import TrainingState

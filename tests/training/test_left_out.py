@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from latentcode.config import RunConfig
 from latentcode.config.presets import preset
 from latentcode.errors import ConfigError
-from latentcode.models import transformer
+from latentcode.models import blocks
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.transformer import HookedTransformer
 from latentcode.seeds import make_generator
@@ -111,14 +111,14 @@ def test_the_first_and_the_last_block_do_compute_less(monkeypatch: pytest.Monkey
     batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
     for block in model.blocks:
         block.mlp.forward = note  # type: ignore[method-assign]
-    project = transformer._project
+    project = blocks.project_to_heads
     rows: list[int] = []
 
     def count(x: Tensor, *weights: Tensor) -> Tensor:
         rows.append(x.shape[-3] * x.shape[-2])
         return project(x, *weights)
 
-    monkeypatch.setattr(transformer, "_project", count)
+    monkeypatch.setattr(blocks, "project_to_heads", count)
     model(batch.inputs, **SPARED)
     n = config.task.n_tokens
     assert [shape[1] for shape in shapes] == [n, 2]

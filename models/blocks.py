@@ -1,0 +1,272 @@
+"""One layer of the transformer: LayerNorm, attention and the block of both and the feed-forward.
+
+    x <- x + attention(LN1(x));  x <- x + feedforward(LN2(x))        (paper, appendix C)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from transformer_lens.hook_points import HookPoint
+
+from latentcode.models.attention import (
+    apply_value_network,
+    attention_scores,
+    dropout_mask,
+    nonlinearity,
+    normalize,
+)
+from latentcode.models.config import ModelConfig
+from latentcode.models.dense import LAYER_NORM_EPSILON, dense, layer_norm
+from latentcode.models.feedforward import make_feedforward
+from latentcode.models.hooks import is_hooked
+from latentcode.models.kernels.fused import fused_attention, is_fused
+from latentcode.models.positions import relative_bias, rotary
+
+Generators = torch.Generator | Sequence[torch.Generator] | None
+"""What draws dropout masks: torch's own, one generator, or one for each member of an ensemble."""
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """The few different tokens of a batch: token t of instance b is sum_v which_btv rows_v."""
+
+    rows: Float[Tensor, "*E 1 V D"]
+    which: Float[Tensor, "*E B T V"]
+    """1 for the row that a token is, else 0."""
+
+
+class LayerNorm(nn.Module):
+    """y = (x - mean) / sqrt(var + 1e-6) * w + b over the last axis, biased variance."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(d_model))
+        self.b = nn.Parameter(torch.zeros(d_model))
+        self.hook_scale = HookPoint()  # [B, T, 1]
+        self.hook_normalized = HookPoint()  # [B, T, D]
+
+    def forward(self, x: Float[Tensor, "*E B T D"]) -> Float[Tensor, "*E B T D"]:
+        if not (is_hooked(self.hook_scale) or is_hooked(self.hook_normalized)):
+            # The fused kernel is faster, but has nowhere to put the two hooks.
+            return layer_norm(x, self.w, self.b)
+        centred = x - x.mean(dim=-1, keepdim=True)
+        variance = centred.square().mean(dim=-1, keepdim=True)
+        scale = self.hook_scale((variance + LAYER_NORM_EPSILON).sqrt())
+        weights = (self.w, self.b) if self.w.ndim == 1 else (
+            self.w[:, None, None], self.b[:, None, None])
+        return self.hook_normalized(centred / scale) * weights[0] + weights[1]
+
+
+class Attention(nn.Module):
+    """y_q = sum_h W_O^h z_qh + b_O, where z comes from the value networks that the codes generate.
+
+    Queries come from `x`, keys and values from `context` where one is given (cross-attention)
+    and from `x` otherwise, where `read` leaves queries for the last tokens only. With `which`, as
+    in `Distinct`, `x` holds rows in place of tokens. The T5 bias belongs to self-attention; rotary
+    positions to both.
+    """
+
+    def __init__(self, config: ModelConfig, cross: bool = False) -> None:
+        super().__init__()
+        heads, d, d_head, d_head_v = (
+            config.n_heads, config.d_model, config.d_head, config.d_head_v)
+        self.cfg = config
+        self.causal = config.causal and not cross
+        self.W_Q = nn.Parameter(torch.zeros(heads, d, d_head))
+        self.b_Q = nn.Parameter(torch.zeros(heads, d_head))
+        self.W_K = nn.Parameter(torch.zeros(heads, d, d_head))
+        self.b_K = nn.Parameter(torch.zeros(heads, d_head))
+        self.W_V = nn.Parameter(torch.zeros(heads, d, d_head_v))
+        self.b_V = nn.Parameter(torch.zeros(heads, d_head_v))
+        self.W_O = nn.Parameter(torch.zeros(heads, d_head_v, d))
+        self.b_O = nn.Parameter(torch.zeros(d))
+        self.W_V2 = (nn.Parameter(torch.zeros(heads, d_head_v, d_head_v))
+                     if config.value_network == "deep" else None)
+        self.rel_pos_bias = (nn.Parameter(torch.zeros(heads, config.n_buckets))
+                             if config.positions == "t5" and not cross else None)
+        self.phi = nonlinearity(config.nonlinearity)
+        self.hook_q = HookPoint()  # [B, Q, H, d_head]
+        self.hook_k = HookPoint()  # [B, K, H, d_head]
+        self.hook_v = HookPoint()  # [B, K, H, d_head_v]
+        self.hook_attn_scores = HookPoint()  # [B, H, Q, K], biased and masked
+        self.hook_pattern = HookPoint()  # [B, H, Q, K], the latent code: write here
+        self.hook_z = HookPoint()  # [B, Q, H, d_head_v]
+        self.hook_value_hidden = (  # [B, Q, K, d_head_v], units of the value network
+            HookPoint() if config.value_network != "linear" else None)
+
+    def forward(
+        self,
+        x: Float[Tensor, "*E _ _ D"],
+        context: Float[Tensor, "*E B K D"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        generator: Generators = None,
+        read: int | None = None,
+        which: Float[Tensor, "*E B Q V"] | None = None,
+    ) -> Float[Tensor, "*E B R D"]:
+        config = self.cfg
+        source = x if context is None else context
+        n_query, n_key = ((x if which is None else which).shape[-2],
+                          (source if which is None else which).shape[-2])
+        first = 0 if read is None else n_query - read
+        if which is None:
+            q = project_to_heads(x[..., first:, :], self.W_Q, self.b_Q)
+            k, v = (project_to_heads(source, w, b)
+                    for w, b in ((self.W_K, self.b_K), (self.W_V, self.b_V)))
+        else:
+            q = _spread(which[..., first:, :], project_to_heads(x, self.W_Q, self.b_Q))
+            k, v = (_spread(which, project_to_heads(x, w, b))
+                    for w, b in ((self.W_K, self.b_K), (self.W_V, self.b_V)))
+        q, k, v = self.hook_q(q), self.hook_k(k), self.hook_v(v)
+        if config.positions == "rotary":
+            q, k = rotary(q, first), rotary(k)
+        bias = self._bias(n_query, n_key)
+        kept = None
+        if self.training and config.attention_dropout > 0.0:
+            # Of all queries, so that the stream goes on alike however few of them are read.
+            kept = dropout_mask(
+                (q.shape[-4], config.n_heads, n_query, n_key), config.attention_dropout,
+                config.attention_dropout_form, generator, device=q.device, dtype=self.W_Q.dtype)
+        if first:
+            bias, kept = (None if square is None else square[..., first:, :]
+                          for square in (bias, kept))
+        if mask is None and self._is_fused(q.device):
+            exact = self.W_Q.dtype  # under autocast, too
+            z = fused_attention(
+                q.to(exact), k.to(exact), v.to(exact), bias, kept, causal=self.causal,
+                normalization=config.normalization, value_network=config.value_network,
+                nonlinearity=config.nonlinearity)
+        else:
+            z = self._hooked_attention(q, k, v, bias, kept, mask)
+        return dense(self.hook_z(z).flatten(-2), self.W_O.flatten(-3, -2), self.b_O)
+
+    def _hooked_attention(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
+        mask: Tensor | None,
+    ) -> Float[Tensor, "*E B Q H d"]:
+        """z_qh by the functions of `attention`, through the hooks between them."""
+        config = self.cfg
+        if self.causal:
+            past = self._past(q.shape[-3], k.shape[-3], q.device)
+            mask = past if mask is None else mask & past
+        scores = self.hook_attn_scores(attention_scores(q, k, bias, mask, config.normalization))
+        code = normalize(scores, config.normalization)
+        code = self.hook_pattern(code if kept is None else code * kept)
+        return apply_value_network(code, v, config.value_network, self.phi, self.W_V2,
+                                   self.hook_value_hidden)
+
+    def _is_fused(self, device: torch.device) -> bool:
+        """Whether a kernel computes attention at once: never past a hook on what it skips."""
+        skipped = (self.hook_attn_scores, self.hook_pattern, self.hook_value_hidden)
+        return is_fused(self.cfg, device, self.W_Q.dtype) and not any(
+            hook is not None and is_hooked(hook) for hook in skipped)
+
+    def _bias(self, n_query: int, n_key: int) -> Float[Tensor, "*E 1 H Q K"] | None:
+        if self.rel_pos_bias is None:
+            return None
+        return relative_bias(self.rel_pos_bias, n_query, n_key, self.cfg.max_distance)
+
+    @staticmethod
+    def _past(n_query: int, n_key: int, device: torch.device) -> Bool[Tensor, "1 1 Q K"]:
+        return torch.ones(n_query, n_key, dtype=torch.bool, device=device).tril()[None, None]
+
+    def code_rows(
+        self,
+        q: Float[Tensor, "B Q H d"],
+        k: Float[Tensor, "B K H d"],
+        query: Int[Tensor, "B P"],
+    ) -> Float[Tensor, "B H P K"]:
+        """a_hpk, the codes of all keys for some queries only, without dropout.
+
+        q, k   what `hook_q` and `hook_k` saw
+        query  positions of the queries, of each instance its own
+
+        The same numbers as in `hook_pattern`, up to rounding, without the rest of the pattern.
+        """
+        if self.cfg.positions == "rotary":
+            q, k = rotary(q), rotary(k)
+        n_query, n_key = q.shape[1], k.shape[1]
+        bias, mask = self._bias(n_query, n_key), None
+        if bias is not None:
+            bias = bias[0, :, query].transpose(0, 1)  # [H, B, P, K] -> [B, H, P, K]
+        if self.causal:
+            mask = self._past(n_query, n_key, q.device)[0, 0, query][:, None]
+        rows = q[torch.arange(len(q), device=q.device)[:, None], query]
+        return normalize(attention_scores(rows, k, bias, mask, self.cfg.normalization),
+                         self.cfg.normalization)
+
+
+def last_tokens(x: Float[Tensor, "*E B T D"], n: int | None) -> Float[Tensor, "*E B R D"]:
+    """Return the last n tokens, or all."""
+    return x if n is None else x[..., -n:, :]
+
+
+def project_to_heads(
+    x: Float[Tensor, "*E B T D"], w: Float[Tensor, "*E H D d"], b: Float[Tensor, "*E H d"]
+) -> Float[Tensor, "*E B T H d"]:
+    """x W_h + b_h for all heads in one matrix product."""
+    heads, _, d = w.shape[-3:]
+    return dense(x, w.transpose(-3, -2).flatten(-2), b.flatten(-2)).unflatten(-1, (heads, d))
+
+
+def _spread(
+    which: Float[Tensor, "*E B T V"], rows: Float[Tensor, "*E 1 V H d"]
+) -> Float[Tensor, "*E B T H d"]:
+    """Return of every token the row that it is."""
+    return dense(which, rows.flatten(-2).squeeze(-3)).unflatten(-1, rows.shape[-2:])
+
+
+class Block(nn.Module):
+    """x + attention(LN1(x)), then (where configured) cross-attention, then the feed-forward."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.ln1 = LayerNorm(config.d_model)
+        self.attn = Attention(config)
+        if config.cross_attention:
+            self.ln_cross = LayerNorm(config.d_model)
+            self.cross_attn = Attention(config, cross=True)
+            self.hook_cross_attn_out = HookPoint()  # [B, T, D]
+        self.ln2 = LayerNorm(config.d_model)
+        self.mlp = make_feedforward(config)
+        self.hook_resid_pre = HookPoint()  # [B, T, D]
+        self.hook_attn_out = HookPoint()  # [B, T, D]
+        self.hook_resid_mid = HookPoint()  # [B, T, D]
+        self.hook_mlp_out = HookPoint()  # [B, T, D]
+        self.hook_resid_post = HookPoint()  # [B, T, D]
+
+    def forward(
+        self,
+        x: Float[Tensor, "*E B T D"],
+        context: Float[Tensor, "*E B K D"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        generator: Generators = None,
+        feedforward_dtype: torch.dtype | None = None,
+        read: int | None = None,
+        distinct: Distinct | None = None,
+    ) -> Float[Tensor, "*E B R D"]:
+        """Return the residual stream after the block, of the last `read` tokens or of all.
+
+        distinct  the tokens of `x`, if they are few: what is computed of each by itself, up to
+                  queries, keys and values, is computed once
+        """
+        x = self.hook_resid_pre(x)
+        rows, which = (x, None) if distinct is None else (distinct.rows, distinct.which)
+        attended = self.attn(self.ln1(rows), mask=mask, generator=generator, read=read,
+                             which=which)
+        x = last_tokens(x, read) + self.hook_attn_out(attended)
+        if context is not None:
+            cross = self.cross_attn(self.ln_cross(x), context=context, generator=generator)
+            x = x + self.hook_cross_attn_out(cross)
+        x = self.hook_resid_mid(x)
+        normalized = self.ln2(x)
+        with (nullcontext() if feedforward_dtype is None else
+              torch.autocast(x.device.type, dtype=feedforward_dtype)):
+            out = self.mlp(normalized)
+        x = x + self.hook_mlp_out(out)
+        return self.hook_resid_post(x)
