@@ -52,7 +52,7 @@ from latentcode.runs.named import ZOO
 from latentcode.tasks import Task, make_task
 from latentcode.training import evaluate
 from latentcode.zoo.card import CARD, README, Card, Evaluation, StoredCodes
-from latentcode.zoo.zoo import RESULTS
+from latentcode.zoo.loading import RESULTS
 
 SPLIT = "ood"
 """Whose codes come with a model: the held-out combinations, as in the paper's figures."""

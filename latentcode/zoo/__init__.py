@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from latentcode.lazy import lazy_module
 
 if TYPE_CHECKING:
-    from latentcode.zoo.zoo import Verification as Verification
-    from latentcode.zoo.zoo import list_models as list_models
-    from latentcode.zoo.zoo import load_card as load_card
-    from latentcode.zoo.zoo import load_codes as load_codes
-    from latentcode.zoo.zoo import load_model as load_model
-    from latentcode.zoo.zoo import verify as verify
+    from latentcode.zoo.loading import list_models as list_models
+    from latentcode.zoo.loading import load_card as load_card
+    from latentcode.zoo.loading import load_codes as load_codes
+    from latentcode.zoo.loading import load_model as load_model
+    from latentcode.zoo.verification import Verification as Verification
+    from latentcode.zoo.verification import verify as verify
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

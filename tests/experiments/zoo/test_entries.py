@@ -11,6 +11,7 @@ import pytest
 from small_zoo import sign, tiny_zoo
 
 import latentcode as lc
+from latentcode import zoo
 from latentcode.config import LogicConfig
 from latentcode.errors import ArtifactError, ConfigError, RunError
 from latentcode.experiments.sweep import load_grid
@@ -25,7 +26,6 @@ from latentcode.experiments.zoo.entries import Build, informative_pairs, interve
 from latentcode.files.migrations import CURRENT
 from latentcode.metrics import is_by_constituent
 from latentcode.probes.saved import load_result
-from latentcode.zoo import zoo
 from latentcode.zoo.card import README
 
 TINY = ("--n", "200", "--n-codes", "100", "--n-probe", "250", "--n-interventions", "2000")

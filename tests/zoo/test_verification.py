@@ -1,181 +1,26 @@
-"""The zoo lists and loads its models, and notices whatever is not as their cards say."""
+"""Whatever is not as its card says is noticed."""
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from places import ROOT
-from small_zoo import NAME, PAIRS, sign, tiny_run, tiny_zoo
+from small_zoo import NAME, sign
 
 import latentcode as lc
+from latentcode import zoo
 from latentcode.cli import main
-from latentcode.errors import ArtifactError, ConfigError, RunError, UnknownNameError
+from latentcode.errors import ConfigError
 from latentcode.files.storage import checksum, read_json, read_tensors, write_json, write_tensors
 from latentcode.metrics import Metric, is_by_constituent
-from latentcode.runs import named
 from latentcode.tasks.sraven import RULES
-from latentcode.zoo import zoo
 from latentcode.zoo.card import CARD, README, Card
 
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
-    return tiny_run(tmp_path_factory.mktemp("runs") / "hyla")
-
-
-@pytest.fixture(scope="module")
-def pristine(run: lc.Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_zoo(run, tmp_path_factory.mktemp("zoo")).parent
-
-
-@pytest.fixture
-def entry(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The entry of a zoo that a test may change, in an empty working directory."""
-    shutil.copytree(pristine, tmp_path / "zoo")
-    monkeypatch.setattr(named, "ZOO", tmp_path / "zoo")
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "zoo" / NAME
-
-
-# Listing and loading
-
-def test_the_zoo_is_listed(entry: Path) -> None:
-    table = lc.list_models()
-    card = zoo.load_card(NAME)
-    row = table.loc[NAME]
-    assert (row["task"], row["kind"], row["metric"]) == ("SRAVEN", "hyla", "accuracy")
-    assert row["parameters"] == card.parameters
-    assert row["ood"] == card.metrics["ood"]["accuracy"].mean
-    assert np.isnan(row["unknown"])
-    size = sum(path.stat().st_size for path in entry.rglob("*") if path.is_file())
-    assert row["megabytes"] == pytest.approx(size / 1e6)
-
-
-def test_listing_and_codes_need_no_torch(pristine: Path) -> None:
-    script = f"""
-import sys
-from pathlib import Path
-import latentcode as lc
-from latentcode.runs import named
-named.ZOO = Path(sys.argv[1])
-assert list(lc.list_models().index) == [{NAME!r}]
-assert len(lc.load_codes({NAME!r})) == 80
-assert lc.load_run({NAME!r}).checkpoints() == [30]
-assert "torch" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", script, str(pristine)], cwd=ROOT, check=True)
-
-
-def test_the_model_is_the_one_that_was_trained(run: lc.Run, entry: Path) -> None:
-    inputs = lc.make_task(run.config.task).sample("ood", 16, lc.make_generator(0, "zoo")).inputs
-    loaded = lc.load_model(NAME)
-    assert not loaded.training
-    with torch.no_grad():
-        wanted = run.load_model()(inputs)
-        assert torch.equal(loaded(inputs), wanted)
-        assert torch.equal(lc.load_model(entry, step=30)(inputs), wanted)
-
-
-def test_codes_are_those_of_the_model(run: lc.Run, entry: Path) -> None:
-    codes = lc.load_codes(NAME)
-    again = lc.extract(run, "ood", n=80, pairs=PAIRS)
-    np.testing.assert_allclose(codes.scores, again.scores, atol=1e-6)
-    assert codes.meta["run"] == NAME
-    assert codes.meta["run_id"] == run.id
-    with pytest.raises(ArtifactError, match=r"no codes of split 'train', but of: ood;"):
-        lc.load_codes(NAME, "train")
-
-
-# Names and paths
-
-def test_a_name_or_a_path(run: lc.Run, entry: Path) -> None:
-    for text in (NAME, f"zoo:{NAME}", str(entry), entry):
-        assert lc.load_run(text).path == entry
-    shutil.copytree(run.path, "mine")
-    for text in ("mine", "./mine", Path("mine")):
-        assert lc.load_run(text).path == Path("mine")
-
-
-def test_a_name_that_is_also_a_folder_is_not_chosen_silently(run: lc.Run, entry: Path) -> None:
-    shutil.copytree(run.path, NAME)
-    with pytest.raises(RunError, match=rf"expected zoo:{NAME} for the model, or \./{NAME} for"):
-        lc.load_run(NAME)
-    assert lc.load_run(f"zoo:{NAME}").path == entry
-    for mine in (f"./{NAME}", Path(NAME)):
-        assert lc.load_run(mine).path == Path(NAME)
-
-
-def test_in_the_folder_of_the_zoo_a_name_means_one_thing(
-    entry: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(entry.parent)
-    assert lc.load_run(NAME).path == entry
-
-
-@pytest.mark.parametrize(("command", "found"), [
-    (["show", NAME], r"by constituent\n.* ood\n(.*\n)*feature_accuracy\[sum\] +0\.\d{3} 0\.\d{3} "),
-    (["show", NAME], NAME), (["show", f"zoo:{NAME}", "--split", "ood"], "rule"),
-    (["extract", NAME, "--n", "8", "--out", "out"], "wrote codes out"),
-    (["export-flax", NAME, "--out", "out.npz"], r"wrote weights out\.npz"),
-    *(([name, NAME, "--pairs", "q", "--out", "out"], "error: unknown pair 'q'; expected one of: re")
-      for name in ("decode", "project", "similarity", "topography", "value-networks")),
-    (["align", NAME, "copy", "--pairs", "q", "--out", "out"], "unknown pair 'q'; expected one of"),
-    (["intervene", NAME, "--write", "zero", "--layers", "9", "--out", "out"], "layer.*9"),
-], ids=lambda value: value[0] if isinstance(value, list) else "")
-def test_commands_take_a_name_where_they_take_a_run(
-    entry: Path, command: list[str], found: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What they say can be said only of a run that was opened."""
-    shutil.copytree(entry, "copy")
-    before = {path: path.stat().st_mtime_ns for path in entry.rglob("*")}
-    with suppress(SystemExit):
-        main(command)
-    printed = capsys.readouterr()
-    assert re.search(found, printed.out + printed.err)
-    assert {path: path.stat().st_mtime_ns for path in entry.rglob("*")} == before
-    with pytest.raises(SystemExit):
-        main([command[0], "sraven-hula", *command[2:]])
-    assert f"unknown model 'sraven-hula'; expected one of: {NAME}" in capsys.readouterr().err
-
-
-def test_a_run_from_before_is_shown_with_what_its_card_says(
-    entry: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = entry / "metrics.jsonl"
-    older = [line for line in path.read_text().splitlines() if "[" not in line]
-    path.write_text("".join(f"{line}\n" for line in older))
-    main(["show", NAME])
-    value = Card.read(entry).metrics["train"]["feature_accuracy[constant]"].mean
-    assert re.search(rf"feature_accuracy\[constant\] +{value:.3f} ", capsys.readouterr().out)
-    (entry / CARD).unlink()
-    main(["show", str(entry)])
-    assert "by constituent" not in capsys.readouterr().out
-
-
-def test_what_is_neither_is_said(entry: Path) -> None:
-    with pytest.raises(UnknownNameError, match=rf"'sraven-hula'; expected one of: {NAME}, the "
-                       "path of a run folder, which sraven-hula is not, for it does not exist"):
-        lc.load_model("sraven-hula")
-    with pytest.raises(UnknownNameError, match=f"'sraven-hula'; expected one of: {NAME}$"):
-        lc.load_run("zoo:sraven-hula")
-    for path in ("./sraven-hula", Path(NAME)):
-        with pytest.raises(RunError, match=r"run folder [a-z-]+ does not exist"):
-            lc.load_run(path)
-
-
-# Verification
 
 def test_an_untouched_entry_is_as_its_card_says(entry: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in entry.rglob("*")}
@@ -445,60 +290,6 @@ def test_the_command_line(entry: Path, capsys: pytest.CaptureFixture[str]) -> No
             main(["zoo", command])
         assert raised.value.code == 2
         assert "has no models in its zoo" in capsys.readouterr().err
-
-
-# Cards
-
-def test_a_card_reads_as_it_was_written(entry: Path) -> None:
-    card = Card.read(entry)
-    card.write(entry.parent)
-    assert Card.read(entry.parent) == card
-    page = (entry / README).read_text()
-    assert page == card.to_markdown()
-    metric = card.metrics["ood"]["accuracy"]
-    assert f"{metric.mean:.4f} ± {metric.se:.4f}" in page
-    assert "latentcode train" in page
-    by_rule = [card.metrics[split]["feature_accuracy[sum]"] for split in card.metrics]
-    cells = " | ".join(f"{m.mean:.3f} ± {m.se:.3f}" for m in by_rule)
-    assert f"| `feature_accuracy[sum]` | {cells} |" in page
-
-
-@pytest.mark.parametrize(("edit", "message"), [
-    ({"metrics": {"ood": {"loss": 1}}}, "is damaged"),
-    ({"codes": {"n": 1}}, "is damaged"),
-    ({"evaluation": None}, "is damaged"),
-    ({"parameters": "many"}, "has parameters 'many'; expected int"),
-    ({"files": ["a"]}, r"has files \['a'\]; expected dict"),
-    ({"colour": 1}, "has keys .*colour"),
-    ({"format_version": 99}, "a newer latentcode wrote it"),
-    ({"files": {"README.md": None}}, "has None as README.md of files; expected text"),
-    ({"headline": "beauty"}, "quotes 'beauty' first; expected one of .* train: loss, "),
-    ({"evaluation": {"n": 0, "seed": 0, "precision": "float32", "tolerance": 5e-4}}, "n is 0;"),
-    ({"evaluation": {"n": 9, "seed": 0, "precision": "float32", "tolerance": 0.5}},
-     "tolerance is 0.5; expected a number from 0 to 0.01"),
-    ({"evaluation": {"n": 9, "seed": 0, "precision": "fp8", "tolerance": 5e-4}}, "'fp8'"),
-])
-def test_a_damaged_card_is_refused(entry: Path, edit: dict[str, object], message: str) -> None:
-    write_json(entry / CARD, {**json.loads((entry / CARD).read_text()), **edit})
-    with pytest.raises(ArtifactError, match=message):
-        zoo.load_card(NAME)
-
-
-# The zoo that comes with the library
-
-def test_the_models_of_the_library() -> None:
-    table = lc.list_models()
-    assert {"sraven-hyla", "sraven-linear", "sraven-softmax"} <= set(table.index)
-    assert table["megabytes"].sum() < 20
-    for name, folder in named.zoo_folders().items():
-        card = Card.read(folder)
-        assert card.name == name == lc.load_codes(name).meta["run"]
-        assert (folder / README).read_text(encoding="utf-8") == card.to_markdown()
-        found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")
-                 if path.is_file()}
-        assert found == {*card.files, CARD}
-        for file, recorded in card.files.items():
-            assert checksum(folder / file) == recorded
 
 
 @pytest.mark.slow

@@ -1,17 +1,11 @@
-"""Trained models that come with the library: which are there, and are they what their cards say?
-
-An entry of the zoo is a published run (`Run.publish`) with `card.json`, `README.md` and, below
-`results/`, its codes and what probes and interventions found. Listing needs no torch, and nothing
-here needs a network or writes anything.
-"""
+"""Is a model of the zoo what its card says?"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -21,73 +15,18 @@ from latentcode.errors import ArtifactError, LatentCodeError, check
 from latentcode.files.storage import check_checksum
 from latentcode.metrics import Metric, is_by_constituent
 from latentcode.models.config import kind_of
+from latentcode.progress import Progress
 from latentcode.runs import Run, named
-from latentcode.runs.named import CARD, folder_of, load_run, zoo_folders
+from latentcode.runs.named import CARD, folder_of
 from latentcode.zoo.card import README, Card
+from latentcode.zoo.loading import RESULTS
 
-if TYPE_CHECKING:
-    import torch
-
-    from latentcode.models.transformer import HookedTransformer
-
-RESULTS = "results"
 CHECKED_CODES = 64
 """Stored codes that `verify` reads out of the model again: the first so many."""
 NOTHING = Metric(float("nan"), float("nan"), 0)
 """The metric of a constituent that does not occur."""
 STANDARD_ERRORS = 4.0
 """Standard errors by which `verify` lets metrics on other instances differ."""
-
-
-def load_card(name_or_path: str | Path) -> Card:
-    """Return the card of a model of the zoo; `ArtifactError` where a folder has none."""
-    return Card.read(folder_of(name_or_path))
-
-
-def list_models() -> pd.DataFrame:
-    """Which trained models come with the library?
-
-    One row per model: `task`, `kind`, `parameters`, the `metric` that is quoted first with its
-    mean on every split, `megabytes` on disk, `summary`. Needs no torch.
-    """
-    rows = []
-    for name, folder in zoo_folders().items():
-        card = Card.read(folder)
-        rows.append({
-            "name": name, "task": card.task.partition(":")[0], "kind": card.kind,
-            "parameters": card.parameters, "metric": card.headline,
-            **{split: found[card.headline].mean for split, found in card.metrics.items()},
-            "megabytes": sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) / 1e6,
-            "summary": card.summary})
-    columns = ["name", "task", "kind", "parameters", "metric", "train", "test", "ood", "unknown",
-               "megabytes", "summary"]
-    return pd.DataFrame(rows, columns=columns).set_index("name")
-
-
-def load_model(
-    name_or_path: str | Path, *, step: int | None = None, device: str | torch.device = "cpu"
-) -> HookedTransformer:
-    """Return a trained model of the zoo, such as `sraven-hyla`, or of a run, for evaluation.
-
-    step  the checkpoint; default: the newest
-
-    Raises what `load_run` and `Run.load_model` raise.
-    """
-    return load_run(name_or_path).load_model(step, device)
-
-
-def load_codes(name_or_path: str | Path, split: str = "ood") -> LatentCodes:
-    """Return the codes that come with a model of the zoo, or that a run keeps in `results/`.
-
-    Raises what `load_run` raises, and `ArtifactError` that names the splits that are there.
-    """
-    run = load_run(name_or_path)
-    stored = {path.name.removeprefix("codes-"): path
-              for path in sorted((run.path / RESULTS).glob("codes-*"))}
-    check(split in stored, f"{run.path} holds no codes of split {split!r}, but of: "
-          f"{', '.join(stored) or 'none'}; `latentcode.extract` reads others out of the model",
-          ArtifactError)
-    return LatentCodes.load(stored[split])
 
 
 @dataclass
@@ -125,7 +64,7 @@ class Verification:
 
 def verify(
     name_or_path: str | Path, *, n: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Verification:
     """Is a model of the zoo what its card says?
 
@@ -136,7 +75,7 @@ def verify(
     n         instances of each split; default: the card's. They are the same instances then, and
               metrics may differ by the tolerance of the card; with another n they may differ by
               four standard errors more, and those of single constituents are not compared
-    progress  called with (instances done, in all)
+    progress  told of instances done, of all
 
     Raises what `folder_of` raises; what is wrong with the entry is a problem of the result.
     """
@@ -187,7 +126,7 @@ def _check_facts(run: Run, card: Card, found: Verification) -> None:
 
 
 def _evaluate(
-    run: Run, card: Card, found: Verification, progress: Callable[[int, int], None] | None
+    run: Run, card: Card, found: Verification, progress: Progress | None
 ) -> None:
     from latentcode.tasks import make_task
     from latentcode.training.evaluation import evaluate
@@ -283,4 +222,4 @@ def _read_again(run: Run, card: Card, found: Verification) -> None:
           ArtifactError)
 
 
-__all__ = ["Verification", "list_models", "load_card", "load_codes", "load_model", "verify"]
+__all__ = ["Verification", "verify"]

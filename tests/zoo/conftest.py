@@ -1,0 +1,32 @@
+"""A small zoo that a test may change."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from small_zoo import NAME, tiny_run, tiny_zoo
+
+import latentcode as lc
+from latentcode.runs import named
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
+    return tiny_run(tmp_path_factory.mktemp("runs") / "hyla")
+
+
+@pytest.fixture(scope="session")
+def pristine(run: lc.Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_zoo(run, tmp_path_factory.mktemp("zoo")).parent
+
+
+@pytest.fixture
+def entry(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The entry of a zoo that a test may change, in an empty working directory."""
+    shutil.copytree(pristine, tmp_path / "zoo")
+    monkeypatch.setattr(named, "ZOO", tmp_path / "zoo")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "zoo" / NAME
