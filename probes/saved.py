@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from latentcode.errors import ArtifactError
+from latentcode.errors import ArtifactError, check_choice
 from latentcode.files.storage import read_json
 from latentcode.probes.alignment.result import AlignmentResult
 from latentcode.probes.common.results import META_KEYS, TableResult
@@ -32,22 +32,21 @@ def load_result(
 
     A folder is known by its JSON (`TableResult.marker`).
 
-    more  gives further kinds of results, those of rooms above this one; called only where the
-          folder holds none of `RESULTS`, since such rooms are slow to import
+    more  gives further kinds of results, those of rooms above this one; called only for a result
+          that is none of `RESULTS`, since such rooms are slow to import
 
-    `ArtifactError` for a result of a kind that is not known.
+    `UnknownNameError` for a result of a kind that is not known.
     """
     folder = Path(folder)
-    for kinds in (lambda: RESULTS, more):
-        for kind in kinds():
-            if (folder / kind.marker()).is_file():
-                return kind.load(folder)
+    for kind in RESULTS:
+        if (folder / kind.marker()).is_file():
+            return kind.load(folder)
     for path in sorted(folder.glob("*.json")):
         described = _read(path)
         if set(described) == META_KEYS:
-            known = ", ".join(kind.FORMAT for kind in (*RESULTS, *more()))
-            raise ArtifactError(f"{path} is of format {described['format']}; expected one of: "
-                                f"{known}")
+            kinds = {kind.FORMAT: kind for kind in (*RESULTS, *more())}
+            check_choice(f"result in {path}, of format", described["format"], kinds)
+            return kinds[str(described["format"])].load(folder)
     return None
 
 

@@ -11,7 +11,6 @@ from latentcode.cli.options import Split, default_is
 from latentcode.errors import LatentCodeError
 
 if TYPE_CHECKING:
-    from latentcode.probes.common.results import TableResult
     from latentcode.runs import Run
 
 
@@ -31,11 +30,12 @@ class Show:
 
     def run(self) -> None:
         from latentcode.codes import LatentCodes
+        from latentcode.experiments.studies import result_kinds
         from latentcode.probes.saved import load_result
         from latentcode.runs.named import folder_of, load_run
 
         folder = folder_of(self.path)
-        result = load_result(folder, _of_experiments)
+        result = load_result(folder, result_kinds)
         is_codes = (folder / "codes.safetensors").exists()
         if self.split is not None and (is_codes or result is not None):
             raise LatentCodeError(f"--split is {self.split!r}, but {self.path} is not a run; "
@@ -52,13 +52,6 @@ class Show:
             run = load_run(self.path)
             print(run)
             print_metrics(run)
-
-
-def _of_experiments() -> list[type[TableResult]]:
-    """Return the results of studies, which are slow to import."""
-    from latentcode.experiments.studies.hyla_variance import HylaVarianceResult
-
-    return [HylaVarianceResult]
 
 
 def _problem(run: Run, split: str, index: int) -> str:

@@ -27,11 +27,11 @@ from latentcode.probes.alignment.matching import (
 from latentcode.probes.alignment.result import AlignmentResult
 from latentcode.probes.alignment.transfer import N_RANDOM, Transfer
 from latentcode.probes.common.bootstrap import LEVEL
-from latentcode.probes.common.controls import check_pair_of_codes
 from latentcode.probes.common.labels import combination_clusters
 from latentcode.probes.common.sources import (
     Source,
     check_distinct,
+    check_pair_of_codes,
     check_same_instances,
     chosen,
     origin,

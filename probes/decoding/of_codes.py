@@ -29,14 +29,16 @@ from latentcode.probes.common.bootstrap import (
     percentile_interval,
     resample,
 )
-from latentcode.probes.common.controls import (
+from latentcode.probes.common.labels import Target, combination_clusters, make_target
+from latentcode.probes.common.sources import (
     SOURCES,
+    Source,
     check_controls,
     check_pair_of_codes,
+    chosen,
+    origin,
     shuffle_labels,
 )
-from latentcode.probes.common.labels import Target, combination_clusters, make_target
-from latentcode.probes.common.sources import Source, chosen, origin
 from latentcode.probes.decoding.logistic import (
     N_FOLDS,
     PENALTIES,

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from latentcode.figures.style import Figure
-from latentcode.probes.common.controls import SOURCES
 from latentcode.probes.common.results import TableResult
+from latentcode.probes.common.sources import SOURCES
 from latentcode.probes.decoding.figure import decoding_figure
 
 HEADLINE: tuple[str, ...] = ("accuracy", "f1")

@@ -11,7 +11,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from latentcode.errors import ProbeError, check, check_choice
-from latentcode.probes.common.controls import shuffle_labels
+from latentcode.probes.common.sources import shuffle_labels
 from latentcode.progress import Progress
 
 EXAGGERATION_ITERATIONS = 250

@@ -12,9 +12,8 @@ import pandas as pd
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import category_styles
-from latentcode.probes.common.controls import check_pair_of_codes
 from latentcode.probes.common.labels import combination_clusters
-from latentcode.probes.common.sources import check_distinct, chosen, varies
+from latentcode.probes.common.sources import check_distinct, check_pair_of_codes, chosen, varies
 from latentcode.probes.projection.cache import CachedProjection
 from latentcode.probes.projection.methods import Projection, label_quality
 from latentcode.probes.projection.result import OURS, ProjectionResult

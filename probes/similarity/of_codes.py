@@ -15,9 +15,8 @@ import pandas as pd
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
-from latentcode.probes.common.controls import shuffle_labels
 from latentcode.probes.common.labels import Target, combination_clusters, make_target
-from latentcode.probes.common.sources import chosen, origin, sources_of
+from latentcode.probes.common.sources import chosen, origin, shuffle_labels, sources_of
 from latentcode.probes.similarity.measures import ONE_HOT, concentration, cosine_matrix
 from latentcode.probes.similarity.result import ALL, SimilarityResult
 from latentcode.progress import Progress

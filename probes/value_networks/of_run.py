@@ -18,8 +18,8 @@ from latentcode.codes.of_tasks import code_reader, instances
 from latentcode.config import TaskConfig
 from latentcode.errors import ProbeError, check
 from latentcode.models.modes import evaluating
-from latentcode.probes.common.controls import shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, make_target, single_labels
+from latentcode.probes.common.sources import shuffle_labels
 from latentcode.probes.value_networks.measures import (
     centred,
     cosines,

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 import latentcode as lc
-from latentcode.errors import ArtifactError
+from latentcode.errors import ArtifactError, UnknownNameError
 from latentcode.files.migrations import CURRENT
 from latentcode.probes.common.results import META_KEYS, TableResult
 from latentcode.probes.saved import RESULTS, load_result
@@ -34,7 +34,7 @@ def test_other_folders_hold_no_result(tmp_path: Path) -> None:
     assert load_result(tmp_path) is None
     (tmp_path / "notes.json").write_text("{")
     (tmp_path / "more.json").write_text("[1]")
-    assert load_result(tmp_path) is None
+    assert load_result(tmp_path, lambda: pytest.fail("slow rooms are imported")) is None
 
 
 def test_further_kinds_are_asked_for_where_none_fits(tmp_path: Path) -> None:
@@ -44,8 +44,8 @@ def test_further_kinds_are_asked_for_where_none_fits(tmp_path: Path) -> None:
 
     described = dict.fromkeys(META_KEYS) | {"format": Weather.FORMAT}
     (tmp_path / Weather.marker()).write_text(json.dumps(described))
-    with pytest.raises(ArtifactError, match=r"weather.json is of format latentcode.weather; "
-                                            r"expected one of: latentcode.decoding, "):
+    with pytest.raises(UnknownNameError, match=r"weather.json, of format 'latentcode.weather'; "
+                                               r"expected one of: latentcode.decoding, "):
         load_result(tmp_path)
     with pytest.raises(KeyError, match="weather"):  # it has no version yet, but it is found
         load_result(tmp_path, lambda: (Weather,))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
-from latentcode.probes.common.controls import check_controls, check_pair_of_codes, shuffle_labels
+from latentcode.probes.common.sources import check_controls, check_pair_of_codes, shuffle_labels
 
 
 def cells_of(y: np.ndarray, groups: np.ndarray) -> list[tuple[int, bytes]]:
