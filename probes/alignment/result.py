@@ -10,7 +10,7 @@ import pandas as pd
 
 from latentcode.figures.style import Figure
 from latentcode.probes.alignment.figure import layers_figure, transfer_figure
-from latentcode.probes.common.results import TableResult
+from latentcode.probes.common.results import TableResult, where
 
 ALIGNMENTS = ("own", "raw", "matched", "random", "matched, scaled", "random, scaled", "rotated")
 """What is done to the codes that a probe of another model reads."""
@@ -115,16 +115,16 @@ class AlignmentResult(TableResult):
 
     def figure(self, *, pair: str | None = None, measure: str = "cka") -> Figure:
         """Return a measure of all layers against all: a row per source, a column per two kinds."""
-        pair = self.settings["pairs"][0] if pair is None else pair
-        table = self.layers[(self.layers["pair"] == pair) & (self.layers["measure"] == measure)]
+        pair = self.first_pair(pair)
+        table = where(self.layers, pair=pair, measure=measure)
         return layers_figure(self._independent(table), f"{measure}, {pair}, mean over pairs of "
                              "runs", measure)
 
     def transfer_figure(self, *, pair: str | None = None, label: str | None = None) -> Figure:
         """Return the score of transferred probes per layer, a row per source, two kinds across."""
-        pair = self.settings["pairs"][0] if pair is None else pair
+        pair = self.first_pair(pair)
         label = self.settings["labels"][0] if label is None else label
-        table = self.transfer[(self.transfer["pair"] == pair) & (self.transfer["label"] == label)]
+        table = where(self.transfer, pair=pair, label=label)
         return transfer_figure(self._independent(table), ALIGNMENTS, f"probe for {label} of one "
                                f"run on the codes of another, {pair}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -61,6 +61,10 @@ class TableResult(ABC):
     def caveats(self) -> tuple[str, ...]:
         """What a reader of these numbers must know, one sentence each."""
         return ()
+
+    def first_pair(self, pair: str | None = None) -> str:
+        """Return a pair, or else the first that the result is about."""
+        return str(self.settings["pairs"][0]) if pair is None else pair
 
     @classmethod
     def _files(cls) -> tuple[str, ...]:
@@ -122,3 +126,24 @@ class TableResult(ABC):
         notes = "".join(f"<p><b>{escape(note)}</b></p>" for note in self.caveats)
         return (f"<b>{escape(self.title)}</b>{notes}{self.summary().to_html(index=False)}"
                 f"{self.figure().to_html(self.title)}")
+
+
+def where(table: pd.DataFrame, **values: object) -> pd.DataFrame:
+    """Return the rows of a table whose columns have these values."""
+    for column, value in values.items():
+        table = table[table[column] == value]
+    return table
+
+
+def blocks(
+    table: pd.DataFrame, columns: Sequence[str]
+) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    """Yield the rows of each combination of values of some columns, after these values."""
+    for key, block in table.groupby(list(columns), sort=False):
+        yield dict(zip(columns, key, strict=True)), block
+
+
+def with_interval(row: Any, column: str = "value", digits: int = 2) -> str:
+    """Return a value of a row with its interval, as summaries show it: `0.50 [0.40, 0.60]`."""
+    value, low, high = (f"{getattr(row, name):.{digits}f}" for name in (column, "low", "high"))
+    return f"{value} [{low}, {high}]"

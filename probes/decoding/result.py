@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from latentcode.figures.style import Figure
-from latentcode.probes.common.results import TableResult
+from latentcode.probes.common.results import TableResult, blocks, with_interval
 from latentcode.probes.common.sources import SOURCES
 from latentcode.probes.decoding.figure import decoding_figure
 
@@ -71,16 +71,10 @@ class DecodingResult(TableResult):
     def summary(self, metrics: Sequence[str] = HEADLINE) -> pd.DataFrame:
         """Return one row per layer, pair, label and metric, and `value [low, high]` by source."""
         table = self.table[self.table["metric"].isin(list(metrics))]
-        place = ["label", "metric", "pair", "layer"]
-        rows = []
-        for key, block in table.groupby(place, sort=False):
-            assert isinstance(key, tuple)
-            row: dict[str, Any] = dict(zip(place, key, strict=True))
-            for r in block.itertuples():
-                row[str(r.source)] = f"{r.value:.3f} [{r.low:.3f}, {r.high:.3f}]"
-            row["chance"] = f"{block['chance'].iloc[0]:.3f}"
-            rows.append(row)
-        return pd.DataFrame(rows)
+        return pd.DataFrame([
+            place | {str(r.source): with_interval(r, digits=3)
+                     for r in block.itertuples()} | {"chance": f"{block['chance'].iloc[0]:.3f}"}
+            for place, block in blocks(table, ("label", "metric", "pair", "layer"))])
 
     def figure(self, metrics: Sequence[str] = HEADLINE) -> Figure:
         """Return the score per layer: a row per label and metric, a column per pair."""

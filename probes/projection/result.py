@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from latentcode.figures.style import Figure
-from latentcode.probes.common.results import TableResult
+from latentcode.probes.common.results import TableResult, blocks, where
 from latentcode.probes.projection.figure import ScatterCell, scatter_figure
 
 OURS: tuple[str, ...] = ("instance", "split", "fitted", "layer", "pair", "projection_x",
@@ -87,26 +87,26 @@ class ProjectionResult(TableResult):
         cells = []
         several_pairs = self.coordinates["pair"].nunique() > 1
         several_splits = self.coordinates["split"].nunique() > 1
-        groups = list(self.coordinates.groupby(["pair", "split", "layer"], sort=False))
+        planes = list(blocks(self.coordinates, ("pair", "split", "layer")))
         for label in self.settings["labels"]:
-            for (pair, split, layer), points in groups:
-                row = [label, *([str(pair)] if several_pairs else []),
-                       *([str(split)] if several_splits else [])]
+            for place, points in planes:
+                row = [label, *([str(place["pair"])] if several_pairs else []),
+                       *([str(place["split"])] if several_splits else [])]
                 cells.append(ScatterCell(
-                    "\n".join(row), f"layer {layer}",
+                    "\n".join(row), f"layer {place['layer']}",
                     points[["projection_x", "projection_y"]].to_numpy(), points[label],
-                    self._note(label, pair, split, layer)))
+                    self._note(label, place)))
         figure = scatter_figure(cells)
         width = int(PER_INCH * figure.get_figwidth())
         figure.supxlabel("\n".join(line for text in self._footnotes()
                                    for line in wrap(text, width)), fontsize=7)
         return figure
 
-    def _note(self, label: str, *place: object) -> str:
-        rows = self.labels[(self.labels["label"] == label) & (self.labels["space"] == "plane")]
-        note = f"T {_at(self.quality, *place)['trustworthiness']:.2f}"
+    def _note(self, label: str, place: Mapping[str, object]) -> str:
+        rows = where(self.labels, **place, label=label, space="plane")
+        note = f"T {where(self.quality, **place)['trustworthiness'].iloc[0]:.2f}"
         if len(rows):
-            values = _at(rows, *place)
+            values = rows.iloc[0]
             note += (f", kNN {values['knn_agreement']:.2f} ({values['knn_shuffled']:.2f})"
                      f", S {values['silhouette']:.2f}")
         return note
@@ -119,8 +119,3 @@ class ProjectionResult(TableResult):
             + f"; fitted to {fitted['n']:,} points of {fitted['split']}",
             "T: trustworthiness. kNN: share of nearest neighbours with the same label (of shuffled "
             "labels). S: silhouette."]
-
-
-def _at(table: pd.DataFrame, pair: object, split: object, layer: object) -> pd.Series:
-    rows = table[(table["pair"] == pair) & (table["split"] == split) & (table["layer"] == layer)]
-    return rows.iloc[0]

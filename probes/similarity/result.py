@@ -11,7 +11,7 @@ import pandas as pd
 
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import Figure
-from latentcode.probes.common.results import TableResult
+from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.similarity.figure import codes_figure, concentration_figure, cosine_figure
 from latentcode.probes.similarity.measures import cluster_order
 
@@ -77,10 +77,7 @@ class SimilarityResult(TableResult):
         self, *, layer: int, pair: str, source: str = "code", centring: str = "centred"
     ) -> pd.DataFrame:
         """Return the cosines [class, class] of one layer, pair and source, in clustering order."""
-        block = self.cosines
-        for column, value in (("layer", layer), ("pair", pair), ("source", source),
-                              ("centring", centring)):
-            block = block[block[column] == value]
+        block = where(self.cosines, layer=layer, pair=pair, source=source, centring=centring)
         check(len(block) > 0, f"there are no {centring} cosines of source {source!r}, layer "
               f"{layer!r}, pair {pair!r}", ProbeError)
         frame = block.pivot(index="row", columns="column", values="value")
@@ -91,14 +88,10 @@ class SimilarityResult(TableResult):
         """Return, per layer, pair and source, the measures of all codes and the closest classes."""
         rows = []
         whole = self.concentration[self.concentration["class"] == ALL]
-        for key, block in whole.groupby(["pair", "layer", "source"], sort=False):
-            assert isinstance(key, tuple)
-            row: dict[str, Any] = dict(zip(("pair", "layer", "source"), key, strict=True))
-            for r in block.itertuples():
-                row[str(r.measure)] = f"{r.value:.2f} [{r.low:.2f}, {r.high:.2f}]"
-            matrix = self.matrix(pair=row["pair"], layer=row["layer"], source=row["source"])
-            row["closest classes"] = _closest(matrix)
-            rows.append(row)
+        for place, block in blocks(whole, ("pair", "layer", "source")):
+            measures = {str(r.measure): with_interval(r)
+                        for r in block.itertuples()}
+            rows.append(place | measures | {"closest classes": _closest(self.matrix(**place))})
         return pd.DataFrame(rows)
 
     def figure(self, *, pair: str | None = None, centring: str = "centred") -> Figure:
@@ -106,18 +99,17 @@ class SimilarityResult(TableResult):
 
         All matrices have the order in which the code of the last layer clusters.
         """
-        pair = self.settings["pairs"][0] if pair is None else pair
+        pair = self.first_pair(pair)
         last = max(self.settings["layers"])
         order = list(self.matrix(layer=last, pair=pair, centring=centring).index)
-        block = self.cosines[(self.cosines["pair"] == pair)
-                             & (self.cosines["centring"] == centring)]
+        block = where(self.cosines, pair=pair, centring=centring)
         return cosine_figure(block, order, f"{centring} cosine of mean points per "
                              f"{self.settings['label']}, {pair}")
 
     def codes_figure(self, *, pair: str | None = None, source: str = "code") -> Figure:
         """Return sampled points above and mean points per class below, per layer (A8A, B)."""
-        pair = self.settings["pairs"][0] if pair is None else pair
-        samples, means = (table[(table["pair"] == pair) & (table["source"] == source)]
+        pair = self.first_pair(pair)
+        samples, means = (where(table, pair=pair, source=source)
                           for table in (self.samples, self.means))
         check(len(means) > 0, f"there are no points of source {source!r}, pair {pair!r}",
               ProbeError)
@@ -125,9 +117,8 @@ class SimilarityResult(TableResult):
 
     def concentration_figure(self, *, pair: str | None = None) -> Figure:
         """Return the measures of concentration per layer, sources side by side."""
-        pair = self.settings["pairs"][0] if pair is None else pair
-        table = self.concentration
-        return concentration_figure(table[(table["pair"] == pair) & (table["class"] == ALL)], pair)
+        pair = self.first_pair(pair)
+        return concentration_figure(where(self.concentration, pair=pair, **{"class": ALL}), pair)
 
     def figures(self) -> dict[str, Figure]:
         """Return all pictures of the first pair, by file name."""

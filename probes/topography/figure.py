@@ -8,6 +8,7 @@ from matplotlib.lines import Line2D
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import GREY, SOURCE_STYLES, Figure, category_styles, style
 from latentcode.probes.common.figures import points_per_layer, source_handles
+from latentcode.probes.common.results import where
 
 
 def topography_figure(table: pd.DataFrame, title: str) -> Figure:
@@ -30,8 +31,7 @@ def topography_figure(table: pd.DataFrame, title: str) -> Figure:
         for i, kind in enumerate(kinds):
             for j, (label, unit, distance) in enumerate(columns):
                 axes = grid[i, j]
-                block = table[(table["kind"] == kind) & (table["label"] == label)
-                              & (table["distance"] == distance)]
+                block = where(table, kind=kind, label=label, distance=distance)
                 for _, run in block.groupby("run", sort=False):
                     points_per_layer(axes, run, sources, layers, value="rho")
                 null = block[block["source"] == "code"].groupby("layer")["null_high"].mean()
@@ -73,13 +73,13 @@ def generalization_figure(
         for i, source in enumerate(sources):
             for j, (label, unit, distance) in enumerate(columns):
                 axes = grid[i, j]
-                where = {"label": label, "distance": distance, "source": source}
+                place = {"label": label, "distance": distance, "source": source}
                 for kind, (color, marker) in kinds.items():
-                    mine = _rows(table, where | {"kind": kind})
+                    mine = where(table, kind=kind, **place)
                     axes.scatter(mine["rho"], mine["performance"], color=color, marker=marker,
                                  s=22, linewidths=0)
                 stated = "".join(f"ρ = {r.rho:.2f} [{r.low:.2f}, {r.high:.2f}]"
-                                 for r in _rows(correlation, where).itertuples())
+                                 for r in where(correlation, **place).itertuples())
                 named = f"{distance}\n{unit} of {label}" if unit == "means" else (
                     f"{distance}\n{unit}")
                 axes.set_title(f"{named}\n{stated}" if i == 0 else stated, fontsize=8)
@@ -92,9 +92,3 @@ def generalization_figure(
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
         figure.suptitle(title, fontsize=9.5)
     return figure
-
-
-def _rows(table: pd.DataFrame, where: dict[str, object]) -> pd.DataFrame:
-    for column, value in where.items():
-        table = table[table[column] == value]
-    return table

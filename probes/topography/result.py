@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from latentcode.figures.style import Figure
-from latentcode.probes.common.results import TableResult
+from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.topography.figure import generalization_figure, topography_figure
 
 SCOPES = ("all runs", "within kind")
@@ -79,13 +79,11 @@ class TopographyResult(TableResult):
         p` of a single run, else the mean and the range over the runs of a kind."""
         place = ["kind", "label", "distance", "metric", "pair", "layer"]
         rows = []
-        for key, block in self.table.groupby(place, sort=False):
-            assert isinstance(key, tuple)
-            row: dict[str, Any] = dict(zip(place, key, strict=True))
+        for row, block in blocks(self.table, place):
             for source, mine in block.groupby("source", sort=False):
                 rho, first = mine["rho"], mine.iloc[0]
                 row[str(source)] = (
-                    f"{first['rho']:.2f} [{first['low']:.2f}, {first['high']:.2f}] "
+                    f"{with_interval(first, 'rho')} "
                     f"p={first['p']:.3f}" if len(mine) == 1 else
                     f"{rho.mean():.2f} ({rho.min():.2f} to {rho.max():.2f}, n={len(mine)})")
             rows.append(row)
@@ -93,20 +91,20 @@ class TopographyResult(TableResult):
 
     def figure(self, *, pair: str | None = None, metric: str = "cosine") -> Figure:
         """Return rho per layer: a row per kind, a column per label and distance of tasks."""
-        pair = self.settings["pairs"][0] if pair is None else pair
-        table = self.table[(self.table["pair"] == pair) & (self.table["metric"] == metric)]
+        pair = self.first_pair(pair)
+        table = where(self.table, pair=pair, metric=metric)
         return topography_figure(table, f"{pair}, {metric} distance of points")
 
     def generalization_figure(
         self, *, pair: str | None = None, metric: str = "cosine", layer: int | None = None
     ) -> Figure:
         """Return performance against rho, a point per run, of one layer (the last)."""
-        pair = self.settings["pairs"][0] if pair is None else pair
+        pair = self.first_pair(pair)
         layer = max(self.settings["layers"]) if layer is None else layer
-        tables = [table[(table["pair"] == pair) & (table["metric"] == metric)
-                        & (table["layer"] == layer)] for table in (self.table, self.correlation)]
-        joined = tables[0].merge(self.runs[["run", "performance"]], on="run")
-        overall = tables[1][tables[1]["scope"] == SCOPES[0]]
+        table, correlation = (where(table, pair=pair, metric=metric, layer=layer)
+                              for table in (self.table, self.correlation))
+        joined = table.merge(self.runs[["run", "performance"]], on="run")
+        overall = where(correlation, scope=SCOPES[0])
         return generalization_figure(joined, overall, self.runs["metric"].iloc[0],
                                      f"layer {layer}, {pair}, {metric} distance of points")
 

@@ -8,16 +8,20 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import TwoSlopeNorm
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from latentcode.figures.style import DIVERGING, GREY, PALETTE, SOURCE_STYLES, Figure, style
+from latentcode.figures.heat_maps import heat_map
+from latentcode.figures.style import GREY, PALETTE, SOURCE_STYLES, Figure, style
 
 LINES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 """Line styles of the parts of a network."""
 LEGEND: dict[str, Any] = {"fontsize": 6, "frameon": True, "framealpha": 0.8, "edgecolor": "none",
                           "facecolor": "white"}
+
+COSINES = TwoSlopeNorm(0.0, -1.0, 1.0)
 
 
 def cosines_figure(table: pd.DataFrame) -> Figure:
@@ -30,8 +34,9 @@ def cosines_figure(table: pd.DataFrame) -> Figure:
     places = list(table[keys].drop_duplicates().itertuples(index=False))
     layers = sorted(table["layer"].unique())
     height = 0.8 + 0.15 * table["class"].nunique()
+    names = 0.06 * table["class"].str.len().max()
     with style():
-        size = height * len(layers) + 2.2, (height + 0.1) * len(places) + 1.0
+        size = height * len(layers) + names + 2.2, (height + 0.1) * len(places) + names + 0.6
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(len(places), len(layers), squeeze=False, sharex="row")
         for row, (label, pair, part) in zip(grid, places, strict=True):
@@ -71,14 +76,13 @@ def _draw_cosines(axes: Axes, block: pd.DataFrame) -> AxesImage:
     raw, without_mean = (block.pivot(index="class", columns="other", values=column)
                          .loc[names, names].to_numpy() for column in ("cosine", "centred"))
     upper = np.triu(np.ones(raw.shape, dtype=bool))
-    image = axes.imshow(np.where(upper, raw, without_mean), cmap=DIVERGING, vmin=-1.0, vmax=1.0)
-    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6.5)
-    axes.set_yticks(range(len(names)), names, fontsize=6.5)
-    axes.grid(visible=False)
+    matrix = pd.DataFrame(np.where(upper, raw, without_mean), names, names)
+    drawn = heat_map(axes, matrix, COSINES, fontsize=6.5, rotation=90)
+    axes.set_box_aspect(1.0)
     if np.isnan(raw).all():
         axes.text(0.5, 0.5, "silent", transform=axes.transAxes, ha="center", va="center",
                   fontsize=8, color=GREY)
-    return image
+    return drawn
 
 
 def _draw_spectra(axes: Axes, spectra: pd.DataFrame) -> None:
@@ -100,15 +104,10 @@ def _draw_spectra(axes: Axes, spectra: pd.DataFrame) -> None:
 
 def _draw_others(axes: Axes, cosine: pd.DataFrame) -> None:
     table = cosine.pivot(index=["part", "layer"], columns="other", values="centred")
-    image = axes.imshow(table.to_numpy(), cmap=DIVERGING, vmin=-1.0, vmax=1.0, aspect="auto")
-    axes.set_xticks(range(table.shape[1]), list(table.columns), rotation=60, ha="right",
-                    fontsize=6.5)
-    axes.set_yticks(range(len(table)), [f"{part}, {layer}" for part, layer in table.index],
-                    fontsize=6.5)
+    table.index = pd.Index([f"{part}, {layer}" for part, layer in table.index])
+    drawn = heat_map(axes, table, COSINES, fontsize=6.5, rotation=60)
     axes.set(ylabel="part, layer", title="cosine of differences from the mean")
-    axes.grid(visible=False)
-    bar = axes.figure.colorbar(image, ax=axes)
-    bar.ax.tick_params(labelsize=6.5)
+    axes.figure.colorbar(drawn, ax=axes).ax.tick_params(labelsize=6.5)
 
 
 def _draw_distances(axes: Axes, networks: pd.DataFrame) -> None:

@@ -1,14 +1,16 @@
-"""Codes with a structure that is planted, so that what a probe must find is known."""
+"""Codes with a structure that is planted, so that what a probe must find is known; small runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.tasks.pairs import Pair
 
@@ -60,3 +62,16 @@ def make_codes(
 def planted() -> Callable[..., LatentCodes]:
     """`make_codes`, which test modules cannot import."""
     return make_codes
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[lc.Run]:
+    """Return two kinds of one seed, and one of another."""
+    folder = tmp_path_factory.mktemp("runs")
+    found = []
+    for kind, seed in (("softmax", 0), ("hyla", 0), ("softmax", 1)):
+        config = lc.preset("smoke", "sraven", kind)
+        training = replace(config.training, seed=seed, steps=4, warmup_steps=1, eval_every=2)
+        found.append(lc.train(replace(config, training=training), folder / f"{kind}{seed}",
+                              progress=False))
+    return found

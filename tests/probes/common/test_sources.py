@@ -1,4 +1,5 @@
-"""Do the sources read what they are called, and are other instances recognised?"""
+"""Do sources read what they are called, are other instances recognised, and do shuffled labels keep
+the structure of the true ones?"""
 
 from __future__ import annotations
 
@@ -8,13 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError
 from latentcode.probes.common.sources import (
+    check_controls,
+    check_pair_of_codes,
     check_same_instances,
     chosen,
     origin,
+    shuffle_labels,
     sources_of,
     varies,
 )
@@ -76,3 +82,73 @@ def test_equal_points_do_not_vary_however_many_they_are() -> None:
     points = points.copy()
     points[17, 3] += 1e-2
     assert varies(points)
+
+
+def cells_of(y: np.ndarray, groups: np.ndarray) -> list[tuple[int, bytes]]:
+    return [(int(g), row.tobytes()) for g, row in zip(groups, y, strict=True)]
+
+
+@given(seed=st.integers(0, 10_000), n=st.integers(1, 60), n_groups=st.integers(1, 6),
+       n_classes=st.integers(1, 4))
+def test_cells_of_combination_and_label_stay_together(
+    seed: int, n: int, n_groups: int, n_classes: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    y = rng.random((n, n_classes)) < 0.5
+    groups = rng.integers(n_groups, size=n)
+    shuffled = shuffle_labels(y, groups, np.random.default_rng(seed))
+    given_to: dict[tuple[int, bytes], bytes] = {}
+    for cell, row in zip(cells_of(y, groups), shuffled, strict=True):
+        assert given_to.setdefault(cell, row.tobytes()) == row.tobytes()
+    # Labels are dealt, not invented: as many cells of each label as before.
+    assert sorted(given_to.values()) == sorted(label for _, label in given_to)
+
+
+def test_shuffling_is_reproducible_and_seeded() -> None:
+    y = np.eye(4, dtype=bool)[np.repeat(np.arange(12) % 4, 5)]
+    groups = np.repeat(np.arange(12), 5)
+    first, again, other = (shuffle_labels(y, groups, np.random.default_rng(s)) for s in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+    assert (first != y).any()
+
+
+def test_missing_controls_are_named_with_their_remedy(
+    planted: Callable[..., LatentCodes],
+) -> None:
+    train, heldout = planted("train"), planted("ood")
+    bare = planted("train", residuals=False)
+    untrained = planted("train", strength=0.0), planted("ood", strength=0.0)
+    with pytest.raises(ProbeError, match=r"untrained=\(training, held-out\)"):
+        check_controls(train, heldout, None, True)
+    with pytest.raises(ProbeError, match="residuals=True"):
+        check_controls(bare, heldout, untrained, True)
+    with pytest.raises(ProbeError, match=r"untrained model .* and no residual streams"):
+        check_controls(bare, heldout, None, True)
+    check_controls(train, heldout, untrained, True)
+    check_controls(bare, heldout, None, False)
+    with pytest.raises(ProbeError, match="controls=False"):
+        check_controls(train, heldout, untrained, False)
+
+
+def test_the_trained_codes_are_no_control(planted: Callable[..., LatentCodes]) -> None:
+    train, heldout = planted("train"), planted("ood")
+    with pytest.raises(ProbeError, match="equal the trained ones"):
+        check_controls(train, heldout, (planted("train", strength=0.0), heldout), True)
+
+
+def test_untrained_codes_must_hold_the_same_places(planted: Callable[..., LatentCodes]) -> None:
+    train, heldout = planted("train"), planted("ood")
+    untrained = planted("train", strength=0.0), planted("ood", strength=0.0)
+    fewer = [LatentCodes(c.scores[:, :1], c.labels, c.pairs, (0,)) for c in untrained]
+    with pytest.raises(ProbeError, match=r"expected at least layers \(0, 1\)"):
+        check_controls(train, heldout, (fewer[0], fewer[1]), True)
+
+
+def test_both_splits_must_hold_the_same_places(planted: Callable[..., LatentCodes]) -> None:
+    train, heldout = planted("train"), planted("ood")
+    with pytest.raises(ProbeError, match=r"number of heads of the codes differ: 12 .* 11"):
+        check_pair_of_codes(train, LatentCodes(heldout.scores[..., 1:], heldout.labels,
+                                               heldout.pairs, heldout.layers), "codes")
+    with pytest.raises(ProbeError, match="held-out part of the codes holds no instances"):
+        check_pair_of_codes(train, heldout.subset(np.zeros(len(heldout), dtype=bool)), "codes")
