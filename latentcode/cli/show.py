@@ -33,25 +33,22 @@ class Show:
         from latentcode.experiments.studies import result_kinds
         from latentcode.probes.saved import load_result
         from latentcode.runs.named import folder_of, load_run
+        from latentcode.runs.run import CONFIG
 
         folder = folder_of(self.path)
-        result = load_result(folder, result_kinds)
-        is_codes = (folder / "codes.safetensors").exists()
-        if self.split is not None and (is_codes or result is not None):
-            raise LatentCodeError(f"--split is {self.split!r}, but {self.path} is not a run; "
-                                  "expected a run, whose task has problems to show")
-        if result is not None:
-            print(result)
-        elif is_codes:
+        if self.split is not None:
+            print(_problem(load_run(self.path), self.split, self.index))
+        elif (folder / "codes.safetensors").is_file():
             codes: LatentCodes = LatentCodes.load(folder)
             print(codes)
             print(codes.labels.describe(include="all").T.to_string())
-        elif self.split is not None:
-            print(_problem(load_run(self.path), self.split, self.index))
-        else:
+        # A run is looked for first, since some kinds of results are slow to import.
+        elif (folder / CONFIG).is_file() or (result := load_result(folder, result_kinds)) is None:
             run = load_run(self.path)
             print(run)
             print_metrics(run)
+        else:
+            print(result)
 
 
 def _problem(run: Run, split: str, index: int) -> str:

@@ -12,9 +12,7 @@ from latentcode.cli import main
 from latentcode.probes.alignment import AlignmentResult
 
 
-def test_align(
-    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_align(runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "alignment"
     main(["align", *runs[:2], "--n-train", "200", "--n-heldout", "200", "--layers", "1",
           "--out", str(out)])

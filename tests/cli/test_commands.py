@@ -1,6 +1,7 @@
 """The command line as a whole: help, errors of one line, and options that are the verbs' own."""
 
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,7 +42,7 @@ def test_help_lists_every_command_in_one_line(
 def test_help_of_a_command_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of(capsys, "similarity")
     assert "Example: latentcode similarity" in text
-    options = [line.split()[1] for line in text.splitlines() if line.startswith("│ --")]
+    options = re.findall(r"^\W*(--[a-z][a-z-]*)", text, re.MULTILINE)
     assert options == ["--out", "--overwrite", "--split", "--n", "--pairs", "--layers", "--seed",
                        "--device", "--label"]
 
