@@ -36,7 +36,7 @@ class Parity:
         print(table(reports))
         for unread in dict.fromkeys(report.unread for report in reports if report.unread):
             files = [report.file for report in reports if report.unread == unread]
-            print(f"not compared: {', '.join(unread)} (in {files[0]}"
+            print(f"not looked at: {', '.join(unread)} (in {files[0]}"
                   + (f" and {len(files) - 1} more)" if len(files) > 1 else ")"))
         problems = [problem for report in reports for problem in report.problems]
         agreeing = sum(report.agrees for report in reports)

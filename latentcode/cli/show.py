@@ -63,21 +63,10 @@ def _problem(run: Run, split: str, index: int) -> str:
 
 
 def print_metrics(run: Run) -> None:
-    """Print the newest means on every split, then those of single rules or terms.
+    """Print the newest means on every split, then those of single rules or terms."""
+    from latentcode.zoo.card import constituent_metrics
 
-    The latter come from the card where the run was trained before they were measured.
-    """
-    import pandas as pd
-
-    from latentcode.metrics import is_by_constituent
-    from latentcode.runs.named import CARD
-    from latentcode.zoo.card import Card
-
-    latest, constituents = run.latest(), run.latest(by_constituent=True)
-    if constituents.empty and (run.path / CARD).is_file():
-        constituents = pd.DataFrame({
-            split: {name: m.mean for name, m in found.items() if is_by_constituent(name)}
-            for split, found in Card.read(run.path).metrics.items()})
+    latest, constituents = run.latest(), constituent_metrics(run)
     if not latest.empty:
         print(latest.to_string(na_rep=""))
     if not constituents.empty:

@@ -10,11 +10,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from latentcode.errors import ArtifactError, check, check_choice
 from latentcode.figures.markdown import markdown_table
 from latentcode.files.migrations import header, upgrade
 from latentcode.files.storage import read_json, write_json
 from latentcode.metrics import Metric, is_by_constituent
+from latentcode.runs import Run
 from latentcode.runs.named import CARD
 
 FORMAT = "latentcode.card"
@@ -205,6 +208,20 @@ class Card:
             [self.headline, *(name for found in self.metrics.values() for name in found)]))
 
 
+def constituent_metrics(run: Run) -> pd.DataFrame:
+    """How good is a run at each rule or term? One row per metric, one column per split.
+
+    These are `run.latest(by_constituent=True)`, or where the run was trained before they were
+    measured, those of the card beside it.
+    """
+    measured = run.latest(by_constituent=True)
+    if not measured.empty or not (run.path / CARD).is_file():
+        return measured
+    return pd.DataFrame({
+        split: {name: metric.mean for name, metric in found.items() if is_by_constituent(name)}
+        for split, found in Card.read(run.path).metrics.items()})
+
+
 def _check_measure(n: object, seed: object, tolerance: object) -> None:
     check(type(n) is int and n >= 1, f"n is {n!r}; expected a number of instances", ArtifactError)
     check(type(seed) is int, f"seed is {seed!r}; expected a whole number", ArtifactError)
@@ -224,4 +241,4 @@ def _text(value: object) -> str:
     return f"{value:,}" if type(value) is int else str(value)
 
 
-__all__ = ["CARD", "README", "Card", "Evaluation", "StoredCodes"]
+__all__ = ["CARD", "README", "Card", "Evaluation", "StoredCodes", "constituent_metrics"]

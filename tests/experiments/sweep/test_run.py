@@ -217,7 +217,7 @@ def test_what_is_no_budget(text: str) -> None:
 
 
 @pytest.mark.parametrize(("flags", "message"), [
-    ([], "holds no sweep to go on with"),
+    ([], "holds no sweep to continue"),
     (["--preset", "smoke"], "a grid has no axes"),
     (["--grid", "smoke_logic", "--kind", "hyla"], "is given together with --kind"),
     (["--grid", "smoke_logic", "--config", "x.yaml"], "is given together with --config"),
