@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -21,18 +22,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Folders of hardly trained SRAVEN runs: two kinds with two seeds, whose splits differ too."""
+def sraven(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], str]:
+    """Return the folder of a hardly trained SRAVEN run of a kind and a seed, and of its split."""
     folder = tmp_path_factory.mktemp("runs")
-    paths = []
-    for kind in ("softmax", "hyla"):
-        for seed in range(2):
-            config = lc.preset("smoke", "sraven", kind)
-            config = replace(config, task=replace(config.task, split_seed=seed),
-                             training=replace(config.training, seed=seed, **LITTLE))
-            run = lc.train(config, folder / f"{kind}{seed}", progress=False)
-            paths.append(str(run.path))
-    return paths
+
+    @cache
+    def trained(kind: str, seed: int) -> str:
+        config = lc.preset("smoke", "sraven", kind)
+        config = replace(config, task=replace(config.task, split_seed=seed),
+                         training=replace(config.training, seed=seed, **LITTLE))
+        return str(lc.train(config, folder / f"{kind}{seed}", progress=False).path)
+
+    return trained
 
 
 @pytest.fixture

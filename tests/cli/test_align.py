@@ -12,9 +12,11 @@ from latentcode.cli import main
 from latentcode.probes.alignment import AlignmentResult
 
 
-def test_align(runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "alignment"
-    main(["align", *runs[:2], "--n-train", "200", "--n-heldout", "200", "--layers", "1",
+def test_align(
+    sraven: Callable[[str, int], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs, out = [sraven("softmax", seed) for seed in range(2)], tmp_path / "alignment"
+    main(["align", *runs, "--n-train", "200", "--n-heldout", "200", "--layers", "1",
           "--out", str(out)])
     printed = capsys.readouterr().out
     assert "matched, scaled" in printed
@@ -24,12 +26,13 @@ def test_align(runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_runs_that_cannot_be_aligned(
-    run: lc.Run, runs: list[str], tmp_path: Path, refused: Callable[..., str]
+    run: lc.Run, sraven: Callable[[str, int], str], tmp_path: Path, refused: Callable[..., str]
 ) -> None:
+    other = sraven("softmax", 0)
     for given, message in (
-        ([runs[0]], "1 run is given; expected 2"),
-        ([runs[0], runs[0]], "expected different names"),
-        ([runs[0], run.path], "expected runs of one task"),
+        ([run.path], "1 run is given; expected 2"),
+        ([run.path, run.path], "expected different names"),
+        ([run.path, other], "expected runs of one task"),
     ):
         assert message in refused("align", *given, "--out", tmp_path / "x")
     assert not (tmp_path / "x").exists()

@@ -12,11 +12,11 @@ from latentcode.probes.similarity import SimilarityResult
 
 
 def test_similarity(
-    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    sraven: Callable[[str, int], str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
     refused: Callable[..., str],
 ) -> None:
-    out = tmp_path / "similarity"
-    main(["similarity", runs[0], "--label", "rule", "--n", "300", "--out", str(out)])
+    run, out = sraven("softmax", 0), tmp_path / "similarity"
+    main(["similarity", run, "--label", "rule", "--n", "300", "--out", str(out)])
     printed = capsys.readouterr().out
     assert "participation_ratio" in printed
     assert f"wrote result {out}" in printed
@@ -24,7 +24,7 @@ def test_similarity(
     assert result.settings["label"] == "rule"
     assert set(result.concentration["source"]) == {"code", "residual", "untrained"}
     assert (out / "figure.png").stat().st_size > 1_000
-    assert "exists already" in refused("similarity", runs[0], "--out", out)
+    assert "exists already" in refused("similarity", run, "--out", out)
     assert "unknown label 'colour'" in refused(
-        "similarity", runs[0], "--label", "colour", "--n", "50", "--out", tmp_path / "x")
+        "similarity", run, "--label", "colour", "--n", "50", "--out", tmp_path / "x")
     assert not (tmp_path / "x").exists()

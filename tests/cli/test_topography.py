@@ -13,8 +13,9 @@ from latentcode.probes.topography import TopographyResult
 
 
 def test_topography_across_runs(
-    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sraven: Callable[[str, int], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    runs = [sraven(kind, seed) for kind in ("softmax", "hyla") for seed in range(2)]
     out = tmp_path / "topography"
     main(["topography", *runs, "--n", "200", "--layers", "1", "--out", str(out)])
     assert "4 runs find a rank correlation" in capsys.readouterr().out

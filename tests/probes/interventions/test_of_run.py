@@ -1,14 +1,11 @@
-"""The standard interventions of a run, from Python and from the command line."""
+"""The standard interventions of a run."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import latentcode as lc
-from latentcode.cli import main
 from latentcode.errors import ProbeError
 from latentcode.probes.interventions import WRITES, standard_interventions
 from latentcode.probes.interventions.figure import intervention_figure
@@ -64,36 +61,3 @@ def test_a_run_is_intervened_on(run: lc.Run) -> None:
     assert again.table.equals(result.table)
     with pytest.raises(ProbeError, match="the model gives both in"):
         lc.intervene(run, chosen[:1], n=4)
-
-
-@pytest.mark.slow
-def test_command_line(run: lc.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["intervene", str(run.path), "--out", str(tmp_path / "all"), "--n", "400"])
-    out = capsys.readouterr().out
-    assert "elsewhere" in out
-    assert "instances count" in out
-    assert f"{tmp_path / 'all'}" in out
-    whole = lc.InterventionResult.load(tmp_path / "all")
-    n_interventions = len(standard_interventions(2, 4, tuple(SCOPES)))
-    assert len(whole.table[whole.table["metric"] == "switch"]) == n_interventions
-    main(["intervene", str(run.path), "--out", str(tmp_path / "some"), "--n", "400", "--write",
-          "donor", "steer", "--scope", "row", "pair", "--layers", "each", "upper", "0,1",
-          "--alpha", "1",
-          "3", "--heads", "0", "2"])
-    some = lc.InterventionResult.load(tmp_path / "some")
-    switches = some.table[some.table["metric"] == "switch"]
-    assert len(switches) == 2 * 3 * (1 + 2)
-    assert set(switches["layers"]) == {"0", "1", "0,1"}
-    assert set(switches["heads"]) == {"0,2"}
-    main(["show", str(tmp_path / "some")])
-    assert "steer 3, heads 0,2" in capsys.readouterr().out
-    for arguments, message in (
-            (["--write", "give"], "unknown write 'give'"),
-            (["--scope", "row", "pair"], "--scope given without --write"),
-            (["--write", "donor", "--layers", "top"], "layers is 'top'; expected each, upper"),
-            ([], "exists already")):
-        with pytest.raises(SystemExit):
-            main(["intervene", str(run.path), "--out",
-                  str(tmp_path / ("some" if not arguments else "new")), *arguments])
-        assert message in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()

@@ -1,0 +1,57 @@
+"""`latentcode intervene` on a model that has learned nothing, and is right by chance now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import latentcode as lc
+from latentcode.cli import main
+from latentcode.probes.interventions import standard_interventions
+from latentcode.tasks.counterfactuals import SCOPES
+
+
+@pytest.mark.slow
+def test_the_standard_interventions(
+    sraven: Callable[[str, int], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["intervene", sraven("hyla", 0), "--out", str(tmp_path), "--n", "400"])
+    out = capsys.readouterr().out
+    assert "elsewhere" in out
+    assert "instances count" in out
+    assert f"wrote result {tmp_path}" in out
+    switches = lc.InterventionResult.load(tmp_path).table.query("metric == 'switch'")
+    assert len(switches) == len(standard_interventions(2, 4, tuple(SCOPES)))
+
+
+def test_every_combination_of_what_is_written_where(
+    sraven: Callable[[str, int], str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., str],
+) -> None:
+    command = ["intervene", sraven("hyla", 0), "--out", str(tmp_path), "--n", "400"]
+    main([*command, "--write", "donor", "steer", "--scope", "row", "pair", "--layers", "each",
+          "upper", "0,1", "--alpha", "1", "3", "--heads", "0", "2"])
+    switches = lc.InterventionResult.load(tmp_path).table.query("metric == 'switch'")
+    assert len(switches) == 2 * 3 * (1 + 2)
+    assert set(switches["layers"]) == {"0", "1", "0,1"}
+    assert set(switches["heads"]) == {"0,2"}
+    assert "exists already" in refused(*command)
+    capsys.readouterr()
+    main(["show", str(tmp_path)])
+    assert "steer 3, heads 0,2" in capsys.readouterr().out
+
+
+def test_errors(
+    sraven: Callable[[str, int], str], tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    command = ["intervene", sraven("hyla", 0), "--out", tmp_path / "new"]
+    for arguments, message in (
+        (["--write", "give"], "unknown write 'give'"),
+        (["--scope", "row", "pair"], "--scope given without --write"),
+        (["--write", "donor", "--layers", "top"], "layers is 'top'; expected each, upper"),
+    ):
+        assert message in refused(*command, *arguments)
+    assert not (tmp_path / "new").exists()
