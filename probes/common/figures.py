@@ -1,4 +1,4 @@
-"""What the figures of several questions draw: values per layer, sources side by side."""
+"""What the figures of several questions draw: grids of panels, values per layer by source."""
 
 from __future__ import annotations
 
@@ -12,6 +12,30 @@ from matplotlib.lines import Line2D
 from latentcode.figures.style import SOURCE_STYLES
 
 
+def sources_in(table: pd.DataFrame) -> list[str]:
+    """Return the sources of a table in the order in which they are always drawn."""
+    return [source for source in SOURCE_STYLES if source in set(table["source"])]
+
+
+def layers_in(table: pd.DataFrame) -> list[int]:
+    """Return the layers of a table, in rising order."""
+    return sorted(table["layer"].unique().tolist())
+
+
+def name_panels(
+    grid: np.ndarray, titles: Sequence[str], ylabels: Sequence[str], xlabels: Sequence[str] | str
+) -> None:
+    """Write what columns of panels show above the first, what rows show to the left of the first,
+    and names of the x axis below the last."""
+    below = [xlabels] * len(titles) if isinstance(xlabels, str) else xlabels
+    for axes, title in zip(grid[0], titles, strict=True):
+        axes.set_title(title)
+    for axes, name in zip(grid[-1], below, strict=True):
+        axes.set_xlabel(name)
+    for axes, name in zip(grid[:, 0], ylabels, strict=True):
+        axes.set_ylabel(name)
+
+
 def points_per_layer(
     axes: Axes, table: pd.DataFrame, sources: Sequence[str], layers: Sequence[int], *,
     value: str = "value",
@@ -22,12 +46,12 @@ def points_per_layer(
         color, marker, _ = SOURCE_STYLES[source]
         place = np.array([layers.index(layer) for layer in rows["layer"]])
         x = place + 0.16 * (i - (len(sources) - 1) / 2)
+        # A mean over shuffles can lie outside the interval of skewed scores; bars cannot.
         bars = np.stack([rows[value] - rows["low"], rows["high"] - rows[value]])
         axes.errorbar(x, rows[value], yerr=np.clip(np.nan_to_num(bars), 0.0, None), color=color,
                       marker=marker, markersize=4.0, linestyle="", elinewidth=1.1)
     axes.set_xticks(range(len(layers)), [str(layer) for layer in layers])
     axes.set_xlim(-0.5, len(layers) - 0.5)
-    axes.set_xlabel("layer")
 
 
 def source_handles(sources: Sequence[str]) -> list[Line2D]:

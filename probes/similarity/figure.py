@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,14 @@ from matplotlib.colors import TwoSlopeNorm
 from latentcode.errors import ProbeError, check
 from latentcode.figures.heat_maps import heat_map, signed_norm
 from latentcode.figures.style import SOURCE_STYLES, Figure, style
-from latentcode.probes.common.figures import points_per_layer, source_handles
+from latentcode.probes.common.figures import (
+    layers_in,
+    name_panels,
+    points_per_layer,
+    source_handles,
+    sources_in,
+)
+from latentcode.probes.common.results import where
 
 MEASURE_NAMES = {
     "participation_ratio": "participation ratio", "sparsity": "sparsity (Hoyer)",
@@ -26,26 +34,23 @@ def cosine_figure(table: pd.DataFrame, order: Sequence[str], title: str) -> Figu
     order  the classes from left to right and from top to bottom
     """
     check(len(table) > 0, "there are no cosines to draw", ProbeError)
-    sources = [s for s in SOURCE_STYLES if s in set(table["source"])]
-    layers = sorted(table["layer"].unique().tolist())
+    sources = sources_in(table)
+    layers = layers_in(table)
     side = max(1.35, 0.13 * len(order))
     names = 0.07 * max(map(len, order)) + 0.3
     with style():
         figure = Figure(figsize=(side * len(layers) + names + 1.1,
                                  side * len(sources) + names + 0.6), layout="constrained")
         grid = figure.subplots(len(sources), len(layers), squeeze=False)
-        for (i, source), (j, layer) in _places(sources, layers):
-            axes = grid[i, j]
-            block = table[(table["source"] == source) & (table["layer"] == layer)]
+        for axes, (source, layer) in zip(grid.flat, product(sources, layers), strict=True):
+            block = where(table, source=source, layer=layer)
             matrix = block.pivot(index="row", columns="column", values="value").loc[
                 list(order), list(order)]
             drawn = heat_map(axes, matrix, TwoSlopeNorm(0.0, -1.0, 1.0), rotation=90)
             axes.set_box_aspect(1.0)
             axes.label_outer()
-            if i == 0:
-                axes.set_title(f"layer {layer}")
-            if j == 0:
-                axes.set_ylabel(SOURCE_STYLES[source][2])
+        name_panels(grid, [f"layer {layer}" for layer in layers],
+                    [SOURCE_STYLES[source][2] for source in sources], "")
         figure.colorbar(drawn, ax=grid, label="cosine", shrink=0.6, ticks=[-1, 0, 1])
         figure.suptitle(title, fontsize=9.5)
     return figure
@@ -59,7 +64,7 @@ def codes_figure(
     samples  columns layer, instance, class, component, value
     means    columns layer, class, component, value
     """
-    layers = sorted(samples["layer"].unique().tolist())
+    layers = layers_in(samples)
     n_samples, n_classes = samples["instance"].nunique(), len(classes)
     wide = samples["component"].nunique()
     width, names = float(np.clip(0.1 * wide, 1.7, 3.0)), 0.065 * max(map(len, classes)) + 0.3
@@ -97,22 +102,16 @@ def concentration_figure(table: pd.DataFrame, title: str) -> Figure:
     table  columns layer, source, measure, value, low, high
     """
     measures = list(table["measure"].unique())
-    sources = [s for s in SOURCE_STYLES if s in set(table["source"])]
-    layers = sorted(table["layer"].unique().tolist())
+    sources = sources_in(table)
+    layers = layers_in(table)
     with style():
         figure = Figure(figsize=(1.75 * len(measures) + 0.4, 2.7), layout="constrained")
         grid = figure.subplots(1, len(measures), squeeze=False)[0]
         for axes, measure in zip(grid, measures, strict=True):
             points_per_layer(axes, table[table["measure"] == measure], sources, layers)
-            axes.set_title(MEASURE_NAMES.get(measure, measure))
+            axes.set(title=MEASURE_NAMES.get(measure, measure), xlabel="layer")
             axes.set_ylim(-0.03, 1.03)
         figure.legend(handles=source_handles(sources), loc="outside lower center",
                       ncols=len(sources))
         figure.suptitle(title, fontsize=9.5)
     return figure
-
-
-def _places(
-    rows: Sequence[str], columns: Sequence[int]
-) -> list[tuple[tuple[int, str], tuple[int, int]]]:
-    return [(row, column) for row in enumerate(rows) for column in enumerate(columns)]

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import GREY, SOURCE_STYLES, Figure, category_styles, style
-from latentcode.probes.common.figures import points_per_layer, source_handles
-from latentcode.probes.common.results import where
+from latentcode.probes.common.figures import (
+    layers_in,
+    name_panels,
+    points_per_layer,
+    source_handles,
+    sources_in,
+)
+from latentcode.probes.common.results import where, with_interval
 
 
 def topography_figure(table: pd.DataFrame, title: str) -> Figure:
@@ -22,14 +30,14 @@ def topography_figure(table: pd.DataFrame, title: str) -> Figure:
     kinds = list(table["kind"].unique())
     columns = list(table[["label", "unit", "distance"]].drop_duplicates().itertuples(
         index=False, name=None))
-    sources = [s for s in SOURCE_STYLES if s in set(table["source"])]
-    layers = sorted(table["layer"].unique().tolist())
+    sources = sources_in(table)
+    layers = layers_in(table)
     with style():
         figure = Figure(figsize=(1.75 * len(columns) + 0.8, 1.9 * len(kinds) + 0.8),
                         layout="constrained")
         grid = figure.subplots(len(kinds), len(columns), squeeze=False, sharey=True)
         for i, kind in enumerate(kinds):
-            for j, (label, unit, distance) in enumerate(columns):
+            for j, (label, _, distance) in enumerate(columns):
                 axes = grid[i, j]
                 block = where(table, kind=kind, label=label, distance=distance)
                 for _, run in block.groupby("run", sort=False):
@@ -38,13 +46,7 @@ def topography_figure(table: pd.DataFrame, title: str) -> Figure:
                 axes.step([layers.index(layer) for layer in null.index], null.to_numpy(),
                           where="mid", color=GREY, linestyle="--", linewidth=1.0, zorder=1)
                 axes.axhline(0.0, color=GREY, linewidth=0.6)
-                if i == 0:
-                    axes.set_title(f"{distance}\n{unit} of {label}" if unit == "means"
-                                   else f"{distance}\n{unit}")
-                if i < len(kinds) - 1:
-                    axes.set_xlabel("")
-                if j == 0:
-                    axes.set_ylabel(f"{kind}\nSpearman's ρ")
+        name_panels(grid, _titles(columns), [f"{kind}\nSpearman's ρ" for kind in kinds], "layer")
         handles = [*source_handles(sources),
                    Line2D([], [], color=GREY, linestyle="--", label="95 % of permuted tasks")]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
@@ -63,7 +65,7 @@ def generalization_figure(
     check(len(table) > 0, "there are no runs to draw", ProbeError)
     columns = list(table[["label", "unit", "distance"]].drop_duplicates().itertuples(
         index=False, name=None))
-    sources = [s for s in SOURCE_STYLES if s in set(table["source"])]
+    sources = sources_in(table)
     kinds = category_styles(list(table["kind"].unique()))
     with style():
         figure = Figure(figsize=(1.85 * len(columns) + 0.8, 1.85 * len(sources) + 0.9),
@@ -71,24 +73,27 @@ def generalization_figure(
         grid = figure.subplots(len(sources), len(columns), squeeze=False, sharex="col",
                                sharey=True)
         for i, source in enumerate(sources):
-            for j, (label, unit, distance) in enumerate(columns):
+            for j, (label, _, distance) in enumerate(columns):
                 axes = grid[i, j]
                 place = {"label": label, "distance": distance, "source": source}
                 for kind, (color, marker) in kinds.items():
                     mine = where(table, kind=kind, **place)
                     axes.scatter(mine["rho"], mine["performance"], color=color, marker=marker,
                                  s=22, linewidths=0)
-                stated = "".join(f"ρ = {r.rho:.2f} [{r.low:.2f}, {r.high:.2f}]"
+                stated = "".join(f"ρ = {with_interval(r, 'rho')}"
                                  for r in where(correlation, **place).itertuples())
-                named = f"{distance}\n{unit} of {label}" if unit == "means" else (
-                    f"{distance}\n{unit}")
-                axes.set_title(f"{named}\n{stated}" if i == 0 else stated, fontsize=8)
-                if i == len(sources) - 1:
-                    axes.set_xlabel("topographic similarity")
-                if j == 0:
-                    axes.set_ylabel(f"{SOURCE_STYLES[source][2]}\nOOD {metric}")
+                axes.text(0.5, 1.02, stated, transform=axes.transAxes, ha="center", fontsize=8)
+        name_panels(grid, [f"{title}\n" for title in _titles(columns)],
+                    [f"{SOURCE_STYLES[source][2]}\nOOD {metric}" for source in sources],
+                    "topographic similarity")
         handles = [Line2D([], [], color=color, marker=marker, linestyle="", label=str(kind))
                    for kind, (color, marker) in kinds.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
         figure.suptitle(title, fontsize=9.5)
     return figure
+
+
+def _titles(columns: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return what a column shows, from its label, unit and distance of tasks."""
+    return [f"{distance}\n{unit} of {label}" if unit == "means" else f"{distance}\n{unit}"
+            for label, unit, distance in columns]
