@@ -207,7 +207,7 @@ def test_a_checkpoint_is_restored_to_the_device(
     there = replace(config, training=replace(config.training, device="cuda"))
     with fake_cuda() as device:
         state = TrainingState.start(there)
-        state.restore(run)
+        state.restore([run], 2)
         state.update()
         with device.never_waits():
             state.update()

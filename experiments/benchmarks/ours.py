@@ -18,7 +18,7 @@ from latentcode.tasks import Batch
 from latentcode.training.batches import CHUNK, TrainingBatches
 from latentcode.training.ensemble import Ensemble
 from latentcode.training.loop import make_learner
-from latentcode.training.state import Alone, Learner
+from latentcode.training.state import Learner, TrainingState
 
 
 class SameBatches(TrainingBatches):
@@ -43,7 +43,7 @@ def learner(configs: Sequence[RunConfig], *, sampling: bool = True, graphed: boo
     """
     made: Learner
     if len(configs) == 1 and alone:
-        made = Alone(configs[0])
+        made = TrainingState.start(configs[0])
     elif len(configs) == 1 and alone is None and graphed is None:
         made = make_learner(configs[0])
     else:

@@ -215,7 +215,7 @@ def gradient_norms(config: RunConfig, windows: int) -> Iterator[dict[str, Any]]:
             gradients = [p.grad for p in parameters.values() if p.grad is not None]
             norms.append(belongs @ torch.stack(torch._foreach_norm(gradients)).square())
         table = torch.stack(norms).double().sqrt()  # [window, part]
-        loss = float(np.mean(state.recent_losses()))
+        loss = float(np.mean(state.recent_losses()[0]))
         for (layer, part), column in zip(parts, table.T, strict=True):
             yield {"seed": config.training.seed, "layer": layer, "part": part,
                    "step": state.step, "mean": float(column.mean()),

@@ -201,7 +201,7 @@ class Ensemble:
         """Go to the checkpoints of a step, one run per member."""
         first, second = (self._views(moment) for moment in self.moments)
         for index, (state, run) in enumerate(zip(self.states, runs, strict=True)):
-            state.restore(run, step)
+            state.restore([run], step)
             for place, parameter in enumerate(state.model.parameters()):
                 known = state.optimizer.state.get(parameter)
                 for moments, name in ((first, "exp_avg"), (second, "exp_avg_sq")):

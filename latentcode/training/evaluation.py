@@ -70,7 +70,7 @@ def evaluate(
     in the official code, no mean of batch means is taken. `SplitError` says why a task lacks a
     split.
 
-    progress  called with (instances done, n) after every batch
+    progress  told of instances done, of n
     """
     task.check_split(split)
     check(n >= 1, f"n is {n}; expected at least 1 instance")
@@ -78,7 +78,7 @@ def evaluate(
     measures: dict[str, list[Tensor]] = {}
     done = 0
     with evaluating(model), matrix_products(precision):
-        for batch in _batches(task, split, n, seed, batch_size, device):
+        for batch in batches_of(task, split, n, seed, batch_size, device):
             logits = forward(model, task, batch.inputs, precision, one_hot=batch.one_hot)
             for name, values in (task.measures(logits, batch)
                                   | task.constituent_measures(logits, batch)).items():
@@ -90,7 +90,7 @@ def evaluate(
                            for name, values in measures.items()})
 
 
-def _batches(
+def batches_of(
     task: Task, split: str, n: int, seed: int, batch_size: int, device: torch.device | str
 ) -> Iterator[Batch]:
     generator = make_generator(seed, f"evaluate {split}", device)

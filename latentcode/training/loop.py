@@ -16,14 +16,14 @@ from latentcode.training.loggers import check_loggers, open_logger
 from latentcode.training.progress import TrainingProgress
 from latentcode.training.session import Session
 from latentcode.training.signals import stop_on_signals
-from latentcode.training.state import Alone, Learner
+from latentcode.training.state import Learner, TrainingState
 
 
 def make_learner(config: RunConfig) -> Learner:
     """Return one model as it is trained: step by step on a CPU, as captured steps on CUDA."""
     if resolve_device(config.training.device).type == "cuda":
         return Ensemble([config])
-    return Alone(config)
+    return TrainingState.start(config)
 
 
 def train(

@@ -122,7 +122,7 @@ class Session:
             self.runs[index].append_metrics(step, split, of_member)
             for logger in self.loggers:
                 logger.log(step, split, of_member)
-        self.progress.metrics(split, _average(list(metrics.values())))
+        self.progress.metrics(split, mean_over_members(list(metrics.values())))
 
     def _checkpoint(self) -> None:
         losses = self._finite_losses()
@@ -184,7 +184,7 @@ def _kept(run: Run) -> str:
             if good else "there is no checkpoint yet")
 
 
-def _average(metrics: Sequence[Mapping[str, Metric]]) -> Mapping[str, Metric]:
+def mean_over_members(metrics: Sequence[Mapping[str, Metric]]) -> Mapping[str, Metric]:
     """Return the mean over members, with the standard error over members; one is itself.
 
     Which constituents occur is a matter of each member, and they are left out.

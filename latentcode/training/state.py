@@ -47,9 +47,38 @@ def training_step(
     return loss.detach()
 
 
+class Learner(Protocol):
+    """What a session trains: one model, or an ensemble of them, all at the same step."""
+
+    @property
+    def step(self) -> int:
+        """Number of updates done."""
+
+    def update(self) -> None:
+        """Go one step further, without waiting for the device."""
+
+    def recent_losses(self) -> list[list[float]]:
+        """Return, per member, the losses not yet recorded; this waits for the device."""
+
+    def forget_losses(self) -> None:
+        """Begin a new record of losses."""
+
+    def weights_are_finite(self) -> list[bool]:
+        """Return, per member, whether no weight is NaN or infinite; this waits for the device."""
+
+    def restore(self, runs: Sequence[Run], step: int) -> None:
+        """Go to the checkpoints of a step, one run per member."""
+
+    def member(self, index: int) -> TrainingState:
+        """Return a member as a state of its own, to look at until the next call or update."""
+
+
 @dataclass
 class TrainingState:
-    """A model, its optimiser, its random streams, and the losses not yet recorded."""
+    """A model, its optimiser, its random streams, and the losses not yet recorded.
+
+    As a `Learner` it has one member.
+    """
 
     config: RunConfig
     task: Task
@@ -86,8 +115,9 @@ class TrainingState:
             generator=self.generators["dropout"]))
         self.step += 1
 
-    def restore(self, run: Run, step: int | None = None) -> None:
-        """Go to a checkpoint of a run, by default the newest."""
+    def restore(self, runs: Sequence[Run], step: int) -> None:
+        """Go to the checkpoint of a step of one run."""
+        run, = runs
         checkpoint = run.load_checkpoint(step)
         checkpoint.restore_model(self.model)
         checkpoint.restore_optimizer(self.optimizer, self.model)
@@ -100,73 +130,19 @@ class TrainingState:
         self.losses = [torch.tensor(loss, device=device) for loss in losses]
         self.step = checkpoint.step
 
-    def recent_losses(self) -> list[float]:
+    def recent_losses(self) -> list[list[float]]:
         """Return the losses not yet recorded; this waits for the device."""
-        return torch.stack(self.losses).tolist() if self.losses else []
+        return [torch.stack(self.losses).tolist() if self.losses else []]
 
-    def weights_are_finite(self) -> bool:
-        """Whether no weight is NaN or infinite; this waits for the device."""
+    def forget_losses(self) -> None:
+        """Begin a new record of losses."""
+        self.losses.clear()
+
+    def weights_are_finite(self) -> list[bool]:
+        """Return whether no weight is NaN or infinite; this waits for the device."""
         largest = nn.utils.get_total_norm(list(self.model.parameters()), norm_type=math.inf)
-        return math.isfinite(largest.item())
-
-
-class Learner(Protocol):
-    """What a session trains: one model, or an ensemble of them, all at the same step."""
-
-    @property
-    def step(self) -> int:
-        """Number of updates done."""
-
-    def update(self) -> None:
-        """Go one step further, without waiting for the device."""
-
-    def recent_losses(self) -> list[list[float]]:
-        """Return, per member, the losses not yet recorded; this waits for the device."""
-
-    def forget_losses(self) -> None:
-        """Begin a new record of losses."""
-
-    def weights_are_finite(self) -> list[bool]:
-        """Return, per member, whether no weight is NaN or infinite; this waits for the device."""
-
-    def restore(self, runs: Sequence[Run], step: int) -> None:
-        """Go to the checkpoints of a step, one run per member."""
+        return [math.isfinite(largest.item())]
 
     def member(self, index: int) -> TrainingState:
-        """Return a member as a state of its own, to look at until the next call or update."""
-
-
-class Alone:
-    """A single model as a `Learner`."""
-
-    def __init__(self, config: RunConfig) -> None:
-        self.state = TrainingState.start(config)
-
-    @property
-    def step(self) -> int:
-        """Number of updates done."""
-        return self.state.step
-
-    def update(self) -> None:
-        """Go one step further."""
-        self.state.update()
-
-    def forget_losses(self) -> None:
-        """Begin a new record of losses."""
-        self.state.losses.clear()
-
-    def recent_losses(self) -> list[list[float]]:
-        """Return the losses not yet recorded."""
-        return [self.state.recent_losses()]
-
-    def weights_are_finite(self) -> list[bool]:
-        """Return whether no weight is NaN or infinite."""
-        return [self.state.weights_are_finite()]
-
-    def restore(self, runs: Sequence[Run], step: int) -> None:
-        """Go to a checkpoint of the run."""
-        self.state.restore(runs[0], step)
-
-    def member(self, index: int) -> TrainingState:
-        """Return the state of the model."""
-        return self.state
+        """Return the state itself."""
+        return self

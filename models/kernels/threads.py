@@ -26,7 +26,7 @@ def call_on_threads(function: Callable[[int], None], n: int) -> None:
     the OpenMP runtime that torch brings along, if that is GNU's, and Python's own elsewhere. An
     error of a call is raised when all have ended.
     """
-    openmp = _openmp()
+    openmp = find_openmp()
     if n == 1:
         function(0)
     elif openmp is not None and n <= torch.get_num_threads():
@@ -54,7 +54,7 @@ def call_on_threads(function: Callable[[int], None], n: int) -> None:
 
 
 @lru_cache(maxsize=1)
-def _openmp() -> Any:
+def find_openmp() -> Any:
     """Return the GNU OpenMP runtime beside torch, which torch has loaded already, or None."""
     for path in Path(torch.__file__).with_name("lib").glob("libgomp*.so*"):
         library = ctypes.CDLL(str(path))

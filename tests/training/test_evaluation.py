@@ -23,14 +23,14 @@ Make = Callable[..., RunConfig]
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
     """Collect the batches that evaluations draw."""
     batches: list[Batch] = []
-    draw = evaluation._batches
+    draw = evaluation.batches_of
 
     def spy(*args: Any) -> Iterator[Batch]:
         for batch in draw(*args):
             batches.append(batch)
             yield batch
 
-    monkeypatch.setattr(evaluation, "_batches", spy)
+    monkeypatch.setattr(evaluation, "batches_of", spy)
     return batches
 
 

@@ -143,7 +143,7 @@ def test_a_resumed_run_and_an_ensemble_go_the_way_of_the_full_pass(
 
     def resumed() -> list[Tensor]:
         state = TrainingState.start(config)
-        state.restore(train(config, tmp_path / "run", progress=False), 3)
+        state.restore([train(config, tmp_path / "run", progress=False)], 3)
         for _ in range(3):
             state.update()
         return [p.detach().clone() for p in state.model.parameters()]

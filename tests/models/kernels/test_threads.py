@@ -14,7 +14,7 @@ from latentcode.models.kernels.threads import call_on_threads
 @pytest.fixture(params=["torch's threads", "Python's threads"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if request.param == "Python's threads":
-        monkeypatch.setattr(threads, "_openmp", lambda: None)
+        monkeypatch.setattr(threads, "find_openmp", lambda: None)
     torch.set_num_threads(3)
     yield request.param
     torch.set_num_threads(1)
@@ -43,11 +43,11 @@ def test_an_error_is_raised_when_all_calls_have_ended(kind: str, broken: int) ->
 
 
 def test_torch_brings_the_runtime_that_its_threads_belong_to() -> None:
-    if "libgomp" not in torch.__config__.parallel_info() and threads._openmp() is None:
+    if "libgomp" not in torch.__config__.parallel_info() and threads.find_openmp() is None:
         pytest.skip("torch was built with another OpenMP")
     torch.set_num_threads(2)
     try:
         torch.ones(10_000_000).add_(1.0)
-        assert threads._openmp().omp_get_max_threads() == 2
+        assert threads.find_openmp().omp_get_max_threads() == 2
     finally:
         torch.set_num_threads(1)
