@@ -128,7 +128,7 @@ class Attention(nn.Module):
         bias = self._bias(n_query, n_key)
         kept = None
         if self.training and config.attention_dropout > 0.0:
-            # Of all queries, so that the stream goes on alike however few of them are read.
+            # Of all queries, so that the stream is the same however few of them are read.
             kept = dropout_mask(
                 (q.shape[-4], config.n_heads, n_query, n_key), config.attention_dropout,
                 config.attention_dropout_form, generator, device=q.device, dtype=self.W_Q.dtype)

@@ -91,7 +91,7 @@ class HookedTransformer(HookedRootModule):
         self.setup()
 
     def init_weights(self, seed: int | Sequence[int]) -> None:
-        """Draw all weights anew; see `latentcode.models.initialization.init_weights`."""
+        """Draw all weights again; see `latentcode.models.initialization.init_weights`."""
         parameters = dict(self.named_parameters())
         if not isinstance(seed, Sequence):
             return init_weights(parameters, seed)

@@ -1,9 +1,9 @@
-"""What must be kept for training to go on as if it had never stopped?
+"""What must be kept for training to resume as if it had never stopped?
 
 One checkpoint is a folder: `model.safetensors`, `optimizer.safetensors` (AdamW's moments under
 the parameters' names), `rng.safetensors` (the states of the random generators) and `state.json`.
 `state.json` holds the SHA-256 of the other three. A published checkpoint holds the model alone:
-it can be used and not be gone on from. Reading what there is needs no torch.
+it can be used, but training cannot resume from it. Reading what there is needs no torch.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Checkpoint:
     def restore_generators(self, generators: Mapping[str, torch.Generator]) -> None:
         """Put every generator where it was; they must be on the same kind of device."""
         file, arrays = self._read(RNG)
-        arrays.pop("data", None)  # up to version 2 batches had a stream to be gone on with
+        arrays.pop("data", None)  # up to version 2 batches had a stream with a state
         check_tensors(file, arrays, {n: g.get_state() for n, g in generators.items()})
         for name, tensor in _to_torch(arrays).items():
             try:

@@ -35,7 +35,7 @@ def append_lines(path: Path, lines: Sequence[str]) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        # Half a line would spoil whatever somebody who goes on after this error appends.
+        # Half a line would spoil what is appended after this error.
         if size is not None:
             with suppress(OSError):
                 os.truncate(path, size)

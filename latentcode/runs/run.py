@@ -157,7 +157,7 @@ class Run:
 
         file, sha256     the file's name and digest; None for arrays in memory
         step             updates done; None where the file did not say
-        training_known   whether `config.training` is the file's, or the paper's for want of it
+        training_known   whether `config.training` is the file's, or else the paper's
         held_out_known   whether the task's held-out combinations were given
         """
         return self.provenance.get("imported")
@@ -169,7 +169,7 @@ class Run:
         return bool(steps) if self.imported else self.config.training.steps in steps
 
     def check_config(self, config: RunConfig) -> None:
-        """Raise `RunError` unless training can go on with `config`, which must be the run's own."""
+        """Raise `RunError` unless `config` is the run's own and training can resume."""
         check(self.imported is None, f"{self.path} was imported, without the state of the "
               "optimiser and the stream of data: training cannot go on from it", RunError)
         check(not self.checkpoints() or not self.load_checkpoint().is_published, f"{self.path} was "

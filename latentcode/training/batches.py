@@ -16,7 +16,7 @@ class TrainingBatches:
     """The batches of one run: that of a step depends on (task, seed, batch size, step) alone.
 
     Steps CHUNK c to CHUNK (c + 1) - 1 share a generator of their own, so that training can begin
-    or go on at any step without a state of the stream.
+    or resume at any step without a state of the stream.
     """
 
     def __init__(self, task: Task, seed: int, batch_size: int, device: torch.device) -> None:

@@ -3,7 +3,7 @@
 A single model of this size leaves a GPU idle: its step is bound by the launching of kernels. The
 members of an ensemble share every launch, and the whole step is captured as a CUDA graph, so that
 the processor launches one thing per update. Each member has its own seed, split, data, dropout,
-learning rate, weight decay and warm-up, goes the way that it would go alone, and ends as an
+learning rate, weight decay and warm-up, is trained as it would be alone, and ends as an
 ordinary run folder.
 
 The members are one `HookedTransformer` with a leading axis of members. That axis is explicit,
@@ -120,7 +120,7 @@ class Ensemble:
         return [state.generators["dropout"] for state in self.states]
 
     def update(self) -> None:
-        """Go one step further with every member."""
+        """Update every member once."""
         index, place = divmod(self.step, CHUNK)
         if self._drawn != index:
             self._draw(index)
@@ -134,7 +134,7 @@ class Ensemble:
         rates [CHUNK, 3, E, 1] (see `adamw_`)."""
         chunks = [state.batches.chunk(index) for state in self.states]
         one_hot = all(chunk.one_hot for chunk in chunks)
-        # A captured step goes on as it was captured.
+        # A captured step stays as it was captured.
         check(self._one_hot in (None, one_hot), f"batches of task {self.task.name!r} are one-hot "
               "in some steps and not in others; expected one or the other")
         self._one_hot = one_hot
@@ -176,7 +176,7 @@ class Ensemble:
         return losses
 
     def forget_losses(self) -> None:
-        """Begin a new record of losses."""
+        """Drop the losses that have been recorded."""
         self._losses.clear()
 
     def weights_are_finite(self) -> list[bool]:
@@ -226,9 +226,9 @@ def train_ensemble(
     deadline: float | None = None,
     progress: bool = True,
 ) -> dict[Path, Run]:
-    """Train every configuration in its own run folder, all in one go on one device.
+    """Train every configuration in its own run folder, all at once on one device.
 
-    Folders that are not there are made; where all are, training goes on from the newest step of
+    Missing folders are made; where all are there, training resumes from the newest step of
     which every run has a checkpoint. Progress shows the mean over the members.
 
     deadline  time (seconds, as `time.time()`) by which to have stopped with checkpoints

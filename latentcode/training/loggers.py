@@ -49,7 +49,7 @@ def check_loggers(names: Sequence[str]) -> None:
 def open_logger(name: str, run: Run, step: int) -> Iterator[Logger]:
     """Yield a logger that writes below the run folder and is closed afterwards.
 
-    step  where training starts or goes on: what a dashboard holds beyond it is superseded
+    step  where training starts or resumes: what a dashboard holds beyond it is superseded
     """
     logger = _TensorBoard(run, step) if name == "tensorboard" else _WeightsAndBiases(run)
     try:

@@ -36,12 +36,12 @@ def train(
     loggers: Sequence[str] = (),
     deadline: float | None = None,
 ) -> Run:
-    """Train a model from scratch, or go on with it, and return its run folder.
+    """Train a model, from scratch or from its last checkpoint, and return its run folder.
 
     config     task, model and optimisation; it determines the result (bit for bit on the CPU
                with the same number of threads)
     out        the run folder; it must be new, unless `resume` or `overwrite` is set
-    resume     go on from the newest checkpoint of `out`, which must have the same `config`
+    resume     continue from the newest checkpoint of `out`, which must have the same `config`
     overwrite  replace the run in `out`
     progress   show a progress bar on a terminal, and a line per evaluation elsewhere
     loggers    `tensorboard`, `wandb` or both, beside `metrics.jsonl`; they write below `out`

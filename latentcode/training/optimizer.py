@@ -50,7 +50,7 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Adam
     """p <- p - lr (m / (sqrt(v) + 1e-8) + weight_decay p): AdamW with betas 0.9 and 0.999.
 
     The decay is decoupled and masked by `is_decayed`. The learning rate starts at that of
-    step 0 and is set anew for every step by the training loop.
+    step 0 and is set for every step by the training loop.
     """
     parameters = list(model.parameters())
     groups = [

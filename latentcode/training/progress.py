@@ -25,7 +25,7 @@ class TrainingProgress:
         self.bar.update(step)
 
     def metrics(self, split: str, metrics: Mapping[str, Metric]) -> None:
-        """Take note of new metrics of a split."""
+        """Note new metrics of a split."""
         if self.headline in metrics:
             self.of_split[split] = f"{split} {metrics[self.headline].mean:.3f}"
         if "training_loss" in metrics:

@@ -41,7 +41,7 @@ def train_side_by_side(
     processes = processes or min(len(configs), available_cores())
     first: Exception | None = None
     # The signal is noted and not raised: an exception can be lost in a callback of the interpreter,
-    # and the workers that it stopped would be begun again.
+    # and the workers that it stopped would be started again.
     with stop_on_signals() as request:
         with Workers(_train_alone, [{}] * processes, lambda: request.interrupted) as workers:
             for path, config in configs.items():

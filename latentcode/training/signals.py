@@ -15,7 +15,7 @@ _stop_all = threading.Event()
 def request_stop() -> None:
     """Ask all training of this process, present and future, to stop as SIGTERM does.
 
-    For a process whose owner cannot tell it by a signal, or has gone. Asking again, before or
+    For a process whose owner cannot send a signal, or is gone. Asking again, before or
     after a signal, changes nothing: no update in progress is ever broken off by it.
     """
     _stop_all.set()

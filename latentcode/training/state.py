@@ -55,13 +55,13 @@ class Learner(Protocol):
         """Number of updates done."""
 
     def update(self) -> None:
-        """Go one step further, without waiting for the device."""
+        """Update the weights once, without waiting for the device."""
 
     def recent_losses(self) -> list[list[float]]:
         """Return, per member, the losses not yet recorded; this waits for the device."""
 
     def forget_losses(self) -> None:
-        """Begin a new record of losses."""
+        """Drop the losses that have been recorded."""
 
     def weights_are_finite(self) -> list[bool]:
         """Return, per member, whether no weight is NaN or infinite; this waits for the device."""
@@ -106,7 +106,7 @@ class TrainingState:
             TrainingBatches(task, settings.seed, settings.batch_size, device))
 
     def update(self) -> None:
-        """Go one step further."""
+        """Update the weights once."""
         settings = self.config.training
         set_learning_rate(self.optimizer, learning_rate(self.step, settings))
         self.losses.append(training_step(
@@ -135,7 +135,7 @@ class TrainingState:
         return [torch.stack(self.losses).tolist() if self.losses else []]
 
     def forget_losses(self) -> None:
-        """Begin a new record of losses."""
+        """Drop the losses that have been recorded."""
         self.losses.clear()
 
     def weights_are_finite(self) -> list[bool]:

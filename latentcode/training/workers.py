@@ -2,8 +2,8 @@
 
 A worker imports torch once and then takes jobs as long as there are some. The pipe to it is its
 lifeline: what it is told through it, or its end when the owner has died, stops the training in
-progress with a checkpoint. A worker that is killed is replaced, and its job begun again, which
-goes on from its newest checkpoint.
+progress with a checkpoint. A worker that is killed is replaced, and its job started again,
+from its newest checkpoint.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from latentcode.errors import LatentCodeError, TrainingError, check
 from latentcode.training.signals import request_stop
 
 Job = Mapping[Path, RunConfig]
-"""What is trained in one go: run folders and their configurations."""
+"""What is trained together: run folders and their configurations."""
 
 TRIALS = 4
-"""How often a job is begun whose worker dies every time."""
+"""How often a job is started whose worker dies every time."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Workers:
     work          a function of a module, which a new process can import
     environments  environment variables, for each process its own
     stopping      whether the owner is about to `stop`: a process that ends meanwhile, by the same
-                  Ctrl-C perhaps, has not died, and no job is begun
+                  Ctrl-C perhaps, has not died, and no job is started
 
     An error of `work` is the outcome of its job and stops nothing else. As a context manager
     it stops and awaits all processes at its end.
@@ -65,7 +65,7 @@ class Workers:
         self._stopped = False
 
     def submit(self, job: Job) -> None:
-        """Add a job; after `stop` it is never begun."""
+        """Add a job; after `stop` it is never started."""
         if not self._stopped:
             self._waiting.append((job, 1))
             self._hand_out()
@@ -88,7 +88,7 @@ class Workers:
         return outcomes
 
     def stop(self) -> None:
-        """Let the jobs in progress stop with a checkpoint, and those not begun never begin."""
+        """Let the jobs in progress stop with a checkpoint, and start no other."""
         self._stopped = True
         self._waiting.clear()
         for slot in self._slots:
@@ -111,7 +111,7 @@ class Workers:
                 slot.start(*self._waiting.popleft())
 
     def _outcome(self, slot: _Slot) -> Outcome | None:
-        """Take what a worker has sent; None if it died and its job is to be begun again."""
+        """Take what a worker has sent; None if it died and its job is to be started again."""
         job, trial = slot.job, slot.trial
         assert job is not None
         try:
@@ -174,12 +174,12 @@ class _Slot:
 def _serve(
     connection: Connection, work: Callable[[Job], None], environment: Mapping[str, str]
 ) -> None:
-    """Do one job after another until the owner says that it is enough, or has gone."""
+    """Do one job after another until the owner says stop, or is gone."""
     os.environ.update(environment)
     inbox: SimpleQueue[Job | None] = SimpleQueue()
     Thread(target=_listen, args=(connection, inbox), daemon=True).start()
     # A training that was stopped raises one of these and ends the process. If it was not the
-    # owner who stopped it, but a signal for this process alone, the job is begun again.
+    # owner who stopped it, but a signal for this process alone, the job is started again.
     with suppress(KeyboardInterrupt, SystemExit, BrokenPipeError):
         while (job := inbox.get()) is not None:
             connection.send(attempt(work, job))

@@ -22,7 +22,7 @@ from latentcode.zoo.card import README, Card
 from latentcode.zoo.loading import RESULTS
 
 CHECKED_CODES = 64
-"""Stored codes that `verify` reads out of the model again: the first so many."""
+"""Stored codes that `verify` reads out of the model again: this many, from the first."""
 NOTHING = Metric(float("nan"), float("nan"), 0)
 """The metric of a constituent that does not occur."""
 STANDARD_ERRORS = 4.0
@@ -44,7 +44,7 @@ class Verification:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Note an error that a user can act on, and go on with what else can be verified."""
+        """Note an error that a user can act on, and continue with what else can be verified."""
         try:
             yield
         except LatentCodeError as error:

@@ -1,7 +1,7 @@
 """The attention core for one block of instances after another, compiled for the processor.
 
 For every query the scores [H, K] of sixteen instances lie in the cache; nothing of the size
-[B, H, Q, K] is written, and the backward pass computes scores and code anew. With x the scores,
+[B, H, Q, K] is written, and the backward pass computes scores and code again. With x the scores,
 softmaxed over keys where the normalisation says so, the dropped code is a_hj = x_hj f_j, where
 f_j holds the kept mask and the scale of RMSHead. The gradients are those of
 
@@ -381,7 +381,7 @@ def backward(
     """dL/dq, dL/dk, dL/dv and dL/dbias of the groups of blocks `first` to `last` (exclusive).
 
     Arguments as for `forward`; in addition
-    n_groups  every member's blocks are dealt out to so many groups, numbered member by member
+    n_groups  how many groups every member's blocks are dealt out to, numbered member by member
     d_bias    zeros [E, n_groups, H, Q, K], or without elements: each group adds to its own part,
               so that the sum does not depend on who computes what
     """

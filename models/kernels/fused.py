@@ -3,7 +3,7 @@
 The same function as `attention_scores`, `normalize`, `attention_dropout` and
 `apply_value_network` of `latentcode.models.attention` one after the other, and tested against
 them in float64, forward and gradients. Neither the scores nor the code, [B, H, Q, K], are ever
-written to memory: the backward pass computes them anew. There is no place for hooks.
+written to memory: the backward pass computes them again. There is no place for hooks.
 """
 
 from __future__ import annotations
