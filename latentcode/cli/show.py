@@ -33,7 +33,6 @@ class Show:
         from latentcode.experiments.studies import result_kinds
         from latentcode.probes.saved import load_result
         from latentcode.runs.named import folder_of, load_run
-        from latentcode.runs.run import CONFIG
 
         folder = folder_of(self.path)
         if self.split is not None:
@@ -42,13 +41,12 @@ class Show:
             codes: LatentCodes = LatentCodes.load(folder)
             print(codes)
             print(codes.labels.describe(include="all").T.to_string())
-        # A run is looked for first, since some kinds of results are slow to import.
-        elif (folder / CONFIG).is_file() or (result := load_result(folder, result_kinds)) is None:
+        elif (result := load_result(folder, result_kinds)) is not None:
+            print(result)
+        else:
             run = load_run(self.path)
             print(run)
             print_metrics(run)
-        else:
-            print(result)
 
 
 def _problem(run: Run, split: str, index: int) -> str:
