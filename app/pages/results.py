@@ -32,7 +32,7 @@ def page() -> None:
     # Those of probes have a page of their own.
     results = {name: result for name, result in saved_results(entry).items()
                if not isinstance(result, DecodingResult)}
-    shown = [*([TRAINING] if entry.kind != "codes" else []), *results]
+    shown = list(results) if entry.kind == "codes" else [TRAINING, *results]
     if not shown:
         st.info("No results are stored beside these codes.", icon=":material/info:")
         return

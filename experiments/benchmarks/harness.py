@@ -275,8 +275,7 @@ def load_average() -> list[float] | None:
 def command_line() -> str:
     """Return the command that this process was started with, without the paths of a machine."""
     module = getattr(sys.modules.get("__main__"), "__spec__", None)
-    words = ["python", *(["-m", module.name] if module is not None
-                         else [Path(sys.argv[0]).name])]
+    words = ["python", Path(sys.argv[0]).name] if module is None else ["python", "-m", module.name]
     for argument in sys.argv[1:]:
         path = Path(argument)
         words.append(path.name if path.is_absolute() else argument)

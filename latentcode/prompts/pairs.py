@@ -93,7 +93,7 @@ class PromptCounterfactuals(Counterfactuals):
                   "nothing but itself; expected a later one")
         self.positions = np.stack([tokens.query, tokens.key], axis=1)  # [N, 2, P]
         self.ids = {"prompt": [list(ids) for ids in tokens.ids]}
-        for column in ("donor", *(["same"] if "same" in frame else [])):
+        for column in [name for name in ("donor", "same") if name in frame]:
             self.ids[column] = [
                 _matching(model, column, frame[column].iloc[i], ids, names[i], prepend_bos)
                 for i, ids in enumerate(self.ids["prompt"])]
@@ -115,8 +115,9 @@ class PromptCounterfactuals(Counterfactuals):
                 for ids, where in zip(self.ids["prompt"], self.positions, strict=True)]
         self.layouts = pd.factorize(pd.Series(keys))[0]
         self.chance = 0.5 if among == "answers" else 1.0 / model.cfg.d_vocab
-        several = self.positions.shape[2] > 1
-        self.scopes = ("pair", *(["pairs"] if several else []), "row", "everything")
+        self.scopes = ("pair", "pairs", "row", "everything")
+        if self.positions.shape[2] == 1:
+            self.scopes = ("pair", "row", "everything")
         self.lacks = self._lacking()
         self.notes = self._notes()
 
@@ -270,14 +271,15 @@ class PromptCounterfactuals(Counterfactuals):
         known = self.rows("train") if "split" not in frame else np.flatnonzero(
             frame["split"] == "train")
         unseen = set(range(len(self.constituents))) - set(self.labels[known, 0].tolist())
-        why = ""
         if len(set(self.layouts)) > 1:
-            why = ("prompts whose numbers of tokens, queries or keys differ have no mean code; "
-                   "expected a single layout")
+            lacks["means"] = lacks["erasers"] = (
+                "prompts whose numbers of tokens, queries or keys differ have no mean code; "
+                "expected a single layout")
         elif unseen:
-            why = (f"no prompt to measure on has the label {self.constituents[min(unseen)]!r}; "
-                   "expected each label on some prompt, of split train if there are splits")
-        return {**lacks, **({"means": why, "erasers": why} if why else {})}
+            lacks["means"] = lacks["erasers"] = (
+                f"no prompt to measure on has the label {self.constituents[min(unseen)]!r}; "
+                "expected each label on some prompt, of split train if there are splits")
+        return lacks
 
     def _notes(self) -> tuple[str, ...]:
         notes = []

@@ -90,8 +90,11 @@ class ProjectionResult(TableResult):
         planes = list(blocks(self.coordinates, ("pair", "split", "layer")))
         for label in self.settings["labels"]:
             for place, points in planes:
-                row = [label, *([str(place["pair"])] if several_pairs else []),
-                       *([str(place["split"])] if several_splits else [])]
+                row = [label]
+                if several_pairs:
+                    row.append(str(place["pair"]))
+                if several_splits:
+                    row.append(str(place["split"]))
                 cells.append(ScatterCell(
                     "\n".join(row), f"layer {place['layer']}",
                     points[["projection_x", "projection_y"]].to_numpy(), points[label],

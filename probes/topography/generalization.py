@@ -41,7 +41,7 @@ def rank_correlation(
 
     `ProbeError` for a column that does not exist.
     """
-    for column in (measure, performance, *([within] if within else [])):
+    for column in filter(None, (measure, performance, within)):
         check(column in table, f"the table of runs has no column {column!r}; it has: "
               f"{', '.join(map(str, table.columns))}", ProbeError)
     rows = table.dropna(subset=[measure, performance])

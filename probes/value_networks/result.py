@@ -93,7 +93,9 @@ class ValueNetworksResult(TableResult):
         several = places["pair"].nunique() > 1
         named = {FIGURE: self.figure()}
         for label, value, pair in places.drop_duplicates().itertuples(index=False):
-            name = "-".join([label, value, *([pair.replace("->", "_to_")] if several else [])])
+            name = f"{label}-{value}"
+            if several:
+                name += "-" + pair.replace("->", "_to_")
             name = re.sub(r"[\\/:*?\"<>|\s]+", "_", name)  # what some file systems forbid
             while f"{name}.png" in named:
                 name += "_"

@@ -249,7 +249,9 @@ def test_float_fields_are_found() -> None:
 def test_an_unknown_key_is_named_with_the_valid_ones(where: str, path: tuple[str, ...]) -> None:
     data, inner = edited(RunConfig(), (*path, "learning_rates"))
     inner["learning_rates"] = 1
-    valid = [*list(inner)[:-1], *(["milestones"] if where == "training" else [])]
+    valid = list(inner)[:-1]
+    if where == "training":
+        valid.append("milestones")
     with pytest.raises(ConfigError) as raised:
         from_dict(RunConfig, data)
     assert str(raised.value) == (
