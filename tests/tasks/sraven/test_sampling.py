@@ -1,0 +1,188 @@
+"""SRAVEN: which combinations a split has, and what is drawn from them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_sraven import fields, seeded
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from latentcode.config import SravenConfig
+from latentcode.errors import SplitError, UnknownNameError
+from latentcode.tasks import make_task
+from latentcode.tasks.batch import Batch
+from latentcode.tasks.sraven import RULES, Sraven, permute_features, rules_that_hold
+
+
+def multisets(task: Sraven, split: str) -> set[tuple[int, ...]]:
+    return {tuple(c) for c in task.combinations(split).tolist()}
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(fields(), st.integers(0, 2**31))
+def test_every_rule_holds_and_tokens_agree_with_the_grid(
+        fields: dict[str, Any], seed: int) -> None:
+    config = SravenConfig(**fields)
+    task = Sraven(config)
+    m, k, g = config.n_features, config.n_values, config.grid_size
+    for split in task.splits:
+        batch = task.sample(split, 17, seeded(seed))
+        grid, permutations = batch.info["grid"], batch.info["permutations"]
+        rules = batch.info["rules"]
+        assert grid.shape == (17, g, g, m)
+        assert permutations.shape == (17, g, m)
+        # One permutation per column, shared by the rows: undoing it restores every rule.
+        assert torch.equal(permutations.sort(-1).values, torch.arange(m).repeat(17, g, 1))
+        features = permute_features(grid, permutations.argsort(-1)).movedim(-1, 1)
+        assert rules_that_hold(features, k).gather(-1, rules[..., None]).all()
+        if not config.permuted:
+            assert torch.equal(permutations, torch.arange(m).repeat(17, g, 1))
+        # The combination is the multiset of the rules, and one of the split.
+        combination = task.combinations(split)[batch.combination]
+        assert torch.equal(rules.sort(-1).values, combination)
+        if config.rule_order == "sorted":
+            assert torch.equal(rules, combination)
+        # Tokens: panels in reading order, one-hot, the response blank; targets: the response.
+        assert batch.inputs.shape == (17, config.n_tokens, k)
+        assert batch.inputs.dtype == torch.float32
+        assert batch.targets.dtype == torch.int64
+        assert torch.equal(batch.targets, grid[:, g - 1, g - 1])
+        assert not batch.inputs[:, -m:].any()
+        context = batch.inputs[:, :-m]
+        assert torch.equal(context.sum(-1), torch.ones(17, config.n_tokens - m))
+        assert torch.equal(context.argmax(-1), grid.reshape(17, -1)[:, :-m])
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(st.integers(1, 5), st.floats(0.0, 0.999), st.integers(0, 2**31))
+def test_splits_are_disjoint_and_cover_for_every_possible_fraction(
+        n_features: int, fraction: float, seed: int) -> None:
+    config = SravenConfig(n_features=n_features, ood_fraction=fraction, split_seed=seed)
+    every = Sraven(SravenConfig(n_features=n_features, ood_fraction=0.0)).all_combinations
+    needed = -(-len(RULES) // n_features)
+    n_ood = int(len(every) * fraction)
+    if n_ood > len(every) - needed:
+        with pytest.raises(SplitError, match="largest possible fraction here is") as error:
+            Sraven(config)
+        largest = re.search(r"here is ([\d.e-]+), which holds out (\d+)", str(error.value))
+        assert largest is not None
+        assert int(largest[2]) == len(every) - needed
+        most = Sraven(replace(config, ood_fraction=float(largest[1])))
+        assert len(multisets(most, "train")) == needed
+        return
+    task = Sraven(config)
+    train = multisets(task, "train")
+    assert {rule for c in train for rule in c} == set(range(len(RULES)))
+    assert multisets(task, "test") == train
+    assert all(c == tuple(sorted(c)) for c in train)
+    if n_ood == 0:
+        assert task.splits == ("train", "test")
+        assert len(train) == len(every)
+        return
+    ood = multisets(task, "ood")
+    assert len(ood) == n_ood
+    assert not ood & train
+    assert ood | train == {tuple(c) for c in every.tolist()}
+
+
+def test_missing_splits_say_what_is_possible() -> None:
+    task = Sraven(SravenConfig(n_features=2, ood_fraction=0.01))
+    with pytest.raises(SplitError, match=r"all 8 rules are trained on.*offers: train, test$"):
+        task.sample("unknown", 1, seeded(0))
+    with pytest.raises(SplitError, match=r"0.01 holds out none of 36 .* from 0.03 to 0.89 is"):
+        task.combinations("ood")
+    with pytest.raises(SplitError, match="held_out is empty; up to 328"):
+        Sraven(SravenConfig(held_out=())).combinations("ood")
+    with pytest.raises(UnknownNameError, match="validation"):
+        task.sample("validation", 1, seeded(0))
+
+
+def test_explicit_held_out_combinations() -> None:
+    task = Sraven(SravenConfig(n_features=2, held_out=((3, 1), (0, 0))))
+    assert multisets(task, "ood") == {(1, 3), (0, 0)}
+    batch = task.sample("ood", 50, seeded(0))
+    assert {tuple(sorted(r)) for r in batch.info["rules"].tolist()} == {(1, 3), (0, 0)}
+    assert not multisets(task, "train") & {(1, 3), (0, 0)}
+    with pytest.raises(SplitError, match=r"constituents \[0\]"):
+        Sraven(SravenConfig(n_features=2, held_out=tuple((0, r) for r in range(8))))
+
+
+def test_same_seed_same_batch_and_streams_follow_the_generator() -> None:
+    task = Sraven(SravenConfig())
+    one, same = task.sample("train", 64, seeded(5)), task.sample("train", 64, seeded(5))
+    other = task.sample("train", 64, seeded(6))
+    assert torch.equal(one.inputs, same.inputs)
+    assert torch.equal(one.targets, same.targets)
+    assert all(torch.equal(one.info[k], same.info[k]) for k in one.info)
+    assert not torch.equal(one.inputs, other.inputs)
+    generator = seeded(5)
+    assert not torch.equal(task.sample("train", 64, generator).inputs,
+                           task.sample("train", 64, generator).inputs)
+
+
+def test_rule_order() -> None:
+    drawn = Sraven(SravenConfig()).sample("train", 20_000, seeded(1)).info["rules"]
+    share = torch.stack([(drawn == r).float().mean(0) for r in range(8)])  # [rule, feature]
+    assert share.min() > 0
+    # Every feature sees the same distribution of rules: five standard errors of a difference.
+    assert (share - share.mean(1, keepdim=True)).abs().max() < 5 * (0.25 * 2 / 20_000) ** 0.5
+    drawn = Sraven(SravenConfig(rule_order="sorted")).sample("train", 20_000, seeded(1)).info[
+        "rules"]
+    assert (drawn[:, 0] == 0).float().mean() > 0.3 > (drawn[:, -1] == 0).float().mean()
+
+
+def test_column_permutations_are_uniform_and_independent() -> None:
+    task = Sraven(SravenConfig(n_features=3))
+    permutations = task.sample("train", 21_600, seeded(2)).info["permutations"]
+    code = (permutations * torch.tensor([9, 3, 1])).sum(-1)  # [B, column]
+    counts = torch.unique(code, dim=0, return_counts=True)[1]
+    assert len(counts) == 6**3
+    assert (counts - 100).abs().max() < 50  # five standard deviations of a count
+
+
+class Recorder(TorchDispatchMode):
+    """Collects the names of all operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        moved = kwargs.get("device") is not None and "_to_copy" in str(func)
+        self.names.append("moved" if moved else str(func))
+        return func(*args, **kwargs)
+
+
+@pytest.mark.parametrize("rule_order", ["random", "sorted"])
+@pytest.mark.parametrize("permuted", [True, False])
+def test_sampling_never_waits_for_the_device(
+    rule_order: Any, permuted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On the processor alone a batch looks at its inputs.
+    monkeypatch.setattr(Batch, "__post_init__", lambda self: None)
+    task = Sraven(SravenConfig(rule_order=rule_order, permuted=permuted))
+    task.sample("train", 8, seeded(0))
+    counts = []
+    for n in (8, 16):
+        with Recorder() as recorder:
+            task.sample("train", n, seeded(0))
+        waiting = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "moved", "item")
+        assert not [name for name in recorder.names if any(w in name for w in waiting)]
+        counts.append(len(recorder.names))
+    assert counts[0] == counts[1]  # no loop over instances
+    with Recorder() as recorder:  # the recorder does see what it looks for
+        torch.ones(2).nonzero().sum().item()
+    assert {"aten.nonzero.default", "aten._local_scalar_dense.default"} <= set(recorder.names)
+
+
+def test_make_task_builds_sraven() -> None:
+    task = make_task(SravenConfig(n_features=3))
+    assert isinstance(task, Sraven)
+    assert task.headline == "accuracy"

@@ -1,0 +1,170 @@
+"""SRAVEN as it is read and seen: pairs, labels and pictures."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_sraven import fields, seeded
+
+from latentcode.config import SravenConfig
+from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.tasks.batch import Batch
+from latentcode.tasks.sraven import RULES, Sraven
+from latentcode.tasks.sraven.render import Drawing, draw_html
+
+
+def test_pairs_begin_with_the_papers() -> None:
+    task = Sraven(SravenConfig(n_features=3))
+    assert list(task.pairs)[:3] == [
+        "response->response", "response->row3.panel1", "response->row3.panel2"]
+    assert len(task.pairs) == 3 + 3 * (1 + 2 * 2)
+    assert all(name == pair.name and pair.description for name, pair in task.pairs.items())
+    assert task.pairs["response->row3.panel1"].token == 2
+    assert task.pairs["response.1->row3.panel2.same"].token == 1
+    assert "response.0->row2.panel1.same" in Sraven(SravenConfig(grid_size=2)).pairs
+
+
+@settings(derandomize=True, deadline=None, max_examples=20)
+@given(fields(), st.integers(0, 2**31))
+def test_positions_point_at_the_tokens_they_name(
+        fields: dict[str, Any], seed: int) -> None:
+    task = Sraven(SravenConfig(**fields))
+    m, g = task.config.n_features, task.config.grid_size
+    batch = task.sample("test", 9, seeded(seed))
+    names = list(task.pairs)
+    queries, keys = task.positions(names, batch)
+    assert queries.shape == keys.shape == (9, len(names))
+    grid, permutations = batch.info["grid"], batch.info["permutations"]
+    place = dict(zip(names, zip(queries.T, keys.T, strict=True), strict=True))
+    for j in range(m):
+        query, key = place[f"response.{j}->response.{j}"]
+        assert (query == (g * g - 1) * m + j).all()
+        assert torch.equal(query, key)
+        for p in range(1, g):
+            query, by_place = place[f"response.{j}->row{g}.panel{p}.{j}"]
+            assert (by_place == ((g - 1) * g + p - 1) * m + j).all()
+            query, key = place[f"response.{j}->row{g}.panel{p}.same"]
+            assert (query == (g * g - 1) * m + j).all()
+            assert (key // m == (g - 1) * g + p - 1).all()
+            for b in range(9):
+                assert permutations[b, p - 1, key[b] % m] == permutations[b, -1, j]
+                assert batch.inputs[b, key[b]].argmax() == grid[b, -1, p - 1, key[b] % m]
+            if not task.config.permuted:
+                assert torch.equal(key, by_place)
+    for p in range(1, g):
+        assert torch.equal(place[f"response->row{g}.panel{p}"][1],
+                           place[f"response.{m - 1}->row{g}.panel{p}.{m - 1}"][1])
+    assert torch.equal(place["response->response"][0],
+                       place[f"response.{m - 1}->response.{m - 1}"][0])
+
+
+def test_the_papers_positions_are_the_released_codes() -> None:
+    task = Sraven(SravenConfig())
+    batch = task.sample("ood", 2, seeded(0))
+    queries, keys = task.positions(list(task.pairs)[:3], batch)
+    assert queries.tolist() == [[35, 35, 35]] * 2
+    assert keys.tolist() == [[35, 27, 31]] * 2
+    with pytest.raises(UnknownNameError, match="response->row9"):
+        task.positions(["response->row9"], batch)
+    assert task.positions([], batch)[0].shape == (2, 0)
+
+
+@settings(derandomize=True, deadline=None, max_examples=15)
+@given(fields(), st.integers(0, 2**31))
+def test_labels_speak_of_the_feature_behind_each_response_token(
+        fields: dict[str, Any], seed: int) -> None:
+    task = Sraven(SravenConfig(**fields))
+    m, g = task.config.n_features, task.config.grid_size
+    split = task.splits[-1]
+    batch = task.sample(split, 12, seeded(seed))
+    labels = task.labels(batch)
+    assert len(labels) == 12
+    assert set(labels["split"]) == {split}
+    assert len(labels.columns) == m * (g + 1) + 2
+    _, keys = task.positions(
+        [f"response.{j}->row{g}.panel{p}.same" for j in range(m) for p in range(1, g)], batch)
+    for b in range(12):
+        names = []
+        for j in range(m):
+            feature = int(batch.info["permutations"][b, -1, j])
+            names.append(RULES[int(batch.info["rules"][b, feature])])
+            assert labels[f"rule_{j}"][b] == names[-1]
+            assert labels[f"target_{j}"][b] == batch.targets[b, j]
+            for p in range(1, g):
+                key = keys[b, j * (g - 1) + p - 1]
+                assert labels[f"context_{p}_{j}"][b] == batch.inputs[b, key].argmax()
+        assert labels["combination"][b] == ", ".join(sorted(names, key=RULES.index))
+    for pair in task.pairs.values():
+        assert all(f"{label}_{pair.token}" in labels for label in task.probe_labels)
+
+
+class Text(HTMLParser):
+    """The text, tags and balance of an HTML fragment."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(source)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        assert tag in ("div", "table", "tr", "td", "th", "span")
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words += data.split()
+
+
+def one_instance() -> tuple[Sraven, Batch]:
+    task = Sraven(SravenConfig(n_features=2, n_values=12))
+    return task, task.sample("train", 3, seeded(0))
+
+
+def test_text_rendering_shows_grid_rules_and_answer() -> None:
+    task, batch = one_instance()
+    text = task.render(batch, 1)
+    grid, labels = batch.info["grid"][1], task.labels(batch)
+    lines = text.splitlines()
+    for row in range(3):
+        shown = [int(s) for s in lines[row].split("<-")[0].replace("[", " ").replace("]", " ")
+                 .replace("|", " ").split()]
+        assert shown == grid[row].flatten().tolist()
+    assert lines[2].index("[") > lines[2].rindex("|")
+    for j, line in enumerate(lines[-2:]):
+        assert line.startswith(f"{j}: {labels[f'rule_{j}'][1]} ")
+        last_row = line.rsplit("/", 1)[1].replace("[", " ").replace("]", " ").split()
+        assert [int(s) for s in last_row] == [
+            labels[f"context_1_{j}"][1], labels[f"context_2_{j}"][1], batch.targets[1, j].item()]
+
+
+def test_html_rendering_is_self_contained_and_escaped() -> None:
+    task, batch = one_instance()
+    html = task.render(batch, 0, "html")
+    parsed = Text(html)
+    assert [int(w) for w in parsed.words[:18]] == batch.info["grid"][0].flatten().tolist()
+    assert 'title="answer"' in html
+    assert "http" not in html
+    assert "<script" not in html
+    for j in range(2):
+        assert task.labels(batch)[f"rule_{j}"][0] in parsed.words
+    drawing = Drawing([[[0]]], [[0]], ["<script>&"], [[[0]]])
+    assert "<script" not in draw_html(drawing)
+    assert "&lt;script&gt;&amp;" in draw_html(drawing)
+
+
+def test_rendering_refuses_what_it_cannot_show() -> None:
+    task, batch = one_instance()
+    with pytest.raises(UnknownNameError, match="text, html"):
+        task.render(batch, 0, "pdf")
+    for index in (3, -1):
+        with pytest.raises(ConfigError, match=f"index is {index}; expected 0 <= index < 3"):
+            task.render(batch, index)

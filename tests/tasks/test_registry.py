@@ -1,0 +1,63 @@
+"""Which class is a configuration's task, and what reads it?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from latentcode.config import LanguageConfig, LogicConfig, SravenConfig
+from latentcode.errors import ConfigError
+from latentcode.tasks import (
+    Task,
+    as_task,
+    make_counterfactuals,
+    make_task,
+    registry,
+    task_distances,
+)
+from latentcode.tasks.logic.task import FuzzyLogic
+from latentcode.tasks.sraven.task import Sraven
+
+
+def test_every_configuration_has_its_task() -> None:
+    assert type(make_task(LogicConfig())) is FuzzyLogic
+    assert type(make_task(SravenConfig())) is Sraven
+    with pytest.raises(ConfigError, match="'language' has no instances to draw"):
+        make_task(LanguageConfig())
+
+
+def test_a_task_in_hand_is_itself() -> None:
+    task = make_task(LogicConfig())
+    assert as_task(task) is task
+    assert as_task(task.config).config == task.config
+
+
+@pytest.mark.parametrize("config", [LogicConfig(), SravenConfig()])
+def test_readers_read_the_task_they_are_given(config: LogicConfig | SravenConfig) -> None:
+    task = make_task(config)
+    assert make_counterfactuals(task).task is task  # type: ignore[attr-defined]
+    assert set(task_distances(task, "combination", "ood")) > {"edit", "functional"}
+
+
+def test_a_task_without_readers_says_who_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(FuzzyLogic):
+        name = "silent"
+
+    monkeypatch.setitem(registry.REGISTRY, "silent", registry.Registered(Silent))
+    for task in (Silent(LogicConfig()), type("Unknown", (FuzzyLogic,), {"name": "unknown"})(
+            LogicConfig())):
+        assert isinstance(task, Task)
+        with pytest.raises(ConfigError, match=r"no minimal pairs.*expected logic or sraven"):
+            make_counterfactuals(task)
+        with pytest.raises(ConfigError, match=r"no distance .*expected logic or sraven"):
+            task_distances(task, "terms", "ood")
+
+
+def test_a_task_is_imported_without_its_readers() -> None:
+    code = ("import sys; from latentcode.tasks.logic.task import FuzzyLogic; "
+            "from latentcode.tasks.sraven.task import Sraven; "
+            "print([m for m in sys.modules if m.endswith(('counterfactuals', 'distances'))])")
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
