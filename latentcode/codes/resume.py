@@ -121,12 +121,12 @@ class PartialCodes:
         if all(entry.name == LOCK or entry.name.startswith(TEMPORARY)
                for entry in self.folder.iterdir()):
             return
-        check(state_file.is_file(), f"{self.folder} exists and is no unfinished extraction (no "
+        check(state_file.is_file(), f"{self.folder} exists and is not an unfinished extraction (no "
               f"{STATE}); expected that name to be free", RunError)
         state = read_json(state_file)
         known = isinstance(state, dict) and {k: type(v) for k, v in state.items()} == {
             "settings": dict, "finished": list}
-        check(known, f"{state_file} is no account of an unfinished extraction; delete "
+        check(known, f"{state_file} does not describe an unfinished extraction; delete "
               f"{self.folder} to start again", ArtifactError)
         theirs, ours = state["settings"], self.settings
         different = [f"{key}: {theirs.get(key)!r} there, {ours.get(key)!r} asked for"

@@ -199,7 +199,7 @@ def test_a_foreign_folder_of_that_name_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "codes.partial").mkdir()
     (tmp_path / "codes.partial" / "thesis.tex").write_text("dear")
     for overwrite in (False, True):
-        with pytest.raises(RunError, match=r"codes\.partial exists and is no unfinished extract"):
+        with pytest.raises(RunError, match=r"codes\.partial exists and is not an unfinished extr"):
             reader().to_folder(tmp_path / "codes", overwrite=overwrite)
     assert (tmp_path / "codes.partial" / "thesis.tex").read_text() == "dear"
 
