@@ -141,6 +141,8 @@ def test_own_codes_leave_every_bit(kind: str) -> None:
             np.testing.assert_allclose(out.control("identity")[0], out.before, atol=1e-6)
             assert not np.allclose(out.control("random"), out.before)
             assert np.isfinite(out.outputs).all()
+            # Kept is what was answered before, right or wrong: this model has learned nothing.
+            assert out.table.set_index("write")["kept"]["identity"] == 1.0
 
 
 def test_one_instance_of_the_bench_is_one_of_intervene() -> None:

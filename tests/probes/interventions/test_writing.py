@@ -85,6 +85,22 @@ def test_only_the_scope_is_written(
     assert torch.equal(changed[3], where)
 
 
+@pytest.mark.parametrize("kind", ["softmax", "hyla"])
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_an_intervention_edits_its_layers_heads_and_scope(
+    kind: str, renormalize: bool, pairs: MinimalPairs, sraven: Counterfactuals
+) -> None:
+    model, where = model_of(kind), sraven.scope("pair", pairs)
+    code = torch.rand((12, 4, 18, 18), generator=torch.Generator().manual_seed(0))
+    edits = Intervention("donor", "pair", (1,), heads=(1, 3), renormalize=renormalize).edits(
+        model, where, lambda place, live: live + 1.0)
+    wanted = torch.where(SITES["code"].mask(where, (1, 3), 4), code + 1.0, code)
+    if renormalize:
+        wanted = constrained(wanted, where, model.cfg.normalization)
+    assert list(edits) == [("code", 1)]
+    assert torch.equal(edits["code", 1](code), wanted)
+
+
 @pytest.mark.parametrize("normalization", ["softmax", "rms_head", "softmax_rms_head"])
 def test_renormalised_codes_obey_the_constraint(
     normalization: str, pairs: MinimalPairs, sraven: Counterfactuals
