@@ -28,8 +28,9 @@ def page() -> None:
     if not decodings:
         _offer_to_decode(entry)
         return
-    names = list(decodings)
-    name = choose("Result", names, key="result") if len(names) > 1 else names[0]
+    with st.sidebar:
+        names = list(decodings)
+        name = choose("Result", names, key="result") if len(names) > 1 else names[0]
     result = decodings[name]
     pair = choose_pair([str(pair) for pair in result.table["pair"].unique()])
     table = result.table[result.table["pair"] == pair]

@@ -36,7 +36,8 @@ def page() -> None:
     if not shown:
         st.info("No results are stored beside these codes.", icon=":material/info:")
         return
-    name = choose("Result", shown, key="other")
+    with st.sidebar:
+        name = choose("Result", shown, key="other")
     if name in results:
         _saved(result_folders(entry)[name], results[name])
     else:
