@@ -17,7 +17,6 @@ from latentcode.app.data.catalog import Entry
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.sidebar import choose_entry, choose_layer, choose_split
 from latentcode.app.state.url import choose, remember, remembered, remembered_number
-from latentcode.errors import ConfigError, check
 
 if TYPE_CHECKING:
     from latentcode.models.config import ModelConfig
@@ -30,8 +29,6 @@ MAP_KEY = "map of codes"
 def page() -> None:
     """Show one layer of the model that the sidebar chooses, for one query and key."""
     entry = choose_entry(models_only=True)
-    check(entry.kind != "codes", f"{entry.key} holds codes without their model, and nothing "
-          "computes; expected a model", ConfigError)
     split = choose_split(loaded.splits(entry))
     layers = range(loaded.open_run(entry.path).config.model.n_layers)
     _body(entry, split, choose_layer(layers))

@@ -10,14 +10,13 @@ import numpy as np
 import streamlit as st
 
 from latentcode.app.charts import intervene as charts
-from latentcode.app.charts.theme import is_dark
-from latentcode.app.data import loaded as data
+from latentcode.app.charts.theme import is_dark, show_still
+from latentcode.app.data import loaded
 from latentcode.app.data.benches import MOST, OpenBench, open_bench
 from latentcode.app.data.catalog import Entry
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.sidebar import choose_entry, choose_split
 from latentcode.app.state.url import choose, choose_several, remember, remembered, remembered_number
-from latentcode.errors import ConfigError, check
 from latentcode.probes.interventions.bench.outcome import BenchOutcome, Writing
 
 if TYPE_CHECKING:
@@ -36,15 +35,12 @@ HOW = {"set": "set to", "scale": "times", "add": "plus"}
 FIRST = 2_000
 """Another problem is drawn from these, which are those that the zoo has codes of."""
 CONTROLS = {"same": "Same {kind}s", "unrelated": "Other problems", "random": "Random codes"}
-STILL = {"displayModeBar": False}
 
 
 def page() -> None:
     """Show one problem of the model that the sidebar chooses, and what is written into it."""
     entry = choose_entry(models_only=True)
-    check(entry.kind != "codes", f"{entry.key} holds codes without their model, into which "
-          "nothing can be written; expected a model", ConfigError)
-    _body(entry, choose_split(data.splits(entry)))
+    _body(entry, choose_split(loaded.splits(entry)))
 
 
 @st.fragment
@@ -184,7 +180,7 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
         st.caption(f":material/info: {note}")
     if not outcome.symbolic:
         st.caption("Ticks: what the function would be at the query with each term in that place.")
-    st.plotly_chart(charts.answers(outcome, dark=dark), theme=None, config=STILL, key="answers")
+    show_still(charts.answers(outcome, dark=dark), "answers")
     st.markdown(f"**Controls**: instead, the codes of donors with the same {open_.kind}s and fresh "
                 "values, those of unrelated problems, and random ones of equal norm. None of them "
                 "should switch the answer, that is, make it the target's; the first should keep "
@@ -198,18 +194,16 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
                     f"**{int(number)}** {text}" for number, text in (
                         (rows["kept"].sum(), "keep it"), (switched, "switch"))
                     if number is not None))
-                st.plotly_chart(charts.control(outcome, name, dark=dark), theme=None,
-                                config=STILL, key=f"control {name}")
+                show_still(charts.control(outcome, name, dark=dark), f"control {name}")
     else:
         titles = {name: title.format(kind=open_.kind) for name, title in CONTROLS.items()}
-        st.plotly_chart(charts.number_controls(outcome, titles, dark=dark), theme=None,
-                        config=STILL, key="controls")
+        show_still(charts.number_controls(outcome, titles, dark=dark), "controls")
     st.caption(":material/check_circle: Its own codes, written back, leave every bit of the "
                "output as it is." if outcome.exact else
                ":material/error: Its own codes, written back, change the output: do not trust "
                "this page.")
     st.markdown("**The code of the response attending to itself**, before and after")
-    st.plotly_chart(charts.codes(outcome, dark=dark), theme=None, config=STILL, key="codes")
+    show_still(charts.codes(outcome, dark=dark), "codes")
 
 
 __all__ = ["page", "read_numbers"]

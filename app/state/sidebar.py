@@ -71,7 +71,8 @@ class Chosen:
 def choose_entry(*, models_only: bool = False) -> Entry:
     """Return the model, run or codes folder that the sidebar chooses.
 
-    A path can be typed into the list. `ArtifactError` for one that may not or cannot be opened.
+    A path can be typed into the list. `ArtifactError` for one that may not or cannot be opened,
+    and for codes where only a model will do.
     """
     keys = [e.key for e in loaded.entries() if not models_only or e.kind != "codes"]
     asked = st.query_params.get("model")
@@ -86,7 +87,10 @@ def choose_entry(*, models_only: bool = False) -> Entry:
             "Model", keys, key="model", bind="query-params", accept_new_options=True,
             help="The models that come with latentcode, and the runs and codes in the folders "
                  "that the explorer was started with. You can also type the path of a folder.")
-    return loaded.entry(note("model", key or keys[0]))
+    entry = loaded.entry(note("model", key or keys[0]))
+    check(not models_only or entry.kind != "codes", f"{entry.key} holds codes without their model, "
+          "which this page needs; expected a model", ArtifactError)
+    return entry
 
 
 def choose_split(offered: Sequence[str]) -> str:

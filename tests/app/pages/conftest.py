@@ -21,6 +21,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Codes of two models of the same instances, `a` and `b`, and of other ones, `other`."""
+    drawn_codes(0).save(tmp_path / "runs" / "a")
+    drawn_codes(1).save(tmp_path / "runs" / "b")
+    drawn_codes(2, instances=1).save(tmp_path / "runs" / "other")
+    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
+    return tmp_path / "runs"
+
+
+@pytest.fixture
 def run(trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A trained run without results."""
     copy = trained.publish(tmp_path / "runs" / "tiny")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from small_app import charts, drawn_codes, open_folders
+from small_app import charts, drawn_codes
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
@@ -20,16 +20,6 @@ from latentcode.app.pages.compare import (
     unit_deviations,
 )
 from latentcode.app.state.selection import Selection
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Codes of two models of the same instances, `a` and `b`, and of other ones, `other`."""
-    drawn_codes(0).save(tmp_path / "runs" / "a")
-    drawn_codes(1).save(tmp_path / "runs" / "b")
-    drawn_codes(2, instances=1).save(tmp_path / "runs" / "other")
-    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
-    return tmp_path / "runs"
 
 
 def shown(models: list[str], **query: str) -> AppTest:

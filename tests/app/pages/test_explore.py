@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_app import charts, drawn_codes, open_folders, page_test, text
+from small_app import charts, drawn_codes, page_test, text
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
@@ -24,14 +24,6 @@ from latentcode.runs.named import zoo_folders
 
 PICTURE = "ood!90!pca!1!response->response!runs/a"
 EVERYTHING = f"B-1000_-1000_1000_1000@{PICTURE}"
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    drawn_codes(0).save(tmp_path / "runs" / "a")
-    drawn_codes(1).save(tmp_path / "runs" / "b")
-    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
-    return tmp_path / "runs"
 
 
 def asked(**query: str) -> dict[str, str]:
