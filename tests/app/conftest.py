@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from latentcode.experiments.benchmarks.browser import Server, browser_path, chromium, serving
+from latentcode.probes.projection.cache import VARIABLE
 
 if TYPE_CHECKING:
     from explorer import Explorer
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the explorer computes in a test is kept nowhere else."""
-    monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv(VARIABLE, str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from small_zoo import tiny_run
 
 import latentcode as lc
 from latentcode.experiments.benchmarks.browser import (
@@ -206,7 +207,7 @@ class Explorer:
 
 def make_folders(root: Path) -> Path:
     """Make a folder of a trained run, its codes, and a run whose configuration is damaged."""
-    run = lc.train(lc.preset("smoke", "sraven", "hyla"), root / "run", progress=False)
+    run = tiny_run(root / "run")
     lc.extract(run, "ood", n=120).save(root / "codes")
     damaged = root / "damaged"
     damaged.mkdir()

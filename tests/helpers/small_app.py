@@ -17,16 +17,14 @@ from streamlit.testing.v1 import AppTest
 
 from latentcode.app.data.catalog import ROOTS
 from latentcode.codes import LatentCodes
-from latentcode.probes.projection.cache import VARIABLE
 from latentcode.tasks.pairs import Pair
 
 RULES = ("constant", "sum", "difference")
 
 
-def open_folders(patch: pytest.MonkeyPatch, cache: Path, folders: Sequence[Path]) -> None:
-    """Let the explorer see these folders alone, and keep what it computes in `cache`."""
+def open_folders(patch: pytest.MonkeyPatch, folders: Sequence[Path]) -> None:
+    """Let the explorer see these folders alone, and forget what it has kept in memory."""
     patch.setenv(ROOTS, json.dumps([str(folder) for folder in folders]))
-    patch.setenv(VARIABLE, str(cache))
     patch.setattr("latentcode.app.data.catalog.zoo_folders", dict)
     st.cache_data.clear()
     st.cache_resource.clear()

@@ -27,7 +27,7 @@ PAIR = "response->response"
 @pytest.fixture
 def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
     drawn_codes().save(tmp_path / "runs" / "a")
-    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
+    open_folders(monkeypatch, [tmp_path / "runs"])
     entry_ = data.entry("runs/a")
     return Chosen(entry_, "ood", 1, PAIR, data.codes(entry_, "ood", 2_000))
 
@@ -110,7 +110,7 @@ def test_the_snippet_of_a_run_reads_its_codes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tiny_run(tmp_path / "runs" / "tiny")
-    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
+    open_folders(monkeypatch, [tmp_path / "runs"])
     entry_ = data.entry("runs/tiny")
     codes = data.codes(entry_, "ood", 40)
     chosen = Chosen(entry_, "ood", codes.layers[-1], PAIR, codes)

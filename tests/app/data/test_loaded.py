@@ -24,6 +24,7 @@ from latentcode.app.data.problem import neighbours, problem
 from latentcode.app.data.projections import project_once, reduced_settings
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ConfigError, ProbeError
+from latentcode.probes.projection.cache import default_cache
 from latentcode.probes.projection.of_codes import project_codes
 
 
@@ -33,8 +34,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
 
 
 @pytest.fixture
-def source(run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Entry:
-    open_folders(monkeypatch, tmp_path / "cache", [run.path.parent])
+def source(run: lc.Run, monkeypatch: pytest.MonkeyPatch) -> Entry:
+    open_folders(monkeypatch, [run.path.parent])
     return data.entry("runs/tiny")
 
 
@@ -72,7 +73,7 @@ def test_stored_codes_are_used_as_far_as_they_go(
     entry = run.publish(tmp_path / "zoo" / "tiny")
     stored = lc.extract(entry, "ood", n=20, pairs=["response->response"])
     stored.save(entry.path / "results" / "codes-ood")
-    open_folders(monkeypatch, tmp_path / "cache", [])
+    open_folders(monkeypatch, [])
     source = Entry("tiny", entry.path, "zoo")
     np.testing.assert_array_equal(data.codes(source, "ood", 12).scores, stored.scores[:12])
     assert extractions == []
@@ -95,7 +96,7 @@ def test_the_zoo_has_its_projections(
     stored = lc.extract(entry, "ood", n=40, pairs=["response->response"])
     stored.save(entry.path / "results" / "codes-ood")
     project_codes(stored, ["rule"], method="pca").save(entry.path / "results" / "projection-pca")
-    open_folders(monkeypatch, tmp_path / "cache", [])
+    open_folders(monkeypatch, [])
     source, layer = Entry("tiny", entry.path, "zoo"), stored.layers[-1]
     ready = project_once(source, stored, "ood", layer, "response->response", "pca")
     assert computed == []
@@ -110,7 +111,7 @@ def test_the_zoo_has_its_projections(
 
 def test_codes_without_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn_codes().save(tmp_path / "codes")
-    open_folders(monkeypatch, tmp_path / "cache", [tmp_path])
+    open_folders(monkeypatch, [tmp_path])
     source = data.entry(f"{tmp_path.name}/codes")
     assert source.kind == "codes"
     assert data.splits(source) == ("ood",)
@@ -160,9 +161,9 @@ def test_results_beside_a_run_are_read_inside_the_folders_alone(
     (beside / "decoding.json").write_text("{}", encoding="utf-8")
     (inside.parent / "link").symlink_to(tmp_path)
     source = Entry("study/tiny", study.path, "run")
-    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "study"])
+    open_folders(monkeypatch, [tmp_path / "study"])
     assert set(results.result_folders(source)) == {"of-all", "own"}
-    open_folders(monkeypatch, tmp_path / "cache", [study.path])
+    open_folders(monkeypatch, [study.path])
     assert set(results.result_folders(source)) == {"own"}
 
 
@@ -253,7 +254,7 @@ def test_stored_codes_of_earlier_weights_are_not_shown(
     codes = lc.extract(entry, "ood", n=20, pairs=["response->response"])
     earlier = replace(codes, scores=codes.scores + 1, meta={**codes.meta, "step": 1})
     folder = earlier.save(entry.path / "results" / "codes-ood")
-    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
+    open_folders(monkeypatch, [tmp_path / "runs"])
     source = data.entry("runs/tiny")
     assert data.stored_codes(source, "ood") is None
     first = codes.select(layer=codes.layers[-1], pair="response->response")
@@ -268,10 +269,10 @@ def test_stored_codes_of_earlier_weights_are_not_shown(
 
 
 def test_damaged_codes_of_the_cache_are_read_again(
-    source: Entry, extractions: list[int], tmp_path: Path
+    source: Entry, extractions: list[int]
 ) -> None:
     whole = data.codes(source, "ood", 24).scores.copy()
-    labels, = (tmp_path / "cache" / "codes").glob("*/labels.parquet")
+    labels, = (default_cache() / "codes").glob("*/labels.parquet")
     labels.write_bytes(b"damaged")
     np.testing.assert_array_equal(data.codes(source, "ood", 24).scores, whole)
     assert extractions == [24, 24]
@@ -282,7 +283,7 @@ def test_a_run_that_was_not_evaluated_yet_is_said_to_be(
 ) -> None:
     entry = run.publish(tmp_path / "runs" / "tiny")
     (entry.path / "metrics.jsonl").write_text("", encoding="utf-8")
-    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
+    open_folders(monkeypatch, [tmp_path / "runs"])
     with pytest.raises(ArtifactError, match="has nothing to show yet"):
         data.splits(data.entry("runs/tiny"))
 
@@ -291,6 +292,6 @@ def test_codes_of_no_instance_are_said_to_be_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn_codes().subset(np.zeros(90, dtype=bool)).save(tmp_path / "codes")
-    open_folders(monkeypatch, tmp_path / "cache", [tmp_path])
+    open_folders(monkeypatch, [tmp_path])
     with pytest.raises(ArtifactError, match="holds no codes"):
         data.saved_codes(tmp_path / "codes")

@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     drawn_codes(0).save(tmp_path / "runs" / "a")
     drawn_codes(1).save(tmp_path / "runs" / "b")
     drawn_codes(2, instances=1).save(tmp_path / "runs" / "other")
-    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
+    open_folders(monkeypatch, [tmp_path / "runs"])
     return tmp_path / "runs"
 
 
@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A trained run without results."""
     copy = trained.publish(tmp_path / "runs" / "tiny")
-    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
+    open_folders(monkeypatch, [tmp_path / "runs"])
     return copy
 
 
@@ -42,7 +42,7 @@ def run(trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of codes."""
     folder = drawn_codes().save(tmp_path / "runs" / "codes")
-    open_folders(monkeypatch, tmp_path / "cache", [tmp_path / "runs"])
+    open_folders(monkeypatch, [tmp_path / "runs"])
     return folder
 
 
