@@ -27,7 +27,7 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
 WINDOW = (1440, 1250)
 """Width and height in pixels: the whole page without scrolling."""
 PATIENCE = 60.0
-"""Seconds after which something that should happen is said not to."""
+"""Seconds to wait for something before giving up."""
 
 DRAWN = """chart => {
     const plots = [...document.querySelectorAll(`${chart} .js-plotly-plot`)];
@@ -170,12 +170,13 @@ def settle(page: Page) -> None:
 
 
 def lasso(page: Page, radius: float, *, x: float = 0.4, y: float = 0.5) -> float:
-    """Draw around points with the mouse, in a circle of so many pixels.
+    """Draw a circle around points with the mouse.
 
-    x, y  its centre, as a share of the picture's width and height
+    radius  in pixels
+    x, y    its centre, as a share of the picture's width and height
 
     Returns the seconds from letting go to when every panel shows the new selection. Begin outside
-    of an earlier outline, which would be dragged.
+    an earlier outline, or that would be dragged.
     """
     area = page.locator(".st-key-scatter .js-plotly-plot .nsewdrag").first.bounding_box()
     if area is None:

@@ -11,31 +11,30 @@ train faster as processes side by side (`train_side_by_side`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import tyro
 
 from latentcode.config import LogicConfig, RunConfig, SravenConfig, to_dict
 from latentcode.config.presets import model_for, preset
-from latentcode.devices import available_cores, resolve_device
+from latentcode.devices import resolve_device
 from latentcode.errors import check
-from latentcode.experiments.benchmarks.figures import RESULTS, markdown, panels, save
+from latentcode.experiments.benchmarks.figures import panels
 from latentcode.experiments.benchmarks.harness import (
-    Report,
     Spread,
     peak_memory,
     reset_peak_memory,
     sit,
-    torch_threads,
 )
 from latentcode.experiments.benchmarks.ours import Updates, learner
+from latentcode.experiments.benchmarks.report import RESULTS, Benchmark, Kind, Precision, TaskName
+from latentcode.figures.markdown import markdown_table
 from latentcode.progress import bar
 
-QUESTION = "ensembles"
 AXES: dict[str, str] = {"members": "members E", "tokens": "tokens T", "heads": "heads H",
                         "layers": "layers L"}
 """What is varied -> the label of its axis."""
@@ -70,7 +69,7 @@ def vary(config: RunConfig, axis: str, value: int) -> RunConfig:
 
 
 def measure(
-    config: RunConfig, members: int, axis: str, value: int, *, rounds: int, turn_seconds: float,
+    config: RunConfig, members: int, axis: str, value: int, turns: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return one case: an ensemble of `members`, as plain data."""
     device = resolve_device(config.training.device)
@@ -80,7 +79,7 @@ def measure(
                for seed in range(members)]
     name = f"{AXES[axis]} = {value}"
     contestant = Updates("ours", learner(configs, alone=False), device)
-    sitting = sit([contestant], rounds=rounds, turn_seconds=turn_seconds, progress=bar(name))
+    sitting = sit([contestant], **turns, progress=bar(name))
     memory = peak_memory(device) - before
     return {"name": name, "axis": axis, "value": value, "members": members,
             "config": to_dict(config), "steps": sitting.record("ours"), "peak_memory_mib": memory}
@@ -96,8 +95,8 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
     rows = [[AXES[case["axis"]], str(case["value"]), str(case["members"]),
              per_model(case).text(), f"{1e3 / per_model(case).median:,.0f}",
              f"{case['peak_memory_mib']:,.0f}"] for case in cases]
-    return markdown(["varied", "value", "members", "ms per model and step",
-                     "model-steps per second", "peak memory, MiB"], rows)
+    return markdown_table(["varied", "value", "members", "ms per model and step",
+                           "model-steps per second", "peak memory, MiB"], rows)
 
 
 def figure(cases: Sequence[dict[str, Any]]) -> Any:
@@ -107,62 +106,61 @@ def figure(cases: Sequence[dict[str, Any]]) -> Any:
                    for axis in dict.fromkeys(c["axis"] for c in cases)}, "ms per model and step")
 
 
-def main(
-    task: Literal["sraven", "logic"] = "sraven",
-    kind: Literal["hyla", "softmax", "linear"] = "hyla",
-    members: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64),
-    at: int = 16,
-    tokens: tuple[int, ...] = (),
-    heads: tuple[int, ...] = (),
-    layers: tuple[int, ...] = (),
-    precision: Literal["float32", "tf32", "bf16_mlp", "bf16"] = "float32",
-    device: str = "cuda",
-    rounds: int = 7,
-    turn_seconds: float = 0.5,
-    threads: int | None = None,
-    out: Path | None = None,
-    smoke: bool = False,
-) -> None:
-    """Time ensembles; write JSON, a table and a figure.
+@dataclass(frozen=True, kw_only=True)
+class Ensembles(Benchmark):
+    """Time ensembles; write JSON, a table and a figure."""
 
-    Args:
-        task: The task.
-        kind: The attention kind.
-        members: Numbers of members E.
-        at: E for the other axes.
-        tokens: Sequence lengths T; for SRAVEN multiples of 9.
-        heads: Numbers of heads H, the total dimension of queries, keys and values unchanged.
-        layers: Depths L.
-        precision: float32, tf32 (on a GPU) or bf16.
-        device: cpu, cuda or cuda:N.
-        rounds: Turns per case.
-        turn_seconds: About how long a turn lasts.
-        threads: Threads on the CPU; default: all cores.
-        out: Folder of the result; default: a folder per task and kind.
-        smoke: Tiny models and two short rounds, to see that it works.
-    """
-    place = resolve_device(device)
-    config = preset("smoke" if smoke else "paper", task, kind)
-    if smoke:
-        rounds, turn_seconds, members, at, threads = 2, 0.0, (1, 2), 2, 1
-    config = replace(config, training=replace(config.training, device=device,
-                                              precision=precision))
-    points = [*(("members", value, value) for value in members),
-              *((axis, value, at) for axis, values in (
-                  ("tokens", tokens), ("heads", heads), ("layers", layers)) for value in values)]
-    wanted = [(vary(config, axis, value), count, axis, value) for axis, value, count in points]
-    with torch_threads(threads or available_cores()):
-        report = Report(QUESTION, place, {
-            "task": task, "kind": kind, "precision": precision, "rounds": rounds,
-            "turn_seconds": turn_seconds, "smoke": smoke,
-            "batch_size": config.training.batch_size,
-            "torch_float32_matmul_precision": torch.get_float32_matmul_precision()})
-        cases = [measure(*case, rounds=rounds, turn_seconds=turn_seconds) for case in wanted]
-        lines = table(cases)
-        folder = save(out or RESULTS / QUESTION / f"{task}-{kind}", report.result(cases), lines,
-                      figure(cases))
-    print(f"{lines}\n\nwrote {folder}")
+    QUESTION = "ensembles"
+
+    task: TaskName = "sraven"
+    """The task."""
+    kind: Kind = "hyla"
+    """The attention kind."""
+    members: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    """Numbers of members E."""
+    at: int = 16
+    """E for the other axes."""
+    tokens: tuple[int, ...] = ()
+    """Sequence lengths T; for SRAVEN multiples of 9."""
+    heads: tuple[int, ...] = ()
+    """Numbers of heads H, the total dimension of queries, keys and values unchanged."""
+    layers: tuple[int, ...] = ()
+    """Depths L."""
+    precision: Precision = "float32"
+    """float32, tf32 (on a GPU), bf16_mlp or bf16."""
+    device: str = "cuda"
+    """cpu, cuda or cuda:N."""
+    turn_seconds: float = 0.5
+    out: Path | None = None
+    """Folder of the result; default: one per task and kind in
+    experiments/results/benchmarks/ensembles."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the result."""
+        return self.out or RESULTS / self.QUESTION / f"{self.task}-{self.kind}"
+
+    def points(self) -> list[tuple[str, int, int]]:
+        """Return (axis, value, members) of every case."""
+        members, at = ((1, 2), 2) if self.smoke else (self.members, self.at)
+        others = {"tokens": self.tokens, "heads": self.heads, "layers": self.layers}
+        return [*(("members", value, value) for value in members),
+                *((axis, value, at) for axis, values in others.items() for value in values)]
+
+    def run(self) -> None:
+        place = resolve_device(self.device)
+        config = preset(self.size, self.task, self.kind)
+        config = replace(config, training=replace(config.training, device=self.device,
+                                                  precision=self.precision))
+        wanted = [(vary(config, axis, value), members, axis, value)
+                  for axis, value, members in self.points()]
+        with self.report(
+                place, task=self.task, kind=self.kind, precision=self.precision,
+                batch_size=config.training.batch_size,
+                torch_float32_matmul_precision=torch.get_float32_matmul_precision()) as report:
+            cases = [measure(*case, self.turns) for case in wanted]
+            report.finish(self.folder, cases, table(cases), figure(cases))
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(Ensembles).run()

@@ -35,8 +35,10 @@ from latentcode.experiments.benchmarks.browser import (
     settle,
     wait_for_picture,
 )
-from latentcode.experiments.benchmarks.figures import RESULTS, bars, markdown, save
-from latentcode.experiments.benchmarks.harness import Report, Spread
+from latentcode.experiments.benchmarks.figures import bars
+from latentcode.experiments.benchmarks.harness import Spread
+from latentcode.experiments.benchmarks.report import RESULTS, Report
+from latentcode.figures.markdown import markdown_table
 from latentcode.progress import bar
 from latentcode.runs.named import load_run, zoo_folders
 from latentcode.tasks import make_task
@@ -171,9 +173,7 @@ def main(
                                            codes.subset(np.arange(n)), rounds)
                 cases.append(case(f"lasso to panels, {n:,} points", later, first_seconds=first,
                                   target=TARGETS.get(n)))
-    lines = table(cases)
-    saved = save(out, report.result(cases), lines, figure(cases))
-    print(f"{lines}\n\nwrote {saved}")
+    report.finish(out, cases, table(cases), figure(cases))
 
 
 def table(cases: Sequence[dict[str, Any]]) -> str:
@@ -184,8 +184,8 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
         rows.append([measured["name"], Spread(**measured["seconds"]).text(),
                      f"{measured['seconds']['most']:.2f}", "" if target is None else f"{target:g}",
                      "" if first is None else f"{first:.2f}"])
-    return markdown(["from ... to ...", "seconds, median (quartiles)", "slowest", "target",
-                     "the first one, which fits the probe"], rows)
+    return markdown_table(["from ... to ...", "seconds, median (quartiles)", "slowest", "target",
+                           "the first one, which fits the probe"], rows)
 
 
 def figure(cases: Sequence[dict[str, Any]]) -> Any:

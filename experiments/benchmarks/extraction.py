@@ -13,38 +13,38 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import tyro
 
 from latentcode.codes.of_tasks import CodeReader, extract_model
 from latentcode.config.presets import preset
-from latentcode.devices import available_cores, resolve_device
+from latentcode.devices import resolve_device
 from latentcode.errors import check
-from latentcode.experiments.benchmarks.figures import RESULTS, bars, markdown, save
+from latentcode.experiments.benchmarks.figures import bars
 from latentcode.experiments.benchmarks.harness import (
     Contestant,
     Local,
-    Report,
     Spread,
     peak_memory,
     sit,
-    torch_threads,
+    spreads,
 )
+from latentcode.experiments.benchmarks.report import Benchmark, Kind, TaskName
+from latentcode.figures.markdown import markdown_table
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import bar
 from latentcode.seeds import make_generator
 from latentcode.tasks import Task, make_task
 from latentcode.tasks.base import DRAW
 
-QUESTION = "extraction"
 FORWARD = "forward pass"
 
 
@@ -75,13 +75,11 @@ class Extraction:
 
 
 def measure(
-    task_name: str, kind: str, *, preset_name: str, device: torch.device, batch_size: int,
-    rounds: int, turn_seconds: float,
+    task_name: str, kind: str, turns: Mapping[str, Any], *, preset_name: str,
+    device: torch.device, batch_size: int,
 ) -> dict[str, Any]:
     """Return one case, all contestants at one task and attention kind, as plain data."""
-    config = preset(preset_name, task_name, kind)
-    task = make_task(config.task)
-    model = HookedTransformer(config.model, seed=config.training.seed).to(device).eval()
+    task, model = _initial(task_name, kind, preset_name, device)
     generator = make_generator(0, "benchmark", device)
     batch = task.sample("ood", batch_size, generator)
     per_draw, waiting = max(1, DRAW // batch_size), list[torch.Tensor]()
@@ -107,16 +105,16 @@ def measure(
             (f"extraction, {len(pairs)} pairs", {"pairs": pairs}),
             (f"extraction, {len(pairs)} pairs, residuals", {"pairs": pairs, "residuals": True})))]
     name = f"{task_name}, {kind}"
-    sitting = sit(contestants, rounds=rounds, turn_seconds=turn_seconds, progress=bar(name))
-    return {"name": name, "batch_size": batch_size, "n_layers": config.model.n_layers,
-            "n_heads": config.model.n_heads, "pairs": list(pairs),
+    sitting = sit(contestants, **turns, progress=bar(name))
+    return {"name": name, "batch_size": batch_size, "n_layers": model.cfg.n_layers,
+            "n_heads": model.cfg.n_heads, "pairs": list(pairs),
             "batches": sitting.record(FORWARD), "streamed": []}
 
 
 def stream(task_name: str, kind: str, *, preset_name: str, device: torch.device, batch_size: int,
            sizes: Sequence[int], out: Path) -> list[dict[str, Any]]:
-    """Return seconds and peak memory of streaming so many instances to disk, each size in a
-    process of its own, whose memory nothing else has touched."""
+    """Return seconds and peak memory of streaming instances to disk, for each number of them in a
+    process of its own, so that nothing else has touched its memory."""
     streamed = []
     context = multiprocessing.get_context("spawn")
     for n in sizes:
@@ -130,10 +128,7 @@ def stream(task_name: str, kind: str, *, preset_name: str, device: torch.device,
 def _stream_once(task_name: str, kind: str, preset_name: str, device: str, batch_size: int, n: int,
                  out: Path, threads: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
-    place = torch.device(device)
-    config = preset(preset_name, task_name, kind)
-    task = make_task(config.task)
-    model = HookedTransformer(config.model, seed=config.training.seed).to(place).eval()
+    task, model = _initial(task_name, kind, preset_name, torch.device(device))
     cpu = torch.device("cpu")
     before = peak_memory(cpu)
     with TemporaryDirectory(dir=out) as folder:
@@ -147,6 +142,15 @@ def _stream_once(task_name: str, kind: str, preset_name: str, device: str, batch
             "peak_memory_before_mib": before}
 
 
+def _initial(
+    task_name: str, kind: str, preset_name: str, device: torch.device
+) -> tuple[Task, HookedTransformer]:
+    """Return a preset's task, and its model with the initial weights."""
+    config = preset(preset_name, task_name, kind)
+    model = HookedTransformer(config.model, seed=config.training.seed)
+    return make_task(config.task), model.to(device).eval()
+
+
 def table(cases: Sequence[dict[str, Any]]) -> str:
     """Return the markdown table: a row per case and contestant."""
     rows = []
@@ -157,76 +161,64 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
             rows.append([case["name"], name, Spread(**spread).text(),
                          f"{1e3 * case['batch_size'] / spread['median']:,.0f}",
                          "" if kept is None else f"{100 * kept['median']:.0f} %"])
-    lines = markdown(["case", "contestant", f"ms per batch of {cases[0]['batch_size']}",
-                      "instances per second", "of the forward pass's speed"], rows)
+    lines = markdown_table(
+        ["case", "contestant", f"ms per batch of {cases[0]['batch_size']}",
+         "instances per second", "of the forward pass's speed"], rows)
     streamed = [[case["name"], f"{s['n']:,}", f"{s['instances_per_second']:,.0f}",
                  f"{s['mib_on_disk']:,.0f}", f"{s['peak_memory_mib']:,.0f}",
                  f"{s['peak_memory_before_mib']:,.0f}"]
                 for case in cases for s in case["streamed"]]
     if streamed:
-        lines += "\n\n" + markdown(["streamed to disk", "instances", "instances per second",
-                                    "MiB on disk", "peak memory of the process, MiB",
-                                    "of which before it began"], streamed)
+        lines += "\n\n" + markdown_table(
+            ["streamed to disk", "instances", "instances per second", "MiB on disk",
+             "peak memory of the process, MiB", "of which before it began"], streamed)
     return lines
 
 
 def figure(cases: Sequence[dict[str, Any]]) -> Any:
     """Return bars of milliseconds per batch, with the share of the plain speed that is kept."""
-    measured = [{name: Spread(**spread) for name, spread in case["batches"]["milliseconds"].items()}
-                for case in cases]
+    measured = [spreads(case["batches"]["milliseconds"]) for case in cases]
     notes = [{name: f"{100 * s['median']:.0f} %" for name, s in case["batches"]["speedup"].items()}
              for case in cases]
     return bars([case["name"] for case in cases], measured,
                 f"milliseconds per batch of {cases[0]['batch_size']} (median, quartiles)", notes)
 
 
-def main(
-    task: tuple[Literal["sraven", "logic"], ...] = ("sraven", "logic"),
-    kinds: tuple[Literal["hyla", "softmax", "linear"], ...] = ("hyla", "softmax"),
-    device: str = "cpu",
-    batch_size: int = 512,
-    n: int | None = None,
-    rounds: int = 7,
-    turn_seconds: float = 1.0,
-    threads: int | None = None,
-    out: Path = RESULTS / QUESTION,
-    smoke: bool = False,
-) -> None:
-    """Time extraction against the forward pass; write JSON, a table and a figure.
+@dataclass(frozen=True, kw_only=True)
+class ExtractionSpeed(Benchmark):
+    """Time extraction against the forward pass; write JSON, a table and a figure."""
 
-    Args:
-        task: Tasks.
-        kinds: Attention kinds.
-        device: cpu, cuda or cuda:N.
-        batch_size: Instances of one forward pass.
-        n: Stream this many instances, and a tenth, of the first task and kind to disk.
-        rounds: Turns of every contestant.
-        turn_seconds: About how long a turn lasts.
-        threads: Threads on the CPU; default: all cores.
-        out: Folder of the result; streamed codes pass through it.
-        smoke: Tiny models and two short rounds, to see that it works.
-    """
-    place = resolve_device(device)
-    check(n is None or n >= 10, f"n is {n}; expected at least 10 instances")
-    check(1 <= batch_size <= DRAW, f"batch_size is {batch_size}; expected 1 to {DRAW:,}, the "
-          "instances that are drawn at once")
-    name = "smoke" if smoke else "paper"
-    if smoke:
-        rounds, turn_seconds, threads = 2, 0.0, 1
-    with torch_threads(threads or available_cores()):
-        report = Report(QUESTION, place, {"rounds": rounds, "turn_seconds": turn_seconds,
-                                          "batch_size": batch_size, "n": n, "smoke": smoke})
-        cases = [measure(t, kind, preset_name=name, device=place, batch_size=batch_size,
-                         rounds=rounds, turn_seconds=turn_seconds)
-                 for t, kind in product(task, kinds)]
-        if n is not None:
-            out.mkdir(parents=True, exist_ok=True)
-            cases[0]["streamed"] = stream(task[0], kinds[0], preset_name=name, device=place,
-                                          batch_size=batch_size, sizes=(n // 10, n), out=out)
-        lines = table(cases)
-        folder = save(out, report.result(cases), lines, figure(cases))
-    print(f"{lines}\n\nwrote {folder}")
+    QUESTION = "extraction"
+
+    task: tuple[TaskName, ...] = ("sraven", "logic")
+    """Tasks."""
+    kinds: tuple[Kind, ...] = ("hyla", "softmax")
+    """Attention kinds."""
+    device: str = "cpu"
+    """cpu, cuda or cuda:N."""
+    batch_size: int = 512
+    """Instances of one forward pass."""
+    n: int | None = None
+    """Stream this many instances, and a tenth, of the first task and kind to disk, through the
+    folder of the result."""
+    turn_seconds: float = 1.0
+
+    def run(self) -> None:
+        place, n = resolve_device(self.device), self.n
+        check(n is None or n >= 10, f"n is {n}; expected at least 10 instances")
+        check(1 <= self.batch_size <= DRAW, f"batch_size is {self.batch_size}; expected 1 to "
+              f"{DRAW:,}, the instances that are drawn at once")
+        with self.report(place, batch_size=self.batch_size, n=n) as report:
+            cases = [measure(task, kind, self.turns, preset_name=self.size, device=place,
+                             batch_size=self.batch_size)
+                     for task, kind in product(self.task, self.kinds)]
+            if n is not None:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                cases[0]["streamed"] = stream(
+                    self.task[0], self.kinds[0], preset_name=self.size, device=place,
+                    batch_size=self.batch_size, sizes=(n // 10, n), out=self.folder)
+            report.finish(self.folder, cases, table(cases), figure(cases))
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(ExtractionSpeed).run()

@@ -1,53 +1,13 @@
-"""Results of benchmarks on disk: JSON, a markdown table, a figure."""
+"""Pictures of what was measured: bars of contestants, panels of what was varied."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from latentcode.errors import ArtifactError
 from latentcode.experiments.benchmarks.harness import Spread
 from latentcode.figures.style import PALETTE, Figure, style
-from latentcode.files.storage import replace_file, write_json, write_text
-
-RESULTS = Path("experiments/results/benchmarks")
-"""Where results go unless told otherwise, below the present folder."""
-
-
-def save(folder: Path, result: Mapping[str, Any], table: str, drawn: Figure) -> Path:
-    """Write `<question>.json`, `.md` and `.png` into `folder` and return it.
-
-    `ArtifactError` where the folder cannot be made.
-    """
-    question = result["question"]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArtifactError(f"cannot make folder {folder}: {error}") from error
-    write_json(folder / f"{question}.json", result)
-    write_text(folder / f"{question}.md", f"{header(result)}\n\n{table}\n")
-    with replace_file(folder / f"{question}.png") as temporary:
-        drawn.savefig(temporary, format="png", dpi=200, metadata={"Software": None})
-    return folder
-
-
-def header(result: Mapping[str, Any]) -> str:
-    """Return one sentence on where and when a result was measured."""
-    place, load = result["environment"], result["load_average"]["before"]
-    busy = "unknown" if load is None else f"{load[0]:.2f}"
-    return (f"`{result['command']}`\n\n{result['finished']}; {place['device_name']} "
-            f"({place['device']}), {result['cores']} cores, {place['threads']} torch threads, load "
-            f"average {busy} at the start; torch {place['torch']}, latentcode "
-            f"{place['git_commit'] or place['latentcode']}.")
-
-
-def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a markdown table."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def bars(

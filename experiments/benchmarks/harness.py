@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import gc
 import math
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,12 +19,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from latentcode.devices import available_cores
 from latentcode.errors import check
-from latentcode.files.provenance import environment, now
+from latentcode.progress import Progress
 
 Clock = Callable[[], float]
-Progress = Callable[[int, int], None]
 
 FEWEST_UNITS = 2
 """Fewest units of work in a turn, so that starting and stopping the clock is no large part."""
@@ -74,7 +70,7 @@ class Local:
 
 
 def wait_for(device: torch.device) -> None:
-    """Return when the device has done what it was asked for."""
+    """Wait until the device has finished."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -105,14 +101,19 @@ class Spread:
                       self.upper * factor, self.most * factor, self.n)
 
     def text(self, digits: int = 3) -> str:
-        """Return "median (first quartile to third quartile)" to so many significant digits."""
+        """Return "median (first quartile to third quartile)" to `digits` significant digits."""
         median, lower, upper = (significant(v, digits)
                                 for v in (self.median, self.lower, self.upper))
         return f"{median} ({lower} to {upper})"
 
 
+def spreads(plain: Mapping[str, Mapping[str, Any]]) -> dict[str, Spread]:
+    """Return the spreads of a record, by contestant, from plain data."""
+    return {name: Spread(**spread) for name, spread in plain.items()}
+
+
 def significant(value: float, digits: int = 3) -> str:
-    """Return a number to so many significant digits, never in powers of ten."""
+    """Return a number to `digits` significant digits, never in powers of ten."""
     if value == 0.0 or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:,.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
@@ -211,7 +212,7 @@ def torch_threads(n: int) -> Iterator[None]:
 
 
 def reset_peak_memory(device: torch.device) -> bool:
-    """Start counting anew for `peak_memory`, and return whether that was possible.
+    """Reset the count of `peak_memory`, and return whether that was possible.
 
     On the CPU this is Linux's /proc/self/clear_refs; where it cannot be written, `peak_memory`
     is the peak since the process began.
@@ -244,39 +245,3 @@ def peak_memory(device: torch.device) -> float:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 2**10
-
-
-class Report:
-    """The frame of a result: the command, where it ran, how busy that machine was, and when."""
-
-    def __init__(self, question: str, device: torch.device, settings: Mapping[str, Any]) -> None:
-        self.question, self.device = question, device
-        self.settings = dict(settings)
-        self.started, self.load_before = now(), load_average()
-
-    def result(self, cases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the whole result as plain data; each case holds its own measurements."""
-        return {
-            "question": self.question, "command": command_line(), "started": self.started,
-            "finished": now(), "cores": available_cores(),
-            "load_average": {"before": self.load_before, "after": load_average()},
-            "settings": self.settings, "environment": environment(str(self.device)),
-            "cases": [dict(case) for case in cases]}
-
-
-def load_average() -> list[float] | None:
-    """Return the load of the last 1, 5 and 15 minutes; None where the system does not say."""
-    try:
-        return list(os.getloadavg())
-    except (AttributeError, OSError):
-        return None
-
-
-def command_line() -> str:
-    """Return the command that this process was started with, without the paths of a machine."""
-    module = getattr(sys.modules.get("__main__"), "__spec__", None)
-    words = ["python", Path(sys.argv[0]).name] if module is None else ["python", "-m", module.name]
-    for argument in sys.argv[1:]:
-        path = Path(argument)
-        words.append(path.name if path.is_absolute() else argument)
-    return " ".join(words)

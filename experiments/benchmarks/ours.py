@@ -25,7 +25,7 @@ class SameBatches(TrainingBatches):
     """Batches that are drawn once and then used again and again."""
 
     def chunk(self, index: int) -> Batch:
-        """Return the first CHUNK batches, whichever are asked for."""
+        """Return the first CHUNK batches, whatever the index."""
         return super().chunk(0)
 
     def forget(self) -> None:
@@ -60,8 +60,8 @@ def learner(configs: Sequence[RunConfig], *, sampling: bool = True, graphed: boo
 class MatrixProducts(TorchDispatchMode):
     """The contestant: the matrix products of an update and nothing else, a floor under it.
 
-    Entered around an update it takes note of the factors of every product, forward and backward;
-    then it multiplies them again into memory that is there, in the same order.
+    Entered around an update it records the factors of every product, forward and backward; then it
+    multiplies them again in the same order, into memory that is already allocated.
     """
 
     PRODUCTS: ClassVar[dict[Any, int]] = {

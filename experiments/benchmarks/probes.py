@@ -26,16 +26,17 @@ from latentcode.codes.of_tasks import extract, extract_model
 from latentcode.config.presets import preset
 from latentcode.devices import available_cores
 from latentcode.errors import check
-from latentcode.experiments.benchmarks.figures import RESULTS, bars, markdown, save
+from latentcode.experiments.benchmarks.figures import bars
 from latentcode.experiments.benchmarks.harness import (
     Local,
-    Report,
     Spread,
     peak_memory,
     reset_peak_memory,
     sit,
     torch_threads,
 )
+from latentcode.experiments.benchmarks.report import RESULTS, Report
+from latentcode.figures.markdown import markdown_table
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.labels import combination_clusters, make_target
 from latentcode.probes.decoding.logistic import LogisticProbe, fit_probe
@@ -134,9 +135,7 @@ def main(
             "n_heads": decoded.n_heads, "pairs": [pair.name for pair in decoded.pairs],
             "target_seconds": TARGET_SECONDS})
         cases = [measure(Fits(decoded, label, penalty, jobs), rounds) for penalty in penalties]
-        lines = table(cases)
-        folder = save(out, report.result(cases), lines, figure(cases))
-    print(f"{lines}\n\nwrote {folder}")
+        report.finish(out, cases, table(cases), figure(cases))
 
 
 def measure(fits: Fits, rounds: int) -> dict[str, Any]:
@@ -174,9 +173,9 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
             f"{case['penalty']:g}", str(case["n_fits"]), spread.scaled(1e-3).text(),
             f"{spread.median / case['n_fits']:.0f}", "yes" if case["all_converged"] else "NO",
             f"{case['training_accuracy']['median']:.2f}", f"{case['peak_memory_mib']:,.0f}"])
-    return markdown(["penalty per instance", "fits", f"all fits, s (target {TARGET_SECONDS:g})",
-                     "per fit, ms", "all converged", "median training accuracy",
-                     "peak memory, MiB"], rows)
+    return markdown_table(
+        ["penalty per instance", "fits", f"all fits, s (target {TARGET_SECONDS:g})", "per fit, ms",
+         "all converged", "median training accuracy", "peak memory, MiB"], rows)
 
 
 def figure(cases: Sequence[dict[str, Any]]) -> Any:

@@ -9,29 +9,29 @@ does it. All of them leave the result as it is, up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
 import tyro
 
-from latentcode.config import to_dict
+from latentcode.config import RunConfig, to_dict
 from latentcode.config.presets import preset
-from latentcode.devices import available_cores
-from latentcode.experiments.benchmarks.figures import RESULTS, bars, markdown, save
-from latentcode.experiments.benchmarks.harness import Report, Spread, sit, torch_threads
+from latentcode.experiments.benchmarks.figures import bars
+from latentcode.experiments.benchmarks.harness import sit, spreads
 from latentcode.experiments.benchmarks.ours import Updates, learner
+from latentcode.experiments.benchmarks.report import Benchmark, Kind, TaskName
+from latentcode.figures.markdown import markdown_table
 from latentcode.models.config import kind_of
 from latentcode.progress import bar
 from latentcode.tasks import Batch, make_task
 
-QUESTION = "savings"
 EVERYTHING = "everything"
 
 
@@ -74,71 +74,49 @@ def without(savings: list[str], task: str) -> Iterator[None]:
         yield
 
 
-def measure(
-    task: str, kind: str, *, size: str, rounds: int, turn_seconds: float
-) -> dict[str, Any]:
+def measure(config: RunConfig, turns: Mapping[str, Any]) -> dict[str, Any]:
     """Return one case as plain data: a contestant with no saving, then one more with each."""
-    config = preset(size, task, kind)
+    task, name = config.task.name, f"{config.task.name}, {kind_of(config.model)}"
     names = [name for name in SAVINGS if SAVINGS[name] is not every_token or task == "sraven"]
     contestants = [
-        Updates(name, learner([config]), torch.device("cpu"),
+        Updates(saved, learner([config]), torch.device("cpu"),
                 context=partial(without, names[n_saved:], task))
-        for n_saved, name in enumerate([EVERYTHING, *names])]
-    sitting = sit(contestants, rounds=rounds, turn_seconds=turn_seconds,
-                  progress=bar(f"{task}, {kind}"))
-    return {"name": f"{task}, {kind_of(config.model)}", "config": to_dict(config),
-            "step": sitting.record(EVERYTHING)}
+        for n_saved, saved in enumerate([EVERYTHING, *names])]
+    sitting = sit(contestants, **turns, progress=bar(name))
+    return {"name": name, "config": to_dict(config), "step": sitting.record(EVERYTHING)}
 
 
 def table(cases: list[dict[str, Any]]) -> str:
     """Return the markdown table: a row per case and saving."""
     rows = []
     for case in cases:
-        step = case["step"]
-        for name, spread in step["milliseconds"].items():
-            faster = step["speedup"].get(name)
-            rows.append([case["name"], name, Spread(**spread).text(),
-                         "" if faster is None else Spread(**faster).text()])
-    return markdown(["case", "computed", "step, ms", "times faster than everything"], rows)
+        faster = spreads(case["step"]["speedup"])
+        rows += [[case["name"], name, spread.text(), faster[name].text() if name in faster else ""]
+                 for name, spread in spreads(case["step"]["milliseconds"]).items()]
+    return markdown_table(["case", "computed", "step, ms", "times faster than everything"], rows)
 
 
-def main(
-    task: tuple[Literal["sraven", "logic"], ...] = ("sraven", "logic"),
-    kinds: tuple[Literal["hyla", "softmax", "linear"], ...] = ("hyla", "softmax"),
-    rounds: int = 5,
-    turn_seconds: float = 1.5,
-    threads: int | None = None,
-    out: Path = RESULTS / QUESTION,
-    smoke: bool = False,
-) -> None:
-    """Time training steps with and without each saving; write JSON, a table and a figure.
+@dataclass(frozen=True, kw_only=True)
+class Savings(Benchmark):
+    """Time training steps with and without each saving; write JSON, a table and a figure."""
 
-    Args:
-        task: Tasks.
-        kinds: Attention kinds.
-        rounds: Turns of every contestant.
-        turn_seconds: About how long a turn lasts.
-        threads: Threads on the CPU; default: all cores.
-        out: Folder of the result.
-        smoke: Tiny models and two short rounds, to see that it works.
-    """
-    cores = threads or available_cores()
-    if smoke:
-        rounds, turn_seconds, cores = 2, 0.0, 1
-    with torch_threads(cores):
-        report = Report(QUESTION, torch.device("cpu"), {
-            "rounds": rounds, "turn_seconds": turn_seconds, "threads": cores, "smoke": smoke})
-        cases = [measure(name, kind, size="smoke" if smoke else "paper", rounds=rounds,
-                         turn_seconds=turn_seconds) for name, kind in product(task, kinds)]
-        lines = table(cases)
-        drawn = bars([case["name"] for case in cases],
-                     [{name: Spread(**spread)
-                       for name, spread in case["step"]["milliseconds"].items()}
-                      for case in cases],
-                     "milliseconds per training step, sampling included (median, quartiles)")
-        folder = save(out, report.result(cases), lines, drawn)
-    print(f"{lines}\n\nwrote {folder}")
+    QUESTION = "savings"
+
+    task: tuple[TaskName, ...] = ("sraven", "logic")
+    """Tasks."""
+    kinds: tuple[Kind, ...] = ("hyla", "softmax")
+    """Attention kinds."""
+    rounds: int = 5
+
+    def run(self) -> None:
+        with self.report(torch.device("cpu"), threads=self.cores) as report:
+            cases = [measure(preset(self.size, name, kind), self.turns)
+                     for name, kind in product(self.task, self.kinds)]
+            drawn = bars([case["name"] for case in cases],
+                         [spreads(case["step"]["milliseconds"]) for case in cases],
+                         "milliseconds per training step, sampling included (median, quartiles)")
+            report.finish(self.folder, cases, table(cases), drawn)
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(Savings).run()

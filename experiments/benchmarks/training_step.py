@@ -10,8 +10,8 @@ milliseconds of
     update  the update alone, on a batch that was drawn before
 
 and how many times faster than the official code we are. The comparison is of `step` with `step`;
-`update` shows what of it is not sampling, and beside it stand the matrix products of our float32
-update alone, a floor under what can be reached without making them fewer or faster. "Plain
+`update` leaves the sampling out, and is shown beside the matrix products of our float32 update
+alone, a floor under what can be reached without making them fewer or faster. "Plain
 PyTorch" is our model with attention computed by the functions of `models/attention.py`, operation
 by operation; it is there where `train` computes it otherwise. Without `--official` our own
 contestants run alone. Our batches are drawn many at a time: a turn of ours is a whole number of
@@ -20,12 +20,12 @@ such draws, the official loop draws every batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import tyro
@@ -34,15 +34,14 @@ from latentcode.config import RunConfig, to_dict
 from latentcode.config.presets import preset
 from latentcode.devices import available_cores, resolve_device
 from latentcode.errors import check
-from latentcode.experiments.benchmarks.figures import RESULTS, bars, markdown, save
+from latentcode.experiments.benchmarks.figures import bars
 from latentcode.experiments.benchmarks.harness import (
     Contestant,
-    Report,
     Spread,
     peak_memory,
     reset_peak_memory,
     sit,
-    torch_threads,
+    spreads,
 )
 from latentcode.experiments.benchmarks.official_process import (
     OfficialProcess,
@@ -50,14 +49,14 @@ from latentcode.experiments.benchmarks.official_process import (
     official_process,
 )
 from latentcode.experiments.benchmarks.ours import MatrixProducts, Updates, learner
+from latentcode.experiments.benchmarks.report import Benchmark, Kind, Precision, TaskName
+from latentcode.figures.markdown import markdown_table
 from latentcode.models.config import kind_of
 from latentcode.models.kernels.fused import is_fused, written_out
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import bar
 from latentcode.training.batches import CHUNK
 
-QUESTION = "training_step"
-Precision = Literal["float32", "tf32", "bf16_mlp", "bf16"]
 MEASURED: tuple[str, ...] = ("step", "update")
 PLAIN = "plain PyTorch, float32"
 FLOOR = "matrix products alone, float32"
@@ -68,8 +67,7 @@ def measure(
     *,
     precisions: Sequence[Precision],
     official: OfficialProcess | None,
-    rounds: int,
-    turn_seconds: float,
+    turns: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return one case, all contestants at one task and attention kind, as plain data."""
     device = resolve_device(config.training.device)
@@ -99,8 +97,8 @@ def measure(
                 learner([configs["float32"]], sampling=False).update()
             contestants.append(products)
             case["matrix_product_operations"] = products.operations
-        case[what] = sit(contestants, rounds=rounds, turn_seconds=turn_seconds,
-                         progress=bar(f"{case['name']}, {what}")).record(contestants[0].name)
+        sitting = sit(contestants, **turns, progress=bar(f"{case['name']}, {what}"))
+        case[what] = sitting.record(contestants[0].name)
     if official is not None:
         memory["official"] = official.ask(do="memory")["peak_mib"]
     case["peak_memory_mib"] = memory
@@ -129,79 +127,65 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
     for case in cases:
         for name in case["update"]["milliseconds"]:
             cells = [case["name"], name]
-            cells += [Spread(**figures[name]).text() if name in figures else ""
+            cells += [Spread(**measured[name]).text() if name in measured else ""
                       for what in MEASURED
-                      for figures in (case[what]["milliseconds"], case[what]["speedup"])]
+                      for measured in (case[what]["milliseconds"], case[what]["speedup"])]
             memory = case["peak_memory_mib"].get(name)
             rows.append([*cells, "" if memory is None else f"{memory:,.0f}"])
     against = cases[0]["step"]["baseline"]
-    return markdown(["case", "contestant", "step, ms", f"times faster than {against}",
+    return markdown_table(["case", "contestant", "step, ms", f"times faster than {against}",
                      "update alone, ms", f"times faster than {against}", "peak memory, MiB"], rows)
 
 
 def figure(cases: Sequence[dict[str, Any]]) -> Any:
     """Return bars of milliseconds per step, with how many times faster each is."""
-    measured = [{name: Spread(**spread) for name, spread in case["step"]["milliseconds"].items()}
-                for case in cases]
     notes = [{name: f"{s['median']:.2f}x" for name, s in case["step"]["speedup"].items()}
              for case in cases]
-    return bars([case["name"] for case in cases], measured,
+    return bars([case["name"] for case in cases],
+                [spreads(case["step"]["milliseconds"]) for case in cases],
                 "milliseconds per training step, sampling included (median, quartiles)", notes)
 
 
-def main(
-    task: tuple[Literal["sraven", "logic"], ...] = ("sraven", "logic"),
-    kinds: tuple[Literal["hyla", "softmax", "linear"], ...] = ("hyla", "softmax", "linear"),
-    precision: tuple[Precision, ...] = ("float32",),
-    device: str = "cpu",
-    official: Path | None = None,
-    official_python: str = "python3",
-    rounds: int = 11,
-    turn_seconds: float = 1.5,
-    threads: int | None = None,
-    out: Path = RESULTS / QUESTION,
-    smoke: bool = False,
-) -> None:
-    """Time training steps in turn; write JSON, a table and a figure.
+@dataclass(frozen=True, kw_only=True)
+class TrainingStep(Benchmark):
+    """Time training steps in turn; write JSON, a table and a figure."""
 
-    Args:
-        task: Tasks.
-        kinds: Attention kinds.
-        precision: Precisions of our step; the official code runs as it is, in float32 (on a GPU
-            its jax multiplies matrices in tf32 unless told otherwise).
-        device: cpu, cuda or cuda:N; the official code takes what its jax finds.
-        official: A checkout of github.com/smonsays/hypernetwork-attention.
-        official_python: A Python that has jax, flax, optax and chex.
-        rounds: Turns of every contestant.
-        turn_seconds: About how long a turn lasts.
-        threads: Threads on the CPU, for both sides; default: all cores.
-        out: Folder of the result.
-        smoke: Tiny models and two short rounds, to see that it works.
-    """
-    place = resolve_device(device)
-    cores = threads or available_cores()
-    check(1 <= cores <= available_cores(), f"threads is {threads}; expected 1 to "
-          f"{available_cores()}, the cores of this machine")
-    if smoke:
-        rounds, turn_seconds, cores = 2, 0.0, 1
-    with torch_threads(cores):
-        report = Report(QUESTION, place, {
-            "rounds": rounds, "turn_seconds": turn_seconds, "threads": cores, "smoke": smoke,
-            "precisions": list(precision),
-            "torch_float32_matmul_precision": torch.get_float32_matmul_precision()})
-        cases = []
-        for name, kind in product(task, kinds):
-            config = preset("smoke" if smoke else "paper", name, kind)
-            config = replace(config, training=replace(config.training, device=device))
-            # A process for each case, since its peak memory cannot be counted anew.
-            with (nullcontext() if official is None
-                  else official_process(official, official_python, cores)) as process:
-                cases.append(measure(config, precisions=precision, official=process,
-                                     rounds=rounds, turn_seconds=turn_seconds))
-        lines = table(cases)
-        folder = save(out, report.result(cases), lines, figure(cases))
-    print(f"{lines}\n\nwrote {folder}")
+    QUESTION = "training_step"
+
+    task: tuple[TaskName, ...] = ("sraven", "logic")
+    """Tasks."""
+    kinds: tuple[Kind, ...] = ("hyla", "softmax", "linear")
+    """Attention kinds."""
+    precision: tuple[Precision, ...] = ("float32",)
+    """Precisions of our step; the official code runs as it is, in float32 (on a GPU its jax
+    multiplies matrices in tf32 unless told otherwise)."""
+    device: str = "cpu"
+    """cpu, cuda or cuda:N; the official code takes what its jax finds."""
+    official: Path | None = None
+    """A checkout of github.com/smonsays/hypernetwork-attention."""
+    official_python: str = "python3"
+    """A Python that has jax, flax, optax and chex."""
+    rounds: int = 11
+
+    def run(self) -> None:
+        place = resolve_device(self.device)
+        check(self.threads is None or 1 <= self.threads <= available_cores(),
+              f"threads is {self.threads}; expected 1 to {available_cores()}, the cores of this "
+              "machine")
+        with self.report(
+                place, threads=self.cores, precisions=list(self.precision),
+                torch_float32_matmul_precision=torch.get_float32_matmul_precision()) as report:
+            cases = []
+            for name, kind in product(self.task, self.kinds):
+                config = preset(self.size, name, kind)
+                config = replace(config, training=replace(config.training, device=self.device))
+                # A process for each case, since its peak memory cannot be reset.
+                with (nullcontext() if self.official is None else official_process(
+                        self.official, self.official_python, self.cores)) as process:
+                    cases.append(measure(config, precisions=self.precision, official=process,
+                                         turns=self.turns))
+            report.finish(self.folder, cases, table(cases), figure(cases))
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(TrainingStep).run()

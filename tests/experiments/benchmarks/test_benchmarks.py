@@ -166,7 +166,7 @@ def test_updates_alone_draw_nothing() -> None:
 def load(folder: Path, question: str) -> dict[str, Any]:
     """Return the JSON of a result, after a look at what lies beside it."""
     assert (folder / f"{question}.png").read_bytes()[:4] == b"\x89PNG"
-    assert "| --- |" in (folder / f"{question}.md").read_text(encoding="utf-8")
+    assert "|---|" in (folder / f"{question}.md").read_text(encoding="utf-8")
     result: dict[str, Any] = json.loads((folder / f"{question}.json").read_text(encoding="utf-8"))
     assert set(result) == FRAME
     assert result["question"] == question
@@ -183,8 +183,8 @@ def test_training_step_at_smoke_size(
 ) -> None:
     bfloat16(True)
     monkeypatch.setattr(sys, "argv", ["training_step", "--out", str(tmp_path)])
-    training_step.main(task=("logic",), kinds=("hyla",), smoke=True, out=tmp_path,
-                       precision=("float32", "bf16"))
+    training_step.TrainingStep(task=("logic",), kinds=("hyla",), smoke=True, out=tmp_path,
+                               precision=("float32", "bf16")).run()
     result = load(tmp_path, "training_step")
     assert str(tmp_path) not in result["command"]
     (case,) = result["cases"]
@@ -217,7 +217,7 @@ def test_training_step_at_smoke_size(
 
 @pytest.mark.slow
 def test_savings_at_smoke_size(tmp_path: Path) -> None:
-    savings.main(kinds=("hyla",), smoke=True, out=tmp_path)
+    savings.Savings(kinds=("hyla",), smoke=True, out=tmp_path).run()
     sraven, logic = load(tmp_path, "savings")["cases"]
     names = [savings.EVERYTHING, *savings.SAVINGS]
     assert list(sraven["step"]["milliseconds"]) == names
@@ -242,8 +242,8 @@ def test_without_a_saving_it_is_not_made() -> None:
 
 @pytest.mark.slow
 def test_ensembles_at_smoke_size(tmp_path: Path) -> None:
-    ensembles.main(task="logic", device="cpu", smoke=True, tokens=(4,), heads=(2,), layers=(1,),
-                   out=tmp_path)
+    ensembles.Ensembles(task="logic", device="cpu", smoke=True, tokens=(4,), heads=(2,),
+                        layers=(1,), out=tmp_path).run()
     cases = load(tmp_path, "ensembles")["cases"]
     assert [(c["axis"], c["value"], c["members"]) for c in cases] == [
         ("members", 1, 1), ("members", 2, 2), ("tokens", 4, 2), ("heads", 2, 2), ("layers", 1, 2)]
@@ -271,7 +271,7 @@ def test_what_is_varied_is_all_that_differs() -> None:
 
 @pytest.mark.slow
 def test_extraction_at_smoke_size(tmp_path: Path) -> None:
-    extraction.main(task=("logic",), kinds=("hyla",), smoke=True, out=tmp_path)
+    extraction.ExtractionSpeed(task=("logic",), kinds=("hyla",), smoke=True, out=tmp_path).run()
     (case,) = load(tmp_path, "extraction")["cases"]
     assert case["batches"]["baseline"] == "forward pass"
     assert len(case["batches"]["speedup"]) == 4
@@ -280,7 +280,8 @@ def test_extraction_at_smoke_size(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_streams_are_measured_one_by_one(tmp_path: Path) -> None:
-    extraction.main(task=("sraven",), kinds=("hyla",), smoke=True, n=6_000, out=tmp_path)
+    extraction.ExtractionSpeed(task=("sraven",), kinds=("hyla",), smoke=True, n=6_000,
+                               out=tmp_path).run()
     (case,) = load(tmp_path, "extraction")["cases"]
     few, many = case["streamed"]
     assert (few["n"], many["n"]) == (600, 6_000)
@@ -329,8 +330,8 @@ def test_a_kind_that_the_official_code_lacks_is_an_error() -> None:
 
 def test_a_folder_that_is_no_checkout_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has no hyla/experiment\.py; expected a checkout"):
-        training_step.main(task=("logic",), kinds=("hyla",), smoke=True, official=tmp_path,
-                           out=tmp_path / "result")
+        training_step.TrainingStep(task=("logic",), kinds=("hyla",), smoke=True,
+                                   official=tmp_path, out=tmp_path / "result").run()
     assert not (tmp_path / "result").exists()
 
 
