@@ -45,9 +45,9 @@ N_PROJECTED = 1_000
 def demo(out: str | Path, *, preset_name: str = "small", device: str = "cpu") -> Path:
     """Train HYLA and softmax on fuzzy logic, decode their codes; return the path of a report.
 
-    Runs are kept in `out` and go on where they were when the demo is called again, so it can be
-    interrupted. Codes are read with one shared context and varying query (paper, 3.2). A SRAVEN
-    model is trained for seconds to show that path too; it learns nothing in that time.
+    Runs are kept in `out` and resumed when the demo is called again, so it can be interrupted.
+    Codes are read with one shared context and varying query (paper, 3.2). A SRAVEN model is trained
+    for seconds to show that path too; it learns nothing in that time.
 
     Raises `RunError` when `out` holds runs of another configuration.
     """
@@ -101,7 +101,7 @@ def _keep(
 
 
 def _trained(configs: Mapping[Path, RunConfig], device: str) -> dict[Path, Run]:
-    """Train the configurations, or go on with them; on the CPU side by side."""
+    """Train the configurations, or resume them; on the CPU side by side."""
     configs = {path: replace(config, training=replace(config.training, device=device))
                for path, config in configs.items()}
     for path, config in configs.items():

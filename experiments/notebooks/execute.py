@@ -3,7 +3,7 @@
     python -m latentcode.experiments.notebooks.execute            # all of this folder, in place
     python -m latentcode.experiments.notebooks.execute my.ipynb
 
-Each runs in an empty folder, so that it can rely on nothing beside it and leaves nothing behind.
+Each runs in an empty folder, so that it cannot rely on other files and leaves none behind.
 A notebook whose cells raise is not written; the message is the cell's.
 """
 

@@ -5,10 +5,10 @@
     python -m latentcode.experiments.paper.long_runs status --at FOLDER
     python -m latentcode.experiments.paper.long_runs publish --at FOLDER
 
-`resume` goes on in the background, at the lowest priority, one thread a model and as many models
-as cores, in the order of `QUEUE`, until everything is trained. Stopped in whatever way, it goes on
-from the newest checkpoints. Run it from an installed wheel and in a folder outside the checkout:
-then work in the checkout neither disturbs nor changes the trainings.
+`resume` trains in the background, at the lowest priority, one thread per model and as many models
+as cores, in the order of `QUEUE`, until everything is trained. However it is stopped, the next
+`resume` continues from the newest checkpoints. Run it from an installed wheel and in a folder
+outside the checkout, so that work in the checkout neither disturbs nor changes the trainings.
 
 Where the folder of the trainings was lost, `--published FOLDER` of `resume` and `status` names the
 runs that were published before: those of the same configuration are not trained again.
@@ -67,10 +67,10 @@ def work(
     published  folder of finished runs that are not trained again; see `is_published`
 
     SIGTERM and Ctrl-C stop it with a checkpoint of every model. A run that fails is left out and
-    named in the log, and does not keep the others from going on.
+    named in the log, and does not hold up the others.
     """
     at.mkdir(parents=True, exist_ok=True)
-    _give_way()
+    give_way()
     with exclusive(at / LOCK), stop_on_signals() as request:
         for stage in stages:
             claim(at / stage.grid, load_grid(stage.grid))
@@ -96,7 +96,7 @@ def work(
         _say("paused" if request.interrupted else "nothing left to train")
 
 
-def _give_way() -> None:
+def give_way() -> None:
     """Take the lowest priority, against other sessions too where Linux shares out among those."""
     os.nice(LOWEST_PRIORITY)
     autogroup = Path("/proc/self/autogroup")
@@ -138,7 +138,7 @@ def _lives(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    try:  # a process that has ended, and whose parent has not asked yet
+    try:  # a process that has ended but that its parent has not yet collected
         return ") Z " not in Path(f"/proc/{process}/stat").read_text(encoding="ascii")
     except OSError:
         return True
@@ -184,7 +184,7 @@ class Pause:
         assert process is not None
         os.kill(process, signal.SIGTERM)
         deadline = time.monotonic() + PAUSE_SECONDS
-        while _lives(process):  # which it does for a while after it has let go of the folder
+        while _lives(process):  # for a while after it has released the folder
             check(time.monotonic() < deadline, f"process {process} has not stopped within "
                   f"{PAUSE_SECONDS:.0f} s of being asked to", RunError)
             time.sleep(0.2)

@@ -47,7 +47,7 @@ def queue(at: Path, stages: Sequence[Stage] = QUEUE) -> dict[Path, RunConfig]:
 
 
 def is_complete(path: Path, config: RunConfig) -> bool:
-    """Whether a run is trained to its end; the folder alone is looked at."""
+    """Whether training has reached its last step, judged by the run's folder alone."""
     return (path / CONFIG).exists() and Run(path, config, {}).is_complete
 
 

@@ -3,7 +3,7 @@
     python -m latentcode.experiments.studies.hyla_variance --out experiments/results/hyla_variance
 
 1. At initialisation: the variance of the weights that codes generate, with and without RMSHead,
-   beside the 1 / fan_in that the initialiser aims at for the weights of a network.
+   compared with the 1 / fan_in that the initialiser aims at for the weights of a network.
 2. Over training on fuzzy logic: gradient norms of all kinds of Table A1, per layer and in all;
    the reviews asked whether HYLA with softmax has vanishing gradients.
 
@@ -198,10 +198,10 @@ def gradient_norms(config: RunConfig, windows: int) -> Iterator[dict[str, Any]]:
     """Train for `windows` times `WINDOW` updates; yield rows of `gradients` without the kind.
 
     The norms are those of the gradients that the updates of ordinary training used, before any
-    clipping, which `config` must not ask for.
+    clipping, which `config` must not have.
     """
     check(config.training.grad_clip is None, f"training.grad_clip is {config.training.grad_clip}; "
-          "expected None, since clipping would change the norms that are asked for")
+          "expected None, since clipping would change the norms")
     state = TrainingState.start(config)
     parameters = dict(state.model.named_parameters())
     parts = _parts(list(parameters), config.model.n_layers)
@@ -341,7 +341,7 @@ def main(
         steps: Number of updates.
         overwrite: Replace a result that the folder already holds.
     """
-    torch.set_num_threads(1)  # two threads are slower at this size, and the bits shall not vary
+    torch.set_num_threads(1)  # two threads are slower at this size, and would vary the last bits
     check_free(out, overwrite=overwrite, marker="hyla_variance.json")
     result = measure(preset_name=preset_name, variance_seeds=variance_seeds, seeds=seeds,
                      steps=steps, progress=bar("training"))

@@ -34,7 +34,7 @@ KINDS: tuple[str, ...] = ("hyla", "softmax")
 FROM_STEP = 1_000
 """The first step that is judged: before, the curves depend mostly on the initial weights."""
 DEVIATIONS = 3.0
-"""Standard deviations over seeds within which the official value is to lie."""
+"""Standard deviations over seeds within which the official value should lie."""
 
 
 def official_curves() -> dict[str, Any]:

@@ -3,11 +3,11 @@
     python -m latentcode.experiments.studies.precision
 
 1. Logits of untrained models at the paper's size: the root mean square of (low - float32)
-   divided by that of float32, which is to be at most 1e-2; for bfloat16 in the feed-forward
+   divided by that of float32, which should be at most 1e-2; for bfloat16 in the feed-forward
    layers (`bf16_mlp`) and everywhere (`bf16`).
 2. Learning curves of what passes, `bf16_mlp`: fuzzy logic at the official setting of
    `learning_equivalence`, with the same seeds in both precisions. The means over seeds of R2 on
-   held-out combinations are to differ by at most two standard errors of their difference, at
+   held-out combinations should differ by at most two standard errors of their difference, at
    every step from 1,000 on.
 
 If interrupted, it resumes. Writes `precision.json` and `precision.svg`.

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 
@@ -28,30 +28,6 @@ from latentcode.training.workers import TRIALS, Job, Outcome, Workers, attempt
 ExecutorName = Literal["local", "ray"]
 
 
-class Executor(Protocol):
-    """Trains jobs; as a context manager it stops and awaits all of them at its end."""
-
-    def submit(self, job: Job) -> None:
-        """Add a job; after `stop` it is never begun."""
-
-    @property
-    def n_pending(self) -> int:
-        """Number of jobs that have not ended."""
-
-    def wait(self, seconds: float) -> list[Outcome]:
-        """Return the jobs that have ended since the last call, after at most `seconds`."""
-
-    def stop(self) -> None:
-        """Let the jobs in progress stop with a checkpoint, and those not begun never begin."""
-
-    def __enter__(self) -> Executor: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-
 def train_job(job: Job, deadline: float | None = None) -> None:
     """Train the members of a job, from their newest checkpoints if they have some.
 
@@ -60,7 +36,7 @@ def train_job(job: Job, deadline: float | None = None) -> None:
 
     deadline  seconds as `time.time` counts them, by which to stop with a checkpoint
 
-    Raises `TrainingError` where CUDA runs out of memory, with nothing of it kept.
+    Raises `TrainingError` where CUDA runs out of memory, which is then freed.
     """
     if deadline is not None and time.time() >= deadline:
         return
@@ -76,7 +52,7 @@ def train_job(job: Job, deadline: float | None = None) -> None:
         return
     except torch.OutOfMemoryError as error:
         message = str(error).partition(". ")[0]
-    # Not in the handler: there the error still holds everything that has to be returned.
+    # Not in the handler: there the error still holds the memory that is to be freed.
     gc.collect()
     torch.cuda.empty_cache()
     raise TrainingError(f"{len(job)} member(s) at once: {message}")
@@ -125,7 +101,7 @@ def environments(device: str, processes: int | None) -> list[Mapping[str, str]]:
 class RayExecutor:
     """Jobs as tasks of a Ray cluster, with a core or a GPU each.
 
-    A task whose worker dies is run again, elsewhere if need be, and goes on from its newest
+    A task whose worker dies is run again, elsewhere if need be, and resumes from its newest
     checkpoint: the folder of the sweep has to be on a file system that all hosts share. No usage
     statistics are sent, and a cluster started here has no dashboard.
     """
@@ -216,7 +192,7 @@ class RayExecutor:
             self._running[self._remote.remote(self._work, job)] = job, trial
 
     def _outcome(self, task: Any, job: Job, trial: int) -> Outcome | None:
-        """Take what a task has come to; None if its job is to be begun again."""
+        """Return the outcome of a task; None if its job is to be tried again."""
         errors = self._ray.exceptions
         try:
             ended, error = self._ray.get(task)
@@ -229,6 +205,10 @@ class RayExecutor:
             self._waiting.append((job, trial + 1))
             return None
         return Outcome(job, TrainingError(f"a signal stopped the training {TRIALS} times"))
+
+
+Executor = Workers | RayExecutor
+"""Trains jobs; as a context manager it stops and awaits all of them at its end."""
 
 
 def _report(work: Callable[[Job], None], job: Job) -> tuple[bool, Exception | None]:
@@ -244,7 +224,7 @@ def _report(work: Callable[[Job], None], job: Job) -> tuple[bool, Exception | No
 def free_memory(executor: Executor, device: str) -> int:
     """Return the bytes of memory that are free on the GPU that jobs are trained on.
 
-    It is asked in a process of its own, so that none of it is taken by the one that asks.
+    A process of its own finds out, so that the present one takes up none of it.
     """
     if isinstance(executor, RayExecutor):
         return executor.free_memory()

@@ -125,7 +125,7 @@ class Grid:
         return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
 
     def differences(self, other: Grid) -> list[str]:
-        """Say what `other` asks for that this grid has not."""
+        """Say where `other` differs from this grid."""
         # The axes first: they tell most.
         mine, theirs = ({f"axis {axis}": list(values) for axis, values in grid.axes.items()}
                         | flatten(to_dict(grid.base)) for grid in (self, other))

@@ -26,7 +26,7 @@ def pack(
     of one kind differ in size by one at most.
 
     members_at_once  one number, or one for each ensemble key
-    checkpoints      steps that a member could go on from. An ensemble goes on from the newest that
+    checkpoints      steps that a member could resume from. An ensemble resumes from the newest that
                      all its members have; in one group that is the newest or (where they were
                      killed between two) the one before of every member, so that none loses more
                      than that, for example to one that broke long before. Or all have none
@@ -34,16 +34,16 @@ def pack(
     of_kind: dict[Hashable, list[tuple[set[int], list[Path]]]] = {}
     for path, config in configs.items():
         steps = set(sorted((checkpoints or {}).get(path, ()))[-2:])
-        alike = of_kind.setdefault(ensemble_key(config), [])
-        for common, paths in alike:
+        groups = of_kind.setdefault(ensemble_key(config), [])
+        for common, paths in groups:
             if common & steps or not (common or steps):
                 common &= steps
                 paths.append(path)
                 break
         else:
-            alike.append((steps, [path]))
+            groups.append((steps, [path]))
     jobs: list[Job] = []
-    for key, paths in ((key, paths) for key, alike in of_kind.items() for _, paths in alike):
+    for key, paths in ((key, paths) for key, groups in of_kind.items() for _, paths in groups):
         most = members_at_once if isinstance(members_at_once, int) else members_at_once[key]
         check(most >= 1, f"members_at_once is {most}; expected at least 1")
         n_groups = -(-len(paths) // most)

@@ -48,11 +48,11 @@ POLL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep has come to.
+    """The outcome of a sweep.
 
     table    one row per member, split and metric; see `member_table`
     summary  the best setting of each condition; see `summarize`
-    failed   member -> why it cannot go on
+    failed   member -> why it cannot continue
     missing  members that are not complete, the failed ones included
     """
 
@@ -71,7 +71,7 @@ def sweep(
     processes: int | None = None, members_at_once: int | None = None,
     deadline: float | None = None, ray_address: str | None = None, select_on: SelectOn = "test",
 ) -> SweepResult:
-    """Train all members of a grid below `out`; go on with those that are there.
+    """Train all members of a grid below `out`; resume those that were begun.
 
     executor         processes of this machine, or a Ray cluster
     processes        jobs at once; default: one per core or visible GPU
@@ -115,8 +115,8 @@ def sweep(
             result = _write(out, grid, attempt, select_on, make_task(first.task).headline)
     if set(result.missing) - set(result.failed):
         why = "stopped" if stop.requested else "the budget is used up"
-        attempt.progress.display.say(f"{why}: {attempt.progress.state()}; go on with: latentcode "
-                                     f"sweep --out {out}")
+        attempt.progress.display.say(f"{why}: {attempt.progress.state()}; continue with: "
+                                     f"latentcode sweep --out {out}")
     if stop.requested:
         raise stop.exception("the sweep was stopped")
     return result
@@ -162,7 +162,7 @@ def parse_budget(text: str) -> float:
 
 
 class _Sweep:
-    """One attempt to bring all members to their end."""
+    """One attempt to train all members to the last step."""
 
     def __init__(
         self, out: Path, members: Mapping[Path, RunConfig], trainer: Executor,
@@ -209,7 +209,7 @@ class _Sweep:
             self.trainer.stop()
 
     def _take(self, outcome: Outcome) -> None:
-        """Note what a job has come to; try again what is left of it, if that can help."""
+        """Record the outcome of a job; try again what is left of it, if that can help."""
         left = {path: config for path, config in outcome.job.items()
                 if not self._look(path, config) and path not in self.errors}
         error = outcome.error

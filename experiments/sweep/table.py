@@ -1,6 +1,6 @@
 """What came out of a sweep? A tidy table of all members, and the best setting of each kind.
 
-Both hold nothing but results, no times: a sweep that was interrupted and one that was not write
+Both hold results alone and no times: a sweep that was interrupted and one that was not write
 the same bytes.
 """
 
@@ -34,10 +34,10 @@ def member_table(
 
     out     folder of the sweep
     points  member -> field -> value; the fields become columns
-    errors  member -> why it cannot go on
+    errors  member -> why it cannot continue
 
-    `step` is that of the value, `complete` tells whether the member was trained to its end, and
-    `error` why it was not. A member without any value has one row.
+    `step` is that of the value, `complete` says whether the member was trained to the last step,
+    and `error` why it was not. A member without any value has one row.
     """
     rows: list[dict[str, Any]] = []
     for member, point in points.items():

@@ -89,7 +89,7 @@ def describe_model(config: RunConfig) -> str:
 
 
 def describe_training(run: Run, step: int) -> dict[str, Any]:
-    """Return what was asked of training, and where it ran."""
+    """Return the settings of a training, and where it ran."""
     asked, facts, took = run.config.training, run.provenance, minutes(run.path)
     return {
         "updates": step, "batch size": asked.batch_size, "instances": step * asked.batch_size,

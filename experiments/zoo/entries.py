@@ -64,7 +64,7 @@ CODE_TOLERANCE = 1e-4
 DIGITS = 5
 """Decimals of the tables of mean codes and cosines."""
 SAMPLES = 1
-"""Single instances in the tables of mean codes, whose whole population is beside them."""
+"""Single instances in the tables of mean codes: the entry's codes hold all of them."""
 METHODS: dict[str, str] = {"tsne": "t-SNE", "umap": "UMAP", "pca": "PCA"}
 
 
@@ -183,7 +183,7 @@ class Build:
 
 
 def measured(model: Any, task: Task, how: Evaluation) -> dict[str, dict[str, Metric]]:
-    """Return the metrics of a model on every split of its task, without those of nothing."""
+    """Return the metrics of a model on every split of its task, without those of no instances."""
     metrics = {split: evaluate(model, task, split, how.n, seed=how.seed, precision=how.precision,
                                progress=bar(f"evaluating {split}"))
                for split in task.splits}

@@ -7,8 +7,8 @@
 
 decodes the labels with all controls, compares mean codes, correlates distances of codes and of
 tasks, aligns the seeds, and writes codes back, for every run of a folder. Each result is kept in a
-folder of its own under `results/` of the runs, named by what determines it; what is there already
-is not computed again, so that an interrupted study goes on. What it comes to is written to `out`:
+folder of its own under `results/` of the runs, named by what determines it. What is there already
+is not computed again, so that an interrupted study can be resumed. Its outcome is written to `out`:
 `README.md`, `tables/` (means over runs, and all runs with their intervals) and `figures/` (of the
 first run of each kind).
 """

@@ -10,7 +10,7 @@
    the codes of the same sentence about another relation?
 
 Five minutes of one CPU core. Writes `README.md`, which says what the numbers say, and the results
-of the commands. Interrupted, it starts again.
+of the commands. If interrupted, it starts again.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def main(
 
     Args:
         out: Folder of the page, the tables and the figures.
-        work: Folder of the model, the prompts and the codes; begun anew by every call.
+        work: Folder of the model, the prompts and the codes; replaced by every call.
         countries: Number of countries.
         steps: Number of updates of the language model.
         seed: Seed of the world and of the model.
         overwrite: Replace a result that `out` already holds.
     """
-    torch.set_num_threads(1)  # two threads are slower at this size, and the bits shall not vary
+    torch.set_num_threads(1)  # two threads are slower at this size, and would vary the last bits
     check(steps >= 1, f"steps is {steps}; expected at least 1")
     check_free(out, overwrite=overwrite, marker=MARKER)
     sentences = make_sentences(countries, seed)

@@ -163,7 +163,7 @@ from latentcode.experiments.sweep.grid import parse_yaml, read_grid
 GRID = {GRID.replace("steps: 40", "steps: 4000000")!r}
 if __name__ == "__main__":  # workers import this file, too
     long_runs.load_grid = queue.load_grid = lambda name: read_grid(parse_yaml(GRID, name), name)
-    long_runs._give_way = lambda: None  # or the other tests would leave it no time
+    long_runs.give_way = lambda: None  # or the other tests would leave it no time
     long_runs.work(Path("runs"), [queue.Stage("first")], processes=1)
 """
 
@@ -237,7 +237,7 @@ def test_resume_begins_a_process_that_outlives_this_one(
 def test_it_gives_way_to_everything_else() -> None:
     code = ("import os; from pathlib import Path\n"
             "from latentcode.experiments.paper import long_runs\n"
-            "long_runs._give_way(); print(os.nice(0)); group = Path('/proc/self/autogroup')\n"
+            "long_runs.give_way(); print(os.nice(0)); group = Path('/proc/self/autogroup')\n"
             "print(group.read_text() if group.exists() else 'nice 19', flush=True)\n"
             "os._exit(0)")  # with so little time left to it, an orderly end would take long
     shown = subprocess.run([sys.executable, "-c", code], start_new_session=True, check=True,

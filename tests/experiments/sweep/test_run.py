@@ -324,7 +324,7 @@ def test_a_signal_stops_all_workers_with_checkpoints(executor: str, tmp_path: Pa
     finally:
         process.kill()
     assert process.returncode == (130 if executor == "local" else 143)
-    assert "go on with: latentcode sweep --out" in " ".join(error.decode().split())
+    assert "continue with: latentcode sweep --out" in " ".join(error.decode().split())
     for seed in (0, 1):
         assert 0 < lc.Run.open(out / f"seed={seed}").checkpoints()[-1] < 3000
     assert not (out / "seed=2").exists()
