@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from latentcode.config import LogicConfig
 from latentcode.config.presets import preset
@@ -27,23 +24,7 @@ from latentcode.experiments.benchmarks import (
     savings,
     training_step,
 )
-from latentcode.experiments.benchmarks import official_worker as worker
 from latentcode.experiments.benchmarks.browser import browser_path
-from latentcode.experiments.benchmarks.harness import (
-    Local,
-    Sitting,
-    Spread,
-    peak_memory,
-    reset_peak_memory,
-    significant,
-    sit,
-)
-from latentcode.experiments.benchmarks.official_process import (
-    OfficialError,
-    OfficialSteps,
-    official_process,
-    official_setting,
-)
 from latentcode.experiments.benchmarks.ours import learner
 from latentcode.models.kernels import fused
 from latentcode.seeds import make_generator
@@ -52,103 +33,6 @@ from latentcode.training.batches import CHUNK
 
 FRAME = {"question", "command", "started", "finished", "cores", "load_average", "settings",
          "environment", "cases"}
-
-
-@dataclass
-class Scripted:
-    """A contestant whose n-th unit takes as long as it was told to."""
-
-    name: str
-    diary: list[tuple[str, int]]
-    unit_seconds: list[float]
-    multiple: int = 1
-    turns: int = field(default=0)
-
-    def seconds(self, n: int) -> float:
-        self.diary.append((self.name, n))
-        self.turns += 1
-        return n * self.unit_seconds[self.turns % len(self.unit_seconds)]
-
-
-def test_contestants_take_turns() -> None:
-    diary: list[tuple[str, int]] = []
-    contestants = [Scripted("a", diary, [1.0]), Scripted("b", diary, [0.25]),
-                   Scripted("c", diary, [0.25], multiple=7)]
-    done: list[tuple[int, int]] = []
-    sitting = sit(contestants, rounds=3, turn_seconds=2.0, warmup=4,
-                  progress=lambda *turn: done.append(turn))
-    assert sitting.units == {"a": 2, "b": 8, "c": 14}
-    warm_up, calibration, turns = diary[:3], diary[3:6], diary[6:]
-    assert warm_up == [("a", 4), ("b", 4), ("c", 4)]
-    assert calibration == [("a", 1), ("b", 1), ("c", 1)]
-    assert turns == 3 * [("a", 1), ("a", 2), ("b", 1), ("b", 8), ("c", 1), ("c", 14)]
-    assert done == [(i, 9) for i in range(1, 10)]
-    assert {name: len(s) for name, s in sitting.seconds.items()} == {"a": 3, "b": 3, "c": 3}
-
-
-def test_a_contestant_alone_works_only_where_it_counts() -> None:
-    diary: list[tuple[str, int]] = []
-    sit([Scripted("a", diary, [1.0])], rounds=2, units=5, warmup=0)
-    assert diary == [("a", 5), ("a", 5)]
-
-
-def test_the_ratio_is_taken_within_rounds() -> None:
-    """A machine that is twice as slow in some rounds moves both sides, and no ratio."""
-    sitting = Sitting({"old": 1, "new": 1}, {"old": [4.0, 8.0, 40.0], "new": [2.0, 4.0, 10.0]})
-    assert sitting.ratio("old", "new") == Spread(2.0, 2.0, 2.0, 3.0, 4.0, 3)
-    record = sitting.record("old")
-    assert record["speedup"] == {"new": {"median": 2.0, "least": 2.0, "lower": 2.0, "upper": 3.0,
-                                         "most": 4.0, "n": 3}}
-    assert record["milliseconds"]["new"]["median"] == 4_000.0
-    assert record["raw_seconds_per_unit"]["new"] == [2.0, 4.0, 10.0]
-
-
-@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=30), st.floats(1e-3, 1e3))
-def test_a_spread_is_ordered_and_scales(values: list[float], factor: float) -> None:
-    spread = Spread.of(values)
-    ordered = (spread.least, spread.lower, spread.median, spread.upper, spread.most)
-    assert list(ordered) == sorted(ordered)
-    assert spread.median == pytest.approx(np.median(values))
-    assert spread.scaled(factor).upper == pytest.approx(factor * spread.upper)
-
-
-def test_the_clock_is_read_around_all_units() -> None:
-    now = [0.0]
-
-    def work() -> None:
-        now[0] += 3.0
-
-    assert Local("a", work, clock=lambda: now[0]).seconds(4) == 12.0
-
-
-@pytest.mark.parametrize(("value", "text"), [
-    (0.0, "0"), (1234.5, "1,234"), (0.012345, "0.0123"), (12.345, "12.3"), (-0.5, "-0.500"),
-    (float("inf"), "inf")])
-def test_significant_digits(value: float, text: str) -> None:
-    assert significant(value) == text
-
-
-@pytest.mark.parametrize(("settings", "message"), [
-    ({"rounds": 1}, "rounds is 1; expected at least 2"),
-    ({"rounds": 2, "turn_seconds": -1.0}, "turn_seconds is -1.0"),
-])
-def test_settings_without_a_spread_are_an_error(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        sit([Scripted("a", [], [1.0])], **settings)
-
-
-def test_two_contestants_of_one_name_are_an_error() -> None:
-    with pytest.raises(ConfigError, match="a name of its own"):
-        sit([Scripted("a", [], [1.0]), Scripted("a", [], [1.0])], rounds=2)
-
-
-def test_peak_memory_sees_an_array_that_is_gone() -> None:
-    cpu = torch.device("cpu")
-    if not reset_peak_memory(cpu):
-        pytest.skip("the peak cannot be reset here")
-    before = peak_memory(cpu)
-    np.ones(8 * 2**20).sum()
-    assert peak_memory(cpu) - before > 48
 
 
 def test_updates_alone_draw_nothing() -> None:
@@ -312,71 +196,8 @@ def test_the_explorer_at_smoke_size(tmp_path: Path) -> None:
     assert all(len(case["raw_seconds"]) == 2 for case in lassos)
 
 
-@pytest.mark.parametrize("task", ["sraven", "logic"])
-@pytest.mark.parametrize("kind", ["hyla", "softmax", "linear"])
-def test_the_official_code_is_given_our_setting(task: str, kind: str) -> None:
-    setting = official_setting(preset("paper", task, kind))
-    assert setting["model"]["attention_dropout_rate"] == 0.1
-    assert setting["model"]["qk_dim"] == {"sraven": 64, "logic": 16}[task]
-    assert setting["training"]["batch_size"] == 128
-    assert setting["data"].get("seq_len") == {"sraven": None, "logic": 32}[task]
-    assert json.loads(json.dumps(setting)) == setting
-
-
-def test_a_kind_that_the_official_code_lacks_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"hyla_deep.*expected one of hyla, softmax, linear"):
-        official_setting(preset("paper", "logic", "hyla_deep"))
-
-
 def test_a_folder_that_is_no_checkout_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has no hyla/experiment\.py; expected a checkout"):
         training_step.TrainingStep(task=("logic",), kinds=("hyla",), smoke=True,
                                    official=tmp_path, out=tmp_path / "result").run()
     assert not (tmp_path / "result").exists()
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """Files where those of a checkout lie, with nothing in them."""
-    for name in ("hyla/experiment.py", "configs/raven.py", "configs/logic.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    return tmp_path
-
-
-def test_a_python_that_is_not_there_is_an_error(checkout: Path) -> None:
-    with (pytest.raises(ConfigError, match="official_python is 'no-python-here'"),
-          official_process(checkout, "no-python-here", 1)):
-        pass
-
-
-def test_errors_of_the_worker_come_across(checkout: Path) -> None:
-    """A jax of four lines: enough for requests and answers to travel, and for nothing else."""
-    (checkout / "jax.py").write_text(
-        "print('libraries may print')\nclass D:\n    def memory_stats(self):\n"
-        "        return {'peak_bytes_in_use': 3 * 2**20}\ndef devices():\n    return [D()]\n",
-        encoding="utf-8")
-    with official_process(checkout, sys.executable, 1) as process:
-        assert process.ask(do="memory") == {"peak_mib": 3.0}
-        with pytest.raises(OfficialError, match="nothing is built yet"):
-            OfficialSteps(process, "step").seconds(1)
-        with pytest.raises(OfficialError, match=r"AttributeError.*get_config"):
-            process.build(preset("smoke", "logic", "hyla"))
-        assert process.ask(do="memory") == {"peak_mib": 3.0}
-        process.process.kill()
-        process.process.wait()
-        with pytest.raises(OfficialError, match="ended with code -9"):
-            process.ask(do="memory")
-
-
-def test_a_worker_without_jax_says_so(checkout: Path) -> None:
-    (checkout / "jax.py").write_text("raise ImportError('no jax here')\n", encoding="utf-8")
-    with (official_process(checkout, sys.executable, 1) as process,
-          pytest.raises(OfficialError, match="ImportError: no jax here")):
-        process.ask(do="memory")
-
-
-def test_the_worker_knows_nothing_of_us() -> None:
-    text = Path(worker.__file__).read_text(encoding="utf-8")
-    assert "import latentcode" not in text
-    assert "from latentcode" not in text
