@@ -66,27 +66,7 @@ def switching_figure(table: pd.DataFrame, kinds: Sequence[str]) -> Figure:
 
 def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
     """Return the tables that a reader wants first, as Markdown."""
-    task, kinds = make_task(runs[0].config.task), kinds_of(runs)
-    decoding = tables["decoding"]
-    headline = decoding[decoding["metric"].isin(["accuracy", "f1"])]
-    cells = headline.assign(score=_with_range(headline, "value"))
-    read = cells.pivot_table(index=["kind", "label", "layer"], columns="source", values="score",
-                             aggfunc="first", sort=False)
-    read["chance"] = cells.groupby(["kind", "label", "layer"], sort=False)["chance"].first().map(
-        "{:.2f}".format)
-    caused = tables["interventions"]
-    rates = caused[caused["metric"].isin(["switch", "stay"])]
-    shown = rates.assign(rate=_with_range(rates, "value"))
-    shown["what"] = [name_of(r) for r in shown.itertuples()]
-    written = shown.pivot_table(index="what", columns=["kind", "metric"], values="rate",
-                                aggfunc="first", sort=False)
-    written.columns = pd.Index([": ".join(map(str, names)) for names in written.columns])
-    order = [f"{kind}: {metric}" for kind in kinds for metric in ("switch", "stay")]
-    topography = tables["topography"]
-    follows = topography[topography["metric"] == topography["metric"].iloc[0]]
-    follows = follows.assign(rho=_with_range(follows, "mean"))
-    distances = follows.pivot_table(index=["kind", "label", "distance", "layer"],
-                                    columns="source", values="rho", aggfunc="first", sort=False)
+    task = make_task(runs[0].config.task)
     heads = tables["concentration"].pivot_table(
         index=["kind", "layer", "source"], columns="measure", values="value", sort=False)
     parts = [
@@ -98,11 +78,11 @@ def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
         "## The models", _markdown(tables["runs"]),
         "## Which labels can be read out (held-out combinations)",
         "Logistic probes on the code, beside the residual stream that enters the layer, the code "
-        "of the untrained model, and shuffled labels.", _markdown(read.reset_index()),
+        "of the untrained model, and shuffled labels.", _markdown(_decoded(tables["decoding"])),
         "## How many heads a code uses", _markdown(heads.reset_index().round(2)),
         "## Do close tasks have close codes?",
-        f"Spearman's rho of distances, {topography['metric'].iloc[0]} distance of points.",
-        _markdown(distances.reset_index())]
+        f"Spearman's rho of distances, {tables['topography']['metric'].iloc[0]} distance of "
+        "points.", _markdown(_distances(tables["topography"]))]
     if "alignment" in tables:
         parts += ["## Are the codes of different runs the same?",
                   _markdown(tables["alignment"])]
@@ -111,11 +91,41 @@ def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
         "Of single heads (`best one`) the one that switches most is shown, chosen on these same "
         "instances: an upper bound for any head alone. In a minimal pair the donor's answer is "
         "also what its constituent answers to the instance: a switch does not tell which of the "
-        "two arrived. " + " ".join(
-            make_counterfactuals(make_task(runs[0].config.task)).notes),
+        "two arrived. " + " ".join(make_counterfactuals(task).notes),
         "![switch rates by scope and layers](figures/switching.png)",
-        _markdown(written.reindex(columns=order).reset_index())]
+        _markdown(_written(tables["interventions"], kinds_of(runs)))]
     return "\n\n".join(parts) + "\n"
+
+
+def _decoded(decoding: pd.DataFrame) -> pd.DataFrame:
+    """Return the headline scores of each kind, label and layer, a column per source."""
+    headline = decoding[decoding["metric"].isin(["accuracy", "f1"])]
+    cells = headline.assign(score=_with_range(headline, "value"))
+    place = ["kind", "label", "layer"]
+    table = cells.pivot_table(index=place, columns="source", values="score", aggfunc="first",
+                              sort=False)
+    table["chance"] = cells.groupby(place, sort=False)["chance"].first().map("{:.2f}".format)
+    return table.reset_index()
+
+
+def _distances(topography: pd.DataFrame) -> pd.DataFrame:
+    """Return how distances of codes follow those of tasks, a column per source."""
+    first = topography[topography["metric"] == topography["metric"].iloc[0]]
+    return first.assign(rho=_with_range(first, "mean")).pivot_table(
+        index=["kind", "label", "distance", "layer"], columns="source", values="rho",
+        aggfunc="first", sort=False).reset_index()
+
+
+def _written(interventions: pd.DataFrame, kinds: Sequence[str]) -> pd.DataFrame:
+    """Return the rates of switching and staying, a row per intervention, two columns per kind."""
+    rates = interventions[interventions["metric"].isin(["switch", "stay"])]
+    shown = rates.assign(rate=_with_range(rates, "value"))
+    shown["what"] = [name_of(r) for r in shown.itertuples()]
+    table = shown.pivot_table(index="what", columns=["kind", "metric"], values="rate",
+                              aggfunc="first", sort=False)
+    table.columns = pd.Index([": ".join(map(str, names)) for names in table.columns])
+    return table.reindex(columns=[f"{kind}: {metric}" for kind in kinds
+                                  for metric in ("switch", "stay")]).reset_index()
 
 
 def _with_range(table: pd.DataFrame, column: str) -> list[str]:
