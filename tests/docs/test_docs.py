@@ -26,7 +26,8 @@ from latentcode.cli import COMMANDS
 BUILD = ROOT / "docs" / "build.py"
 PAGES = [*(ROOT / name for name in (
     "README.md", "CONTRIBUTING.md", "experiments/QUESTIONS.md", "experiments/notebooks/README.md",
-    "experiments/benchmarks/README.md", "models/zoo/README.md")), *(ROOT / "docs").glob("*.md")]
+    "experiments/benchmarks/README.md", "experiments/results/relations/README.md",
+    "models/zoo/README.md")), *(ROOT / "docs").glob("*.md")]
 CODE = re.compile(r"^```(?P<language>\w*)\n(?P<block>.*?)^```$|`(?P<inline>[^`]+)`", re.M | re.S)
 
 
