@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Union
 
 import tyro
@@ -44,14 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; an error that a user can act on is one line and exit status 2."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        command = tyro.cli(
-            # Any: the type is made at run time.
-            _command_type(arguments), args=arguments, prog="latentcode",
-            description="Train transformers, read the latent codes of their attention, see what "
-                        "the codes say and what they cause.",
-            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes,
-                    tyro.conf.PositionalMetavarFromFieldName))
-        command.run()
+        _parsed(arguments).run()
     except LatentCodeError as error:
         _print_lines(f"error: {error}", *getattr(error, "__notes__", ()))
         raise SystemExit(2) from None
@@ -60,23 +54,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
-def _command_type(arguments: Sequence[str]) -> Any:
-    """Return the union of all commands, with the defaults that the words of `train` choose.
-
-    Where all are listed, each is described by the first line of its docstring.
-    """
-    commands: list[Any] = []
-    for name, command in COMMANDS.items():
-        called = list(arguments[:1]) == [name]
-        shown: dict[str, Any] = {}
-        if not called:
-            shown["description"] = str(command.__doc__).partition("\n")[0]
+def _parsed(arguments: Sequence[str]) -> Any:
+    """Return the command that the arguments call; where none is called, help lists them all."""
+    parse = partial(tyro.cli, config=(
+        tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes,
+        tyro.conf.PositionalMetavarFromFieldName))
+    name = next(iter(arguments), "")
+    called: Any = COMMANDS.get(name)
+    if called not in (None, Train):
         # To leave an option out is what None stands for; a configuration may need the word.
-        kind: Any = Annotated[command, tyro.conf.DisallowNone]
-        if command is Train:
-            kind, shown["default"] = train_with_defaults(arguments if called else ())
-        commands.append(Annotated[kind, tyro.conf.subcommand(name, **shown)])
-    return Union[tuple(commands)]  # noqa: UP007  (of as many types as there are)
+        called = Annotated[called, tyro.conf.DisallowNone]
+        return parse(called, args=arguments[1:], prog=f"latentcode {name}")
+    # The flags of `train` depend on its words; a list has the first line of each docstring.
+    train, default = train_with_defaults(arguments if called else ())
+    whole = None if called else _summary(Train)
+    listed: list[Any] = [Annotated[train, tyro.conf.subcommand(
+        "train", default=default, description=whole)]]
+    listed += [Annotated[kind, tyro.conf.subcommand(other, description=_summary(kind))]
+               for other, kind in COMMANDS.items() if kind is not Train]
+    return parse(
+        Union[tuple(listed)],  # noqa: UP007  (of as many types as there are)
+        args=arguments, prog="latentcode",
+        description="Train transformers, read the latent codes of their attention, see what the "
+                    "codes say and what they cause.")
+
+
+def _summary(command: type) -> str:
+    return str(command.__doc__).partition("\n")[0]
 
 
 def _print_lines(*lines: str) -> None:
