@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -40,6 +41,8 @@ import pytest
 import torch
 from small_language_models import SmallModels
 
+import latentcode as lc
+
 torch.set_num_threads(1)
 
 settings.register_profile("latentcode", derandomize=True, deadline=None)
@@ -50,6 +53,17 @@ settings.load_profile("latentcode")
 def small_models(tmp_path_factory: pytest.TempPathFactory) -> SmallModels:
     """Folders of tiny language models with random weights, made when they are first asked for."""
     return SmallModels(tmp_path_factory.mktemp("language_models"))
+
+
+@pytest.fixture(scope="session")
+def smoke_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], lc.Run]:
+    """Return a function that gives the run of a task and a kind, trained once; for reading only."""
+    @cache
+    def trained(task: str, kind: str) -> lc.Run:
+        return lc.train(lc.preset("smoke", task, kind), tmp_path_factory.mktemp("smoke") / kind,
+                        progress=False)
+
+    return trained
 
 
 @pytest.fixture

@@ -15,10 +15,9 @@ LITTLE = {"steps": 4, "warmup_steps": 1, "eval_every": 4}
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
+def run(smoke_run: Callable[[str, str], lc.Run]) -> lc.Run:
     """A run of fuzzy logic."""
-    return lc.train(lc.preset("smoke", "logic", "softmax"),
-                    tmp_path_factory.mktemp("runs") / "softmax", progress=False)
+    return smoke_run("logic", "softmax")
 
 
 @pytest.fixture(scope="session")

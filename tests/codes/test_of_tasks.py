@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,9 +33,8 @@ PAIRS = ("response->response", "response.0->row3.panel1.same", "response.2->row3
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
-    return lc.train(lc.preset("smoke", "logic", "hyla"),
-                    tmp_path_factory.mktemp("runs") / "hyla", progress=False)
+def run(smoke_run: Callable[[str, str], lc.Run]) -> lc.Run:
+    return smoke_run("logic", "hyla")
 
 
 def test_gathered_codes_are_entries_of_the_pattern() -> None:

@@ -106,6 +106,7 @@ def test_the_snippet_has_all_pictures_and_no_more_codes(chosen: Chosen) -> None:
     compile(text, "snippet", "exec")
 
 
+@pytest.mark.slow
 def test_the_snippet_of_a_run_reads_its_codes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

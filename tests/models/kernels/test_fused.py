@@ -328,6 +328,7 @@ def test_kernels_compile_where_nothing_can_be_cached(monkeypatch: pytest.MonkeyP
     assert compiled(double)(21) == 42
 
 
+@pytest.mark.slow
 def test_what_was_compiled_is_forgotten_with_the_arithmetic_it_is_made_of(tmp_path: Path) -> None:
     package = tmp_path / "copied"
     package.mkdir()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pandas as pd
 import pytest
 
@@ -13,10 +15,9 @@ from latentcode.tasks.counterfactuals import SCOPES
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
+def run(smoke_run: Callable[[str, str], lc.Run]) -> lc.Run:
     """A model that has learned nothing, and is right by chance now and then."""
-    return lc.train(lc.preset("smoke", "sraven", "hyla"),
-                    tmp_path_factory.mktemp("runs") / "hyla", progress=False)
+    return smoke_run("sraven", "hyla")
 
 
 def test_every_write_has_its_place() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -126,9 +127,8 @@ def test_an_affine_network_has_no_units() -> None:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
-    return lc.train(lc.preset("smoke", "sraven", "hyla"),
-                    tmp_path_factory.mktemp("runs") / "hyla", progress=False)
+def run(smoke_run: Callable[[str, str], lc.Run]) -> lc.Run:
+    return smoke_run("sraven", "hyla")
 
 
 @pytest.fixture(scope="module")
