@@ -73,6 +73,7 @@ class HylaVarianceResult(TableResult):
     """
 
     FORMAT = "latentcode.hyla_variance"
+    SHOWS = "variance over its target at initialisation, gradient norms"
     COLUMNS: ClassVar = {
         "variance": ("task", "kind", "seed", "layer", "quantity", "measured", "target", "ratio",
                      "spread"),
@@ -83,11 +84,6 @@ class HylaVarianceResult(TableResult):
     variance: pd.DataFrame
     gradients: pd.DataFrame
     settings: Mapping[str, Any]
-
-    @property
-    def title(self) -> str:
-        """One line that says what the summary shows."""
-        return "HylaVarianceResult: variance over its target at initialisation, gradient norms"
 
     @property
     def caveats(self) -> tuple[str, ...]:

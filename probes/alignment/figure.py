@@ -10,9 +10,9 @@ from matplotlib.colors import Normalize
 
 from latentcode.errors import ProbeError, check
 from latentcode.figures.heat_maps import heat_map
-from latentcode.figures.style import GREY, SOURCE_STYLES, Figure, category_styles, style
-from latentcode.probes.common.figures import layers_in, name_panels, sources_in
-from latentcode.probes.common.results import where
+from latentcode.figures.style import GREY, SOURCE_STYLES, Figure, category_styles
+from latentcode.probes.common.figures import layers_in, name_panels, panels, sources_in
+from latentcode.probes.common.results import distinct, where
 
 HIGHEST = {"cka": 1.0, "procrustes": 2.0}
 """Top of the colour scale of each measure."""
@@ -25,14 +25,12 @@ def layers_figure(table: pd.DataFrame, title: str, measure: str) -> Figure:
            pairs of runs is drawn and written
     """
     check(len(table) > 0, "there are no rows to draw", ProbeError)
-    kinds = list(table[["kind_a", "kind_b"]].drop_duplicates().itertuples(index=False, name=None))
+    kinds = distinct(table, "kind_a", "kind_b")
     sources = sources_in(table)
     n_layers = table["layer_a"].nunique()
     side = max(1.7, 0.36 * n_layers)
-    with style():
-        figure = Figure(figsize=(max(side * len(kinds) + 1.6, 4.8), side * len(sources) + 0.9),
-                        layout="constrained")
-        grid = figure.subplots(len(sources), len(kinds), squeeze=False)
+    with panels(len(sources), len(kinds), max(side * len(kinds) + 1.6, 4.8),
+                side * len(sources) + 0.9, title) as (figure, grid):
         norm = Normalize(0.0, HIGHEST[measure])
         titles = []
         for axes, (source, (a, b)) in zip(grid.flat, product(sources, kinds), strict=True):
@@ -47,7 +45,6 @@ def layers_figure(table: pd.DataFrame, title: str, measure: str) -> Figure:
                     [f"{SOURCE_STYLES[source][2]}\nlayer" for source in sources],
                     [f"layer of {b}" for _, b in kinds])
         figure.colorbar(drawn, ax=grid, label=measure, shrink=0.6)
-        figure.suptitle(title, fontsize=9.5)
     return figure
 
 
@@ -58,14 +55,12 @@ def transfer_figure(table: pd.DataFrame, alignments: Sequence[str], title: str) 
            a line per alignment is the mean over pairs of runs, its band their range
     """
     check(len(table) > 0, "there are no rows to draw", ProbeError)
-    kinds = list(table[["kind_a", "kind_b"]].drop_duplicates().itertuples(index=False, name=None))
+    kinds = distinct(table, "kind_a", "kind_b")
     sources = sources_in(table)
     layers = layers_in(table)
     looks = category_styles(list(alignments))
-    with style():
-        figure = Figure(figsize=(max(2.2 * len(kinds) + 2.0, 6.4), 1.9 * len(sources) + 0.5),
-                        layout="constrained")
-        grid = figure.subplots(len(sources), len(kinds), squeeze=False, sharex=True, sharey=True)
+    with panels(len(sources), len(kinds), max(2.2 * len(kinds) + 2.0, 6.4),
+                1.9 * len(sources) + 0.5, title, sharex=True, sharey=True) as (figure, grid):
         for axes, (source, (a, b)) in zip(grid.flat, product(sources, kinds), strict=True):
             block = where(table, source=source, kind_a=a, kind_b=b)
             for name, (color, marker) in looks.items():
@@ -84,5 +79,4 @@ def transfer_figure(table: pd.DataFrame, alignments: Sequence[str], title: str) 
                     [f"{SOURCE_STYLES[source][2]}\n{metric}" for source in sources], "layer")
         handles, names = grid[0, 0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside right upper")
-        figure.suptitle(title, fontsize=9.5)
     return figure

@@ -10,7 +10,7 @@ import pandas as pd
 
 from latentcode.figures.style import Figure
 from latentcode.probes.alignment.figure import layers_figure, transfer_figure
-from latentcode.probes.common.results import TableResult, where
+from latentcode.probes.common.results import TableResult, distinct, where
 
 ALIGNMENTS = ("own", "raw", "matched", "random", "matched, scaled", "random, scaled", "rotated")
 """What is done to the codes that a probe of another model reads."""
@@ -35,6 +35,8 @@ class AlignmentResult(TableResult):
     """
 
     FORMAT = "latentcode.alignment"
+    SHOWS = ("CKA, correlation of matched heads, and A's probe on B's held-out codes, means over "
+             "pairs of runs")
     COLUMNS: ClassVar = {
         "layers": ("run_a", "run_b", "kind_a", "kind_b", "pair", "source", "layer_a", "layer_b",
                    "measure", "value", "low", "high", "null"),
@@ -51,17 +53,8 @@ class AlignmentResult(TableResult):
     settings: Mapping[str, Any]
 
     @property
-    def title(self) -> str:
-        """One line that says what the summary shows."""
-        return ("AlignmentResult: CKA, correlation of matched heads, and A's probe on B's held-out "
-                "codes, means over pairs of runs")
-
-    @property
     def caveats(self) -> tuple[str, ...]:
-        """What a reader of these numbers must know, one sentence each."""
-        notes = []
-        if len(self.settings["controls"]) < 2:
-            notes.append("Without controls: residual, untrained.")
+        notes = self.controls_caveat()
         for run, (trained, total) in self.settings["heldout_trained_on"].items():
             if trained:
                 notes.append(f"Run {run} was trained on {trained} of the {total} combinations that "
@@ -78,8 +71,7 @@ class AlignmentResult(TableResult):
         return tuple(notes)
 
     def _couples(self) -> list[tuple[str, str]]:
-        table = self.heads[["run_a", "run_b"]].drop_duplicates()
-        return list(table.itertuples(index=False, name=None))
+        return distinct(self.heads, "run_a", "run_b")
 
     def _alike(self) -> set[tuple[str, str]]:
         """Return the pairs of runs whose initial weights were drawn with one seed."""

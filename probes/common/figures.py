@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from latentcode.figures.style import SOURCE_STYLES
+from latentcode.figures.style import SOURCE_STYLES, Figure, style
 
 
 def sources_in(table: pd.DataFrame) -> list[str]:
@@ -20,6 +22,21 @@ def sources_in(table: pd.DataFrame) -> list[str]:
 def layers_in(table: pd.DataFrame) -> list[int]:
     """Return the layers of a table, in rising order."""
     return sorted(table["layer"].unique().tolist())
+
+
+@contextmanager
+def panels(
+    n_rows: int, n_columns: int, width: float, height: float, title: str = "", **shared: Any
+) -> Iterator[tuple[Figure, np.ndarray]]:
+    """Yield a figure of so many inches and its grid of axes, to be drawn on in the house style.
+
+    shared  what `Figure.subplots` takes, such as sharex
+    """
+    with style():
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, figure.subplots(n_rows, n_columns, squeeze=False, **shared)
+        if title:
+            figure.suptitle(title, fontsize=9.5)
 
 
 def name_panels(

@@ -17,6 +17,8 @@ from latentcode.files.provenance import git_commit, software
 from latentcode.files.storage import checksums, replace_folder, write_json
 
 FIGURE = "figure.png"
+CONTROLS = "residual", "untrained"
+"""Sources that stand beside the code unless the caller leaves them out."""
 META_KEYS = {"format", "format_version", "provenance", "sha256", "settings"}
 
 
@@ -30,6 +32,8 @@ class TableResult(ABC):
     """
 
     FORMAT: ClassVar[str]
+    SHOWS: ClassVar[str] = ""
+    """What the summary shows, for the title."""
     COLUMNS: ClassVar[Mapping[str, tuple[str, ...]]]
     """Field -> the columns of its table."""
     TEXT: ClassVar[tuple[str, ...]] = ("label", "class")
@@ -55,12 +59,22 @@ class TableResult(ABC):
     @property
     def title(self) -> str:
         """One line that says what the summary shows."""
-        return type(self).__name__
+        return f"{type(self).__name__}: {self.SHOWS}" if self.SHOWS else type(self).__name__
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """What a reader of these numbers must know, one sentence each."""
         return ()
+
+    @property
+    def missing_controls(self) -> tuple[str, ...]:
+        """The controls of a probe that were left out on request."""
+        return tuple(name for name in CONTROLS if name not in self.settings["controls"])
+
+    def controls_caveat(self) -> list[str]:
+        """Return the caveat that controls are missing, where they are."""
+        missing = self.missing_controls
+        return [f"Without controls: {', '.join(missing)}."] if missing else []
 
     def first_pair(self, pair: str | None = None) -> str:
         """Return a pair, or else the first that the result is about."""
@@ -133,6 +147,11 @@ def where(table: pd.DataFrame, **values: object) -> pd.DataFrame:
     for column, value in values.items():
         table = table[table[column] == value]
     return table
+
+
+def distinct(table: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    """Return the combinations of values that some columns have, in order of appearance."""
+    return list(table[list(columns)].drop_duplicates().itertuples(index=False, name=None))
 
 
 def blocks(

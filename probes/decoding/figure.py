@@ -9,15 +9,16 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
-from latentcode.figures.style import GREY, Figure, style
+from latentcode.figures.style import GREY, Figure
 from latentcode.probes.common.figures import (
     layers_in,
     name_panels,
+    panels,
     points_per_layer,
     source_handles,
     sources_in,
 )
-from latentcode.probes.common.results import where
+from latentcode.probes.common.results import distinct, where
 
 _METRIC_NAMES = {"accuracy": "accuracy", "macro_f1": "macro F1", "f1": "F1"}
 
@@ -30,20 +31,17 @@ def decoding_figure(table: pd.DataFrame, *, missing: Sequence[str] = ()) -> Figu
     names the controls that were left out, which the figure then says.
     """
     check(len(table) > 0, "the decoding table holds no rows of the chosen metrics", ProbeError)
-    kinds = list(table[["label", "metric"]].drop_duplicates().itertuples(index=False, name=None))
+    kinds = distinct(table, "label", "metric")
     pairs = list(table["pair"].unique())
     layers = layers_in(table)
     sources = sources_in(table)
     kinds_across = len(kinds) > len(pairs)
     names = [f"{label}\n{_METRIC_NAMES[metric]}" for label, metric in kinds]
     down, across = (pairs, names) if kinds_across else (names, pairs)
-    n_rows, n_columns = len(down), len(across)
     width = max(0.45 * len(layers) + 0.9, _written(across))
     height = max(1.9, _written(down))
-    with style():
-        figure = Figure(figsize=(width * n_columns + 2.2, height * n_rows + 0.5),
-                        layout="constrained")
-        grid = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
+    with panels(len(down), len(across), width * len(across) + 2.2, height * len(down) + 0.5,
+                sharex=True, sharey=True) as (figure, grid):
         for i, (label, metric) in enumerate(kinds):
             for j, pair in enumerate(pairs):
                 row, column = (j, i) if kinds_across else (i, j)

@@ -10,7 +10,6 @@ import pandas as pd
 
 from latentcode.figures.style import Figure
 from latentcode.probes.common.results import TableResult, blocks, with_interval
-from latentcode.probes.common.sources import SOURCES
 from latentcode.probes.decoding.figure import decoding_figure
 
 HEADLINE: tuple[str, ...] = ("accuracy", "f1")
@@ -30,6 +29,7 @@ class DecodingResult(TableResult):
     """
 
     FORMAT = "latentcode.decoding"
+    SHOWS = "score on held-out combinations, 95 % interval"
     COLUMNS: ClassVar = {
         "table": ("layer", "pair", "label", "source", "metric", "value", "low", "high", "chance",
                   "n_train", "n_heldout", "n_train_combinations", "n_heldout_combinations",
@@ -42,21 +42,8 @@ class DecodingResult(TableResult):
     settings: Mapping[str, Any]
 
     @property
-    def title(self) -> str:
-        """One line that says what the summary shows."""
-        return "DecodingResult: score on held-out combinations, 95 % interval"
-
-    @property
-    def missing_controls(self) -> tuple[str, ...]:
-        """The controls that were left out on request."""
-        return tuple(s for s in SOURCES[1:] if s not in self.settings["controls"])
-
-    @property
     def caveats(self) -> tuple[str, ...]:
-        """What a reader of these numbers must know, one sentence each."""
-        notes = []
-        if self.missing_controls:
-            notes.append(f"Without controls: {', '.join(self.missing_controls)}.")
+        notes = self.controls_caveat()
         unseen = self.table.groupby("label", sort=False)["n_unseen"].max()
         notes += [f"Label {label}: {n} held-out instances have a class that training lacks; "
                   "they count as errors." for label, n in unseen.items() if n > 0]

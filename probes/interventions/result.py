@@ -33,6 +33,7 @@ class InterventionResult(TableResult):
     """
 
     FORMAT = "latentcode.interventions"
+    SHOWS = "rates at which answers switch to the donor's and stay"
     COLUMNS: ClassVar = {
         "table": (*PLACE, "metric", "value", "low", "high", "n", "n_combinations"),
         "by_constituent": (*PLACE, "source", "target", "n", "switch", "stay")}
@@ -43,13 +44,7 @@ class InterventionResult(TableResult):
     settings: Mapping[str, Any]
 
     @property
-    def title(self) -> str:
-        """One line that says what the summary shows."""
-        return "InterventionResult: rates at which answers switch to the donor's and stay"
-
-    @property
     def caveats(self) -> tuple[str, ...]:
-        """What a reader of these numbers must know, one sentence each."""
         s = self.settings
         notes = [f"{s['n_known']} of {s['n']} instances count: {s['n_counted']} have two different "
                  "answers, and the model gives both of these."]

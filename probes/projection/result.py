@@ -34,6 +34,7 @@ class ProjectionResult(TableResult):
     """
 
     FORMAT = "latentcode.projection"
+    SHOWS = "quality of the plane, agreement of neighbours on labels"
     COLUMNS: ClassVar = {
         "coordinates": OURS,
         "quality": ("split", "layer", "pair", "fitted", "n", "trustworthiness", "points",
@@ -48,16 +49,9 @@ class ProjectionResult(TableResult):
     settings: Mapping[str, Any]
 
     @property
-    def title(self) -> str:
-        """One line that says what the summary shows."""
-        return "ProjectionResult: quality of the plane, agreement of neighbours on labels"
-
-    @property
     def caveats(self) -> tuple[str, ...]:
-        """What a reader of these pictures must know, one sentence each."""
-        notes = []
-        notes += [f"{place}: the codes of all instances are the same, and there is no plane."
-                  for place in self.settings["constant"]]
+        notes = [f"{place}: the codes of all instances are the same, and there is no plane."
+                 for place in self.settings["constant"]]
         judged = set(self.labels["label"])
         if colours := [name for name in self.settings["labels"] if name not in judged]:
             notes.append(f"Measurements colour the points, and have no agreement of neighbours: "

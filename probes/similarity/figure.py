@@ -11,10 +11,11 @@ from matplotlib.colors import TwoSlopeNorm
 
 from latentcode.errors import ProbeError, check
 from latentcode.figures.heat_maps import heat_map, signed_norm
-from latentcode.figures.style import SOURCE_STYLES, Figure, style
+from latentcode.figures.style import SOURCE_STYLES, Figure
 from latentcode.probes.common.figures import (
     layers_in,
     name_panels,
+    panels,
     points_per_layer,
     source_handles,
     sources_in,
@@ -38,10 +39,8 @@ def cosine_figure(table: pd.DataFrame, order: Sequence[str], title: str) -> Figu
     layers = layers_in(table)
     side = max(1.35, 0.13 * len(order))
     names = 0.07 * max(map(len, order)) + 0.3
-    with style():
-        figure = Figure(figsize=(side * len(layers) + names + 1.1,
-                                 side * len(sources) + names + 0.6), layout="constrained")
-        grid = figure.subplots(len(sources), len(layers), squeeze=False)
+    with panels(len(sources), len(layers), side * len(layers) + names + 1.1,
+                side * len(sources) + names + 0.6, title) as (figure, grid):
         for axes, (source, layer) in zip(grid.flat, product(sources, layers), strict=True):
             block = where(table, source=source, layer=layer)
             matrix = block.pivot(index="row", columns="column", values="value").loc[
@@ -52,7 +51,6 @@ def cosine_figure(table: pd.DataFrame, order: Sequence[str], title: str) -> Figu
         name_panels(grid, [f"layer {layer}" for layer in layers],
                     [SOURCE_STYLES[source][2] for source in sources], "")
         figure.colorbar(drawn, ax=grid, label="cosine", shrink=0.6, ticks=[-1, 0, 1])
-        figure.suptitle(title, fontsize=9.5)
     return figure
 
 
@@ -68,11 +66,9 @@ def codes_figure(
     n_samples, n_classes = samples["instance"].nunique(), len(classes)
     wide = samples["component"].nunique()
     width, names = float(np.clip(0.1 * wide, 1.7, 3.0)), 0.065 * max(map(len, classes)) + 0.3
-    with style():
-        figure = Figure(figsize=(width * len(layers) + names + 0.8,
-                                 0.125 * (n_samples + n_classes) + 1.5), layout="constrained")
-        grid = figure.subplots(2, len(layers), squeeze=False,
-                               height_ratios=[n_samples, n_classes])
+    with panels(2, len(layers), width * len(layers) + names + 0.8,
+                0.125 * (n_samples + n_classes) + 1.5, what,
+                height_ratios=[n_samples, n_classes]) as (figure, grid):
         for j, layer in enumerate(layers):
             some = samples[samples["layer"] == layer].sort_values(["class", "instance"])
             points = some.pivot(index="instance", columns="component", values="value")
@@ -92,7 +88,6 @@ def codes_figure(
             bar.ax.tick_params(labelsize=6.5)
         grid[0, 0].set_ylabel("sampled")
         grid[1, 0].set_ylabel("mean")
-        figure.suptitle(what, fontsize=9.5)
     return figure
 
 
@@ -104,14 +99,11 @@ def concentration_figure(table: pd.DataFrame, title: str) -> Figure:
     measures = list(table["measure"].unique())
     sources = sources_in(table)
     layers = layers_in(table)
-    with style():
-        figure = Figure(figsize=(1.75 * len(measures) + 0.4, 2.7), layout="constrained")
-        grid = figure.subplots(1, len(measures), squeeze=False)[0]
-        for axes, measure in zip(grid, measures, strict=True):
+    with panels(1, len(measures), 1.75 * len(measures) + 0.4, 2.7, title) as (figure, grid):
+        for axes, measure in zip(grid[0], measures, strict=True):
             points_per_layer(axes, table[table["measure"] == measure], sources, layers)
             axes.set(title=MEASURE_NAMES.get(measure, measure), xlabel="layer")
             axes.set_ylim(-0.03, 1.03)
         figure.legend(handles=source_handles(sources), loc="outside lower center",
                       ncols=len(sources))
-        figure.suptitle(title, fontsize=9.5)
     return figure

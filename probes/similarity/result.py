@@ -53,18 +53,14 @@ class SimilarityResult(TableResult):
 
     @property
     def title(self) -> str:
-        """One line that says what the summary shows."""
         return (f"SimilarityResult: heads that a code uses, and the most similar classes of label "
                 f"{self.settings['label']!r}")
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What a reader of these numbers must know, one sentence each."""
         n = len(self.settings["classes"])
         notes = [f"Centred cosines of {n} unrelated classes are {-1.0 / (n - 1):.2f} on average, "
-                 "not 0, because centred means add up to zero."]
-        if len(self.settings["controls"]) < 2:
-            notes.append("Without controls: residual, untrained.")
+                 "not 0, because centred means add up to zero.", *self.controls_caveat()]
         whole = self.concentration[self.concentration["class"] == ALL]
         total = whole["n"].max()  # of the code, of which none is zero
         zero = whole[whole["n"] < total].drop_duplicates(["source", "layer", "pair"])

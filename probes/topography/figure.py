@@ -8,15 +8,16 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
-from latentcode.figures.style import GREY, SOURCE_STYLES, Figure, category_styles, style
+from latentcode.figures.style import GREY, SOURCE_STYLES, Figure, category_styles
 from latentcode.probes.common.figures import (
     layers_in,
     name_panels,
+    panels,
     points_per_layer,
     source_handles,
     sources_in,
 )
-from latentcode.probes.common.results import where, with_interval
+from latentcode.probes.common.results import distinct, where, with_interval
 
 
 def topography_figure(table: pd.DataFrame, title: str) -> Figure:
@@ -28,14 +29,11 @@ def topography_figure(table: pd.DataFrame, title: str) -> Figure:
     """
     check(len(table) > 0, "there are no rows to draw", ProbeError)
     kinds = list(table["kind"].unique())
-    columns = list(table[["label", "unit", "distance"]].drop_duplicates().itertuples(
-        index=False, name=None))
+    columns = distinct(table, "label", "unit", "distance")
     sources = sources_in(table)
     layers = layers_in(table)
-    with style():
-        figure = Figure(figsize=(1.75 * len(columns) + 0.8, 1.9 * len(kinds) + 0.8),
-                        layout="constrained")
-        grid = figure.subplots(len(kinds), len(columns), squeeze=False, sharey=True)
+    with panels(len(kinds), len(columns), 1.75 * len(columns) + 0.8, 1.9 * len(kinds) + 0.8, title,
+                sharey=True) as (figure, grid):
         for i, kind in enumerate(kinds):
             for j, (label, _, distance) in enumerate(columns):
                 axes = grid[i, j]
@@ -50,7 +48,6 @@ def topography_figure(table: pd.DataFrame, title: str) -> Figure:
         handles = [*source_handles(sources),
                    Line2D([], [], color=GREY, linestyle="--", label="95 % of permuted tasks")]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
-        figure.suptitle(title, fontsize=9.5)
     return figure
 
 
@@ -63,15 +60,11 @@ def generalization_figure(
     correlation  columns label, source, distance, n_runs, rho, low, high: stated in each panel
     """
     check(len(table) > 0, "there are no runs to draw", ProbeError)
-    columns = list(table[["label", "unit", "distance"]].drop_duplicates().itertuples(
-        index=False, name=None))
+    columns = distinct(table, "label", "unit", "distance")
     sources = sources_in(table)
     kinds = category_styles(list(table["kind"].unique()))
-    with style():
-        figure = Figure(figsize=(1.85 * len(columns) + 0.8, 1.85 * len(sources) + 0.9),
-                        layout="constrained")
-        grid = figure.subplots(len(sources), len(columns), squeeze=False, sharex="col",
-                               sharey=True)
+    with panels(len(sources), len(columns), 1.85 * len(columns) + 0.8, 1.85 * len(sources) + 0.9,
+                title, sharex="col", sharey=True) as (figure, grid):
         for i, source in enumerate(sources):
             for j, (label, _, distance) in enumerate(columns):
                 axes = grid[i, j]
@@ -89,7 +82,6 @@ def generalization_figure(
         handles = [Line2D([], [], color=color, marker=marker, linestyle="", label=str(kind))
                    for kind, (color, marker) in kinds.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
-        figure.suptitle(title, fontsize=9.5)
     return figure
 
 

@@ -31,6 +31,7 @@ class TopographyResult(TableResult):
     """
 
     FORMAT = "latentcode.topography"
+    SHOWS = "Spearman correlation of code and task distances, 95 % interval"
     COLUMNS: ClassVar = {
         "table": ("run", "kind", "layer", "pair", "label", "unit", "source", "distance", "metric",
                   "rho", "low", "high", "p", "null_high", "n_units", "n_pairs"),
@@ -45,16 +46,8 @@ class TopographyResult(TableResult):
     settings: Mapping[str, Any]
 
     @property
-    def title(self) -> str:
-        """One line that says what the summary shows."""
-        return "TopographyResult: Spearman correlation of code and task distances, 95 % interval"
-
-    @property
     def caveats(self) -> tuple[str, ...]:
-        """What a reader of these numbers must know, one sentence each."""
-        notes = []
-        if len(self.settings["controls"]) < 2:
-            notes.append("Without controls: residual, untrained.")
+        notes = self.controls_caveat()
         flat = self.table[self.table["rho"].isna()][["source", "layer", "pair"]].drop_duplicates()
         notes += [f"Nothing to correlate: the {source} of layer {layer}, {pair}, or the task "
                   "distance, does not vary." for source, layer, pair

@@ -15,6 +15,8 @@ from matplotlib.ticker import MaxNLocator
 
 from latentcode.figures.heat_maps import heat_map
 from latentcode.figures.style import GREY, PALETTE, SOURCE_STYLES, Figure, style
+from latentcode.probes.common.figures import layers_in, panels
+from latentcode.probes.common.results import distinct, where
 
 LINES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 """Line styles of the parts of a network."""
@@ -30,20 +32,16 @@ def cosines_figure(table: pd.DataFrame) -> Figure:
     table  columns layer, pair, label, part, class, other, cosine, centred; raw cosines stand above
            the diagonal, centred ones below
     """
-    keys = ["label", "pair", "part"]
-    places = list(table[keys].drop_duplicates().itertuples(index=False))
-    layers = sorted(table["layer"].unique())
+    places = distinct(table, "label", "pair", "part")
+    layers = layers_in(table)
     height = 0.8 + 0.15 * table["class"].nunique()
     names = 0.06 * table["class"].str.len().max()
-    with style():
-        size = height * len(layers) + names + 2.2, (height + 0.1) * len(places) + names + 0.6
-        figure = Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(len(places), len(layers), squeeze=False, sharex="row")
+    with panels(len(places), len(layers), height * len(layers) + names + 2.2,
+                (height + 0.1) * len(places) + names + 0.6, sharex="row") as (figure, grid):
         for row, (label, pair, part) in zip(grid, places, strict=True):
-            mine = table[(table["label"] == label) & (table["pair"] == pair)
-                         & (table["part"] == part)]
             for axes, layer in zip(row, layers, strict=True):
-                image = _draw_cosines(axes, mine[mine["layer"] == layer])
+                image = _draw_cosines(
+                    axes, where(table, label=label, pair=pair, part=part, layer=layer))
                 axes.label_outer()
             row[0].set_ylabel(f"{label}, {part}\n{pair}", fontsize=8)
         for axes, layer in zip(grid[0], layers, strict=True):
@@ -87,10 +85,10 @@ def _draw_cosines(axes: Axes, block: pd.DataFrame) -> AxesImage:
 
 def _draw_spectra(axes: Axes, spectra: pd.DataFrame) -> None:
     parts = list(spectra["part"].unique())
-    layers = sorted(spectra["layer"].unique())
+    layers = layers_in(spectra)
     for color, layer in zip(cycle(PALETTE), layers, strict=False):
         for line, part in zip(cycle(LINES), parts, strict=False):
-            values = spectra[(spectra["layer"] == layer) & (spectra["part"] == part)]
+            values = where(spectra, layer=layer, part=part)
             axes.plot(values["index"] + 1, values["singular_value"], line, color=color,
                       marker=".", markersize=3, linewidth=1.0)
     axes.set(yscale="log", xlabel="index", title="singular values")
@@ -119,5 +117,5 @@ def _draw_distances(axes: Axes, networks: pd.DataFrame) -> None:
             axes.plot(values["layer"], values["apart"], line, color=color, marker=marker,
                       markersize=4, label=f"{name}, {part}")
     axes.set(xlabel="layer", title="distance from the mean / norm", ylim=(0.0, None))
-    axes.set_xticks(sorted(networks["layer"].unique()))
+    axes.set_xticks(layers_in(networks))
     axes.legend(**LEGEND)

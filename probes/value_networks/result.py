@@ -11,7 +11,7 @@ import pandas as pd
 
 from latentcode.errors import check_choice
 from latentcode.figures.style import Figure
-from latentcode.probes.common.results import FIGURE, TableResult
+from latentcode.probes.common.results import FIGURE, TableResult, where
 from latentcode.probes.value_networks.figure import class_figure, cosines_figure
 
 FEW = 30
@@ -39,6 +39,7 @@ class ValueNetworksResult(TableResult):
     """
 
     FORMAT = "latentcode.value_networks"
+    SHOWS = "means over classes"
     COLUMNS: ClassVar = {
         "networks": ("layer", "pair", "label", "source", "class", "part", "n", "norm",
                      "effective_rank", "stable_rank", "apart", "active", "active_own"),
@@ -54,13 +55,7 @@ class ValueNetworksResult(TableResult):
     settings: Mapping[str, Any]
 
     @property
-    def title(self) -> str:
-        """One line that says what the summary shows."""
-        return "ValueNetworksResult: means over classes"
-
-    @property
     def caveats(self) -> tuple[str, ...]:
-        """What a reader of these numbers must know, one sentence each."""
         notes = []
         if not self.settings["controls"]:
             notes.append("Without controls: untrained, shuffled.")
@@ -116,10 +111,10 @@ class ValueNetworksResult(TableResult):
         pair = str(self.networks["pair"].iloc[0]) if pair is None else pair
         for what, name in (("label", label), ("pair", pair)):
             check_choice(what, name, self.networks[what].unique())
-        mine = [table[(table["label"] == label) & (table["pair"] == pair)]
+        mine = [where(table, label=label, pair=pair)
                 for table in (self.spectra, self.cosines, self.networks)]
         check_choice("class", value, mine[2]["class"].unique())
-        spectra, cosine, networks = (table[table["class"] == value] for table in mine)
+        spectra, cosine, networks = (where(table, **{"class": value}) for table in mine)
         return class_figure(spectra, cosine, networks, (
             f"{label} {value}, {pair}, {self.settings['kind']}: mean code of "
             f"{networks[networks['source'] == 'code']['n'].iloc[0]:,} instances of "
