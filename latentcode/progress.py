@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import rich.progress
@@ -17,6 +17,15 @@ LINE_EVERY = 10.0
 
 Progress = Callable[[int, int], None]
 """Called with (done, total) as work goes on."""
+T = TypeVar("T")
+
+
+def reported(items: Iterable[T], total: int, progress: Progress | None) -> Iterator[T]:
+    """Yield items, and report each once the caller is done with it."""
+    for done, item in enumerate(items, 1):
+        yield item
+        if progress is not None:
+            progress(done, total)
 
 
 class Display:
@@ -131,4 +140,4 @@ def bar(what: str) -> Progress:
     return update
 
 
-__all__ = ["Bar", "Display", "Progress", "bar"]
+__all__ = ["Bar", "Display", "Progress", "bar", "reported"]

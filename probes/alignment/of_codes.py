@@ -37,7 +37,7 @@ from latentcode.probes.common.sources import (
     origin,
     sources_of,
 )
-from latentcode.progress import Progress
+from latentcode.progress import Progress, reported
 
 N_GROUPS = 10
 """Groups of combinations that are left out in turn for the intervals of CKA and Procrustes."""
@@ -97,15 +97,14 @@ def align_codes(
     groups = combination_clusters(first[1]) % N_GROUPS
     couples = list(combinations_with_replacement(compared, 2))
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in AlignmentResult.COLUMNS}
-    for done, (pair, source, (a, b)) in enumerate(product(pairs, sources, couples), 1):
+    for pair, source, (a, b) in reported(
+            product(pairs, sources, couples), len(pairs) * len(sources) * len(couples), progress):
         place = a.beside(b) | {"pair": pair, "source": source}
         tables["layers"] += [place | row for row in _compare_layers(
             a, b, source, pair, layers, groups, seed)]
         for layer in layers if a is not b else ():
             tables["heads"] += [place | {"layer": layer} | row for row in _matched_heads(
                 a.points(source, layer, pair), b.points(source, layer, pair))]
-        if progress is not None:
-            progress(done, len(pairs) * len(sources) * len(couples))
     for pair, label in product(pairs, labels):
         scorer = Transfer.of(first, label, pair, n_bootstrap, seed)
         for source, layer, a in product(sources, layers, compared):

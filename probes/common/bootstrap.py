@@ -124,19 +124,17 @@ def resample(n_clusters: int, n_replicates: int, rng: np.random.Generator) -> np
     return rng.multinomial(n_clusters, uniform, size=n_replicates).astype(np.float64)
 
 
-def percentile_interval(
-    replicates: np.ndarray, n_clusters: int, level: float = LEVEL
-) -> tuple[np.ndarray, np.ndarray]:
+def percentile_interval(replicates: np.ndarray, n_clusters: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the quantiles [q_a, q_(1 - a)] of replicates [R, ...] over the first axis.
 
-    a = Phi(sqrt(n / (n - 1)) t_(n - 1)^-1((1 - level) / 2)): the "expanded" percentile interval
+    a = Phi(sqrt(n / (n - 1)) t_(n - 1)^-1((1 - LEVEL) / 2)): the "expanded" percentile interval
     (T. Hesterberg, The American Statistician 69, 2015, section 5.4), because the plain one is
     too narrow for few clusters. With a single cluster nothing can be said: both are NaN.
     """
     if n_clusters < 2:
         nothing = np.full(replicates.shape[1:], np.nan)
         return nothing, nothing
-    t = stdtrit(n_clusters - 1, (1.0 - level) / 2.0)
+    t = stdtrit(n_clusters - 1, (1.0 - LEVEL) / 2.0)
     alpha = float(ndtr(np.sqrt(n_clusters / (n_clusters - 1)) * t))
     absent = np.isnan(replicates).all(axis=0)
     low, high = np.nanquantile(np.where(absent, 0.0, replicates), [alpha, 1.0 - alpha], axis=0)

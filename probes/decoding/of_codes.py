@@ -47,7 +47,7 @@ from latentcode.probes.decoding.logistic import (
     fit_probe,
 )
 from latentcode.probes.decoding.result import DecodingResult
-from latentcode.progress import Progress
+from latentcode.progress import Progress, reported
 
 METRICS: dict[bool, dict[str, Callable[[ClassCounts], np.ndarray]]] = {
     False: {"accuracy": accuracy, "macro_f1": macro_f1},
@@ -116,8 +116,9 @@ def decode_codes(
         for layer, (key, problem) in zip(layers, found, strict=True):
             problems[key] = problem
             solved_by[layer, pair, label, source] = key
-    outcomes = dict(zip(problems, _solved(
-        list(problems.values()), n_bootstrap, seed, n_jobs, progress), strict=True))
+    solved = Parallel(n_jobs, return_as="generator")(
+        delayed(_probe)(problem, n_bootstrap, seed) for problem in problems.values())
+    outcomes = dict(zip(problems, reported(solved, len(problems), progress), strict=True))
 
     table: list[dict[str, Any]] = []
     per_class: list[dict[str, Any]] = []
@@ -171,19 +172,6 @@ def _problems(
             f"{name} of layer {layer}, pair {pair!r}, label {label!r}",
             train.values(layer, pair), heldout.values(layer, pair), target, groups,
             heldout_groups, n_shuffles if name == "shuffled" else 0)
-
-
-def _solved(
-    problems: Sequence[_Problem], n_bootstrap: int, seed: int, n_jobs: int,
-    progress: Progress | None,
-) -> Iterator[_Outcome]:
-    """Yield what the probe of each problem gave, in order."""
-    outcomes = Parallel(n_jobs, return_as="generator")(
-        delayed(_probe)(problem, n_bootstrap, seed) for problem in problems)
-    for done, outcome in enumerate(outcomes, 1):
-        if progress is not None:
-            progress(done, len(problems))
-        yield outcome
 
 
 def _probe(problem: _Problem, n_bootstrap: int, seed: int) -> _Outcome:

@@ -26,6 +26,10 @@ SHUFFLES = 20
 
 TRANSFORM_PERPLEXITY = 5.0
 """Perplexity with which t-SNE places a new point among the fitted ones: few, near neighbours."""
+Place = Callable[[np.ndarray], np.ndarray]
+"""[M, d] -> [M, 2]: where other points lie among the fitted ones."""
+Fitted = tuple[np.ndarray, dict[str, Any], Place]
+"""What a method returns: coordinates [N, 2], settings, and how to place other points."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class FittedProjection:
     """
 
     projection: Projection
-    place: Callable[[np.ndarray], np.ndarray]
+    place: Place
     d: int
 
     def transform(self, x: np.ndarray) -> Projection:
@@ -90,7 +94,7 @@ def tsne(
     metric: str = "euclidean",
     n_jobs: int = 1,
     progress: Progress | None = None,
-) -> FittedProjection:
+) -> Fitted:
     """argmin_y KL(P(x) || Q(y)), y [N, 2]: t-SNE of codes x [N, d] (Fig. 2D, 5A, 5B).
 
     metric  `euclidean` or `cosine`, of the codes
@@ -125,7 +129,6 @@ def tsne(
         initialization="pca", metric=metric, random_state=seed, n_jobs=n_jobs,
         callbacks=None if progress is None else report, callbacks_every_iters=1,
     ).fit(x)
-    coordinates = np.array(embedding, dtype=np.float64)
     settings = {"seed": seed, "perplexity": perplexity, "n_iter": n_iter,
                 "early_exaggeration_iter": EXAGGERATION_ITERATIONS, "metric": metric,
                 "initialization": "pca", "n_jobs": n_jobs}
@@ -133,9 +136,7 @@ def tsne(
     def place(new: np.ndarray) -> np.ndarray:
         return np.array(embedding.transform(new, perplexity=min(TRANSFORM_PERPLEXITY, perplexity)))
 
-    return FittedProjection(
-        Projection(coordinates, "tsne", settings, quality(x, coordinates, metric, seed)), place,
-        x.shape[1])
+    return embedding, settings, place
 
 
 def umap(
@@ -146,7 +147,7 @@ def umap(
     min_dist: float = 0.1,
     metric: str = "euclidean",
     progress: Progress | None = None,
-) -> FittedProjection:
+) -> Fitted:
     """UMAP's layout of codes x [N, d] in the plane (McInnes et al. 2018).
 
     One thread and one seed, so that the coordinates are the same bit for bit each time. The
@@ -160,18 +161,14 @@ def umap(
 
     layout = UMAP(n_neighbors=n_neighbors, min_dist=min_dist, metric=metric, random_state=seed,
                   n_jobs=1)
-    coordinates = np.asarray(layout.fit_transform(x), dtype=np.float64)
+    coordinates = layout.fit_transform(x)
     if progress is not None:
         progress(1, 1)
     settings = {"seed": seed, "n_neighbors": n_neighbors, "min_dist": min_dist, "metric": metric}
-    return FittedProjection(
-        Projection(coordinates, "umap", settings, quality(x, coordinates, metric, seed)),
-        layout.transform, x.shape[1])
+    return coordinates, settings, layout.transform
 
 
-def pca(
-    x: np.ndarray, *, seed: int = 0, progress: Progress | None = None
-) -> FittedProjection:
+def pca(x: np.ndarray, *, seed: int = 0, progress: Progress | None = None) -> Fitted:
     """The two principal components of codes x [N, d]; nothing here is random.
 
     `settings` holds the share of the variance that each explains, and the seed, which draws the
@@ -186,9 +183,7 @@ def pca(
     if progress is not None:
         progress(1, 1)
     share = [float(v) for v in fitted.explained_variance_ratio_]
-    return FittedProjection(
-        Projection(coordinates, "pca", {"seed": seed, "explained_variance_ratio": share},
-                   quality(x, coordinates, "euclidean", seed)), fitted.transform, x.shape[1])
+    return coordinates, {"seed": seed, "explained_variance_ratio": share}, fitted.transform
 
 
 def _points(x: np.ndarray) -> np.ndarray:
@@ -199,8 +194,7 @@ def _points(x: np.ndarray) -> np.ndarray:
     return x
 
 
-METHODS: dict[str, Callable[..., FittedProjection]] = {
-    "tsne": tsne, "umap": umap, "pca": pca}
+METHODS: dict[str, Callable[..., Fitted]] = {"tsne": tsne, "umap": umap, "pca": pca}
 """Ways to project, whose settings are the keywords of the functions; called by `fit_projection`."""
 
 
@@ -230,8 +224,12 @@ def fit_projection(
     number of BLAS threads. Raises what these functions raise.
     """
     settings = settings_of(method, seed=seed, **settings)
+    x = _points(x)
     with threadpool_limits(1, user_api="blas"):
-        return METHODS[method](_points(x), progress=progress, **settings)
+        found, used, place = METHODS[method](x, progress=progress, **settings)
+        coordinates = np.array(found, dtype=np.float64)
+        judged = quality(x, coordinates, used.get("metric", "euclidean"), seed)
+    return FittedProjection(Projection(coordinates, method, used, judged), place, x.shape[1])
 
 
 def quality(

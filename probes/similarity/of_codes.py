@@ -19,7 +19,7 @@ from latentcode.probes.common.labels import Target, combination_clusters, make_t
 from latentcode.probes.common.sources import chosen, origin, shuffle_labels, sources_of
 from latentcode.probes.similarity.measures import ONE_HOT, concentration, cosine_matrix
 from latentcode.probes.similarity.result import ALL, SimilarityResult
-from latentcode.progress import Progress
+from latentcode.progress import Progress, reported
 
 MOST_CLASSES = 64
 """A matrix of more labels than this is neither readable nor quick to resample."""
@@ -70,7 +70,7 @@ def similarity_codes(
     rows = np.sort(drawing.permutation(len(codes))[:n_samples])
     targets = {pair: _target(codes, label, pair) for pair in pairs}
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in SimilarityResult.COLUMNS}
-    for done, (pair, layer) in enumerate(product(pairs, layers), 1):
+    for pair, layer in reported(product(pairs, layers), len(pairs) * len(layers), progress):
         names, truth = [str(c) for c in targets[pair].classes], targets[pair].train
         for source in sources:
             x = source.points(layer, pair)
@@ -88,8 +88,6 @@ def similarity_codes(
                  place)]
             for name, table, where in found:
                 tables[name].append(table.assign(**where))
-        if progress is not None:
-            progress(done, len(pairs) * len(layers))
     frames = {name: pd.concat(parts, ignore_index=True)[list(SimilarityResult.COLUMNS[name])]
               for name, parts in tables.items()}
     return SimilarityResult(**frames, settings={

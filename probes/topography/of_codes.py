@@ -27,7 +27,7 @@ from latentcode.probes.common.labels import combination_clusters, make_target
 from latentcode.probes.common.sources import chosen, origin, sources_of
 from latentcode.probes.topography.result import TopographyResult
 from latentcode.probes.topography.units import InstancePairs, MeanPoints, has_direction
-from latentcode.progress import Progress
+from latentcode.progress import Progress, reported
 
 METRICS = ("cosine", "euclidean")
 """Distances of points."""
@@ -84,7 +84,7 @@ def topography_codes(
     run = {"run": str(codes.meta.get("run", "?")), "kind": str(codes.meta.get("kind", "?"))}
     table: list[dict[str, Any]] = []
     zeros: list[dict[str, Any]] = []
-    for done, (pair, layer) in enumerate(product(pairs, layers), 1):
+    for pair, layer in reported(product(pairs, layers), len(pairs) * len(layers), progress):
         points = {source.name: source.points(layer, pair) for source in sources}
         zeros += [{"run": run["run"], "source": name, "layer": layer, "pair": pair,
                    "n": int((~x.any(axis=1)).sum()), "of": len(x)}
@@ -100,8 +100,6 @@ def topography_codes(
                 table += [place | {"unit": compared.UNIT, "source": source, "distance": name,
                                    "metric": metric, **compared.correlate(matrix, order)}
                           for name, matrix in matrices.items()]
-        if progress is not None:
-            progress(done, len(pairs) * len(layers))
     columns = TopographyResult.COLUMNS
     return TopographyResult(
         pd.DataFrame(table)[list(columns["table"])], pd.DataFrame(columns=columns["runs"]),

@@ -12,6 +12,7 @@ from scipy.stats import rankdata
 
 from latentcode.probes.common.bootstrap import LabelSums, percentile_interval
 from latentcode.probes.common.sources import varies
+from latentcode.probes.similarity.measures import cosine_matrix
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -120,9 +121,7 @@ class MeanPoints:
 
     def _distances(self, means: np.ndarray) -> np.ndarray:
         if self.metric == "cosine":
-            length = np.linalg.norm(means, axis=-1, keepdims=True)
-            unit = means / np.where(length > 0, length, np.nan)
-            return np.asarray(1.0 - unit @ np.swapaxes(unit, -1, -2))
+            return 1.0 - cosine_matrix(means)
         square = np.square(means).sum(axis=-1)
         inner = means @ np.swapaxes(means, -1, -2)
         return np.sqrt(np.clip(square[..., None] + square[..., None, :] - 2 * inner, 0.0, None))
