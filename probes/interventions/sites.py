@@ -149,7 +149,7 @@ def constrained(code: Tensor, scope: Tensor, normalization: str) -> Tensor:
     softmax   a >= 0, sum_k a_hqk = 1: in every row that the scope [B, Q, K] touches, whole
     rms_head, softmax_rms_head   mean_h a_hqk^2 = 1: every code of the scope
 
-    `ConfigError` for `none`, whose codes obey none.
+    `ConfigError` for `none`, whose codes obey none, and for a normalisation not listed here.
     """
     check(normalization != "none", "codes without normalisation obey no constraint; expected "
           "renormalize=False for this model", ConfigError)
@@ -157,4 +157,7 @@ def constrained(code: Tensor, scope: Tensor, normalization: str) -> Tensor:
         positive = code.clamp_min(0.0)
         sums = positive.sum(-1, keepdim=True).clamp_min(torch.finfo(code.dtype).tiny)
         return torch.where(scope.any(2)[:, None, :, None], positive / sums, code)
+    check(normalization in ("rms_head", "softmax_rms_head"), f"normalization is "
+          f"{normalization!r}, whose codes obey a constraint that is not known here; expected "
+          "softmax, rms_head or softmax_rms_head, or renormalize=False", ConfigError)
     return torch.where(scope[:, None], rms_head(code), code)

@@ -126,6 +126,9 @@ def test_renormalised_codes_obey_the_constraint(
     torch.testing.assert_close(constrained(own, where, normalization), own, rtol=1e-4, atol=1e-5)
     with pytest.raises(ConfigError, match="expected renormalize=False"):
         constrained(code, where, "none")
+    # A new normalisation must not be taken for one of those above.
+    with pytest.raises(ConfigError, match="normalization is 'sparsemax'.*expected softmax, rms"):
+        constrained(code, where, "sparsemax")
 
 
 def test_means_are_those_of_the_constituents(sraven: Counterfactuals) -> None:
