@@ -32,8 +32,7 @@ from latentcode.config.presets import preset
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig
 from latentcode.models.positions import relative_bias
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.interventions import WRITES, Intervention
-from latentcode.probes.interventions.bench import Bench, Writing
+from latentcode.probes.interventions import WRITES, Bench, Intervention, Writing
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.sites import SITES, capture, in_scope, write
 from latentcode.runs.checkpoints import Checkpoint
@@ -350,9 +349,9 @@ MISTAKES: dict[str, tuple[Callable[[Tensor], object], str]] = {
 
 FOUR = ("a tensor of the CPU", "item", "a boolean mask", "cpu")
 PLACES = {
-    "sampling": "latentcode.tasks.logic.evaluate",
+    "sampling": "latentcode.tasks.logic.task.evaluate",
     "the forward pass": "latentcode.models.blocks.normalize",
-    "the loss": "latentcode.tasks.logic.FuzzyLogic.losses"}
+    "the loss": "latentcode.tasks.logic.task.FuzzyLogic.losses"}
 
 
 @pytest.mark.parametrize("name", list(MISTAKES))

@@ -15,7 +15,7 @@ from latentcode.app.data.catalog import Entry
 from latentcode.probes.interventions.bench.outcome import BenchOutcome, Writing
 
 if TYPE_CHECKING:
-    from latentcode.probes.interventions.bench import Bench
+    from latentcode.probes.interventions.bench.bench import Bench
 
 DRAWN = 4_096
 """Problems drawn at once; a number beyond them draws as many more."""
@@ -76,7 +76,7 @@ def open_bench(entry: Entry, split: str, last: int) -> OpenBench:
 
 @st.cache_resource(max_entries=6, show_spinner="Loading PyTorch, the model and its problems …")
 def _bench(path: Path, run_id: str, step: int | None, split: str, n: int) -> OpenBench:
-    from latentcode.probes.interventions.bench import Bench
+    from latentcode.probes.interventions.bench.bench import Bench
     from latentcode.runs import Run
     from latentcode.tasks import make_task
 

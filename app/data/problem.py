@@ -69,7 +69,7 @@ def _answered(html: str, task: Task, batch: Batch, model: HookedTransformer) -> 
     """Let the model answer one instance."""
     import torch
 
-    from latentcode.tasks.sraven import Sraven
+    from latentcode.tasks.sraven.task import Sraven
 
     with torch.inference_mode():
         logits = model(batch.inputs)

@@ -20,7 +20,7 @@ from latentcode.app.state.url import choose, choose_several, remember, remembere
 from latentcode.probes.interventions.bench.outcome import BenchOutcome, Writing
 
 if TYPE_CHECKING:
-    from latentcode.probes.interventions.bench import Bench
+    from latentcode.probes.interventions.bench.bench import Bench
 
 WHAT = {"donor": "minimal pair", "instance": "other problem", "mean": "mean", "hand": "by hand"}
 """What can be written, in the words of the page."""

@@ -141,7 +141,7 @@ def test_every_room_has_pages_with_its_names(tmp_path: Path) -> None:
             "latentcode.models.attention": ("attention_scores", "apply_value_network"),
             "latentcode.probes.decoding": ("decode", "decode_codes", "DecodingResult"),
             "latentcode.probes.interventions": ("Intervention", "intervene_model"),
-            "latentcode.tasks.logic": ("FuzzyLogic",),
+            "latentcode.tasks.logic.task": ("FuzzyLogic",),
             "latentcode.experiments.studies.relations.world": ("make_sentences",)}.items():
         file = f"{module.replace('.', '/')}.html"
         assert f'href="{file}"' in index

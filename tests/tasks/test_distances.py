@@ -15,8 +15,8 @@ from latentcode.config import LogicConfig, SravenConfig
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.tasks import Task, make_task, task_distances
 from latentcode.tasks.distances import MOST_VALUES, check_number, edit_distance, matched_distance
-from latentcode.tasks.sraven import RULES
 from latentcode.tasks.sraven.distances import answer_distances
+from latentcode.tasks.sraven.rules import RULES
 
 SRAVEN = SravenConfig(n_features=3, permuted=False)
 LOGIC = LogicConfig(n_variables=3, n_terms=2, n_examples=8, ood_fraction=0.4)

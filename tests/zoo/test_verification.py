@@ -18,7 +18,7 @@ from latentcode.cli import main
 from latentcode.errors import ConfigError
 from latentcode.files.storage import checksum, read_json, read_tensors, write_json, write_tensors
 from latentcode.metrics import Metric, is_by_constituent
-from latentcode.tasks.sraven import RULES
+from latentcode.tasks.sraven.rules import RULES
 from latentcode.zoo.card import CARD, README, Card
 
 

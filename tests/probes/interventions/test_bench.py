@@ -13,7 +13,7 @@ import latentcode as lc
 from latentcode.codes.of_tasks import instances
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.probes.interventions import Bench, Intervention, Writing, intervene_model
-from latentcode.probes.interventions.bench import DRAWS
+from latentcode.probes.interventions.bench.bench import DRAWS
 
 N = 60
 

@@ -15,18 +15,17 @@ from latentcode.config import SravenConfig
 from latentcode.errors import UnknownNameError
 from latentcode.metrics import mean_metric
 from latentcode.tasks.batch import Batch
-from latentcode.tasks.sraven import (
+from latentcode.tasks.sraven.ambiguity import (
     AnswerPosterior,
-    Sraven,
+    _blocks,
     ambiguous,
     answer_posterior,
     bayes_accuracy,
     bayes_scores,
     official_ambiguous,
-    tokenize,
 )
-from latentcode.tasks.sraven.ambiguity import _blocks
 from latentcode.tasks.sraven.hypotheses import instances_at_once
+from latentcode.tasks.sraven.task import Sraven, tokenize
 
 Rows = tuple[tuple[int, ...], ...]
 STEP = {0: 0, 1: 1, 2: 2, 3: -1, 4: -2}

@@ -9,9 +9,12 @@ import pytest
 import torch
 
 from latentcode.errors import ConfigError
-from latentcode.tasks.sraven import count_sraven, distinct_instances, rules_that_hold
-from latentcode.tasks.sraven.counting import distinct_feature_grids
-from latentcode.tasks.sraven.rules import feature_grids_per_rule
+from latentcode.tasks.sraven.counting import (
+    count_sraven,
+    distinct_feature_grids,
+    distinct_instances,
+)
+from latentcode.tasks.sraven.rules import feature_grids_per_rule, rules_that_hold
 
 Grid = tuple[tuple[int, ...], ...]
 

@@ -11,8 +11,8 @@ from small_sraven import seeded
 from latentcode.config import SravenConfig
 from latentcode.metrics import Metric, is_by_constituent
 from latentcode.tasks.batch import Batch
-from latentcode.tasks.sraven import RULES, Sraven, aligned
-from latentcode.tasks.sraven.rules import DIFFERENCE, SUM
+from latentcode.tasks.sraven.rules import DIFFERENCE, RULES, SUM
+from latentcode.tasks.sraven.task import Sraven, aligned
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

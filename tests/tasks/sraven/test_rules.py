@@ -13,16 +13,14 @@ from hypothesis import strategies as st
 from places import GOLDEN
 
 from latentcode.config import SravenConfig
-from latentcode.tasks.sraven import (
+from latentcode.tasks.sraven.rules import (
     RULES,
-    Sraven,
-    aligned,
     complete,
-    permute_features,
+    feature_grids_per_rule,
     rules_that_hold,
-    tokenize,
+    sample_features,
 )
-from latentcode.tasks.sraven.rules import feature_grids_per_rule, sample_features
+from latentcode.tasks.sraven.task import Sraven, aligned, permute_features, tokenize
 
 FACTS = GOLDEN / "sraven_facts.npz"
 

@@ -17,7 +17,8 @@ from latentcode.config import SravenConfig
 from latentcode.errors import SplitError, UnknownNameError
 from latentcode.tasks import make_task
 from latentcode.tasks.batch import Batch
-from latentcode.tasks.sraven import RULES, Sraven, permute_features, rules_that_hold
+from latentcode.tasks.sraven.rules import RULES, rules_that_hold
+from latentcode.tasks.sraven.task import Sraven, permute_features
 
 
 def multisets(task: Sraven, split: str) -> set[tuple[int, ...]]:

@@ -14,8 +14,9 @@ from small_sraven import fields, seeded
 from latentcode.config import SravenConfig
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.tasks.batch import Batch
-from latentcode.tasks.sraven import RULES, Sraven
 from latentcode.tasks.sraven.render import Drawing, draw_html
+from latentcode.tasks.sraven.rules import RULES
+from latentcode.tasks.sraven.task import Sraven
 
 
 def test_pairs_begin_with_the_papers() -> None:
