@@ -24,7 +24,7 @@ from latentcode.tasks.sraven.rules import (
     random_permutations,
     sample_features,
 )
-from latentcode.tasks.sraven.task import Sraven, rules_shown, tokenize
+from latentcode.tasks.sraven.task import Sraven, rules_shown, tokenize, tokens_of
 
 
 class SravenCounterfactuals(ChosenPairs):
@@ -117,7 +117,7 @@ class SravenCounterfactuals(ChosenPairs):
         n_tokens, size = batch.inputs.shape[1], config.grid_size
         if name == "everything":
             return torch.ones(len(slot), n_tokens, n_tokens, dtype=torch.bool, device=slot.device)
-        tokens = self._tokens(batch, slot)  # [B, G]
+        tokens = tokens_of(batch.info["permutations"], slot)  # [B, G]
         panels = torch.arange(size * size, device=slot.device).view(size, size)
         places = panels * config.n_features + tokens[:, None]  # [B, row, column]
         response = places[:, -1, -1]
@@ -204,14 +204,8 @@ class SravenCounterfactuals(ChosenPairs):
     def _places(self, batch: Batch, slot: Tensor) -> Tensor:
         """Return where the grid [B, G, G, M] shows the feature of a response token."""
         size = self.task.config.grid_size
-        return self._tokens(batch, slot)[:, None, :, None].expand(-1, size, -1, 1)
-
-    @staticmethod
-    def _tokens(batch: Batch, slot: Tensor) -> Tensor:
-        """Return, per column, the token that shows the feature of a response token: [B, G]."""
-        permutations = batch.info["permutations"]
-        feature = permutations[:, -1].gather(1, slot[:, None])
-        return (permutations == feature[:, None]).long().argmax(-1)
+        tokens = tokens_of(batch.info["permutations"], slot)
+        return tokens[:, None, :, None].expand(-1, size, -1, 1)
 
     @staticmethod
     def _answer(batch: Batch, slot: Tensor) -> Tensor:

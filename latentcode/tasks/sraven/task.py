@@ -111,7 +111,7 @@ class Sraven(Task):
             key = query
             if panel is not None:
                 key = torch.full_like(query, (last_row + panel - 1) * n_features)
-                key = key + (self._same_feature(permutations, token)[:, panel - 1]
+                key = key + (tokens_of(permutations, torch.full_like(query, token))[:, panel - 1]
                              if same_feature else token)
             queries.append(query)
             keys.append(key)
@@ -119,12 +119,6 @@ class Sraven(Task):
             empty = batch.combination.new_empty(len(batch), 0)
             return empty, empty
         return torch.stack(queries, 1), torch.stack(keys, 1)
-
-    @staticmethod
-    def _same_feature(permutations: Tensor, token: int) -> Tensor:
-        """Return, per column, the token that shows the feature of a response token: [B, G]."""
-        feature = permutations[:, -1, token]
-        return (permutations == feature[:, None, None]).long().argmax(-1)
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -288,6 +282,12 @@ class Sraven(Task):
 def rules_shown(batch: Batch) -> Tensor:
     """Return the rule that governs each response token, int64 [B, M]."""
     return batch.info["rules"].gather(1, batch.info["permutations"][:, -1])
+
+
+def tokens_of(permutations: Tensor, slot: Tensor) -> Tensor:
+    """Return, per column, the token that shows the feature of response token `slot` [B]: [B, G]."""
+    feature = permutations[:, -1].gather(1, slot[:, None])
+    return (permutations == feature[:, None]).long().argmax(-1)
 
 
 def permute_features(grid: Tensor, permutations: Tensor) -> Tensor:
