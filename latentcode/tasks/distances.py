@@ -11,7 +11,7 @@ Constituents (rules, terms) are compared by what they do, combinations by their 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -71,6 +71,15 @@ def check_number(n: int, what: str) -> None:
     """Raise `ConfigError` for more values than can be compared with each other."""
     check(n <= MOST_VALUES, f"there are {n:,} {what}; expected at most {MOST_VALUES:,}, whose "
           "distances from each other can be listed")
+
+
+def combination_distances(
+    combinations: np.ndarray, split: str, costs: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return `edit`, and `matched` with each cost, of the combinations [N, M] of a split."""
+    check_number(len(combinations), f"combinations in split {split!r}")
+    return {"edit": edit_distance(combinations),
+            **{kind: matched_distance(combinations, cost) for kind, cost in costs.items()}}
 
 
 def named(distances: dict[str, np.ndarray], names: Sequence[str]) -> Distances:

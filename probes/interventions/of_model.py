@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -142,7 +143,8 @@ def _measured(
             material = Material(
                 clean, transplants(clean.membership, known, noise), references,
                 _erasers(intervention, references, scope, known, task), noise)
-            patched = _patched(model, intervention, material, scope)
+            patched = write(model, known.instances.inputs, intervention.edits(
+                model, scope, partial(_value, intervention, material)))
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)
             outcomes = task.outcomes(known, unpatched, clean.answered, patched)
@@ -187,14 +189,8 @@ def _erasers(
             for layer in intervention.layers}
 
 
-def _patched(
-    model: Any, intervention: Intervention, material: Material, scope: Tensor
-) -> Tensor:
-    """Return the logits of the instances with one intervention in a scope [B, Q, K]."""
-    values = WRITES[intervention.write].values
-    return write(model, material.pairs.instances.inputs, intervention.edits(
-        model, scope,
-        lambda place, live: values(material, place, live, intervention.alpha)))
+def _value(intervention: Intervention, material: Material, place: Place, live: Tensor) -> Tensor:
+    return WRITES[intervention.write].values(material, place, live, intervention.alpha)
 
 
 def _frame(

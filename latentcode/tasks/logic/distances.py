@@ -16,9 +16,8 @@ from latentcode.seeds import make_generator
 from latentcode.tasks.distances import (
     Distances,
     check_number,
+    combination_distances,
     constituent_or_combination,
-    edit_distance,
-    matched_distance,
     named,
 )
 from latentcode.tasks.logic.task import FuzzyLogic, evaluate
@@ -38,12 +37,9 @@ def logic_distances(task: FuzzyLogic, label: str, split: str) -> Distances:
         return named({"literals": hamming, "functional": _mean_difference(signs[terms])},
                      [task.term_symbols(t) for t in range(len(signs))])
     combinations = task.combinations(split)
-    rows = combinations.numpy()
-    check_number(len(rows), f"combinations in split {split!r}")
-    return named(
-        {"edit": edit_distance(rows), "literals": matched_distance(rows, hamming),
-         "functional": _mean_difference(signs[combinations])},
-        [task.combination_symbols(row) for row in rows.tolist()])
+    distances = combination_distances(combinations.numpy(), split, {"literals": hamming})
+    return named({**distances, "functional": _mean_difference(signs[combinations])},
+                 [task.combination_symbols(row) for row in combinations.tolist()])
 
 
 def _mean_difference(signs: torch.Tensor) -> np.ndarray:

@@ -17,10 +17,8 @@ import numpy as np
 
 from latentcode.tasks.distances import (
     Distances,
-    check_number,
+    combination_distances,
     constituent_or_combination,
-    edit_distance,
-    matched_distance,
     named,
 )
 from latentcode.tasks.sraven.rules import DISTRIBUTE, RULES, STEPS
@@ -34,14 +32,12 @@ all of them."""
 def sraven_distances(task: Sraven, label: str, split: str) -> Distances:
     """Return the distances of rules (`rule`, `rules`) or of the combinations of a split."""
     functional, circular = answer_distances(task.config.n_values, task.config.grid_size)
+    costs = {"functional": functional, "circular": circular}
     if constituent_or_combination(label, task.constituent):
-        return named({"functional": functional, "circular": circular}, RULES)
+        return named(costs, RULES)
     rows = task.combinations(split).numpy()
-    check_number(len(rows), f"combinations in split {split!r}")
-    return named(
-        {"edit": edit_distance(rows), "functional": matched_distance(rows, functional),
-         "circular": matched_distance(rows, circular)},
-        [task.combination_symbols(row) for row in rows.tolist()])
+    return named(combination_distances(rows, split, costs),
+                 [task.combination_symbols(row) for row in rows.tolist()])
 
 
 def answer_distances(n_values: int, grid_size: int) -> tuple[np.ndarray, np.ndarray]:
