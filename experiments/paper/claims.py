@@ -271,8 +271,5 @@ def main() -> None:
         print(f"{claim.id:42}{claim.kind:12}{claim.claim} ({claim.source})")
 
 
-__all__ = ["RESULTS", "Bound", "Claim", "Exact", "Excess", "Permutation", "PermutationOfChanges",
-           "Published", "Rule", "Setting", "Welch", "load_claims", "read_claims"]
-
 if __name__ == "__main__":
     main()

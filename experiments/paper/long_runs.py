@@ -31,12 +31,12 @@ import tyro
 
 from latentcode.devices import available_cores
 from latentcode.errors import RunError, check
-from latentcode.experiments.paper.publish import publish
 from latentcode.experiments.paper.queue import (
     QUEUE,
     Stage,
     is_complete,
     is_published,
+    publish,
     queue,
     table,
 )

@@ -11,10 +11,8 @@ import logging
 import multiprocessing
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import TracebackType
 from typing import Any, Literal
 
 import torch
@@ -23,7 +21,14 @@ from latentcode.devices import available_cores, resolve_device
 from latentcode.errors import ConfigError, TrainingError, check
 from latentcode.training.ensemble import train_ensemble
 from latentcode.training.loop import train
-from latentcode.training.workers import TRIALS, Job, Outcome, Workers, attempt
+from latentcode.training.workers import (
+    TRIALS,
+    Executor,
+    Job,
+    Outcome,
+    Workers,
+    attempt,
+)
 
 ExecutorName = Literal["local", "ray"]
 
@@ -98,7 +103,7 @@ def environments(device: str, processes: int | None) -> list[Mapping[str, str]]:
     return [{"CUDA_VISIBLE_DEVICES": names[i % count]} for i in range(processes or count)]
 
 
-class RayExecutor:
+class RayExecutor(Executor):
     """Jobs as tasks of a Ray cluster, with a core or a GPU each.
 
     A task whose worker dies is run again, elsewhere if need be, and resumes from its newest
@@ -110,6 +115,7 @@ class RayExecutor:
         self, work: Callable[[Job], None], device: str, processes: int | None,
         address: str | None,
     ) -> None:
+        super().__init__()
         # Ray reads this when it is imported.
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         try:
@@ -136,22 +142,12 @@ class RayExecutor:
         # On a cluster of others a limit of ours is kept by not handing out more jobs.
         self._most = processes if address is not None else None
         self._running: dict[Any, tuple[Job, int]] = {}
-        self._waiting: deque[tuple[Job, int]] = deque()
-        self._stopped = False
-
-    def submit(self, job: Job) -> None:
-        """Add a job; after `stop` it is never begun."""
-        if not self._stopped:
-            self._waiting.append((job, 1))
-            self._hand_out()
 
     @property
     def n_pending(self) -> int:
-        """Number of jobs that have not ended."""
         return len(self._waiting) + len(self._running)
 
     def wait(self, seconds: float) -> list[Outcome]:
-        """Return the jobs that have ended since the last call, after at most `seconds`."""
         if not self._running:
             return []
         ended, _ = self._ray.wait(list(self._running), timeout=seconds)
@@ -160,9 +156,7 @@ class RayExecutor:
         return [outcome for outcome in outcomes if outcome is not None]
 
     def stop(self) -> None:
-        """Let the jobs in progress stop with a checkpoint, and those not begun never begin."""
-        self._stopped = True
-        self._waiting.clear()
+        super().stop()
         for task in self._running:
             # In a worker this is a Ctrl-C, which the training in progress notes.
             self._ray.cancel(task, force=False)
@@ -172,13 +166,7 @@ class RayExecutor:
         task = self._ray.remote(_free_memory).options(num_cpus=0, num_gpus=1).remote("cuda")
         return int(self._ray.get(task))
 
-    def __enter__(self) -> RayExecutor:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
             self.stop()
             while self._running:
@@ -201,14 +189,7 @@ class RayExecutor:
             ended, error = True, None if self._stopped else TrainingError(f"Ray gives up: {broken}")
         if ended or self._stopped:
             return Outcome(job, error)
-        if trial < TRIALS:
-            self._waiting.append((job, trial + 1))
-            return None
-        return Outcome(job, TrainingError(f"a signal stopped the training {TRIALS} times"))
-
-
-Executor = Workers | RayExecutor
-"""Trains jobs; as a context manager it stops and awaits all of them at its end."""
+        return self._try_again(job, trial, f"a signal stopped the training {TRIALS} times")
 
 
 def _report(work: Callable[[Job], None], job: Job) -> tuple[bool, Exception | None]:
@@ -236,7 +217,3 @@ def _free_memory(device: str) -> int:
     target = resolve_device(device)
     indices = range(torch.cuda.device_count()) if target.index is None else [target.index]
     return min(torch.cuda.mem_get_info(index)[0] for index in indices)
-
-
-__all__ = ["Executor", "ExecutorName", "RayExecutor", "environments", "free_memory",
-           "make_executor", "train_job"]

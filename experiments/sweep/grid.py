@@ -260,7 +260,3 @@ def _text(value: Any) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-__all__ = ["GRIDS", "HYPERPARAMETERS", "KIND", "SEEDS", "Grid", "load_grid", "parse_axis",
-           "read_grid"]

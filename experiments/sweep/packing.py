@@ -94,6 +94,3 @@ def members_that_fit(configs: Mapping[Path, RunConfig], free: int) -> dict[Hasha
     of_key = {ensemble_key(config): config for config in configs.values()}
     return {key: max(1, int(USABLE * free) // member_bytes(config))
             for key, config in of_key.items()}
-
-
-__all__ = ["halve", "member_bytes", "members_that_fit", "pack"]

@@ -13,15 +13,9 @@ import pandas as pd
 from latentcode.config import RunConfig
 from latentcode.devices import check_precision, resolve_device
 from latentcode.errors import LatentCodeError, RunError, check
-from latentcode.experiments.sweep.executors import (
-    Executor,
-    ExecutorName,
-    free_memory,
-    make_executor,
-)
+from latentcode.experiments.sweep.executors import ExecutorName, free_memory, make_executor
 from latentcode.experiments.sweep.grid import Grid, load_grid
 from latentcode.experiments.sweep.packing import halve, members_that_fit, pack
-from latentcode.experiments.sweep.progress import SweepProgress
 from latentcode.experiments.sweep.table import (
     SelectOn,
     member_table,
@@ -31,13 +25,14 @@ from latentcode.experiments.sweep.table import (
 )
 from latentcode.files.locks import exclusive
 from latentcode.files.storage import write_text
-from latentcode.progress import Display
+from latentcode.progress import Bar, Display
 from latentcode.runs import Run
+from latentcode.runs.metric_file import recorded_step
 from latentcode.runs.run import CONFIG, LOCK
 from latentcode.tasks import make_task
 from latentcode.training.ensemble import check_keeps_enough
 from latentcode.training.signals import StopRequest, stop_on_signals
-from latentcode.training.workers import Job, Outcome
+from latentcode.training.workers import Executor, Job, Outcome
 
 SWEEP = "sweep.yaml"
 SHOWN = 6
@@ -161,6 +156,40 @@ def parse_budget(text: str) -> float:
     return seconds
 
 
+class SweepProgress:
+    """Shows members complete, steps done of all and the remaining time.
+
+    steps  run folder -> number of updates that it will have
+    """
+
+    def __init__(self, display: Display, steps: Mapping[Path, int]) -> None:
+        self.display, self.steps = display, steps
+        self.complete: set[Path] = set()
+
+    def begin(self) -> None:
+        """Draw for the first time, from where the folders are."""
+        self.bar = Bar(self.display, self._members(), sum(self.steps.values()),
+                       done=self._done(), text="steps")
+
+    def update(self) -> None:
+        """Look at the folders and draw."""
+        self.bar.update(self._done(), what=self._members())
+        if self.display.line_is_due():
+            self.display.say(f"{self.state()}{self.bar.left()}")
+
+    def state(self) -> str:
+        """Return `3 of 12 members complete, 4,000 of 24,000 steps`."""
+        return (f"{self._members()} complete, {self._done():,} of "
+                f"{sum(self.steps.values()):,} steps")
+
+    def _members(self) -> str:
+        return f"{len(self.complete):,} of {len(self.steps):,} members"
+
+    def _done(self) -> int:
+        return sum(steps if path in self.complete else min(steps, recorded_step(path))
+                   for path, steps in self.steps.items())
+
+
 class _Sweep:
     """One attempt to train all members to the last step."""
 
@@ -264,6 +293,3 @@ def _write(
 def _reserve(seconds: float, n_members: int) -> float:
     """Return how many of the seconds left are kept for the end: processes, tables."""
     return min(5.0 + 0.05 * n_members, 0.5 * max(0.0, seconds))
-
-
-__all__ = ["SweepResult", "existing", "parse_budget", "sweep"]

@@ -162,6 +162,3 @@ def _groups(
         groups.setdefault(point, []).append(number)
     return [(dict(zip(columns, point, strict=True)), table.iloc[numbers])
             for point, numbers in groups.items()]
-
-
-__all__ = ["SelectOn", "member_table", "render", "summarize", "write_tables"]

@@ -12,6 +12,7 @@ import gc
 import multiprocessing
 import os
 import traceback
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,8 +21,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from latentcode.config import RunConfig
 from latentcode.errors import LatentCodeError, TrainingError, check
@@ -42,25 +42,10 @@ class Outcome:
     error: Exception | None = None
 
 
-class Workers:
-    """Calls `work(job)` in one process per environment, as many jobs at once.
+class Executor(ABC):
+    """Trains jobs, several at once; as a context manager it stops and awaits them at its end."""
 
-    work          a function of a module, which a new process can import
-    environments  environment variables, for each process its own
-    stopping      whether the owner is about to `stop`: a process that ends meanwhile, by the same
-                  Ctrl-C perhaps, has not died, and no job is started
-
-    An error of `work` is the outcome of its job and stops nothing else. As a context manager
-    it stops and awaits all processes at its end.
-    """
-
-    def __init__(
-        self, work: Callable[[Job], None], environments: Sequence[Mapping[str, str]],
-        stopping: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._stopping = stopping
-        check(len(environments) >= 1, f"processes is {len(environments)}; expected at least 1")
-        self._slots = [_Slot(work, environment) for environment in environments]
+    def __init__(self) -> None:
         self._waiting: deque[tuple[Job, int]] = deque()
         self._stopped = False
 
@@ -71,12 +56,62 @@ class Workers:
             self._hand_out()
 
     @property
+    @abstractmethod
     def n_pending(self) -> int:
         """Number of jobs that have not ended."""
+
+    @abstractmethod
+    def wait(self, seconds: float) -> list[Outcome]:
+        """Return the jobs that have ended since the last call, after at most `seconds`."""
+
+    def stop(self) -> None:
+        """Let the jobs in progress stop with a checkpoint, and start no other."""
+        self._stopped = True
+        self._waiting.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    def __exit__(self, *error: object) -> None: ...
+
+    @abstractmethod
+    def _hand_out(self) -> None:
+        """Start jobs that wait, as far as there is room."""
+
+    def _try_again(self, job: Job, trial: int, problem: str) -> Outcome | None:
+        """Return None for a job that is to be started again, or the problem as its outcome."""
+        if trial == TRIALS:
+            return Outcome(job, TrainingError(problem))
+        self._waiting.appendleft((job, trial + 1))
+        return None
+
+
+class Workers(Executor):
+    """Calls `work(job)` in one process per environment, as many jobs at once.
+
+    work          a function of a module, which a new process can import
+    environments  environment variables, for each process its own
+    stopping      whether the owner is about to `stop`: a process that ends meanwhile, by the same
+                  Ctrl-C perhaps, has not died, and no job is started
+
+    An error of `work` is the outcome of its job and stops nothing else.
+    """
+
+    def __init__(
+        self, work: Callable[[Job], None], environments: Sequence[Mapping[str, str]],
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        super().__init__()
+        self._stopping = stopping
+        check(len(environments) >= 1, f"processes is {len(environments)}; expected at least 1")
+        self._slots = [_Slot(work, environment) for environment in environments]
+
+    @property
+    def n_pending(self) -> int:
         return len(self._waiting) + sum(slot.job is not None for slot in self._slots)
 
     def wait(self, seconds: float) -> list[Outcome]:
-        """Return the jobs that have ended since the last call, after at most `seconds`."""
         busy = {slot.connection: slot for slot in self._slots if slot.job is not None}
         outcomes = []
         for connection in wait(list(busy), seconds):
@@ -88,19 +123,11 @@ class Workers:
         return outcomes
 
     def stop(self) -> None:
-        """Let the jobs in progress stop with a checkpoint, and start no other."""
-        self._stopped = True
-        self._waiting.clear()
+        super().stop()
         for slot in self._slots:
             slot.stop()
 
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
         for slot in self._slots:
             slot.join()
@@ -120,10 +147,7 @@ class Workers:
             code = slot.join()
             if self._stopped or self._stopping():
                 return Outcome(job)
-            if trial < TRIALS:
-                self._waiting.appendleft((job, trial + 1))
-                return None
-            return Outcome(job, TrainingError(
+            return self._try_again(job, trial, (
                 f"the process that trained {_names(job)} ended {TRIALS} times before it was done, "
                 f"the last time with exit code {code}"))
         slot.job = None
@@ -215,4 +239,4 @@ def _names(job: Job) -> str:
     return f"{first}" + (f" and {len(others)} more" if others else "")
 
 
-__all__ = ["TRIALS", "Job", "Outcome", "Workers", "attempt"]
+__all__ = ["TRIALS", "Executor", "Job", "Outcome", "Workers", "attempt"]

@@ -14,11 +14,17 @@ import pytest
 import latentcode as lc
 from latentcode.errors import RunError
 from latentcode.experiments.paper import long_runs
-from latentcode.experiments.paper import publish as publishing
 from latentcode.experiments.paper import queue as queues
 from latentcode.experiments.paper.long_runs import main, owner
-from latentcode.experiments.paper.publish import ALONG, publish
-from latentcode.experiments.paper.queue import QUEUE, Stage, members, queue, table
+from latentcode.experiments.paper.queue import (
+    ALONG,
+    QUEUE,
+    Stage,
+    members,
+    publish,
+    queue,
+    table,
+)
 from latentcode.experiments.sweep import GRIDS, load_grid
 from latentcode.experiments.sweep.grid import Grid, parse_yaml, read_grid
 from latentcode.experiments.timing import attempts
@@ -40,7 +46,7 @@ def grids(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (long_runs, queues):
         monkeypatch.setattr(module, "load_grid", load)
-    monkeypatch.setattr(publishing, "ALONG", {"first": (10, 40)})
+    monkeypatch.setattr(queues, "ALONG", {"first": (10, 40)})
     monkeypatch.setattr(os, "nice", lambda priority: priority)  # a test worker cannot take it back
 
 
