@@ -195,7 +195,3 @@ def lasso(page: Page, radius: float, *, x: float = 0.4, y: float = 0.5) -> float
                            timeout=1e3 * PATIENCE)
     settle(page)
     return time.perf_counter() - begin
-
-
-__all__ = ["PATIENCE", "WINDOW", "BrowserError", "Server", "browser_path", "chromium", "free_port",
-           "lasso", "serving", "settle", "wait_for_picture"]

@@ -82,10 +82,7 @@ def first_picture(browser: Browser, folder: Path) -> float:
     page = browser.new_page(viewport={"width": WINDOW[0], "height": WINDOW[1]})
     begin = time.perf_counter()
     with serving([folder], folder / "cache", folder / "server.log") as server:
-        page.goto(server.url())
-        wait_for_picture(page)
-        seconds = time.perf_counter() - begin
-        settle(page)
+        seconds = seconds_to_picture(page, server, begin)
     page.close()
     return seconds
 
@@ -93,7 +90,11 @@ def first_picture(browser: Browser, folder: Path) -> float:
 def warm_picture(page: Page, server: Server) -> float:
     """Return the seconds from asking for the page to the picture."""
     page.goto("about:blank")
-    begin = time.perf_counter()
+    return seconds_to_picture(page, server, time.perf_counter())
+
+
+def seconds_to_picture(page: Page, server: Server, begin: float) -> float:
+    """Ask for the page; return the seconds from `begin` to the picture once nothing moves."""
     page.goto(server.url())
     wait_for_picture(page)
     seconds = time.perf_counter() - begin

@@ -32,22 +32,19 @@ class SameBatches(TrainingBatches):
         """Keep what was drawn."""
 
 
-def learner(configs: Sequence[RunConfig], *, sampling: bool = True, graphed: bool | None = None,
+def learner(configs: Sequence[RunConfig], *, sampling: bool = True,
             alone: bool | None = None) -> Learner:
     """Return a training: what `train` makes of one configuration, or an ensemble of several.
 
     sampling  False draws batches once, so that updates alone are left
-    graphed   as in `Ensemble`
     alone     whether one configuration is trained without the ensemble's machinery; default: as
               `train`, on the CPU
     """
     made: Learner
-    if len(configs) == 1 and alone:
-        made = TrainingState.start(configs[0])
-    elif len(configs) == 1 and alone is None and graphed is None:
-        made = make_learner(configs[0])
+    if len(configs) > 1 or alone is False:
+        made = Ensemble(configs)
     else:
-        made = Ensemble(configs, graphed=graphed)
+        made = TrainingState.start(configs[0]) if alone else make_learner(configs[0])
     if not sampling:
         for index in range(len(configs)):
             state = made.member(index)
