@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from latentcode.training import train_side_by_side
 KINDS: tuple[str, ...] = ("hyla", "softmax")
 FROM_STEP = 1_000
 """The first step that is judged: before, the curves depend mostly on the initial weights."""
+STEPS = 4_000
 DEVIATIONS = 3.0
 """Standard deviations over seeds within which the official value should lie."""
 
@@ -45,12 +45,13 @@ def official_curves() -> dict[str, Any]:
     return curves
 
 
-def configuration(kind: str, seed: int) -> RunConfig:
+def configuration(kind: str, seed: int, steps: int = STEPS) -> RunConfig:
     """Return the official setting for an attention kind and a seed of weights and data."""
     held_out = tuple(tuple(c) for c in official_curves()["held_out"])
     task = LogicConfig(n_examples=32, ood_fraction=0.7, held_out=held_out)
-    training = TrainingConfig(steps=4_000, eval_every=500, eval_instances=5_120,
-                              checkpoint_every=1_000, keep_checkpoints=1, seed=seed)
+    training = TrainingConfig(steps=steps, warmup_steps=min(100, (steps - 1) // 2),
+                              eval_every=500, eval_instances=5_120, checkpoint_every=1_000,
+                              keep_checkpoints=1, seed=seed)
     return RunConfig(task, with_kind(model_for(task), kind), training)
 
 
@@ -102,13 +103,11 @@ def main(
         seeds: Number of seeds per kind.
         steps: Train for this many steps only and compare nothing, to see that it works.
     """
-    configs = {runs / f"{kind}-seed{seed}": configuration(kind, seed)
-               for seed in range(seeds) for kind in KINDS}
-    if steps is not None:
-        configs = {path.with_name(f"{path.name}-{steps}-steps"): replace(config, training=replace(
-            config.training, steps=steps, warmup_steps=min(100, (steps - 1) // 2)))
-            for path, config in configs.items()}
-    trained = train_side_by_side(configs)
+    suffix = "" if steps is None else f"-{steps}-steps"
+    trained = train_side_by_side({
+        runs / f"{kind}-seed{seed}{suffix}":
+            configuration(kind, seed, STEPS if steps is None else steps)
+        for seed in range(seeds) for kind in KINDS})
     if steps is not None:
         print(f"trained {len(trained)} runs in {runs}; nothing is compared")
         return

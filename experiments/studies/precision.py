@@ -104,11 +104,9 @@ def main(
     for seed in range(seeds):
         for kind in KINDS:
             for precision in PRECISIONS:
-                config = configuration(kind, seed)
+                config = configuration(kind, seed, steps)
                 configs[runs / f"{kind}-{precision}-seed{seed}-{steps}-steps"] = replace(
-                    config, training=replace(
-                        config.training, precision=precision, steps=steps,
-                        warmup_steps=min(100, (steps - 1) // 2)))
+                    config, training=replace(config.training, precision=precision))
     trained = train_side_by_side(configs)
     found: dict[str, dict[str, list[np.ndarray]]] = {}
     for run in trained.values():

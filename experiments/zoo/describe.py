@@ -104,28 +104,14 @@ def describe_training(run: Run, step: int) -> dict[str, Any]:
         "configuration": facts["config_hash"]}
 
 
-def training_command(config: RunConfig, name: str) -> str:
-    """Return the command that trains this configuration."""
-    grid = _grid_of(config)
-    if grid is not None:
-        return f"latentcode sweep --grid {grid[0]} --out runs/{grid[0]}"
-    return (f"latentcode train {config.task.name} --config models/zoo/{name}/{CONFIG} "
-            f"--out runs/{name}")
-
-
-def trained_folder(config: RunConfig, name: str) -> str:
-    """Return the run folder that `training_command` makes."""
-    grid = _grid_of(config)
-    return f"runs/{name}" if grid is None else f"runs/{grid[0]}/{grid[1]}"
-
-
-def _grid_of(config: RunConfig) -> tuple[str, str] | None:
-    """Return the library's grid that trains this configuration, and its member."""
-    for name in GRIDS:
-        for member, other in load_grid(name).members().items():
+def training_command(config: RunConfig, name: str) -> tuple[str, str]:
+    """Return the command that trains this configuration, and the run folder that it makes."""
+    for grid in GRIDS:
+        for member, other in load_grid(grid).members().items():
             if other == config:
-                return name, member
-    return None
+                return f"latentcode sweep --grid {grid} --out runs/{grid}", f"runs/{grid}/{member}"
+    return (f"latentcode train {config.task.name} --config models/zoo/{name}/{CONFIG} "
+            f"--out runs/{name}", f"runs/{name}")
 
 
 def in_short(task: TaskConfig) -> str:

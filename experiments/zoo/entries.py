@@ -33,7 +33,6 @@ from latentcode.experiments.zoo.describe import (
     in_short,
     notes,
     place_of,
-    trained_folder,
     training_command,
 )
 from latentcode.files.storage import check_free, checksums, install_folder, write_text
@@ -141,6 +140,7 @@ class Build:
         task, model, kind = make_task(config.task), run.load_model(), kind_of(config.model)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         how = Evaluation(self.n, SEED, PRECISION, TOLERANCE)
+        train, folder = training_command(config, self.name)
         return Card(
             name=self.name,
             summary=f"A {config.model.n_layers}-layer transformer with "
@@ -149,8 +149,7 @@ class Build:
             notes=notes(config, step, place_of(source)), task=describe_task(config.task),
             model=describe_model(config), kind=kind, headline=task.headline,
             parameters=parameters, training=describe_training(source, step),
-            commands={"train": training_command(config, self.name),
-                      "build": self._command(trained_folder(config, self.name))},
+            commands={"train": train, "build": self._command(folder)},
             evaluation=how, metrics=measured(model, task, how),
             codes=StoredCodes(SPLIT, len(codes), SEED, tuple(p.name for p in codes.pairs),
                               CODE_TOLERANCE),

@@ -19,7 +19,6 @@ from latentcode.experiments.zoo.cards import renew
 from latentcode.experiments.zoo.describe import (
     notes,
     setting_of,
-    trained_folder,
     training_command,
 )
 from latentcode.experiments.zoo.entries import Build, informative_pairs, interventions, main
@@ -121,8 +120,7 @@ def test_models_of_a_grid_of_the_library_name_it() -> None:
     for name in ("paper_logic", "sraven_known"):
         for member, config in load_grid(name).members().items():
             assert training_command(config, member) == (
-                f"latentcode sweep --grid {name} --out runs/{name}")
-            assert trained_folder(config, member) == f"runs/{name}/{member}"
+                f"latentcode sweep --grid {name} --out runs/{name}", f"runs/{name}/{member}")
             assert setting_of(config) == {"paper_logic": "paper", "sraven_known": None}[name]
 
 
@@ -130,8 +128,8 @@ def test_other_models_are_trained_again_from_their_configuration() -> None:
     config = lc.preset("small", "sraven", "hyla")
     config = replace(config, training=replace(config.training, steps=7_000))
     assert training_command(config, "mine") == (
-        "latentcode train sraven --config models/zoo/mine/config.yaml --out runs/mine")
-    assert trained_folder(config, "mine") == "runs/mine"
+        "latentcode train sraven --config models/zoo/mine/config.yaml --out runs/mine",
+        "runs/mine")
     assert setting_of(config) is None
     assert "setting of its own, 7,000 updates" in notes(config, 7_000, "a GPU")[0]
     assert any("did not finish" in note for note in notes(config, 6_000, "a GPU"))
