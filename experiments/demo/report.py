@@ -31,7 +31,7 @@ from markupsafe import Markup
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure as MatplotlibFigure
 
-from latentcode.errors import ArtifactError, ConfigError, check, check_choice
+from latentcode.errors import ArtifactError, ConfigError, check
 from latentcode.figures.style import style
 from latentcode.files.provenance import git_commit, now
 from latentcode.files.storage import write_text
@@ -43,6 +43,7 @@ MOST_VECTOR_POINTS = 1000
 """A figure with more points than this is embedded as PNG, because its SVG would be larger."""
 PNG_DPI = 170
 """Resolution of embedded PNG figures, in dots per inch."""
+DIGITS = 3
 FOLDED_ROWS = 30
 """A longer table is folded until the reader opens it; no row is left out."""
 FOLDED_LINES = 20
@@ -59,26 +60,19 @@ class Text:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; numbers that are not whole are shown with `digits` decimals."""
+    """A table; numbers that are not whole are shown with `DIGITS` decimals."""
 
     frame: pd.DataFrame
     caption: str = ""
-    digits: int = 3
     index: bool = False
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A matplotlib figure.
-
-    alt     what a reader who cannot see it should know; the caption by default
-    format  `svg`, `png`, or `auto`: PNG for scatter plots of many points, SVG for all else
-    """
+    """A matplotlib figure: PNG for scatter plots of many points, SVG for all else."""
 
     figure: MatplotlibFigure
     caption: str
-    alt: str = ""
-    format: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -161,14 +155,12 @@ def versions() -> dict[str, str]:
     return found | ({"commit": commit} if commit else {})
 
 
-def figure_source(figure: MatplotlibFigure, format: str = "auto") -> str:
-    """Return a figure as a `data:` address that an <img> can show (formats as in `Figure`)."""
-    check_choice("figure format", format, ("auto", "svg", "png"))
-    if format == "auto":
-        points = sum(len(np.asarray(collection.get_offsets()))
-                     for axes in figure.axes for collection in axes.collections
-                     if isinstance(collection, PathCollection))
-        format = "png" if points > MOST_VECTOR_POINTS else "svg"
+def figure_source(figure: MatplotlibFigure) -> str:
+    """Return a figure as a `data:` address that an <img> can show."""
+    points = sum(len(np.asarray(collection.get_offsets()))
+                 for axes in figure.axes for collection in axes.collections
+                 if isinstance(collection, PathCollection))
+    format = "png" if points > MOST_VECTOR_POINTS else "svg"
     data = io.BytesIO()
     with style():
         # Without a date the same figure gives the same bytes.
@@ -187,8 +179,8 @@ def _prepare(block: Block) -> dict[str, Any]:
     if isinstance(block, Table):
         return _prepare_table(block)
     if isinstance(block, Figure):
-        return {"kind": "figure", "caption": block.caption, "alt": block.alt or block.caption,
-                "source": figure_source(block.figure, block.format),
+        return {"kind": "figure", "caption": block.caption,
+                "source": figure_source(block.figure),
                 # As many CSS pixels as it is wide in print, at 96 to the inch.
                 "width": round(96 * float(block.figure.get_figwidth()))}
     checker = _OutsideReferences()
@@ -204,7 +196,7 @@ def _prepare_table(block: Table) -> dict[str, Any]:
     numeric = [pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
                for dtype in frame.dtypes]
     columns = [" ".join(map(str, c)) if isinstance(c, tuple) else str(c) for c in frame.columns]
-    rows = [[{"text": _cell(value, block.digits), "number": number}
+    rows = [[{"text": _cell(value), "number": number}
              for value, number in zip(row, numeric, strict=True)]
             for row in frame.itertuples(index=False, name=None)]
     return {"kind": "table", "caption": block.caption, "rows": rows,
@@ -212,14 +204,14 @@ def _prepare_table(block: Table) -> dict[str, Any]:
             "folded": len(rows) > FOLDED_ROWS, "summary": f"Table of {len(rows):,} rows"}
 
 
-def _cell(value: object, digits: int) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, (float, np.floating)):
         if np.isnan(value):
             return "–"
         size = abs(float(value))
         if np.isinf(size) or (size != 0 and not 1e-3 <= size < 1e6):
-            return f"{value:.{digits}g}"
-        return f"{value:.{digits}f}"
+            return f"{value:.{DIGITS}g}"
+        return f"{value:.{DIGITS}f}"
     if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_)):
         return f"{value:,}"
     return "–" if value is None or value is pd.NA or value is pd.NaT else str(value)
