@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from latentcode.app.charts.theme import LEGEND_ABOVE, grid_height, panel_grid, styled
+from latentcode.app.charts.theme import panel_grid, styled_grid
 from latentcode.figures.style import GREY, SOURCE_STYLES
 
 SPREAD = 0.09
@@ -47,13 +47,11 @@ def decoding_chart(table: pd.DataFrame, *, dark: bool) -> go.Figure:
         figure.add_hline(y=chance, line={"color": GREY, "dash": "dash", "width": 1},
                          annotation={"text": f"chance {chance:.2f}", "font": {"size": 11},
                                      "xanchor": "right", "yanchor": "bottom"}, **place)
-    styled(figure, height=grid_height(places), dark=dark)
     figure.update_xaxes(title="layer", tickvals=list(range(len(layers))),
                         ticktext=[str(layer) for layer in layers], showgrid=False, zeroline=False,
                         range=[-0.4, len(layers) - 0.6])
     figure.update_yaxes(range=[-0.02, 1.05], tickformat=".1f", zeroline=False)
-    figure.update_layout(dragmode="zoom", margin_t=70, legend=LEGEND_ABOVE)
-    return figure
+    return styled_grid(figure, places, dark=dark)
 
 
 __all__ = ["decoding_chart"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -13,8 +14,7 @@ import streamlit as st
 
 from latentcode.app.data.loaded import saved_codes, stored_codes
 from latentcode.app.data.projections import reduced_settings
-from latentcode.app.state.picture import Picture
-from latentcode.app.state.selection import Selection
+from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen
 from latentcode.probes.projection.figure import ScatterCell, scatter_figure
 from latentcode.probes.projection.methods import Projection
@@ -36,15 +36,15 @@ def row(
                    "its position (`projection_x`, `projection_y`); `selected` marks the current "
                    "selection, and a column `kept: NAME` each kept one.")
         name = f"{chosen.entry.key.replace('/', '-')}-{chosen.split}-{method}"
+        rows = partial(table, chosen, planes, selected, kept)
         buttons = st.columns(5)
-        for column, (label, ending, make) in zip(buttons, (
-                ("Table, CSV", "csv", lambda: csv_of(table(chosen, planes, selected, kept))),
-                ("Table, parquet", "parquet",
-                 lambda: parquet_of(table(chosen, planes, selected, kept))),
+        for column, (label, form, make) in zip(buttons, (
+                ("Table, CSV", "csv", lambda: written(rows(), "csv")),
+                ("Table, parquet", "parquet", lambda: written(rows(), "parquet")),
                 ("Figure, SVG", "svg", lambda: drawn(chosen, colour, planes, "svg")),
                 ("Figure, PNG", "png", lambda: drawn(chosen, colour, planes, "png"))),
                 strict=False):
-            column.download_button(label, make, f"{name}.{ending}", key=f"download {ending}",
+            column.download_button(label, make, f"{name}.{form}", key=f"download {form}",
                                    on_click="ignore")
         st.code(snippet(chosen, method, colour, planes), language="python")
 
@@ -75,16 +75,9 @@ def table(
     return pd.concat(blocks, ignore_index=True)
 
 
-def csv_of(frame: pd.DataFrame) -> bytes:
-    """Return a table as the text of a CSV file."""
-    return frame.to_csv(index=False).encode()
-
-
-def parquet_of(frame: pd.DataFrame) -> bytes:
-    """Return a table as a parquet file."""
-    file = io.BytesIO()
-    frame.to_parquet(file, index=False)
-    return file.getvalue()
+def written(frame: pd.DataFrame, form: str) -> bytes:
+    """Return a table as a file, `csv` or `parquet`."""
+    return frame.to_csv(index=False).encode() if form == "csv" else frame.to_parquet(index=False)
 
 
 def drawn(
@@ -142,4 +135,4 @@ def _quoted(names: Iterable[str]) -> str:
     return json.dumps([*names], ensure_ascii=False)
 
 
-__all__ = ["csv_of", "drawn", "parquet_of", "row", "snippet", "table"]
+__all__ = ["drawn", "row", "snippet", "table", "written"]

@@ -8,8 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from latentcode.app.charts.intervene import grey
-from latentcode.app.charts.theme import ACCENT, styled
+from latentcode.app.charts.theme import ACCENT, grey, styled
 from latentcode.figures.style import DIVERGING, PALETTE
 
 
@@ -19,11 +18,9 @@ def outputs(usual: np.ndarray, generated: np.ndarray, *, dark: bool) -> go.Figur
         z=np.stack([usual, generated]), y=["head by head", "key by key"], ygap=3,
         **_symmetric(np.abs(usual).max()), showscale=False,
         hovertemplate="%{y}, number %{x}: %{z:.17g}<extra></extra>"))
-    styled(figure, height=110, dark=dark, legend=False)
     figure.update_yaxes(autorange="reversed", showgrid=False)
     figure.update_xaxes(showgrid=False, showticklabels=False, ticks="")
-    figure.update_layout(dragmode=False, margin={"t": 8, "b": 4})
-    return figure
+    return styled(figure, height=110, dark=dark, dragmode=False, margin_t=8, margin_b=4)
 
 
 def attention(
@@ -42,11 +39,9 @@ def attention(
         hovertemplate="%{text}<br>score %{marker.color:.3f}<extra></extra>"))
     figure.add_scatter(x=[key], y=[query], mode="markers", hoverinfo="skip", marker={
         "symbol": "square-open", "size": size + 5, "color": PALETTE[1], "line": {"width": 3}})
-    styled(figure, height=430, dark=dark, legend=False)
     figure.update_xaxes(title="key", range=[-0.7, n - 0.3], showgrid=False, zeroline=False)
     figure.update_yaxes(title="query", range=[n - 0.3, -0.7], showgrid=False, zeroline=False)
-    figure.update_layout(dragmode=False, clickmode="event+select")
-    return figure
+    return styled(figure, height=430, dark=dark, dragmode=False, clickmode="event+select")
 
 
 def code(own: np.ndarray, changed: np.ndarray, *, dark: bool) -> go.Figure:
@@ -58,10 +53,8 @@ def code(own: np.ndarray, changed: np.ndarray, *, dark: bool) -> go.Figure:
         figure.add_bar(x=heads, y=own, marker_color=grey(dark), width=0.8, hoverinfo="skip")
     figure.add_bar(x=heads, y=changed, marker_color=colors, width=0.55,
                    hovertemplate="head %{x}: %{y:.3f}<extra></extra>")
-    styled(figure, height=170, dark=dark, legend=False)
-    figure.update_layout(barmode="overlay", dragmode=False, margin={"t": 8})
     figure.update_xaxes(title="head", dtick=1, showgrid=False, zeroline=False)
-    return figure
+    return styled(figure, height=170, dark=dark, barmode="overlay", dragmode=False, margin_t=8)
 
 
 def weights(layers: Sequence[np.ndarray], *, dark: bool) -> go.Figure:
@@ -73,12 +66,11 @@ def weights(layers: Sequence[np.ndarray], *, dark: bool) -> go.Figure:
     for row, weight in enumerate(drawn, 1):
         figure.add_heatmap(z=weight, **_symmetric(np.abs(weight).max()), showscale=False,
                            hovertemplate="%{z:.3f}<extra></extra>", row=row, col=1)
-    styled(figure, height=300 if len(drawn) == 1 else 110 * len(drawn), dark=dark, legend=False)
     figure.update_xaxes(showticklabels=False, showgrid=False, ticks="")
     figure.update_yaxes(showticklabels=False, showgrid=False, ticks="")
-    figure.update_layout(dragmode=False, margin={"t": 22, "b": 4})
     figure.update_annotations(font_size=12)
-    return figure
+    return styled(figure, height=300 if len(drawn) == 1 else 110 * len(drawn), dark=dark,
+                  dragmode=False, margin_t=22, margin_b=4)
 
 
 def moved(before: np.ndarray, after: np.ndarray, *, dark: bool) -> go.Figure:
@@ -89,10 +81,9 @@ def moved(before: np.ndarray, after: np.ndarray, *, dark: bool) -> go.Figure:
     if changed:
         figure.add_bar(y=after, marker_color=PALETTE[1], width=0.6,
                        hovertemplate="number %{x}: %{y:.3f}<extra>changed</extra>")
-    styled(figure, height=150, dark=dark, legend=False)
-    figure.update_layout(barmode="overlay", dragmode=False, margin={"t": 8, "b": 4}, bargap=0.0)
     figure.update_xaxes(showticklabels=False, showgrid=False, ticks="")
-    return figure
+    return styled(figure, height=150, dark=dark, barmode="overlay", dragmode=False, margin_t=8,
+                  margin_b=4, bargap=0.0)
 
 
 def _symmetric(most: float) -> dict[str, object]:

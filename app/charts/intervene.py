@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from latentcode.app.charts.theme import ACCENT, styled
+from latentcode.app.charts.theme import ACCENT, grey, styled
 from latentcode.figures.style import DIVERGING, PALETTE
 from latentcode.probes.interventions.bench.outcome import BenchOutcome
 
 TARGET = PALETTE[3]
-
-
-def reach(scores: Sequence[float] | np.ndarray) -> float:
-    """Return how far a slider of scores goes to either side: 1, or well beyond the largest."""
-    largest = float(np.abs(scores).max())
-    return 1.0 if largest <= 1.0 else float(np.ceil(1.5 * largest))
-
-
-def grey(dark: bool) -> str:
-    """Return the colour of what was before."""
-    return "#5B6672" if dark else "#B4BDC6"
 
 
 def answers(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
@@ -45,12 +34,10 @@ def _symbols(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
         text = f"<b>{symbol}</b><br>{owners}"
         names.append(f"<span style='color:{TARGET}'>{text}</span>"
                      if symbol == outcome.target_answer else text)
-    styled(figure, height=300, dark=dark)
     figure.update_xaxes(tickvals=symbols, ticktext=names, showgrid=False, zeroline=False)
     figure.update_yaxes(range=[0, 1], tickformat=".0%", title="probability")
-    figure.update_layout(barmode="group", bargap=0.3, dragmode=False,
-                         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0})
-    return figure
+    return styled(figure, height=300, dark=dark, barmode="group", bargap=0.3, dragmode=False,
+                  legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0})
 
 
 def control(outcome: BenchOutcome, name: str, *, dark: bool) -> go.Figure:
@@ -62,11 +49,9 @@ def control(outcome: BenchOutcome, name: str, *, dark: bool) -> go.Figure:
                               opacity=0.65, hovertemplate="symbol %{x}: %{y:.1%}<extra></extra>"))
     figure.add_scatter(x=[outcome.answer_before], y=[1.0], mode="markers", hoverinfo="skip",
                        marker={"symbol": "triangle-down", "size": 9, "color": grey(dark)})
-    styled(figure, height=150, dark=dark, legend=False)
     figure.update_xaxes(dtick=1, showgrid=False, zeroline=False)
     figure.update_yaxes(range=[0, 1.06], tickvals=[0, 0.5, 1], tickformat=".0%")
-    figure.update_layout(dragmode=False, margin={"t": 6})
-    return figure
+    return styled(figure, height=150, dark=dark, dragmode=False, margin_t=6)
 
 
 def _numbers(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
@@ -98,7 +83,8 @@ def _line(outputs: Mapping[str, np.ndarray], outcome: BenchOutcome, *, dark: boo
             hovertemplate="%{x:.3f}<extra>" + escape(name) + "</extra>",
             marker={"size": 13, "opacity": 1.0 if len(values) == 1 else 0.7,
                     "color": grey(dark) if name == "before" else ACCENT})
-    styled(figure, height=80 + 55 * len(outputs), dark=dark, legend=False)
+    # The same on the left of all, so that their axes lie below each other.
+    styled(figure, height=80 + 55 * len(outputs), dark=dark, dragmode=False, margin_l=150)
     marks = [(outcome.truth, grey(dark), "right")]
     if np.isfinite(outcome.target_answer) and outcome.target_answer != outcome.truth:
         marks.append((outcome.target_answer, TARGET, "the target's"))
@@ -113,8 +99,6 @@ def _line(outputs: Mapping[str, np.ndarray], outcome: BenchOutcome, *, dark: boo
     margin = 0.08 * (max(every) - min(every)) + 0.02
     figure.update_xaxes(range=[min(every) - margin, max(every) + margin])
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False, automargin=False)
-    # The same on the left of all, so that their axes lie below each other.
-    figure.update_layout(dragmode=False, margin={"l": 150})
     return figure
 
 
@@ -130,12 +114,10 @@ def codes(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
                            showscale=column == 2, colorbar={"thickness": 8, "len": 1.0},
                            hovertemplate="layer %{y}, head %{x}: %{z:.3f}<extra></extra>",
                            row=1, col=column)
-    styled(figure, height=95 + 24 * len(grids["before"]), dark=dark, legend=False)
     figure.update_xaxes(title="head", showgrid=False)
     figure.update_yaxes(autorange="reversed", dtick=1, showgrid=False)
     figure.update_yaxes(title="layer", col=1)
-    figure.update_layout(dragmode=False)
-    return figure
+    return styled(figure, height=95 + 24 * len(grids["before"]), dark=dark, dragmode=False)
 
 
-__all__ = ["TARGET", "answers", "codes", "control", "grey", "number_controls", "reach"]
+__all__ = ["TARGET", "answers", "codes", "control", "number_controls"]

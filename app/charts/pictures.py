@@ -10,16 +10,32 @@ import streamlit as st
 
 from latentcode.app.charts.scatter import Panel, scatter
 from latentcode.app.charts.theme import CHART, is_dark
-from latentcode.app.state.clicks import on_click
 from latentcode.app.state.messages import say_all_the_same
-from latentcode.app.state.picture import Picture
-from latentcode.app.state.selection import Selection
+from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.state.url import remember, remembered
 from latentcode.app.words import literal
 from latentcode.errors import ConfigError
 from latentcode.probes.common.sources import varies
 from latentcode.probes.projection.methods import Projection
+
+_LISTENER = """
+export default function ({ data, setTriggerValue }) {
+    const listen = event => {
+        const plot = event.target.closest?.(`.st-key-${data.chart} .js-plotly-plot`);
+        if (!plot || plot.listensToClicks) return;
+        plot.listensToClicks = true;
+        plot.on('plotly_click', ({ points }) => {
+            // In the other modes the chart reports the click itself.
+            const instance = points[0].customdata?.[0];
+            if (instance === undefined || plot._fullLayout.clickmode.includes('select')) return;
+            setTriggerValue('instance', instance);
+        });
+    };
+    document.addEventListener('pointerdown', listen, true);
+    return () => document.removeEventListener('pointerdown', listen, true);
+}
+"""
 
 
 def lay_out(chosen: Chosen, asked: Sequence[Picture]) -> dict[Picture, Projection]:
@@ -101,12 +117,32 @@ def show(
     on_click(key, lambda instance: note(Selection(instances=(instance,), plane=axes["x"])))
 
 
+def on_click(chart: str, note: Callable[[int], None]) -> None:
+    """Call `note` with the instance of a point that is clicked, whichever tool the mouse holds.
+
+    Streamlit's chart reports clicks only while the mouse zooms or pans, not while it draws a lasso
+    or a box. This listens to the chart itself.
+
+    chart  key of a Plotly chart, the points of which have their instance as `customdata`
+    """
+    key = f"clicks on {chart}"
+
+    def noted() -> None:
+        instance = st.session_state[key]["instance"]
+        if isinstance(instance, int):
+            note(instance)
+
+    listener = st.components.v2.component("latentcode_clicks", js=_LISTENER)
+    # A chart is found by its class, in which its key has hyphens for spaces.
+    listener(key=key, data={"chart": chart.replace(" ", "-")}, height=0, on_instance_change=noted)
+
+
 def noted(
     key: str, axes: Mapping[str, str], note: Callable[[Selection], None]
 ) -> Callable[[], None]:
     """Return what calls `note` with the selection of a chart; axes: axis -> name of the picture."""
     def call() -> None:
-        note(Selection.from_event(st.session_state.get(key), plane=axes["x"], planes=axes))
+        note(Selection.from_event(st.session_state.get(key), planes=axes))
 
     return call
 

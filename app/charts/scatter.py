@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from latentcode.app.charts.theme import category_marks, styled
-from latentcode.app.data.labels import is_measurement
+from latentcode.app.data.projections import is_measurement
 from latentcode.figures.style import SEQUENTIAL
 
 DETAILED = 20_000
@@ -67,15 +67,14 @@ def scatter(
         if instance is not None:
             x, y = panel.coordinates[instance]
             figure.add_trace(_ring(x, y, dark), **place)
-    styled(figure, height=height, dark=dark)
     figure.update_xaxes(showticklabels=False, showgrid=False, zeroline=False, showline=False)
     figure.update_yaxes(showticklabels=False, showgrid=False, zeroline=False, showline=False)
-    figure.update_layout(legend={"title": {"text": str(colour.name)}}, uirevision="kept")
     if is_measurement(colour):
         figure.update_layout(coloraxis={
             "colorscale": SEQUENTIAL, "colorbar": {
                 "title": {"text": str(colour.name)}, "thickness": 12, "outlinewidth": 0}})
-    return figure
+    return styled(figure, height=height, dark=dark, uirevision="kept",
+                  legend={"title": {"text": str(colour.name)}})
 
 
 def point_size(n: int) -> float:

@@ -13,9 +13,10 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from latentcode.app.charts.scatter import in_order
-from latentcode.app.charts.theme import ACCENT, category_marks, palette, styled
-from latentcode.app.data.labels import is_measurement
+from latentcode.app.charts.theme import ACCENT, category_marks, is_dark, palette, show_still, styled
+from latentcode.app.data.projections import is_measurement
 from latentcode.app.state.sidebar import Chosen
+from latentcode.app.words import literal
 from latentcode.errors import ProbeError
 from latentcode.probes.common.labels import combination_clusters
 
@@ -52,7 +53,13 @@ def distribution(values: pd.Series, selected: np.ndarray, *, dark: bool) -> go.F
                        name="selection", marker_color=[marks[v][0] for v in order])
         figure.update_yaxes(autorange="reversed", type="category")
         figure.update_xaxes(tickformat=".0%")
-    return styled(figure, height=HEIGHT, dark=dark, legend=False)
+    return styled(figure, height=HEIGHT, dark=dark)
+
+
+def show_distribution(chosen: Chosen, colour: str, selected: np.ndarray, *, key: str) -> None:
+    """Show the chart of `distribution` below its title."""
+    st.markdown(f"**{literal(colour)}**, beside all instances (grey)")
+    show_still(distribution(chosen.label(colour), selected, dark=is_dark()), key)
 
 
 def heads(codes: Mapping[str, np.ndarray], *, dark: bool, height: int = HEIGHT) -> go.Figure:
@@ -61,12 +68,10 @@ def heads(codes: Mapping[str, np.ndarray], *, dark: bool, height: int = HEIGHT) 
     colors = [ACCENT, palette(dark)[1], "#4A5562" if dark else "#C4CCD4"]
     for (name, code), color in zip(codes.items(), colors, strict=False):
         figure.add_bar(x=np.arange(len(code)), y=np.asarray(code), name=name, marker_color=color)
-    styled(figure, height=height, dark=dark)
     figure.update_xaxes(title="head", dtick=1 if len(next(iter(codes.values()))) <= 16 else None)
     figure.update_yaxes(title="score")
-    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-                         margin={"t": 20 + 20 * len(codes)}, bargap=0.25)
-    return figure
+    return styled(figure, height=height, dark=dark, margin_t=20 + 20 * len(codes), bargap=0.25,
+                  legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})
 
 
 @dataclass(frozen=True)
@@ -94,11 +99,10 @@ def prepare() -> None:
     Thread(target=import_module, args=("latentcode.probes.decoding.logistic",), daemon=True).start()
 
 
-@st.cache_resource(max_entries=24, show_spinner="Fitting a probe …")
-def guesses(key: tuple[object, ...], _chosen: Chosen, label: str) -> Guesses | None:
+@st.cache_resource(max_entries=24, show_spinner="Fitting a probe …", hash_funcs={
+    Chosen: lambda chosen: (*chosen.key, chosen.layer, chosen.pair)})
+def guesses(chosen: Chosen, label: str) -> Guesses | None:
     """Fit logistic probes, each to some of the combinations, and let them predict the others.
-
-    key  what the codes, their layer and their pair are known by
 
     None where there is nothing to predict: a measurement, a single class, a single combination, or
     classes that each belong to one combination, which nobody could predict for another one. This
@@ -106,7 +110,7 @@ def guesses(key: tuple[object, ...], _chosen: Chosen, label: str) -> Guesses | N
     """
     from latentcode.probes.decoding.logistic import fit_probe
 
-    codes, values = _chosen.codes, _chosen.label(label)
+    codes, values = chosen.codes, chosen.label(label)
     if is_measurement(values) or values.nunique() < 2 or "combination" not in codes.labels:
         return None
     classes = in_order(values)
@@ -116,7 +120,7 @@ def guesses(key: tuple[object, ...], _chosen: Chosen, label: str) -> Guesses | N
     clusters = combination_clusters(codes)
     if pd.Series(clusters).groupby(values.to_numpy()).nunique().max() < 2:
         return None
-    x = _chosen.points.astype(np.float64)
+    x = chosen.points.astype(np.float64)
     guess = np.empty(len(values), dtype=np.int64)
     rng = np.random.default_rng(0)
     part = rng.permutation(clusters.max() + 1)[clusters] % FOLDS
@@ -152,7 +156,8 @@ def confusion(guesses: Guesses, values: pd.Series, selected: np.ndarray, *,
     every = {"type": "category", "dtick": 1, "tickfont": {"size": 11}}
     figure.update_yaxes(autorange="reversed", title="is", **every)
     figure.update_xaxes(title="predicted", **every)
-    return styled(figure, height=HEIGHT, dark=dark, legend=False)
+    return styled(figure, height=HEIGHT, dark=dark)
 
 
-__all__ = ["HEIGHT", "Guesses", "confusion", "distribution", "guesses", "heads", "prepare"]
+__all__ = ["HEIGHT", "Guesses", "confusion", "distribution", "guesses", "heads", "prepare",
+           "show_distribution"]

@@ -49,7 +49,6 @@ def cosine_chart(
         customdata=np.column_stack([np.arange(n * n), values]),
         text=[f"{one} and {other}" for one in names for other in names],
         hovertemplate="%{text}: %{customdata[1]:.2f}<extra></extra>")
-    styled(figure, height=MATRIX, dark=dark, legend=False)
     ticks = {"tickvals": list(range(n)), "ticktext": [_short(name) for name in names],
              "showgrid": False, "zeroline": False, "range": [-0.5, n - 0.5]}
     figure.update_xaxes(**ticks, tickangle=-45, ticks="")
@@ -61,8 +60,7 @@ def cosine_chart(
         i, j = chosen
         figure.add_shape(type="rect", x0=j - 0.5, x1=j + 0.5, y0=i - 0.5, y1=i + 0.5,
                          line={"width": 2.5, "color": "#FFFFFF" if dark else "#111111"})
-    figure.update_layout(clickmode="event+select", dragmode=False)
-    return figure
+    return styled(figure, height=MATRIX, dark=dark, clickmode="event+select", dragmode=False)
 
 
 def two_codes_chart(one: np.ndarray, other: np.ndarray, names: tuple[str, str], *,
@@ -77,12 +75,11 @@ def two_codes_chart(one: np.ndarray, other: np.ndarray, names: tuple[str, str], 
         figure.add_bar(x=heads, y=code, name=name, marker_color=color, row=1, col=1)
     figure.add_bar(x=heads, y=one - other, showlegend=False, row=2, col=1,
                    marker_color=[colors[0] if d > 0 else colors[1] for d in one - other])
-    styled(figure, height=MATRIX - 60, dark=dark)
     figure.update_xaxes(title="head", dtick=1 if len(heads) <= 16 else None, row=2, col=1)
     figure.update_xaxes(showgrid=False, zeroline=False)
     figure.update_yaxes(title="score", row=1, col=1)
-    figure.update_layout(bargap=0.25, dragmode="zoom", margin_t=56, legend=LEGEND_ABOVE)
-    return figure
+    return styled(figure, height=MATRIX - 60, dark=dark, bargap=0.25, dragmode="zoom",
+                  margin_t=56, legend=LEGEND_ABOVE)
 
 
 def _short(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 from plotly.subplots import make_subplots
@@ -46,6 +47,17 @@ def palette(dark: bool) -> tuple[str, ...]:
     return tuple("#D8DEE4" if dark and color == "#000000" else color for color in PALETTE)
 
 
+def grey(dark: bool) -> str:
+    """Return the colour of what was before."""
+    return "#5B6672" if dark else "#B4BDC6"
+
+
+def reach(scores: Sequence[float] | np.ndarray) -> float:
+    """Return how far a slider of scores goes to either side: 1, or well beyond the largest."""
+    largest = float(np.abs(scores).max())
+    return 1.0 if largest <= 1.0 else float(np.ceil(1.5 * largest))
+
+
 def category_marks(categories: list[Any], dark: bool) -> dict[Any, tuple[str, str]]:
     """Return a (colour, Plotly symbol) per category: all colours first, then the next symbol.
 
@@ -57,17 +69,25 @@ def category_marks(categories: list[Any], dark: bool) -> dict[Any, tuple[str, st
             for i, c in enumerate(categories)}
 
 
-def styled(figure: go.Figure, *, height: int, dark: bool, legend: bool = True) -> go.Figure:
-    """Give a figure the look of the page: no frame, quiet grid, the page's colours."""
+def styled(
+    figure: go.Figure, *, height: int, dark: bool, legend: Mapping[str, Any] | None = None,
+    **layout: Any,
+) -> go.Figure:
+    """Give a figure the look of the page: no frame, quiet grid, the page's colours.
+
+    legend  what is particular to its legend; without it there is none
+    layout  what else its layout has
+    """
     ink, line = ("#C9D1D9", "#323C47") if dark else ("#3B4754", "#E6EAEE")
     figure.update_layout(
         height=height, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
         font={"family": _FONT, "size": 13, "color": ink}, colorway=list(palette(dark)),
-        margin={"l": 8, "r": 8, "t": 28, "b": 8}, showlegend=legend,
-        legend={"itemsizing": "constant", "bgcolor": "rgba(0,0,0,0)"},
+        margin={"l": 8, "r": 8, "t": 28, "b": 8}, showlegend=legend is not None,
+        legend={"itemsizing": "constant", "bgcolor": "rgba(0,0,0,0)", **(legend or {})},
         hoverlabel={"font": {"family": _FONT, "size": 13}}, dragmode="lasso",
         modebar={"orientation": "h", "bgcolor": "rgba(0,0,0,0)", "color": ink,
                  "activecolor": ACCENT})
+    figure.update_layout(**layout)
     figure.update_xaxes(gridcolor=line, zerolinecolor=line, linecolor=line, automargin=True)
     figure.update_yaxes(gridcolor=line, zerolinecolor=line, linecolor=line, automargin=True)
     return figure
@@ -89,9 +109,12 @@ def panel_grid(titles: Sequence[str]) -> tuple[go.Figure, list[dict[str, int]]]:
     return figure, [{"row": i // across + 1, "col": i % across + 1} for i in range(len(titles))]
 
 
-def grid_height(places: Sequence[Mapping[str, int]]) -> int:
-    """Return the height in pixels of a figure of `panel_grid`, with its legend."""
-    return _PANEL * places[-1]["row"] + 60
+def styled_grid(
+    figure: go.Figure, places: Sequence[Mapping[str, int]], *, dark: bool
+) -> go.Figure:
+    """Give a figure of `panel_grid` the look of the page, with a legend above all panels."""
+    return styled(figure, height=_PANEL * places[-1]["row"] + 60, dark=dark, dragmode="zoom",
+                  margin_t=70, legend=LEGEND_ABOVE)
 
 
 STYLE = """<style>
@@ -134,5 +157,5 @@ def show_still(figure: go.Figure, key: str, **settings: Any) -> None:
 
 
 __all__ = ["ACCENT", "CHART", "LEGEND_ABOVE", "STREAMLIT_THEME", "STYLE", "category_marks",
-           "grid_height", "is_dark", "logo", "palette", "panel_grid", "show_still",
-           "styled", "tab_icon"]
+           "grey", "is_dark", "logo", "palette", "panel_grid", "reach", "show_still", "styled",
+           "styled_grid", "tab_icon"]

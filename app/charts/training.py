@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from latentcode.app.charts.theme import LEGEND_ABOVE, grid_height, palette, panel_grid, styled
+from latentcode.app.charts.theme import palette, panel_grid, styled_grid
 from latentcode.figures.style import GREY
 
 _LOSSES = ("loss", "training_loss")
@@ -41,10 +41,8 @@ def training_chart(metrics: pd.DataFrame, *, log_steps: bool, dark: bool) -> go.
             figure.update_yaxes(range=[-0.03, 1.03], **place)
         elif positive:
             figure.update_yaxes(type="log", dtick="D2", **place)
-    styled(figure, height=grid_height(places), dark=dark)
     figure.update_xaxes(title="step", zeroline=False, type="log" if log_steps else "linear")
-    figure.update_layout(dragmode="zoom", margin_t=70, legend=LEGEND_ABOVE)
-    return figure
+    return styled_grid(figure, places, dark=dark)
 
 
 __all__ = ["training_chart"]

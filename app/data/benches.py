@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -70,18 +69,18 @@ class OpenBench:
 
 def open_bench(entry: Entry, split: str, last: int) -> OpenBench:
     """Return the bench of an entry, with at least the problems up to number `last`."""
-    run = loaded.open_run(entry.path)
-    return _bench(entry.path, run.id, loaded.newest_step(run), split, DRAWN * (last // DRAWN + 1))
+    return _bench(entry, split, DRAWN * (last // DRAWN + 1))
 
 
-@st.cache_resource(max_entries=6, show_spinner="Loading PyTorch, the model and its problems …")
-def _bench(path: Path, run_id: str, step: int | None, split: str, n: int) -> OpenBench:
+@st.cache_resource(max_entries=6, show_spinner="Loading PyTorch, the model and its problems …",
+                   hash_funcs=loaded.UNTIL_TRAINED)
+def _bench(entry: Entry, split: str, n: int) -> OpenBench:
     from latentcode.probes.interventions.bench.bench import Bench
     from latentcode.runs import Run
     from latentcode.tasks import make_task
 
-    run = Run.open(path)
-    stored = path / "results" / f"codes-{split}"
+    run = Run.open(entry.path)
+    stored = loaded.stored_folder(entry, split)
     # Of the task whose codes the explorer shows, so that a point there is the same problem here.
     task = (loaded.task_of(loaded.saved_codes(stored)) if stored.is_dir()
             else make_task(make_task(run.config.task).probe_config))

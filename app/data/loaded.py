@@ -7,20 +7,24 @@ it has to compute something.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import streamlit as st
 
-from latentcode.app.data.cache import cache_folder, stamp
 from latentcode.app.data.catalog import Entry, allowed_folders, catalog, find_entry
-from latentcode.app.data.progress import progress_bar
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
+from latentcode.probes.projection.cache import default_cache
+from latentcode.progress import Progress
 from latentcode.runs import Run
 
 if TYPE_CHECKING:
@@ -29,6 +33,52 @@ if TYPE_CHECKING:
 
 POINTS = (2_000, 5_000, 20_000, 100_000)
 """How many instances can be shown."""
+
+
+def stamp(folder: Path) -> tuple[tuple[str, int, int, int], ...]:
+    """Return a value that changes when a file of a folder is replaced; empty without the folder."""
+    if not folder.is_dir():
+        return ()
+    files = [(entry.name, entry.stat(follow_symlinks=False)) for entry in os.scandir(folder)]
+    return tuple(sorted((name, s.st_mtime_ns, s.st_size, s.st_ino) for name, s in files))
+
+
+def _weights(entry: Entry) -> tuple[object, ...]:
+    run = open_run(entry.path)
+    return str(entry.path), run.id, newest_step(run)
+
+
+UNTIL_REPLACED: dict[Any, Callable[[Any], Any]] = {
+    type(Path()): lambda folder: (str(folder), stamp(folder))}
+"""`hash_funcs` of what Streamlit keeps of a folder until a file in it is replaced."""
+UNTIL_TRAINED: dict[Any, Callable[[Any], Any]] = {Entry: _weights}
+"""`hash_funcs` of what Streamlit keeps of a model until it has newer weights."""
+
+
+def cache_folder(kind: str, run: Run, **described: Any) -> Path:
+    """Return the folder of the cache for something made from the newest weights of a run."""
+    known = {"run": run.id, "config": run.provenance["config_hash"], "steps": run.checkpoints(),
+             **described}
+    digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+    return default_cache() / kind / digest[:24]
+
+
+@contextmanager
+def progress_bar(text: str) -> Iterator[Progress]:
+    """Show a bar with the remaining time, which is gone when the work is done."""
+    bar = st.progress(0.0, text=text)
+    begun = time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        share = min(done / max(total, 1), 1.0)
+        left = (time.monotonic() - begun) * (1.0 - share) / share if share > 0.02 else None
+        remaining = "" if left is None else f" {left:.0f} s left"
+        bar.progress(share, text=f"{text}{remaining}")
+
+    try:
+        yield report
+    finally:
+        bar.empty()
 
 
 @st.cache_data(ttl=10, show_spinner=False)
@@ -53,15 +103,11 @@ def newest_step(run: Run) -> int | None:
     return max(run.checkpoints(), default=None)
 
 
-def open_model(path: Path) -> HookedTransformer:
+@st.cache_resource(max_entries=8, show_spinner="Loading the model …", hash_funcs=UNTIL_TRAINED)
+def open_model(entry: Entry) -> HookedTransformer:
     """Load the newest weights of a run, which imports torch."""
-    run = open_run(path)
-    return _model(path, run.id, newest_step(run))
-
-
-@st.cache_resource(max_entries=8, show_spinner="Loading the model …")
-def _model(path: Path, run_id: str, step: int | None) -> HookedTransformer:
-    return Run.open(path).load_model(step)
+    run = open_run(entry.path)
+    return run.load_model(newest_step(run))
 
 
 def task_of(codes: LatentCodes) -> Task:
@@ -96,17 +142,13 @@ def splits(entry: Entry) -> tuple[str, ...]:
     return found
 
 
+@st.cache_resource(max_entries=12, show_spinner=False, hash_funcs=UNTIL_REPLACED)
 def saved_codes(path: Path) -> LatentCodes:
     """Open a codes folder; its checksums are verified once, and again if it was replaced."""
-    codes = _saved_codes(path, stamp(path))
+    codes = LatentCodes.load(path)
     check(codes.scores.size > 0, f"{path} holds no codes: scores have shape {codes.scores.shape}; "
           "expected at least one instance, layer, pair and head", ArtifactError)
     return codes
-
-
-@st.cache_resource(max_entries=12, show_spinner=False)
-def _saved_codes(path: Path, stamp: object) -> LatentCodes:
-    return LatentCodes.load(path)
 
 
 def stored_folder(entry: Entry, split: str) -> Path:

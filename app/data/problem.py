@@ -33,22 +33,19 @@ class Problem:
     right: bool | None
 
 
+@st.cache_data(max_entries=256, show_spinner="Drawing the problem …", hash_funcs={
+    LatentCodes: lambda codes: str(sorted(codes.meta.items(), key=str))})
 def problem(entry: Entry, codes: LatentCodes, row: int) -> Problem:
     """Draw the instance of a row of codes again, and let the model answer it.
 
     Imports torch. `ArtifactError` where what is drawn has other labels than the codes: the codes
     come from another version of the task, or from a GPU, which draws other numbers.
     """
-    return _problem(entry, str(sorted(codes.meta.items(), key=str)), codes, row)
-
-
-@st.cache_data(max_entries=256, show_spinner="Drawing the problem …")
-def _problem(entry: Entry, known_by: str, _codes: LatentCodes, row: int) -> Problem:
     from latentcode.codes.of_tasks import instances
 
-    task, split = loaded.task_of(_codes), str(_codes.meta["split"])
-    batch = instances(task, split, [row], seed=int(_codes.meta["seed"]))
-    drawn, known = task.labels(batch).iloc[0], _codes.labels.iloc[row]
+    task, split = loaded.task_of(codes), str(codes.meta["split"])
+    batch = instances(task, split, [row], seed=int(codes.meta["seed"]))
+    drawn, known = task.labels(batch).iloc[0], codes.labels.iloc[row]
     same = all(_equal(drawn[name], known[name]) for name in drawn.index if name in known)
     check(same, f"instance {row} cannot be shown: the problem that the task draws now has other "
           "labels than these codes, which were extracted on another device or by another version",
@@ -56,7 +53,7 @@ def _problem(entry: Entry, known_by: str, _codes: LatentCodes, row: int) -> Prob
     html = task.render(batch, 0, "html")
     if entry.kind == "codes":
         return Problem(html, "", None)
-    return _answered(html, task, batch, loaded.open_model(entry.path))
+    return _answered(html, task, batch, loaded.open_model(entry))
 
 
 def _equal(a: object, b: object) -> bool:

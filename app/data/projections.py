@@ -1,4 +1,7 @@
-"""Codes in the plane: stored with a model of the zoo, kept in the cache, or computed."""
+"""Codes in the plane, and the labels that can colour them.
+
+A projection is stored with a model of the zoo, kept in the cache, or computed.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import streamlit as st
 
-from latentcode.app.data.cache import stamp
 from latentcode.app.data.catalog import Entry
-from latentcode.app.data.progress import progress_bar
+from latentcode.app.data.loaded import UNTIL_REPLACED, progress_bar
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
+from latentcode.probes.common.labels import label_groups
 from latentcode.probes.projection.cache import CachedProjection
 from latentcode.probes.projection.methods import Projection, settings_of
 from latentcode.probes.projection.result import ProjectionResult
@@ -23,6 +27,8 @@ METHODS = {"t-SNE": "tsne", "UMAP": "umap", "PCA": "pca"}
 """Names of the projections, for people and for the library."""
 FEWEST = 4
 """Fewest codes that t-SNE and UMAP can lay out."""
+MOST_CATEGORIES = 48
+"""Labels with more values than this are not offered as colours."""
 
 
 def project_once(
@@ -34,7 +40,7 @@ def project_once(
     """
     folder = entry.path / "results" / f"projection-{method}"
     if entry.kind == "zoo" and folder.is_dir():
-        stored = stored_planes(folder, stamp(folder)).get((split, layer, pair))
+        stored = stored_planes(folder).get((split, layer, pair))
         if stored is not None and len(stored) == len(codes):
             return stored
     check(method == "pca" or len(codes) >= FEWEST, f"{len(codes)} codes are too few for this "
@@ -59,8 +65,8 @@ def reduced_settings(method: str, n: int) -> dict[str, Any]:
     return {name: largest} if largest < default[name] else {}
 
 
-@st.cache_resource(max_entries=24, show_spinner=False)
-def stored_planes(folder: Path, stamp: object) -> Mapping[tuple[str, int, str], Projection]:
+@st.cache_resource(max_entries=24, show_spinner=False, hash_funcs=UNTIL_REPLACED)
+def stored_planes(folder: Path) -> Mapping[tuple[str, int, str], Projection]:
     """Return the planes of a saved `ProjectionResult` by split, layer and pair."""
     result = ProjectionResult.load(folder)
     planes = {}
@@ -77,4 +83,27 @@ def stored_planes(folder: Path, stamp: object) -> Mapping[tuple[str, int, str], 
     return planes
 
 
-__all__ = ["FEWEST", "METHODS", "project_once", "reduced_settings", "stored_planes"]
+def colour_labels(codes: LatentCodes, pair: str) -> list[str]:
+    """Return the labels that points can be coloured by, those that probes decode first.
+
+    "rule" is the rule of the pair's response where there are rule_0, rule_1, ...
+    """
+    token = codes.pair(pair).token
+    own = [group.removesuffix("s") for group, columns in label_groups(codes.labels.columns).items()
+           if token is not None and f"{group.removesuffix('s')}_{token}" in columns]
+    others = [str(name) for name in codes.labels.columns if offered(codes.labels[name])]
+    return list(dict.fromkeys([*own, *others]))
+
+
+def offered(values: pd.Series) -> bool:
+    """Whether a label can colour points: measurements, and categories that can be told apart."""
+    return is_measurement(values) or 1 < values.nunique() <= MOST_CATEGORIES
+
+
+def is_measurement(values: pd.Series) -> bool:
+    """Whether a label is a number on a scale rather than a name."""
+    return bool(pd.api.types.is_float_dtype(values)) and values.nunique() > 2
+
+
+__all__ = ["FEWEST", "METHODS", "colour_labels", "is_measurement", "project_once",
+           "reduced_settings", "stored_planes"]

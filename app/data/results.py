@@ -7,9 +7,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from latentcode.app.data.cache import cache_folder, stamp
 from latentcode.app.data.catalog import Entry, allowed_folders, check_links, is_below
-from latentcode.app.data.loaded import open_run
+from latentcode.app.data.loaded import UNTIL_REPLACED, cache_folder, open_run
 from latentcode.app.words import literal
 from latentcode.errors import LatentCodeError
 from latentcode.experiments.studies import result_kinds
@@ -65,13 +64,9 @@ def _folders(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.is_symlink()]
 
 
+@st.cache_resource(max_entries=48, show_spinner=False, hash_funcs=UNTIL_REPLACED)
 def load_saved(folder: Path) -> TableResult | None:
     """Load a result, again when it was replaced; return None for a folder that holds none."""
-    return _load_saved(folder, stamp(folder))
-
-
-@st.cache_resource(max_entries=48, show_spinner=False)
-def _load_saved(folder: Path, stamp: object) -> TableResult | None:
     return load_result(folder, result_kinds)
 
 

@@ -10,7 +10,6 @@ import streamlit as st
 
 from latentcode.app.charts import pictures
 from latentcode.app.charts import selected as panels
-from latentcode.app.charts.theme import is_dark, show_still
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
 from latentcode.app.state.messages import guarded
@@ -173,9 +172,7 @@ def _body(shown: list[Chosen], method: str, colour: str) -> None:
                  args=(SELECTED, None))
     left, right = st.columns([1.0, 1.6], gap="large")
     with left:
-        st.markdown(f"**{literal(colour)}**, beside all instances (grey)")
-        show_still(panels.distribution(first.label(colour), selected,
-                                       dark=is_dark()), "compare distribution")
+        panels.show_distribution(first, colour, selected, key="compare distribution")
     with right:
         st.markdown("**What each model makes of them**")
         _table(closeness_table(shown, selected), everything=False)

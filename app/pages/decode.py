@@ -10,8 +10,7 @@ import streamlit as st
 from latentcode.app.charts.decode import decoding_chart
 from latentcode.app.charts.theme import is_dark, show_still
 from latentcode.app.data.catalog import Entry
-from latentcode.app.data.loaded import open_run
-from latentcode.app.data.progress import progress_bar
+from latentcode.app.data.loaded import open_run, progress_bar
 from latentcode.app.data.results import computed_results, saved_results
 from latentcode.app.state.sidebar import choose_entry, choose_pair
 from latentcode.app.state.url import choose

@@ -14,12 +14,10 @@ import streamlit as st
 from latentcode.app.charts import export, pictures
 from latentcode.app.charts import selected as panels
 from latentcode.app.charts.theme import is_dark, show_still
-from latentcode.app.data.labels import is_measurement
 from latentcode.app.data.problem import neighbours, problem
-from latentcode.app.data.projections import METHODS, reduced_settings
+from latentcode.app.data.projections import METHODS, is_measurement, reduced_settings
 from latentcode.app.state.messages import guarded
-from latentcode.app.state.picture import Picture
-from latentcode.app.state.selection import Selection
+from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_look
 from latentcode.app.state.url import choose, remember, remembered, remembered_number
 from latentcode.app.words import literal
@@ -214,15 +212,14 @@ def _selection_panels(
     st.markdown(f"##### Selection: {n:,} of {len(selected):,} instances")
     columns = [*st.columns(2, gap="medium"), *st.columns(2, gap="medium")]
     with columns[0]:
-        st.markdown(f"**{literal(colour)}**, beside all instances (grey)")
-        show_still(panels.distribution(values, selected, dark=is_dark()), "distribution")
+        panels.show_distribution(chosen, colour, selected, key="distribution")
     with columns[1]:
         st.markdown("**Mean code**")
         bars = {name: chosen.points[rows].mean(0) for name, rows in (
             ("selection", selected), ("others", ~selected)) if rows.any()}
         show_still(panels.heads(bars, dark=is_dark()), "mean code")
     with columns[2]:
-        guesses = panels.guesses((*chosen.key, chosen.layer, chosen.pair), chosen, colour)
+        guesses = panels.guesses(chosen, colour)
         if guesses is None:
             st.markdown("**Probe**")
             st.caption(literal(f"No probe can predict {colour} for combinations that it was not "

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
 
 from latentcode.app.charts import idea as charts
-from latentcode.app.charts.intervene import reach
-from latentcode.app.charts.theme import is_dark, show_still
+from latentcode.app.charts.theme import is_dark, reach, show_still
 from latentcode.app.data import loaded
 from latentcode.app.data.benches import MOST, open_bench
 from latentcode.app.data.catalog import Entry
@@ -98,20 +96,13 @@ def token_names(task: Task, n_tokens: int) -> list[str]:
     return [*(f"example {t}" for t in range(n_tokens - 1)), "query (answer)"]
 
 
+@st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
 def two_ways(entry: Entry, split: str, instance: int, layer: int, query: int) -> TwoWays:
     """Compute a layer of a model for one query of one problem both ways, in float64."""
-    run = loaded.open_run(entry.path)
-    return _two_ways(entry.path, run.id, loaded.newest_step(run), split, instance, layer, query,
-                     entry)
-
-
-@st.cache_resource(max_entries=64, show_spinner=False)
-def _two_ways(path: Path, run_id: str, step: int | None, split: str, instance: int, layer: int,
-              query: int, _entry: Entry) -> TwoWays:
     from latentcode.models import hypernetwork
 
-    batch = open_bench(_entry, split, instance).bench.batch
-    return hypernetwork.two_ways(loaded.open_model(path), batch.inputs[instance], layer, query)
+    batch = open_bench(entry, split, instance).bench.batch
+    return hypernetwork.two_ways(loaded.open_model(entry), batch.inputs[instance], layer, query)
 
 
 def _outputs(seen: TwoWays, query: str) -> None:
@@ -207,7 +198,7 @@ def generated(
 
     from latentcode.models.hypernetwork import value_network
 
-    model = loaded.open_model(entry.path)
+    model = loaded.open_model(entry)
     # In the precision of the model, which is enough to show what a changed score does.
     like = model.layer(layer).attn.W_O
     x = seen.x[key].to(like)

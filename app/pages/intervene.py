@@ -10,7 +10,7 @@ import numpy as np
 import streamlit as st
 
 from latentcode.app.charts import intervene as charts
-from latentcode.app.charts.theme import is_dark, show_still
+from latentcode.app.charts.theme import is_dark, reach, show_still
 from latentcode.app.data import loaded
 from latentcode.app.data.benches import MOST, OpenBench, open_bench
 from latentcode.app.data.catalog import Entry
@@ -139,7 +139,7 @@ def _choose_numbers(
     # Numbers of the URL that were meant otherwise do not fit.
     asked = read_numbers(remembered("numbers"), how, len(own))
     values = begin if asked is None else asked
-    most = charts.reach([*own, *values])
+    most = reach([*own, *values])
     columns = st.columns(4)
     for head, value in enumerate(values):
         key = f"slider {head}"

@@ -10,9 +10,8 @@ import streamlit as st
 
 from latentcode.app.charts.theme import is_dark, show_still
 from latentcode.app.charts.training import training_chart
-from latentcode.app.data.cache import stamp
 from latentcode.app.data.catalog import Entry
-from latentcode.app.data.loaded import open_run
+from latentcode.app.data.loaded import UNTIL_REPLACED, open_run
 from latentcode.app.data.results import load_saved, result_folders, saved_results
 from latentcode.app.state.sidebar import choose_entry
 from latentcode.app.state.url import choose
@@ -91,11 +90,11 @@ def _saved(folder: Path, result: TableResult) -> None:
     for note in result.caveats:
         st.caption(f":material/warning: {literal(note)}")
     st.dataframe(result.summary(), hide_index=True)
-    st.image(_picture(folder, stamp(folder)), width="content")
+    st.image(_picture(folder), width="content")
 
 
-@st.cache_data(max_entries=24, show_spinner="Drawing …")
-def _picture(folder: Path, stamp: object) -> bytes:
+@st.cache_data(max_entries=24, show_spinner="Drawing …", hash_funcs=UNTIL_REPLACED)
+def _picture(folder: Path) -> bytes:
     """Return the figure of a saved result as a PNG, as it is printed."""
     result = load_saved(folder)
     assert result is not None

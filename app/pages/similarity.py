@@ -10,7 +10,7 @@ import streamlit as st
 
 from latentcode.app.charts.similarity import cosine_chart, two_codes_chart
 from latentcode.app.charts.theme import is_dark, show_still
-from latentcode.app.data.labels import colour_labels, is_measurement
+from latentcode.app.data.projections import colour_labels, is_measurement
 from latentcode.app.data.results import saved_results
 from latentcode.app.state.messages import guarded, say_all_the_same
 from latentcode.app.state.selection import Selection

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
+from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, check
+from latentcode.probes.common.sources import varies
+from latentcode.probes.projection.methods import METHODS
 
 Point: TypeAlias = tuple[float, float]
 
@@ -20,6 +23,43 @@ PRECISION = 0.002
 """How far a kept outline may lie from the drawn one, as a share of its size."""
 MOST_INSTANCES = 64
 """How many clicked instances are kept."""
+DIVIDER = "!"
+"""Between the parts of a picture's name."""
+
+
+class Picture(NamedTuple):
+    """The codes of n instances at one layer and pair of a model, laid out by a method.
+
+    An outline belongs to the picture it was drawn in: elsewhere it means nothing.
+
+    key  what the catalog calls the model
+    """
+
+    split: str
+    n: int
+    method: str
+    layer: int
+    pair: str
+    key: str
+
+    @property
+    def name(self) -> str:
+        """What a selection keeps of it."""
+        return DIVIDER.join(map(str, self))
+
+    @classmethod
+    def named(cls, name: str) -> Self | None:
+        """Return the picture that has a name; None for a text that is no such name."""
+        split, n, method, layer, pair, key = (*name.split(DIVIDER, 5), *[""] * 6)[:6]
+        if not (n.isdecimal() and layer.isdecimal() and key) or len(n) > 9 or len(layer) > 9:
+            return None
+        return cls(split, int(n), method, int(layer), pair, key)
+
+    def shows(self, codes: LatentCodes, split: str) -> bool:
+        """Whether it is a picture of these codes, which are not all the same there."""
+        return (self.split == split and self.n == len(codes) and self.method in METHODS
+                and self.layer in codes.layers and self.pair in [p.name for p in codes.pairs]
+                and varies(codes.select(layer=self.layer, pair=self.pair)))
 
 
 @dataclass(frozen=True)
@@ -104,23 +144,20 @@ class Selection:
 
     @classmethod
     def from_event(
-        cls, event: Mapping[str, Any] | None, *, plane: str = "",
-        planes: Mapping[str, str] | None = None,
+        cls, event: Mapping[str, Any] | None, *, planes: Mapping[str, str] | None = None
     ) -> Selection:
         """Return what was selected in a Plotly chart; an empty `Selection` if nothing was.
 
         event   what `st.plotly_chart(on_select=...)` returns or its key holds. The first entry of
                 a point's `customdata` is its instance
-        plane   name of the picture
-        planes  name of the picture of each x axis ("x", "x2", ...), for small multiples in one
-                chart; outlines in another picture than the last one are left out
+        planes  name of the picture on each x axis ("x", "x2", ...); outlines in another picture
+                than the last one are left out
 
         Outlines are rounded and thinned, so that the text of a selection gives it back exactly.
         """
         chosen = (event or {}).get("selection") or {}
         drawn = [*chosen.get("lasso", ()), *chosen.get("box", ())]
         axis = drawn[-1].get("xref", "x") if drawn else "x"
-        name = plane if planes is None else planes.get(axis, plane)
         lassos = [_thinned(shape) for shape in chosen.get("lasso", ())
                   if shape.get("xref", "x") == axis]
         boxes = [_rounded(_points(shape)) for shape in chosen.get("box", ())
@@ -129,7 +166,7 @@ class Selection:
         clicked = () if drawn else _instances(chosen.get("points", ()))
         return cls(tuple(corners for corners in lassos if len(corners) > 2),
                    tuple((corners[0], corners[-1]) for corners in boxes if len(corners) > 1),
-                   clicked, name if drawn or clicked else "")
+                   clicked, (planes or {}).get(axis, "") if drawn or clicked else "")
 
 
 def _instances(points: Iterable[Mapping[str, Any]]) -> tuple[int, ...]:
@@ -189,4 +226,4 @@ def _corners(points: np.ndarray, tolerance: float) -> list[int]:
     return sorted(kept)
 
 
-__all__ = ["Selection"]
+__all__ = ["Picture", "Selection"]

@@ -10,11 +10,9 @@ import pandas as pd
 import streamlit as st
 
 from latentcode.app.data import loaded
-from latentcode.app.data.cache import stamp
 from latentcode.app.data.catalog import Entry
-from latentcode.app.data.labels import colour_labels
-from latentcode.app.data.projections import METHODS, project_once
-from latentcode.app.state.picture import Picture
+from latentcode.app.data.projections import METHODS, colour_labels, project_once
+from latentcode.app.state.selection import Picture
 from latentcode.app.state.url import choose, note
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
@@ -44,7 +42,7 @@ class Chosen:
         folder = (self.entry.path if self.entry.kind == "codes"
                   else loaded.stored_folder(self.entry, self.split))
         return (str(self.entry.path), self.split, len(self.codes), meta.get("run_id"),
-                meta.get("step"), stamp(folder))
+                meta.get("step"), loaded.stamp(folder))
 
     @property
     def points(self) -> np.ndarray:

@@ -35,7 +35,8 @@ def choose(
     way to the default; if the URL asked for it, a message says so.
     """
     first = options[0] if default is None else default
-    forget_unless(key, options)
+    if key in st.session_state and st.session_state[key] not in options:
+        del st.session_state[key]
     say_if_unknown(key, [shown(option) for option in options], shown(first))
     if form == "buttons":
         chosen = st.segmented_control(label, options, key=key, default=first, format_func=shown,
@@ -48,7 +49,7 @@ def choose(
 
 def choose_several(
     label: str, options: Sequence[Option], *, key: str, default: Sequence[Option] = (),
-    help: str | None = None, shown: Callable[[Any], str] = str, most: int | None = None,
+    help: str | None = None, most: int | None = None,
 ) -> list[Option]:
     """Return the options that the URL or the user chooses; see `choose`."""
     if key in st.session_state:
@@ -56,7 +57,7 @@ def choose_several(
         if kept != st.session_state[key]:
             st.session_state[key] = kept
     return note(key, st.multiselect(
-        label, options, key=key, default=list(default), format_func=shown, bind="query-params",
+        label, options, key=key, default=list(default), bind="query-params",
         help=help, max_selections=most))
 
 
@@ -79,12 +80,6 @@ def take_along(page: str) -> None:
             else:
                 st.query_params.pop(key, None)
     st.session_state[PAGE] = page
-
-
-def forget_unless(key: str, options: Sequence[Any]) -> None:
-    """Forget what a widget holds if it is not among the options."""
-    if key in st.session_state and st.session_state[key] not in options:
-        del st.session_state[key]
 
 
 def say_if_unknown(key: str, options: Sequence[str], instead: str) -> None:
@@ -132,5 +127,5 @@ def remember(key: str, value: str | None) -> None:
         st.query_params[key] = value
 
 
-__all__ = ["choose", "choose_several", "forget_unless", "note", "remember", "remembered",
-           "remembered_number", "take_along"]
+__all__ = ["choose", "choose_several", "note", "remember", "remembered", "remembered_number",
+           "take_along"]

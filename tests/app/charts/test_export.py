@@ -16,8 +16,7 @@ import latentcode as lc
 from latentcode.app.charts import export
 from latentcode.app.data import loaded as data
 from latentcode.app.data.catalog import Entry
-from latentcode.app.state.picture import Picture
-from latentcode.app.state.selection import Selection
+from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen
 from latentcode.probes.projection.methods import Projection
 
@@ -60,8 +59,8 @@ def test_a_row_per_instance_and_picture(chosen: Chosen) -> None:
 def test_csv_and_parquet_hold_the_same(chosen: Chosen) -> None:
     table = export.table(chosen, planes(chosen, PAIR), None, {})
     assert not table["selected"].any()
-    from_csv = pd.read_csv(io.BytesIO(export.csv_of(table)))
-    from_parquet = pd.read_parquet(io.BytesIO(export.parquet_of(table)))
+    from_csv = pd.read_csv(io.BytesIO(export.written(table, "csv")))
+    from_parquet = pd.read_parquet(io.BytesIO(export.written(table, "parquet")))
     assert list(from_csv) == list(from_parquet) == list(table)
     pd.testing.assert_frame_equal(from_parquet, table, check_dtype=False)
     np.testing.assert_allclose(from_csv["projection_x"], table["projection_x"])

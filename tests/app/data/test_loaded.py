@@ -19,9 +19,8 @@ from latentcode.app.charts.scatter import DETAILED, Panel, point_size, scatter
 from latentcode.app.data import loaded as data
 from latentcode.app.data import projections, results
 from latentcode.app.data.catalog import Entry
-from latentcode.app.data.labels import colour_labels
 from latentcode.app.data.problem import neighbours, problem
-from latentcode.app.data.projections import project_once, reduced_settings
+from latentcode.app.data.projections import colour_labels, project_once, reduced_settings
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ConfigError, ProbeError
 from latentcode.probes.projection.cache import default_cache

@@ -240,12 +240,12 @@ def test_a_selection_is_kept_under_a_name(folder: Path) -> None:
 def test_the_probe_is_asked_about_combinations_it_has_not_seen() -> None:
     codes = drawn_codes(n=400)
     chosen = Chosen(Entry("a", Path("a"), "codes"), "ood", 1, "response->response", codes)
-    found = guesses(("a key",), chosen, "rule")
+    found = guesses(chosen, "rule")
     assert isinstance(found, Guesses)
     assert found.right(codes.labels["rule_0"]).mean() > 0.9
     # What is known of a combination alone cannot be guessed for another one.
-    assert guesses(("other",), chosen, "loss") is None
-    assert guesses(("third",), chosen, "combination") is None
+    assert guesses(chosen, "loss") is None
+    assert guesses(chosen, "combination") is None
     figure = confusion(found, codes.labels["rule_0"], np.ones(400, dtype=bool), dark=True)
     assert np.nansum(figure.data[0].z) == pytest.approx(len(found.classes))
 

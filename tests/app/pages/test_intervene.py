@@ -14,7 +14,7 @@ from small_app import text
 from streamlit.testing.v1 import AppTest
 
 import latentcode as lc
-from latentcode.app.charts.intervene import reach
+from latentcode.app.charts.theme import reach
 from latentcode.app.pages.intervene import read_numbers
 from latentcode.probes.interventions import Bench, Writing
 

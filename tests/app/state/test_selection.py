@@ -77,7 +77,7 @@ def test_text_gives_the_selection_back(
 ) -> None:
     x, y = map(list, zip(*corners, strict=True))
     made = Selection.from_event(event(lasso=[outline(x, y)], box=[outline(box[:2], box[2:])]),
-                                plane=plane)
+                                planes={"x": plane})
     text = made.to_text()
     assert Selection.from_text(text) == made
     assert Selection.from_text(parse_qs(urlencode({"s": text}))["s"][0]) == made
@@ -112,7 +112,7 @@ def test_a_line_and_a_point_enclose_nothing() -> None:
 def test_click_selects_by_customdata_in_every_form_that_browsers_send() -> None:
     points = [{"customdata": [12, "sum"]}, {"customdata": {"0": 3.0, "1": 0.5}},
               {"customdata": 5}, {"customdata": [12]}, {"x": 0.0}]
-    made = Selection.from_event(event(points=points), plane="a")
+    made = Selection.from_event(event(points=points), planes={"x": "a"})
     assert made.instances == (12, 3, 5)
     assert Selection.from_text(made.to_text()) == made
     assert np.flatnonzero(made.rows(POINTS)).tolist() == [3, 5, 12]
