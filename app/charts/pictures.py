@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
-from latentcode.app.charts.scatter import Panel, scatter
+from latentcode.app.charts.scatter import scatter
 from latentcode.app.charts.theme import CHART, is_dark
 from latentcode.app.state.messages import say_all_the_same
 from latentcode.app.state.selection import Picture, Selection
@@ -95,8 +95,8 @@ def draw(
     chosen  whose labels the points have
     """
     figure = scatter(
-        [Panel(title, plane.coordinates)
-         for title, plane in zip(titles, planes.values(), strict=True)],
+        {title: plane.coordinates
+         for title, plane in zip(titles, planes.values(), strict=True)},
         chosen.label(colour).rename(colour), chosen.codes.labels,
         dark=is_dark(), columns=columns, height=height, instance=instance, selected=selected)
     for axis, name in _axes(planes).items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,20 +21,8 @@ beyond that, only its instance's number and its colour."""
 HOVER_LABELS = 6
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One picture.
-
-    title        what stands above it
-    coordinates  float [N, 2], of the same N instances in every panel
-    """
-
-    title: str
-    coordinates: np.ndarray
-
-
 def scatter(
-    panels: Sequence[Panel],
+    panels: Mapping[str, np.ndarray],
     colour: pd.Series,
     labels: pd.DataFrame,
     *,
@@ -46,6 +34,7 @@ def scatter(
 ) -> go.Figure:
     """Return N instances in every panel, in one colour per value of a label.
 
+    panels    title -> float [N, 2], of the same N instances; one alone is shown without its title
     colour    [N], its name is the title of the legend
     labels    [N] rows, the first columns of which the mouse shows
     instance  gets a ring in every panel
@@ -57,15 +46,15 @@ def scatter(
     gap = 0.04 if len(panels) > 1 else 0.0
     figure = make_subplots(
         rows, columns, horizontal_spacing=gap, vertical_spacing=gap * 1.6,
-        subplot_titles=[panel.title for panel in panels] if len(panels) > 1 else None)
+        subplot_titles=list(panels) if len(panels) > 1 else None)
     hover = _hover(colour, labels)
     size = point_size(len(colour)) * (1.0 if len(panels) == 1 else 0.8)
-    for number, panel in enumerate(panels):
+    for number, coordinates in enumerate(panels.values()):
         place = {"row": number // columns + 1, "col": number % columns + 1}
-        for trace in _traces(panel, colour, hover, dark, size, selected, first=number == 0):
+        for trace in _traces(coordinates, colour, hover, dark, size, selected, first=number == 0):
             figure.add_trace(trace, **place)
         if instance is not None:
-            x, y = panel.coordinates[instance]
+            x, y = coordinates[instance]
             figure.add_trace(_ring(x, y, dark), **place)
     figure.update_xaxes(showticklabels=False, showgrid=False, zeroline=False, showline=False)
     figure.update_yaxes(showticklabels=False, showgrid=False, zeroline=False, showline=False)
@@ -88,7 +77,7 @@ def in_order(colour: pd.Series) -> list[object]:
 
 
 def _traces(
-    panel: Panel, colour: pd.Series, hover: _Hover, dark: bool, size: float,
+    coordinates: np.ndarray, colour: pd.Series, hover: _Hover, dark: bool, size: float,
     selected: np.ndarray | None, *, first: bool,
 ) -> list[go.Scattergl]:
     """Return one trace of measurements, or one per category, so that its legend can hide it."""
@@ -103,8 +92,8 @@ def _traces(
                    {"color": mark[0], "symbol": mark[1]}) for value, mark in marks.items()]
     return [
         go.Scattergl(
-            x=panel.coordinates[rows, 0].astype(np.float32),
-            y=panel.coordinates[rows, 1].astype(np.float32), mode="markers", name=name,
+            x=coordinates[rows, 0].astype(np.float32),
+            y=coordinates[rows, 1].astype(np.float32), mode="markers", name=name,
             legendgroup=name, showlegend=first and not measured,
             marker={"size": size, "opacity": 0.85, "line": {"width": 0}, **marker},
             customdata=hover.instance[rows, None],
@@ -151,4 +140,4 @@ def _hover(colour: pd.Series, labels: pd.DataFrame) -> _Hover:
     return _Hover(instance, text, "instance %{customdata[0]}<br>%{hovertext}")
 
 
-__all__ = ["Panel", "in_order", "point_size", "scatter"]
+__all__ = ["in_order", "point_size", "scatter"]

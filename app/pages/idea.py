@@ -13,6 +13,7 @@ from latentcode.app.data import loaded
 from latentcode.app.data.benches import MOST, open_bench
 from latentcode.app.data.catalog import Entry
 from latentcode.app.state.messages import guarded
+from latentcode.app.state.selection import clicked_cell
 from latentcode.app.state.sidebar import choose_entry, choose_layer, choose_split
 from latentcode.app.state.url import choose, remember, remembered, remembered_number
 
@@ -125,20 +126,18 @@ def _map(seen: TwoWays, names: list[str], query: int, key: int) -> int:
     head = choose("Head", range(n_heads), key="head", help="Whose scores the map shows.",
                   default=int(seen.codes[key].abs().argmax()))
     show_still(charts.attention(seen.pattern[head].numpy(), names, query, key, dark=is_dark()),
-               MAP_KEY, on_select=_note_place, selection_mode="points")
+               MAP_KEY, on_select=lambda: note_place(len(names)), selection_mode="points")
     st.caption(f"Scores of head {head}: a row per query, a column per key. The code of a pair is "
                f"its square in the maps of all {n_heads} heads. **Click a square** to choose the "
                "pair.")
     return head
 
 
-def _note_place() -> None:
-    event = st.session_state.get(MAP_KEY) or {}
-    points = event.get("selection", {}).get("points", [])
-    if points and "customdata" in points[0]:
-        query, key = np.ravel(points[0]["customdata"])[:2]
-        remember("query", str(int(query)))
-        remember("key", str(int(key)))
+def note_place(n: int) -> None:
+    """Put a clicked square of the map of n tokens into the URL."""
+    if cell := clicked_cell(st.session_state.get(MAP_KEY), n):
+        remember("query", str(cell[0]))
+        remember("key", str(cell[1]))
         remember("score", None)
 
 
@@ -209,4 +208,4 @@ def generated(
         return ([w.numpy() for w in weights], own(x).numpy(), mine(x).numpy())
 
 
-__all__ = ["generated", "page", "token_names", "two_ways"]
+__all__ = ["generated", "note_place", "page", "token_names", "two_ways"]

@@ -13,7 +13,7 @@ from latentcode.app.charts.theme import is_dark, show_still
 from latentcode.app.data.projections import colour_labels, is_measurement
 from latentcode.app.data.results import saved_results
 from latentcode.app.state.messages import guarded, say_all_the_same
-from latentcode.app.state.selection import Selection
+from latentcode.app.state.selection import clicked_cell
 from latentcode.app.state.sidebar import Chosen, choose_codes
 from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
@@ -98,10 +98,8 @@ def _cell(values: list[str], cosines: np.ndarray) -> tuple[int, int]:
 
 def note_cell(values: list[str]) -> None:
     """Put a clicked cell into the URL."""
-    clicked = Selection.from_event(st.session_state.get(MATRIX_KEY)).instances
-    if clicked:
-        row, column = divmod(clicked[0], len(values))
-        remember(CELL, f"{values[row]}~{values[column]}")
+    if cell := clicked_cell(st.session_state.get(MATRIX_KEY), len(values)):
+        remember(CELL, "~".join(values[i] for i in cell))
 
 
 def _controls(

@@ -169,6 +169,15 @@ class Selection:
                    clicked, (planes or {}).get(axis, "") if drawn or clicked else "")
 
 
+def clicked_cell(event: Mapping[str, Any] | None, n: int) -> tuple[int, int] | None:
+    """Return row and column of the clicked cell of a chart; None where there is none.
+
+    The first entry of `customdata` of a cell is row * n + column.
+    """
+    cells = Selection.from_event(event).instances
+    return divmod(cells[0], n) if cells else None
+
+
 def _instances(points: Iterable[Mapping[str, Any]]) -> tuple[int, ...]:
     rows = [_instance(point["customdata"]) for point in points if "customdata" in point]
     return tuple(dict.fromkeys(rows))[:MOST_INSTANCES]
@@ -226,4 +235,4 @@ def _corners(points: np.ndarray, tolerance: float) -> list[int]:
     return sorted(kept)
 
 
-__all__ = ["Picture", "Selection"]
+__all__ = ["Picture", "Selection", "clicked_cell"]

@@ -15,7 +15,7 @@ from small_app import drawn_codes, open_folders
 from small_zoo import tiny_run
 
 import latentcode as lc
-from latentcode.app.charts.scatter import DETAILED, Panel, point_size, scatter
+from latentcode.app.charts.scatter import DETAILED, point_size, scatter
 from latentcode.app.data import loaded as data
 from latentcode.app.data import projections, results
 from latentcode.app.data.catalog import Entry
@@ -183,7 +183,7 @@ def test_every_point_of_the_picture_knows_its_instance(n: int) -> None:
     places = rng.random((n, 2)).astype(np.float32)
     chosen = np.zeros(n, dtype=bool)
     chosen[[3, 5]] = True
-    figure = scatter([Panel("", places)], labels["rule"], labels, dark=False, selected=chosen,
+    figure = scatter({"": places}, labels["rule"], labels, dark=False, selected=chosen,
                      instance=7)
     *traces, ring = figure.data
     assert [trace.name for trace in traces] == ["con<stant", "sum"]
@@ -205,7 +205,7 @@ def test_every_point_of_the_picture_knows_its_instance(n: int) -> None:
 
 def test_measurements_are_one_trace_with_a_scale() -> None:
     codes = drawn_codes()
-    figure = scatter([Panel("a", np.ones((90, 2))), Panel("b", np.ones((90, 2)))],
+    figure = scatter(dict.fromkeys("ab", np.ones((90, 2))),
                      codes.labels["loss"], codes.labels, dark=True, columns=2)
     assert [trace.name for trace in figure.data] == ["loss", "loss"]
     np.testing.assert_allclose(figure.data[0].marker.color, codes.labels["loss"], rtol=1e-6)

@@ -14,7 +14,7 @@ from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
 import latentcode as lc
-from latentcode.app.pages.idea import equations, token_names
+from latentcode.app.pages.idea import MAP_KEY, equations, token_names
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.hypernetwork import two_ways
 
@@ -103,3 +103,16 @@ def test_tokens_have_names() -> None:
     names = token_names(sraven, 18)
     assert (names[0], names[17]) == ("panel 1, token 0", "panel 9, token 1 (answer)")
     assert len(np.unique(names)) == 18
+
+
+def test_a_clicked_square_comes_into_the_url() -> None:
+    def click() -> None:
+        from latentcode.app.pages.idea import note_place
+
+        note_place(3)
+
+    test = AppTest.from_function(click)
+    test.session_state[MAP_KEY] = {"selection": {"points": [{"customdata": {"0": 5}}]}}
+    test.run()
+    assert not test.exception
+    assert (test.query_params["query"], test.query_params["key"]) == ("1", "2")
