@@ -125,22 +125,26 @@ def extract_model(
     task: Task,
     split: str,
     *,
+    n: int,
+    pairs: Sequence[str] | None = None,
+    layers: Sequence[int] | None = None,
+    residuals: bool = False,
+    seed: int = 0,
+    batch_size: int = 512,
+    meta: dict[str, Any] | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
-    **reading: Any,
 ) -> LatentCodes:
     """As `extract`, for a model in hand: anything with `cfg` and `run_with_hooks`.
-
-    reading  of `CodeReader`: n, pairs, layers, residuals, seed, batch_size, and what else to record
-             as `meta`
 
     Beside the task's labels, the labels hold the task's measures of each instance (such as
     `loss` and `accuracy`), so that codes can be coloured by correctness. Hooks of the model's own
     stay active: a code that one of them writes is the code that is read.
     """
-    return CodeReader(model, task, split, **reading).read(
-        out, overwrite=overwrite, progress=progress)
+    reader = CodeReader(model, task, split, n=n, pairs=pairs, layers=layers, residuals=residuals,
+                        seed=seed, batch_size=batch_size, meta=meta)
+    return reader.read(out, overwrite=overwrite, progress=progress)
 
 
 def instances(
