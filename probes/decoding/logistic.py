@@ -73,6 +73,7 @@ def fit_probe(
     *,
     multilabel: bool,
     penalties: Sequence[float] = PENALTIES,
+    n_folds: int = N_FOLDS,
     selection_instances: int | None = SELECTION_INSTANCES,
     seed: int = 0,
 ) -> LogisticProbe:
@@ -107,7 +108,7 @@ def fit_probe(
     if len(falling) > 1:
         with threadpool_limits(1, user_api="blas"):
             selection = _cross_validate(z, y, groups, multilabel, falling,
-                                        min(N_FOLDS, n_groups), selection_instances, seed)
+                                        min(n_folds, n_groups), selection_instances, seed)
         best = max(falling, key=lambda penalty: selection[penalty])
     # Of many small products: two threads that wait for each other after each take twice as long.
     with threadpool_limits(1, user_api="blas"):

@@ -20,8 +20,10 @@ from latentcode.probes.alignment.matching import (
     Moments,
     cka,
     fit_rotation,
+    linear_cka,
     match_heads,
     procrustes,
+    procrustes_distance,
 )
 from latentcode.probes.alignment.of_codes import align_codes
 from latentcode.probes.alignment.result import ALIGNMENTS, AlignmentResult
@@ -38,14 +40,6 @@ def rotation(d: int, rng: np.random.Generator) -> np.ndarray:
 
 
 # --- Measures -------------------------------------------------------------------------------------
-
-
-def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
-    return float(cka(Moments.of(x, y, np.zeros(len(x), dtype=np.int64)).whole()))
-
-
-def procrustes_distance(x: np.ndarray, y: np.ndarray) -> float:
-    return float(procrustes(Moments.of(x, y, np.zeros(len(x), dtype=np.int64)).whole()))
 
 
 @settings(derandomize=True, deadline=None, max_examples=30)
