@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 
 
 def lazy_module(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
@@ -15,7 +15,7 @@ def lazy_module(package: str) -> tuple[Callable[[str], object], Callable[[], lis
     The imports there are what type checkers and readers see; each is done when its name is first
     used.
     """
-    home = _typed_imports(Path(str(sys.modules[package].__file__)).read_text(encoding="utf-8"))
+    home = _typed_imports(inspect.getsource(sys.modules[package]))
 
     def __getattr__(name: str) -> object:
         if name not in home:

@@ -130,7 +130,7 @@ def bar(what: str) -> Progress:
         nonlocal drawn
         if drawn is None:
             display.__enter__()
-            drawn = Bar(display, what, total)
+            drawn = Bar(display, what, total, done=done)  # what was done before has no known pace
         drawn.update(done)
         if display.line_is_due():
             display.say(f"{what}: {done:,} of {total:,}{drawn.left()}")

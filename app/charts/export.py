@@ -122,11 +122,10 @@ def snippet(
     settings = "".join(f", {name}={value}"
                        for name, value in reduced_settings(method, n).items())
     return (
-        "import latentcode as lc\n"
-        "from latentcode.probes.projection.of_codes import project_codes\n\n"
+        "import latentcode as lc\n\n"
         f"{opened}\n"
-        f'view = project_codes(codes, {_quoted([colour])}, method="{method}",\n'
-        f"                     layers={layers}, pairs={pairs}{settings})\n"
+        f'view = lc.project_codes(codes, {_quoted([colour])}, method="{method}",\n'
+        f"                        layers={layers}, pairs={pairs}{settings})\n"
         "view")
 
 

@@ -45,7 +45,7 @@ def result_folders(entry: Entry) -> dict[str, Path]:
     own = [folder for folder in studies
            if re.fullmatch(re.escape(entry.path.name) + "-[0-9a-f]{8}", folder.name)]
     shared = [folder for folder in studies if any((folder / kind.marker()).is_file()
-                                                  for kind in RESULTS)]
+                                                  for kind in (*RESULTS, *result_kinds()))]
     computed = [] if entry.kind == "codes" else _folders(computed_results(entry))
     return {folder.name: folder for folder in (
         *shared, *(result for study in sorted(own, key=lambda f: f.stat().st_mtime)

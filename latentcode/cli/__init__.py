@@ -29,7 +29,7 @@ from latentcode.cli.topography import Topography
 from latentcode.cli.train import Train, train_with_defaults
 from latentcode.cli.value_networks import ValueNetworks
 from latentcode.cli.zoo import Zoo
-from latentcode.errors import LatentCodeError
+from latentcode.errors import LatentCodeError, UnknownNameError
 
 COMMANDS: dict[str, type] = {
     "train": Train, "extract": Extract, "decode": Decode, "project": Project,
@@ -65,6 +65,8 @@ def _parsed(arguments: Sequence[str]) -> Any:
         # To leave an option out is what None stands for; a configuration may need the word.
         called = Annotated[called, tyro.conf.DisallowNone]
         return parse(called, args=arguments[1:], prog=f"latentcode {name}")
+    if called is None and name and not name.startswith("-"):
+        raise UnknownNameError("command", name, COMMANDS)
     # The flags of `train` depend on its words; a list has the first line of each docstring.
     train, default = train_with_defaults(arguments if called else ())
     whole = None if called else _summary(Train)

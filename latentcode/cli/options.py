@@ -99,7 +99,7 @@ class Seeded:
     """What is random, and where it is computed."""
 
     seed: int = 0
-    """Seed of everything random: instances, controls, bootstrap."""
+    """Seed of everything random."""
     device: str = "cpu"
     """cpu or cuda."""
 

@@ -35,14 +35,19 @@ class Show:
         from latentcode.runs.named import folder_of, load_run
 
         folder = folder_of(self.path)
-        if self.split is not None:
-            print(_problem(load_run(self.path), self.split, self.index))
-        elif (folder / "codes.safetensors").is_file():
+        is_codes = (folder / "codes.safetensors").is_file()
+        result = None if is_codes else load_result(folder, result_kinds)
+        if self.split is not None and (is_codes or result is not None):
+            raise LatentCodeError(f"--split is {self.split!r}, but {self.path} is not a run; "
+                                  "expected a run, whose task has problems to show")
+        if is_codes:
             codes: LatentCodes = LatentCodes.load(folder)
             print(codes)
             print(codes.labels.describe(include="all").T.to_string())
-        elif (result := load_result(folder, result_kinds)) is not None:
+        elif result is not None:
             print(result)
+        elif self.split is not None:
+            print(_problem(load_run(self.path), self.split, self.index))
         else:
             run = load_run(self.path)
             print(run)
