@@ -73,4 +73,4 @@ def test_a_command_prints_a_line_now_and_then(
         clock.append(now)
         update(done, 4_000)
     assert capsys.readouterr().err.splitlines() == [
-        "reading: 2,000 of 4,000, 0:00:10 left", "reading: 4,000 of 4,000, 0:00:00 left"]
+        "reading: 2,000 of 4,000, 0:00:20 left", "reading: 4,000 of 4,000, 0:00:00 left"]
