@@ -1,7 +1,6 @@
 """What all benchmarks share: options that mean the same everywhere, and what is written."""
 
-from __future__ import annotations
-
+# Annotations are types here, not text: other modules inherit fields, and do not import Path.
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
