@@ -26,6 +26,7 @@ def kill_at(folder: Path, *moments: int) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.slow
 def test_killed_now_and_then(tmp_path: Path) -> None:
     result = kill_at(tmp_path, *range(3, 100, 24))
     assert result["failures"] == []

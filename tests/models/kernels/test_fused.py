@@ -122,7 +122,7 @@ def test_forward_and_gradients_are_those_of_the_reference(kind: Any, causal: boo
         _compare(_inputs(b, n_query, n_key, 3, 2, 2, members=members), causal, kind, 1e-10)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     kind=st.sampled_from(KINDS), causal=st.booleans(), b=st.integers(1, 40),
     n_query=st.integers(1, 7), n_key=st.integers(1, 7), h=st.sampled_from([1, 2, 5]),
