@@ -135,3 +135,16 @@ def test_errors_about_a_run_name_what_is_valid(
     ):
         assert message in refused(*arguments)
     assert not out.exists()
+
+
+def test_an_unknown_command_is_named_beside_those_there_are(refused: Callable[..., str]) -> None:
+    said = refused("probe", "runs/hyla", "--out", "y")
+    assert "unknown command 'probe'; expected one of: train, extract, decode" in said
+
+
+def test_problems_are_shown_of_runs_alone(
+    run: lc.Run, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    folder = lc.extract(run, n=8).save(tmp_path / "codes")
+    assert f"--split is 'ood', but {folder} is not a run" in refused(
+        "show", folder, "--split", "ood")
