@@ -21,15 +21,15 @@ class ConfigError(LatentCodeError, ValueError):
 class UnknownNameError(ConfigError):
     """A name (kind, task, split, pair, label, preset, ...) that does not exist."""
 
-    def __init__(self, what: str, name: object, valid: Iterable[object]) -> None:
-        self.what, self.name, self.valid = what, name, tuple(valid)
+    def __init__(self, what: str, name: object, valid: Iterable[object], hint: str = "") -> None:
+        self.what, self.name, self.valid, self.hint = what, name, tuple(valid), hint
         choices = ", ".join(str(v) for v in self.valid) or "none"
-        super().__init__(f"unknown {what} {name!r}; expected one of: {choices}")
+        super().__init__(f"unknown {what} {name!r}; expected one of: {choices}{hint}")
 
     def __reduce__(self) -> tuple[type[UnknownNameError], tuple[object, ...]]:
         # Exceptions are rebuilt from their message alone, and a worker process that raises this
         # one would break on its way back.
-        return type(self), (self.what, self.name, self.valid)
+        return type(self), (self.what, self.name, self.valid, self.hint)
 
 
 class SplitError(LatentCodeError, ValueError):

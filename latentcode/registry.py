@@ -1,0 +1,79 @@
+"""Names that users can add to: what each stands for, and what is said of one that is unknown."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from latentcode.errors import ConfigError, UnknownNameError, check
+
+Value = TypeVar("Value")
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+"""Names stand in configurations, folders and URLs."""
+
+
+class Registry(Mapping[str, Value], Generic[Value]):
+    """Name -> what is registered under it, in order.
+
+    what      what its names are names of, such as "task"
+    register  the function with which users add one, such as "lc.register_task"
+    built_in  those that come with the library, which nothing replaces
+    """
+
+    def __init__(self, what: str, register: str, built_in: Mapping[str, Value]) -> None:
+        self.what, self.register = what, register
+        self._built_in = frozenset(built_in)
+        self._values = dict(built_in)
+        self._files: dict[str, str] = {}
+
+    def add(self, name: str, value: Value, *, source: object, replace: bool = False) -> None:
+        """Register a value under a name.
+
+        source   the function or class of the user's that it is made of, whose file is remembered
+        replace  take the place of an earlier value, as when a cell of a notebook runs again
+
+        `ConfigError` for a name that is taken, or that is not of lower-case letters, digits and
+        underscores.
+        """
+        check(isinstance(name, str) and NAME.fullmatch(name) is not None,
+              f"the name of a {self.what} is {name!r}; expected lower-case letters, digits and "
+              "underscores, a letter first")
+        check(name not in self._built_in,
+              f"{self.what} {name!r} comes with latentcode; expected another name")
+        if name in self._values and not replace:
+            raise ConfigError(f"{self.what} {name!r} is registered already, in {self.file(name)}; "
+                              "expected another name, or replace=True")
+        self._values[name] = value
+        self._files[name] = _file_of(source)
+
+    def find(self, name: str) -> Value:
+        """Return what a name stands for; `UnknownNameError` that says how one is registered."""
+        if name not in self._values:
+            raise UnknownNameError(
+                self.what, name, self._values,
+                f"; one of your own is registered with {self.register}, by importing the file "
+                "that does so (on the command line --import FILE)")
+        return self._values[name]
+
+    def file(self, name: str) -> str | None:
+        """The file in which a user registered a name; None for a name of the library."""
+        return self._files.get(name)
+
+    def __getitem__(self, name: str) -> Value:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def _file_of(source: object) -> str:
+    try:
+        return Path(inspect.getfile(source)).name  # type: ignore[arg-type]
+    except (TypeError, OSError):
+        return "a notebook or an interpreter"
