@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, WebSocket, expect
 from small_zoo import tiny_run
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 import latentcode as lc
 from latentcode.experiments.benchmarks.browser import (
+    PAINTED,
     PATIENCE,
     WINDOW,
     Server,
@@ -57,12 +61,16 @@ class Explorer:
 
     errors   tracebacks and messages of the page's JavaScript
     foreign  addresses that the page asked for on other hosts
+    asked    how often the page has asked the server to run it again
+    run      what became of that: "asked", "begun" or "ended"
     """
 
     page: Page
     server: Server
     errors: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
+    asked: int = 0
+    run: str = "ended"
 
     @classmethod
     def opened(cls, browser: Browser, server: Server, *, dark: bool = False) -> Explorer:
@@ -74,12 +82,42 @@ class Explorer:
         explorer = cls(context.new_page(), server)
         explorer.page.on("pageerror", lambda error: explorer.errors.append(str(error)))
         explorer.page.on("request", lambda request: explorer._note(request.url))
+        explorer.page.on("websocket", explorer._follow)
         return explorer
 
     def _note(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme in ("http", "https", "ws", "wss") and parts.hostname != "localhost":
             self.foreign.append(url)
+
+    def _follow(self, socket: WebSocket) -> None:
+        """Note the messages that the page and the server send each other."""
+        def sent(message: bytes | str) -> None:
+            if BackMsg.FromString(_bytes(message)).HasField("rerun_script"):
+                self.asked, self.run = self.asked + 1, "asked"
+
+        def received(message: bytes | str) -> None:
+            kind = ForwardMsg.FromString(_bytes(message)).WhichOneof("type")
+            if kind == "new_session" and self.run == "asked":
+                self.run = "begun"
+            elif kind == "script_finished" and self.run == "begun":
+                self.run = "ended"
+
+        socket.on("framesent", sent)
+        socket.on("framereceived", received)
+
+    @contextmanager
+    def rerun(self) -> Iterator[None]:
+        """Do something to a widget, and wait until the page has been run again and shows it.
+
+        What `settle` sees does not tell: until the server answers, the page looks as if nothing
+        had been asked of it.
+        """
+        before = self.asked
+        yield
+        self.until(lambda: self.asked > before and self.run == "ended")
+        self.page.evaluate(PAINTED)
+        settle(self.page)
 
     def open(self, page: str = "", query: Mapping[str, str] | None = None) -> Explorer:
         """Open a page by its URL and wait until it is there."""
@@ -95,8 +133,8 @@ class Explorer:
     def choose(self, label: str, option: str) -> None:
         """Choose an option of a list in the sidebar."""
         self.page.get_by_role("combobox", name=label, exact=True).click()
-        self.page.get_by_role("option", name=option, exact=True).click()
-        settle(self.page)
+        with self.rerun():
+            self.page.get_by_role("option", name=option, exact=True).click()
 
     def type_in(self, label: str, text: str) -> None:
         """Type into a list of the sidebar, as one does with the path of a folder."""
@@ -108,8 +146,8 @@ class Explorer:
     def press(self, label: str, option: str) -> None:
         """Choose one of a row of buttons."""
         group = self.page.get_by_role("radiogroup", name=label, exact=True)
-        group.get_by_role("radio", name=option, exact=True).click()
-        settle(self.page)
+        with self.rerun():
+            group.get_by_role("radio", name=option, exact=True).click()
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something holds, such as that a chart shows something else."""
@@ -203,6 +241,10 @@ class Explorer:
         expect(self.page.get_by_test_id("stAlertContentError")).to_have_count(0)
         assert self.errors == []
         assert self.foreign == []
+
+
+def _bytes(message: bytes | str) -> bytes:
+    return message.encode() if isinstance(message, str) else message
 
 
 def make_folders(root: Path) -> Path:
