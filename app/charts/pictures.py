@@ -21,19 +21,42 @@ from latentcode.probes.projection.methods import Projection
 
 _LISTENER = """
 export default function ({ data, setTriggerValue }) {
-    const listen = event => {
-        const plot = event.target.closest?.(`.st-key-${data.chart} .js-plotly-plot`);
-        if (!plot || plot.listensToClicks) return;
+    const chart = `.st-key-${data.chart}`;
+    const plotAt = target => target.closest?.(`${chart} .js-plotly-plot`);
+    const report = point => {
+        const instance = point.customdata?.[0];
+        if (instance !== undefined) setTriggerValue('instance', instance);
+    };
+    // The point that the mouse was last seen over; what was pressed there, until it is let go.
+    let seen = null, pressed = null;
+    const moved = event => Math.hypot(event.clientX - seen.x, event.clientY - seen.y) > 3;
+    const listen = ({ target }) => {
+        const plot = plotAt(target);
+        if (!plot?.on || plot.listensToClicks) return;
         plot.listensToClicks = true;
+        plot.on('plotly_hover', ({ points, event }) => {
+            seen = { point: points[0], x: event.clientX, y: event.clientY };
+        });
         plot.on('plotly_click', ({ points }) => {
             // In the other modes the chart reports the click itself.
-            const instance = points[0].customdata?.[0];
-            if (instance === undefined || plot._fullLayout.clickmode.includes('select')) return;
-            setTriggerValue('instance', instance);
+            if (!plot._fullLayout.clickmode.includes('select')) report(points[0]);
         });
     };
-    document.addEventListener('pointerdown', listen, true);
-    return () => document.removeEventListener('pointerdown', listen, true);
+    const press = event => {
+        listen(event);
+        pressed = seen && !moved(event) && event.target.closest?.(chart)
+            ? { plot: plotAt(event.target) } : null;
+    };
+    const release = event => {
+        // A picture that is drawn anew meanwhile is another one, which knows of no press.
+        if (pressed && !pressed.plot?.isConnected && !moved(event)) report(seen.point);
+        pressed = null;
+    };
+    const heard = { pointermove: listen, pointerdown: press, pointerup: release };
+    for (const name in heard) document.addEventListener(name, heard[name], true);
+    return () => {
+        for (const name in heard) document.removeEventListener(name, heard[name], true);
+    };
 }
 """
 
@@ -121,7 +144,8 @@ def on_click(chart: str, note: Callable[[int], None]) -> None:
     """Call `note` with the instance of a point that is clicked, whichever tool the mouse holds.
 
     Streamlit's chart reports clicks only while the mouse zooms or pans, not while it draws a lasso
-    or a box. This listens to the chart itself.
+    or a box. This listens to the chart itself, and counts a click on a point also where the chart
+    is drawn anew between press and release.
 
     chart  key of a Plotly chart, the points of which have their instance as `customdata`
     """

@@ -114,6 +114,18 @@ def test_a_click_shows_the_problem(explorer: Explorer) -> None:
     explorer.check()
 
 
+def test_a_click_counts_while_the_picture_is_drawn_anew(explorer: Explorer) -> None:
+    explorer.open(query={"model": MODEL, "projection": "PCA"})
+    pointed = explorer.point_at()
+    explorer.page.mouse.down()
+    with explorer.rerun():
+        explorer.page.get_by_role("radio", name="2", exact=True).dispatch_event("click")
+    explorer.page.mouse.up()
+    explorer.headline(f"Instance {pointed}").wait_for()
+    assert query(explorer)["layer"] == "2"
+    explorer.check()
+
+
 def test_a_selection_is_kept_and_found_again(explorer: Explorer) -> None:
     explorer.open(query={"model": MODEL})
     first = explorer.lasso(60)

@@ -204,22 +204,26 @@ class Explorer:
         assert rows is not None
         return int(rows) - 1  # the names of the columns are one of them
 
+    def point_at(self, key: str = "scatter") -> int:
+        """Move the mouse over a point that stands alone, and return the number of its instance."""
+        chart = f".st-key-{key.replace(' ', '-')}"
+        wait_for_picture(self.page, chart)
+        point = self.page.evaluate(POINT, chart)
+        self.page.mouse.move(point["x"], point["y"])
+        self.page.locator(f"{chart} .hoverlayer .hovertext").filter(
+            has_text=f"instance {point['instance']}").first.wait_for()
+        return int(point["instance"])
+
     def click_a_point(
         self, key: str = "scatter", headline: str | re.Pattern[str] = INSTANCE
     ) -> int:
         """Click a point that stands alone, and return the number of its instance."""
-        chart = f".st-key-{key.replace(' ', '-')}"
-        wait_for_picture(self.page, chart)
-        point = self.page.evaluate(POINT, chart)
-        # A click is one on the point that the mouse is seen to be over.
-        self.page.mouse.move(point["x"], point["y"])
-        self.page.locator(f"{chart} .hoverlayer .hovertext").filter(
-            has_text=f"instance {point['instance']}").first.wait_for()
+        instance = self.point_at(key)
         self.page.mouse.down()
         self.page.mouse.up()
         self.headline(headline).wait_for()
         settle(self.page)
-        return int(point["instance"])
+        return instance
 
     def instance(self) -> int:
         """Return the instance that is looked at."""
