@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from latentcode.seeds import checked_seed
+
 TRUNCATED_STD = 0.87962566103423978
 """Standard deviation of a unit normal truncated at two sigma; dividing by it restores 1."""
 
@@ -24,7 +26,7 @@ def init_weights(parameters: Mapping[str, Tensor], seed: int) -> None:
 
     The draws do not depend on device or dtype: they are made in float32 on the CPU.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(checked_seed(seed))
     for name, parameter in parameters.items():
         # A dense embedding has a bias and is a kernel; without one W_E is a table of tokens.
         is_table = name.endswith("rel_pos_bias") or (

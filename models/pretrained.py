@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from latentcode.errors import ArtifactError, ConfigError, check
 from latentcode.models.hypernetwork import value_network
+from latentcode.seeds import checked_seed
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
@@ -126,6 +127,7 @@ def load_pretrained(
     do not fit, and for a name that cannot be fetched; `ConfigError` for an architecture without
     an attention pattern.
     """
+    seed = checked_seed(seed)
     folder = _folder(name_or_folder)
     name = str(name_or_folder)
     with _quiet(), _as_artifact_error(name, folder):

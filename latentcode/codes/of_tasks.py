@@ -28,7 +28,7 @@ from latentcode.models.modes import evaluating
 from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
-from latentcode.seeds import make_generator
+from latentcode.seeds import checked_seed, make_generator
 from latentcode.tasks import Batch, Task, as_task
 from latentcode.tasks.base import DRAW
 
@@ -98,6 +98,7 @@ def code_reader(
     """Return what `extract` reads with, with the same arguments and errors; nothing is read yet."""
     from latentcode.models.transformer import HookedTransformer
 
+    reading["seed"] = checked_seed(reading.get("seed", 0))
     run = load_run(run)
     place = resolve_device(device)
     config = run.config
@@ -112,7 +113,7 @@ def code_reader(
         model = run.load_model(step, device=device)
     meta = {
         "run": run.name, "run_id": run.id, "kind": kind_of(config.model),
-        "config_hash": config_hash(config), "split": split, "seed": reading.get("seed", 0),
+        "config_hash": config_hash(config), "split": split, "seed": reading["seed"],
         "untrained": untrained,
         "step": 0 if untrained else (run.checkpoints()[-1] if step is None else step),
         "task": to_dict(source), "model": to_dict(config.model),
@@ -194,6 +195,7 @@ class CodeReader(Reader):
         batch_size: int = 512,
         meta: dict[str, Any] | None = None,
     ) -> None:
+        seed = checked_seed(seed)
         names = tuple(pairs) if pairs is not None else tuple(task.pairs)[:1]
         task.check_pairs(names)
         self.task, self.split, self.seed, self.names = task, split, seed, names

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TypeVar
 
-from latentcode.errors import check, check_whole
+from latentcode.errors import check_whole
+from latentcode.seeds import checked_seed
 
 T = TypeVar("T")
 LATER = "later"
@@ -27,7 +28,7 @@ def check_fields(owner: str, config: object, least: int, *names: str) -> None:
 
 
 def check_seed(owner: str, config: object, name: str) -> None:
-    """Raise `ConfigError` unless a field is a seed that torch's generators take: 64 bits."""
-    check_fields(owner, config, 0, name)
+    """Raise `ConfigError` unless a field is a seed, and an `int`: it is hashed as it stands."""
     value = getattr(config, name)
-    check(value < 2**63, f"{owner}.{name} is {value!r}; expected a number below 2^63")
+    check_whole(f"{owner}.{name}", value, 0)
+    checked_seed(value, f"{owner}.{name}")

@@ -19,6 +19,7 @@ import pandas as pd
 
 from latentcode.errors import ArtifactError, ConfigError, SplitError, check
 from latentcode.files.storage import parse_json
+from latentcode.seeds import checked_seed
 from latentcode.tasks.pairs import Pair
 
 Position = int | str
@@ -150,7 +151,7 @@ class Prompts:
         wanted = max(1, round(heldout * len(combinations)))
         left = table.sum(axis=0)
         chosen: list[int] = []
-        for group in np.random.default_rng(seed).permutation(len(combinations)):
+        for group in np.random.default_rng(checked_seed(seed)).permutation(len(combinations)):
             if len(chosen) < wanted and (left - table[group] > 0).all():
                 left = left - table[group]
                 chosen.append(int(group))

@@ -38,6 +38,7 @@ from latentcode.probes.common.sources import (
     sources_of,
 )
 from latentcode.progress import Progress, reported
+from latentcode.seeds import checked_seed
 
 N_GROUPS = 10
 """Groups of combinations that are left out in turn for the intervals of CKA and Procrustes."""
@@ -84,6 +85,7 @@ def align_codes(
     Raises `ProbeError` for fewer than two models, other instances or another number of heads, and
     what `decode` raises.
     """
+    seed = checked_seed(seed)
     check(len(models) >= 2, f"there are {len(models)} models; expected at least two to align",
           ProbeError)
     check(len(labels) > 0, "labels is empty; expected at least one", ProbeError)

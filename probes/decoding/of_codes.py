@@ -48,6 +48,7 @@ from latentcode.probes.decoding.logistic import (
 )
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.progress import Progress, reported
+from latentcode.seeds import checked_seed
 
 METRICS: dict[bool, dict[str, Callable[[ClassCounts], np.ndarray]]] = {
     False: {"accuracy": accuracy, "macro_f1": macro_f1},
@@ -97,6 +98,7 @@ def decode_codes(
     Raises `UnknownNameError` for a label, layer or pair that does not exist, `ProbeError` for
     missing controls, a label with one class in training, or fewer than two combinations.
     """
+    seed = checked_seed(seed)
     check(len(labels) > 0, "labels is empty; expected at least one label to decode", ProbeError)
     for name, value, least in (("n_bootstrap", n_bootstrap, 100), ("n_shuffles", n_shuffles, 1)):
         check(isinstance(value, int) and value >= least,

@@ -26,7 +26,7 @@ from latentcode.probes.interventions.sites import (
 )
 from latentcode.probes.interventions.writes import WRITES, Clean, Material, possible, transplants
 from latentcode.progress import Progress
-from latentcode.seeds import make_generator
+from latentcode.seeds import checked_seed, make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 
@@ -58,6 +58,7 @@ def intervene_model(
     95 %, clustered by combination. Raises `ConfigError` (with the choices) for an intervention
     that does not fit the task or the model, `ProbeError` when no pair counts.
     """
+    seed = checked_seed(seed)
     _check(model, task, interventions, n, batch_size, n_reference, n_bootstrap)
     n_reference = n_reference if _need_references(interventions) else 0
     instances, counts = _measured(

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 from latentcode.errors import ProbeError, check, check_choice
 from latentcode.probes.common.sources import shuffle_labels
 from latentcode.progress import Progress
+from latentcode.seeds import BELOW_OF_NUMPY, checked_seed
 
 EXAGGERATION_ITERATIONS = 250
 """Iterations of early exaggeration that t-SNE begins with."""
@@ -208,7 +209,8 @@ def settings_of(method: str, **settings: Any) -> dict[str, Any]:
              in signature(METHODS[method]).parameters.items() if name not in ("x", "progress")}
     for name in settings:
         check_choice(f"setting of {method}", name, known)
-    return {**known, **settings}
+    return {**known, **settings,
+            "seed": checked_seed(settings.get("seed", 0), below=BELOW_OF_NUMPY)}
 
 
 def fit_projection(

@@ -16,6 +16,7 @@ from latentcode.probes.decoding.result import DecodingResult
 from latentcode.progress import Progress
 from latentcode.prompts import Prompts, as_prompts
 from latentcode.prompts.codes import extract_prompts
+from latentcode.seeds import checked_seed
 
 
 def decode_prompts(
@@ -45,6 +46,7 @@ def decode_prompts(
 
     Raises what `load_pretrained`, `extract_prompts`, `Prompts.split` and `decode_codes` raise.
     """
+    seed = checked_seed(seed)
     prompts = as_prompts(prompts)
     if "split" not in prompts.labels:
         prompts = prompts.split(heldout, seed, labels[0] if labels else "label")

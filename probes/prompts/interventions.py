@@ -22,6 +22,7 @@ from latentcode.progress import Progress
 from latentcode.prompts import Prompts
 from latentcode.prompts.codes import LAST
 from latentcode.prompts.pairs import Among, PromptCounterfactuals
+from latentcode.seeds import checked_seed
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
@@ -62,6 +63,7 @@ def intervene_prompts(
     Raises what `load_pretrained`, `PromptCounterfactuals` and `intervene_model` raise;
     `ConfigError` for an architecture that does not go on with what is written.
     """
+    seed = checked_seed(seed)
     if isinstance(model, (str, Path)):
         model = load_pretrained(model, device=device, dtype=dtype)
     task = PromptCounterfactuals(model, prompts, among=among, prepend_bos=prepend_bos)

@@ -20,6 +20,7 @@ from latentcode.probes.common.sources import chosen, origin, shuffle_labels, sou
 from latentcode.probes.similarity.measures import ONE_HOT, concentration, cosine_matrix
 from latentcode.probes.similarity.result import ALL, SimilarityResult
 from latentcode.progress import Progress, reported
+from latentcode.seeds import checked_seed
 
 MOST_CLASSES = 64
 """A matrix of more labels than this is neither readable nor quick to resample."""
@@ -58,6 +59,7 @@ def similarity_codes(
     missing controls, for a label with one class, with missing values or with more than 64, and for
     `codes` that are zero. Instances in which a control is zero have no concentration.
     """
+    seed = checked_seed(seed)
     check(n_samples >= 1 and n_bootstrap >= 100, f"n_samples is {n_samples}, n_bootstrap "
           f"{n_bootstrap}; expected at least 1 and 100", ProbeError)
     layers = chosen("layer", layers, codes.layers)

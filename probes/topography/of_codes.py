@@ -28,6 +28,7 @@ from latentcode.probes.common.sources import chosen, origin, sources_of
 from latentcode.probes.topography.result import TopographyResult
 from latentcode.probes.topography.units import InstancePairs, MeanPoints, has_direction
 from latentcode.progress import Progress, reported
+from latentcode.seeds import checked_seed
 
 METRICS = ("cosine", "euclidean")
 """Distances of points."""
@@ -68,6 +69,7 @@ def topography_codes(
     values, and a distance that lacks a value of its label, is not finite, not symmetric, or not 0
     between a value and itself.
     """
+    seed = checked_seed(seed)
     for name, value, least in (("n_instances", n_instances, 3), ("n_bootstrap", n_bootstrap, 100),
                                ("n_permutations", n_permutations, 100)):
         check(value >= least, f"{name} is {value!r}; expected at least {least}", ProbeError)

@@ -1,0 +1,69 @@
+"""Seeds: streams of their own, and one check of what a seed is, whoever is given it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import latentcode as lc
+from latentcode.errors import ConfigError
+from latentcode.models.transformer import HookedTransformer
+from latentcode.probes.projection.methods import fit_projection
+from latentcode.seeds import checked_seed
+
+UNREAD: Any = None
+"""A seed is looked at before anything else that is given."""
+TAKES_A_SEED: dict[str, Callable[[Any], object]] = {
+    "make_generator": lambda seed: lc.make_generator(seed, "test"),
+    "HookedTransformer": lambda seed: HookedTransformer(lc.ModelConfig(), seed),
+    "ensemble": lambda seed: HookedTransformer(lc.ModelConfig(), [0, seed]),
+    "load_pretrained": lambda seed: lc.load_pretrained("nowhere/at-all", seed=seed),
+    "extract": lambda seed: lc.extract(UNREAD, seed=seed),
+    "decode_codes": lambda seed: lc.decode_codes(UNREAD, UNREAD, ["rule"], seed=seed),
+    "similarity_codes": lambda seed: lc.similarity_codes(UNREAD, "rule", seed=seed),
+    "topography_codes": lambda seed: lc.topography_codes(UNREAD, {}, seed=seed),
+    "align_codes": lambda seed: lc.align_codes([], ["rule"], seed=seed),
+    "fit_projection": lambda seed: fit_projection(np.eye(4), "pca", seed=seed),
+    "intervene_model": lambda seed: lc.intervene_model(UNREAD, UNREAD, [], seed=seed),
+    "decode_prompts": lambda seed: lc.decode_prompts("nowhere", UNREAD, seed=seed),
+    "intervene_prompts": lambda seed: lc.intervene_prompts("nowhere", UNREAD, seed=seed),
+}
+
+
+@pytest.mark.parametrize("name", TAKES_A_SEED)
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_what_is_no_seed_is_refused_before_any_work(name: str, seed: int) -> None:
+    with pytest.raises(ConfigError, match=r"^seed is .*; expected a whole number from 0 to 2\^"):
+        TAKES_A_SEED[name](seed)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.0, True, "7", None, 2**63, np.float64(1)])
+def test_a_seed_is_a_whole_number(seed: object) -> None:
+    with pytest.raises(ConfigError) as refused:
+        checked_seed(seed, "training.seed")
+    assert str(refused.value) == (
+        f"training.seed is {seed!r}; expected a whole number from 0 to 2^63 - 1")
+
+
+def test_a_seed_of_numpy_is_a_seed() -> None:
+    seed = checked_seed(np.int64(5))
+    assert type(seed) is int
+    streams = [torch.rand(3, generator=lc.make_generator(s, "test")) for s in (5, np.int64(5))]
+    assert torch.equal(*streams)
+
+
+def test_the_largest_seeds() -> None:
+    lc.make_generator(2**63 - 1, "test")
+    fit_projection(np.random.default_rng(0).normal(size=(8, 3)), "pca", seed=2**32 - 1)
+    with pytest.raises(ConfigError, match=r"from 0 to 2\^32 - 1"):
+        fit_projection(np.eye(4), "tsne", seed=2**32)
+
+
+def test_streams_differ_by_seed_and_purpose() -> None:
+    drawn = {(seed, purpose): torch.rand(4, generator=lc.make_generator(seed, purpose)).tolist()
+             for seed in (0, 1) for purpose in ("train", "ood")}
+    assert len(set(map(tuple, drawn.values()))) == 4
