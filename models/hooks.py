@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from torch import nn
-from torch.nn.modules.module import _has_any_global_hook
+from torch.nn.modules.module import (
+    _global_backward_hooks,
+    _global_backward_pre_hooks,
+    _global_forward_hooks,
+    _global_forward_pre_hooks,
+)
 from transformer_lens.hook_points import HookPoint
 
 
@@ -15,4 +20,6 @@ def is_hooked(module: nn.Module) -> bool:
     """
     return (isinstance(module, HookPoint) and module.has_hooks()) or any((
         module._forward_hooks, module._forward_pre_hooks,
-        module._backward_hooks, module._backward_pre_hooks)) or _has_any_global_hook()
+        module._backward_hooks, module._backward_pre_hooks,
+        _global_forward_hooks, _global_forward_pre_hooks,
+        _global_backward_hooks, _global_backward_pre_hooks))
