@@ -12,10 +12,10 @@ WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo app test test-all lint wheel docs notebooks clean
+.PHONY: help env demo app test test-all test-lowest lint wheel docs notebooks clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 env:  ## set up .venv: torch, the package (editable) and every extra
 	@$(PYTHON) .ci/environment.py
@@ -31,6 +31,10 @@ test: env  ## the fast tests
 
 test-all: env  ## all tests
 	@$(PYTEST)
+
+test-lowest:  ## the fast tests in .venv-lowest, with the lowest versions (Python 3.11)
+	@$(PYTHON) .ci/environment.py lowest
+	@$(PYTEST:$(BIN)/%=.venv-lowest/bin/%) -m "not slow"
 
 # The tools are run as modules: where they came with the environment of PYTHON, .venv/bin has
 # no command for them.
@@ -52,6 +56,6 @@ notebooks: env  ## run experiments/notebooks in place, which refreshes their out
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m latentcode.experiments.notebooks.execute
 
 clean:  ## remove .venv, archives and caches, never results
-	rm -rf .venv build dist *.egg-info .coverage .hypothesis .import_linter_cache
+	rm -rf .venv .venv-lowest build dist *.egg-info .coverage .hypothesis .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

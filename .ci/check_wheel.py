@@ -8,11 +8,14 @@ which sees the dependencies of .venv but not its editable install.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 import venv
 from pathlib import Path
 
@@ -22,6 +25,8 @@ ZOO = (".csv", ".jsonl", ".md")
 """Files of the zoo that other folders keep to themselves."""
 LEFT_OUT = "experiments/results/runs"
 """Trained runs, which no wheel carries."""
+LARGEST = 20
+"""Megabytes that a wheel may have."""
 INSTANCES = 1_000
 """Of each split, on which the models of the zoo are evaluated again."""
 
@@ -51,14 +56,43 @@ def files_below(folder: Path) -> set[str]:
             and (name.endswith(PACKAGED) or (name.endswith(ZOO) and "/zoo" in parent))}
 
 
-def main(wheel: str) -> None:
+def pip(python: Path, *arguments: str | Path) -> None:
+    subprocess.run([sys.executable, "-m", "pip", "--python", python, "--quiet", *arguments],
+                   check=True)
+
+
+def replaced_beside_old_torch(python: Path, site_packages: Path) -> list[str]:
+    """Return what pip would install to satisfy the wheel beside a torch that a user brought.
+
+    It is as old as can be and a build of their own, and stands there in name only; the other
+    dependencies are those of .venv.
+    """
+    requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    least = next(r for r in requirements if r.startswith("torch>=")).removeprefix("torch>=")
+    theirs = site_packages / "torch-0.dist-info"
+    theirs.mkdir()
+    (theirs / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: torch\nVersion: {least}.0+theirs\n")
+    report = site_packages / "report.json"
+    pip(python, "install", "--no-index", "--dry-run", "--report", report, "latentcode")
+    names = [item["metadata"]["name"] for item in json.loads(report.read_text())["install"]]
+    shutil.rmtree(theirs)
+    report.unlink()
+    return names
+
+
+def main(name: str) -> None:
+    wheel = Path(name).resolve()
+    size = wheel.stat().st_size / 1e6
+    print(f"{wheel.name}: {size:.1f} MB")
+    if size > LARGEST:
+        sys.exit(f"{wheel} has {size:.1f} MB; expected at most {LARGEST}")
     with tempfile.TemporaryDirectory() as temporary:
         outside = Path(temporary).resolve()
         venv.create(outside, with_pip=False, symlinks=True)
         python = outside / "bin" / "python"
         site_packages = next(outside.glob("lib/python3*/site-packages"))
-        subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", "--quiet",
-                        "--no-deps", "--no-index", Path(wheel).resolve()], check=True)
+        pip(python, "install", "--no-deps", "--no-index", wheel)
         missing = files_below(ROOT / "latentcode") - files_below(site_packages / "latentcode")
         if missing:
             sys.exit(f"{wheel} lacks {', '.join(sorted(missing))}")
@@ -72,6 +106,9 @@ def main(wheel: str) -> None:
         # editable install.
         dependencies = [path for path in sys.path if path.endswith("-packages")]
         (site_packages / "dependencies.pth").write_text("\n".join(dependencies) + "\n")
+        replaced = replaced_beside_old_torch(python, site_packages)
+        if replaced:
+            sys.exit(f"{wheel} would replace {', '.join(replaced)} beside an old torch")
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         # Proxies that do not answer: whatever asks for a network fails.
         environment |= dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"),

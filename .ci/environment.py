@@ -1,11 +1,15 @@
 """Build or update .venv. Run by the interpreter that it is to be built on, or by its own.
 
+    python .ci/environment.py            .venv, with the versions of constraints.txt
+    python .ci/environment.py lowest     .venv-lowest, with those of .ci/lowest.txt, on Python 3.11
+
 What is there and up to date stays as it is, so that every make target can call this.
 
 torch comes first, alone and pinned: the build that a plain machine gets must be our choice,
 not the side effect of another package's requirement. A torch that is there already, in .venv
 or in the environment of the interpreter, is kept: its version takes the place of the pin, so
-that pip has no reason to replace it.
+that pip has no reason to replace it. (The lowest versions include that of torch, so .venv-lowest
+takes none from elsewhere.)
 """
 
 from __future__ import annotations
@@ -21,12 +25,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
+LOWEST = sys.argv[1:] == ["lowest"]
+VENV = ROOT / (".venv-lowest" if LOWEST else ".venv")
 PYTHON = VENV / "bin" / "python"
 ORIGIN = VENV / "built-on"
 STAMP = VENV / "installed"
 PROJECT = ROOT / "pyproject.toml"
-PINS = ROOT / "constraints.txt"
+PINS = ROOT / (".ci/lowest.txt" if LOWEST else "constraints.txt")
 LOG = VENV / "pip.log"
 
 TORCH_VERSION = """
@@ -46,8 +51,12 @@ print(f"ready: Python {platform.python_version()}, torch {torch.__version__} on 
 
 def main() -> None:
     if sys.version_info < (3, 11):
-        sys.exit(f"{sys.executable} is Python {sys.version.split()[0]}; expected 3.11 or newer "
-                 "(make env PYTHON=/path/to/python)")
+        sys.exit(f"{sys.executable} is Python {sys.version.split()[0]}; expected 3.11 or newer: "
+                 "install one (python.org, conda, uv) and name it, "
+                 "make env PYTHON=/path/to/python3.11")
+    if LOWEST and sys.version_info[:2] != (3, 11):
+        sys.exit(f"{sys.executable} is Python {sys.version.split()[0]}; expected 3.11, for which "
+                 "the lowest versions are made: make test-lowest PYTHON=/path/to/python3.11")
     if Path(sys.prefix).resolve() != VENV.resolve():
         create()
     digest = hashlib.sha256(PROJECT.read_bytes() + PINS.read_bytes()).hexdigest()
@@ -73,7 +82,8 @@ def create() -> None:
         venv.create(VENV, with_pip=has_ensurepip, symlinks=True)
         if not has_ensurepip:
             run(sys.executable, "-m", "pip", "--python", PYTHON, "install", "--quiet", "pip")
-        share_torch()
+        if not LOWEST:
+            share_torch()
     except BaseException:
         shutil.rmtree(VENV, ignore_errors=True)
         raise
@@ -110,7 +120,7 @@ def install() -> None:
         sys.exit(f"the torch that {PYTHON} finds is {torch}; expected {least} or newer: update "
                  "it, or give a PYTHON that has none")
     elif torch.split("+")[0] != pin:
-        print(f"keeping torch {torch}; constraints.txt has {pin}", flush=True)
+        print(f"keeping torch {torch}; {PINS.name} has {pin}", flush=True)
     constraints = VENV / "constraints.txt"
     constraints.write_text(pins.replace(f"torch=={pin}\n", f"torch=={torch}\n"))
     print("installing latentcode and every extra", flush=True)
