@@ -10,6 +10,7 @@ import streamlit as st
 from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.url import take_along
+from latentcode.imports import import_from_environment
 
 # Module with the function `page`, which is its name in the URL, too; title, icon.
 PAGES: tuple[tuple[str, str, str], ...] = (
@@ -37,6 +38,7 @@ def opened(module: str) -> Callable[[], None]:
 
 def main() -> None:
     """Show the page that the URL names."""
+    import_from_environment()
     # Before the pages: their own icons for the browser's tab would come from a network.
     st.set_page_config(page_icon=tab_icon(), layout="wide")
     pages = {name: st.Page(opened(name), title=title, url_path=name, icon=icon,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from latentcode.app.data.catalog import ROOTS
 from latentcode.errors import ConfigError, check
+from latentcode.imports import in_environment
 
 ADDRESS = "localhost"
 FIRST_PORT = 8501
@@ -54,8 +55,9 @@ def command(port: int, *, browser: bool) -> list[str]:
 
 
 def environment(folders: Sequence[str | Path]) -> dict[str, str]:
-    """Return the environment of the server, which names the folders that it may read."""
-    return {**os.environ, ROOTS: json.dumps([str(Path(folder).resolve()) for folder in folders])}
+    """Return the environment of the server: the folders that it may read, what it imports."""
+    return {**os.environ, **in_environment(),
+            ROOTS: json.dumps([str(Path(folder).resolve()) for folder in folders])}
 
 
 def serve(

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from latentcode.tasks import Task as Task
     from latentcode.tasks import make_counterfactuals as make_counterfactuals
     from latentcode.tasks import make_task as make_task
+    from latentcode.tasks import register_task as register_task
     from latentcode.tasks import task_distances as task_distances
     from latentcode.tasks.pairs import Pair as Pair
     from latentcode.training import evaluate as evaluate

@@ -26,8 +26,10 @@ from latentcode.training.workers import (
     Executor,
     Job,
     Outcome,
+    Packed,
     Workers,
     attempt,
+    packed,
 )
 
 ExecutorName = Literal["local", "ray"]
@@ -177,7 +179,7 @@ class RayExecutor(Executor):
     def _hand_out(self) -> None:
         while self._waiting and (self._most is None or len(self._running) < self._most):
             job, trial = self._waiting.popleft()
-            self._running[self._remote.remote(self._work, job)] = job, trial
+            self._running[self._remote.remote(self._work, packed(job))] = job, trial
 
     def _outcome(self, task: Any, job: Job, trial: int) -> Outcome | None:
         """Return the outcome of a task; None if its job is to be tried again."""
@@ -192,7 +194,7 @@ class RayExecutor(Executor):
         return self._try_again(job, trial, f"a signal stopped the training {TRIALS} times")
 
 
-def _report(work: Callable[[Job], None], job: Job) -> tuple[bool, Exception | None]:
+def _report(work: Callable[[Job], None], job: Packed) -> tuple[bool, Exception | None]:
     """Return whether no signal stopped a job, and its error, rather than raise it."""
     try:
         return True, attempt(work, job)

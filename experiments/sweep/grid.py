@@ -28,11 +28,11 @@ from typing import Any
 import yaml
 
 from latentcode.config import (
-    LogicConfig,
+    TASKS,
     RunConfig,
-    SravenConfig,
     TrainingConfig,
     config_hash,
+    drawn_tasks,
     flatten,
     from_dict,
     parse_yaml,
@@ -169,8 +169,9 @@ def with_fields(base: RunConfig, point: Mapping[str, Any]) -> RunConfig:
 
 def check_field(axis: str) -> None:
     """Raise `UnknownNameError` unless an axis is a dotted field of a configuration."""
-    sections: dict[str, list[Any]] = {"task": [LogicConfig, SravenConfig], "model": [ModelConfig],
-                                      "training": [TrainingConfig]}
+    sections: dict[str, list[Any]] = {
+        "task": [TASKS[name] for name in drawn_tasks()], "model": [ModelConfig],
+        "training": [TrainingConfig]}
     fields = [f"{section}.{field.name}" for section, classes in sections.items()
               for cls in classes for field in dataclasses.fields(cls) if field.name != "name"]
     if axis not in fields:

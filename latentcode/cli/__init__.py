@@ -20,6 +20,7 @@ from latentcode.cli.explore import Explore
 from latentcode.cli.extract import Extract
 from latentcode.cli.intervene import Intervene
 from latentcode.cli.official import ExportFlax, ImportFlax, Parity
+from latentcode.cli.options import take_imports
 from latentcode.cli.project import Project
 from latentcode.cli.prompts import DecodePrompts, ExtractPrompts, IntervenePrompts
 from latentcode.cli.show import Show
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; an error that a user can act on is one line and exit status 2."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        _parsed(arguments).run()
+        _parsed(take_imports(arguments)).run()
     except LatentCodeError as error:
         _print_lines(f"error: {error}", *getattr(error, "__notes__", ()))
         raise SystemExit(2) from None
@@ -78,7 +79,8 @@ def _parsed(arguments: Sequence[str]) -> Any:
         Union[tuple(listed)],  # noqa: UP007  (of as many types as there are)
         args=arguments, prog="latentcode",
         description="Train transformers, read the latent codes of their attention, see what the "
-                    "codes say and what they cause.")
+                    "codes say and what they cause. Every command takes --import FILE.py, a file "
+                    "of your own that registers tasks or attention.")
 
 
 def _summary(command: type) -> str:

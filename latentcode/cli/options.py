@@ -6,14 +6,14 @@ same order, and those of the command alone last.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
-from latentcode.errors import ProbeError, check
+from latentcode.errors import ConfigError, ProbeError, check
 
 if TYPE_CHECKING:
     from latentcode.codes.reader import Reader
@@ -31,6 +31,24 @@ RunNames = Annotated[tuple[str, ...], tyro.conf.arg(
     metavar="RUN [RUN ...]", help="Run folders, or models of the zoo such as sraven-hyla.",
     help_behavior_hint="(required)")]
 """The argument of a command that takes several."""
+
+
+def take_imports(arguments: Sequence[str]) -> list[str]:
+    """Import what every `--import FILE` names, before anything else is read; return the rest."""
+    from latentcode.imports import import_file
+
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        flag, equals, name = word.partition("=")
+        if flag != "--import":
+            rest.append(word)
+            continue
+        name = name if equals else next(words, "")
+        check(bool(name) and not name.startswith("-"), "--import names nothing; expected a file "
+              "such as my_tasks.py, or a module", ConfigError)
+        import_file(name)
+    return rest
 
 
 def default_is(text: str) -> Any:

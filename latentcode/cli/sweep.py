@@ -37,8 +37,8 @@ class Sweep:
     paper_sraven_ablations, small_logic, smoke_logic."""
     preset: Annotated[Literal["paper", "small", "smoke"] | None, default_is("small")] = None
     """Configuration that all members start from."""
-    task: Annotated[Literal["logic", "sraven"] | None, default_is("logic")] = None
-    """Task of all members."""
+    task: Annotated[str | None, default_is("logic")] = None
+    """Task of all members: logic, sraven, or one that --import registers."""
     kind: Annotated[str | None, default_is("hyla, unless it is an axis")] = None
     """Attention kind of all members."""
     config: Annotated[Path | None, default_is("as --preset, --task and --kind say")] = None

@@ -12,16 +12,17 @@ import tyro
 
 from latentcode.cli.options import default_is
 from latentcode.cli.show import print_metrics
-from latentcode.config import TASKS, RunConfig, TrainingConfig, load_config
+from latentcode.config import TASKS, RunConfig, TrainingConfig, drawn_tasks, load_config
 from latentcode.config.presets import follow_task, preset
 from latentcode.errors import LatentCodeError
 from latentcode.models.config import ModelConfig
 
+ProblemT = TypeVar("ProblemT")
 TaskT = TypeVar("TaskT")
 
 
 @dataclass(frozen=True)
-class Train(Generic[TaskT]):
+class Train(Generic[ProblemT, TaskT]):
     """Train a transformer on a task.
 
     The result is a run folder: configuration, checkpoints, metrics.
@@ -29,7 +30,7 @@ class Train(Generic[TaskT]):
     Example: latentcode train logic --kind softmax --out runs/softmax --training.steps 500
     """
 
-    problem: tyro.conf.Positional[Literal["logic", "sraven"]]
+    problem: tyro.conf.Positional[ProblemT]
     """Task to train on."""
     out: Path
     """Folder for the run."""
@@ -84,17 +85,21 @@ def _starting_point(
     return config
 
 
-def train_with_defaults(arguments: Sequence[str]) -> tuple[Any, Train[Any]]:
+def train_with_defaults(arguments: Sequence[str]) -> tuple[Any, Train[Any, Any]]:
     """Return `train` for its task, and the defaults that its preset, kind or file gives.
 
     The words that choose the defaults are looked up first; then tyro reads all of them.
     """
-    problem = next((a for a in arguments if a in TASKS), "logic")
+    tasks = drawn_tasks()
+    for word in arguments[1:2]:
+        if not word.startswith("-"):
+            TASKS.find(word)  # an unknown task is named before any of its flags
+    problem = next((a for a in arguments if a in tasks), "logic")
     name, kind, path = (_value(arguments, flag) for flag in ("--preset", "--kind", "--config"))
     config = _starting_point(problem, name, kind, Path(path) if path else None)
-    default: Train[Any] = Train(
+    default: Train[Any, Any] = Train(
         tyro.MISSING, tyro.MISSING, config.task, config.model, config.training)
-    return Train[type(config.task)], default  # type: ignore[misc]
+    return Train[Literal[tasks], type(config.task)], default  # type: ignore[valid-type,misc]
 
 
 def _value(arguments: Sequence[str], flag: str) -> str | None:

@@ -8,6 +8,7 @@ from latentcode.config.reading import (
     from_dict,
     from_yaml,
     parse_yaml,
+    task_from_dict,
     to_dict,
     to_yaml,
 )
@@ -18,10 +19,10 @@ from latentcode.config.tasks import (
     LogicConfig,
     SravenConfig,
     TaskConfig,
-    task_from_dict,
+    drawn_tasks,
 )
 from latentcode.config.training import TrainingConfig
 
 __all__ = ["TASKS", "LanguageConfig", "LogicConfig", "RunConfig", "SravenConfig", "TaskConfig",
-           "TrainingConfig", "config_hash", "flatten", "from_dict", "from_yaml", "load_config",
-           "parse_yaml", "task_from_dict", "to_dict", "to_yaml"]
+           "TrainingConfig", "config_hash", "drawn_tasks", "flatten", "from_dict", "from_yaml",
+           "load_config", "parse_yaml", "task_from_dict", "to_dict", "to_yaml"]

@@ -4,6 +4,9 @@ paper   the published setting (Table A3; attention dropout 0.1, which is on in t
 small   minutes on two CPU cores: exercises everything at reduced size and draws no verdict on
         which attention is better
 smoke   seconds, for tests
+
+Tasks that users register have the models and the training of fuzzy logic's `small` and `smoke`,
+and their own configuration as its defaults are.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from latentcode.config import (
     SravenConfig,
     TaskConfig,
     TrainingConfig,
+    drawn_tasks,
 )
-from latentcode.errors import UnknownNameError, check_choice
+from latentcode.errors import UnknownNameError, check, check_choice
 from latentcode.models.config import ModelConfig, with_kind
 
 PRESETS: tuple[str, ...] = ("paper", "small", "smoke")
@@ -40,6 +44,11 @@ def follow_task(old: TaskConfig, new: TaskConfig) -> dict[str, int]:
 
 
 _SRAVEN_MODEL: dict[str, int] = {"n_layers": 4, "n_heads": 16, "d_head": 4, "d_head_v": 4}
+_SMALL_MODEL: dict[str, Any] = {
+    "d_model": 64, "d_head": 4, "d_head_v": 4, "d_mlp": 128, "attention_dropout": 0.0}
+_SMALL_TRAINING = TrainingConfig(
+    steps=2_000, learning_rate=3e-3, eval_every=500, eval_instances=4_000, log_every=25,
+    checkpoint_every=500)
 _TINY_MODEL: dict[str, Any] = {"d_model": 16, "n_heads": 4, "d_head": 2, "d_head_v": 2, "d_mlp": 32}
 _TINY_TRAINING = TrainingConfig(
     steps=30, batch_size=32, warmup_steps=5, eval_every=15, eval_instances=256, log_every=5,
@@ -53,10 +62,7 @@ def _run(task: TaskConfig, training: TrainingConfig, **model: Any) -> RunConfig:
 _CONFIGS: dict[tuple[str, str], RunConfig] = {
     ("logic", "paper"): _run(LogicConfig(), TrainingConfig()),
     ("logic", "small"): _run(
-        LogicConfig(n_examples=32, ood_fraction=0.5),
-        TrainingConfig(steps=2_000, learning_rate=3e-3, eval_every=500, eval_instances=4_000,
-                       log_every=25, checkpoint_every=500),
-        d_model=64, d_head=4, d_head_v=4, d_mlp=128, attention_dropout=0.0),
+        LogicConfig(n_examples=32, ood_fraction=0.5), _SMALL_TRAINING, **_SMALL_MODEL),
     ("logic", "smoke"): _run(
         LogicConfig(n_variables=3, n_examples=8, ood_fraction=0.5), _TINY_TRAINING, **_TINY_MODEL),
     ("sraven", "paper"): _run(
@@ -77,13 +83,21 @@ def preset(name: str = "small", task: str = "logic", kind: str = "hyla") -> RunC
     """Return the configuration of a preset, task and attention kind.
 
     name  `paper`, `small` or `smoke`
-    task  `logic` or `sraven`
+    task  `logic`, `sraven` or one that is registered, which has no published setting
     kind  a key of `ATTENTION_KINDS`, such as `softmax`, `linear`, `hyla`
 
     `UnknownNameError` lists the valid names.
     """
     check_choice("preset", name, PRESETS)
-    if task not in TASKS:
-        raise UnknownNameError("task", task, TASKS)
-    config = _CONFIGS[task, name]
+    if task in TASKS and task not in drawn_tasks():
+        raise UnknownNameError("task", task, drawn_tasks())
+    config = _CONFIGS.get((task, name)) or _of_users(name, TASKS.find(task))
     return replace(config, model=with_kind(config.model, kind))
+
+
+def _of_users(name: str, config: type[TaskConfig]) -> RunConfig:
+    check(name != "paper", f"task {config().name!r} has no published setting; expected preset "
+          "small or smoke")
+    if name == "small":
+        return _run(config(), _SMALL_TRAINING, **_SMALL_MODEL)
+    return _run(config(), _TINY_TRAINING, **_TINY_MODEL)

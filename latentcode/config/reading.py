@@ -16,6 +16,7 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from latentcode.config.fields import LATER, is_number
+from latentcode.config.tasks import TASKS, TaskConfig
 from latentcode.errors import ConfigError, check, check_choice
 
 T = TypeVar("T")
@@ -79,13 +80,13 @@ def convert(hint: Any, value: Any, where: str) -> Any:
         if value is None and type(None) in args:
             return None
         args = tuple(a for a in args if a is not type(None))
-        if len(args) > 1 and all(dataclasses.is_dataclass(a) for a in args):
-            check(isinstance(value, Mapping) and "name" in value,
-                  f"{where} is {value!r}; expected a mapping with a name")
-            by_name = {a.name: a for a in args}
-            check_choice(f"{where}.name", value["name"], by_name)
-            return from_dict(by_name[value["name"]], value, where)
         return convert(args[0], value, where)
+    if hint is TaskConfig:
+        check(isinstance(value, Mapping) and "name" in value,
+              f"{where} is {value!r}; expected a mapping with a name")
+        name = value["name"]
+        check(isinstance(name, str), f"{where}.name is {name!r}; expected the name of a task")
+        return from_dict(TASKS.find(name), value, where)
     if dataclasses.is_dataclass(hint):
         return from_dict(hint, value, where)  # type: ignore[arg-type]
     if origin is Literal:
@@ -102,6 +103,12 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     check(isinstance(value, hint) and not (hint is not bool and isinstance(value, bool)),
           f"{where} is {value!r}; expected {hint.__name__}")
     return value
+
+
+def task_from_dict(data: object) -> TaskConfig:
+    """Build the configuration of a task, as codes have it in their `meta`; see `from_dict`."""
+    task: TaskConfig = convert(TaskConfig, data, "task")
+    return task
 
 
 def to_yaml(config: object) -> str:

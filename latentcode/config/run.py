@@ -6,14 +6,17 @@ can show its help at once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from latentcode.config.reading import from_yaml
-from latentcode.config.tasks import LanguageConfig, LogicConfig, TaskConfig
+from latentcode.config.tasks import TASKS, LanguageConfig, LogicConfig, TaskConfig
 from latentcode.config.training import TrainingConfig
 from latentcode.errors import ConfigError, check
 from latentcode.models.config import ModelConfig
+from latentcode.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,9 @@ class RunConfig:
     """The optimisation."""
 
     def __post_init__(self) -> None:
+        kind = TASKS.find(self.task.name)
+        check(isinstance(self.task, kind), f"task is a {type(self.task).__qualname__}; expected a "
+              f"{kind.__qualname__}, as task {self.task.name!r} is registered now")
         for name in ("d_input", "d_output"):
             mine, wanted = getattr(self.model, name), getattr(self.task, name)
             check(mine == wanted, f"model.{name} is {mine}; expected {wanted}, the {name} of "
@@ -38,6 +44,35 @@ class RunConfig:
               f"{self.task.name!r}")
         check(not self.model.cross_attention, "model.cross_attention is True; expected False: "
               f"task {self.task.name!r} has one sequence")
+
+
+REGISTRIES: Mapping[str, Registry[Any]] = {TASKS.what: TASKS}
+"""What users can register and a configuration can name."""
+
+
+def registered_in(config: RunConfig) -> dict[str, dict[str, str]]:
+    """Which names of users does a configuration hold? What -> name -> the file it comes from."""
+    named = {TASKS.what: (config.task.name,)}
+    found = {what: {name: file for name in names
+                    if (file := REGISTRIES[what].file(name)) is not None}
+             for what, names in named.items()}
+    return {what: files for what, files in found.items() if files}
+
+
+def check_registered(names: Mapping[str, Mapping[str, str]], where: object) -> None:
+    """Raise `ConfigError` unless all names of `registered_in` are registered here, too.
+
+    Nothing is imported because a file says so: the message tells the user what to import.
+    """
+    for what, files in names.items():
+        for name, file in files.items():
+            if name not in REGISTRIES.get(what, ()):
+                raise ConfigError(
+                    f"{where} has {what} {name!r}, which is not registered here; expected "
+                    f"`import {Path(file).stem}` first, or --import {file} on the command line"
+                    if file.endswith(".py") else
+                    f"{where} has {what} {name!r}, which was registered in {file}; expected it to "
+                    "be registered first, as it was there")
 
 
 def load_config(path: str | Path) -> RunConfig:

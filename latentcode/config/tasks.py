@@ -1,18 +1,42 @@
-"""The problems of a run: fuzzy logic, SRAVEN, or the text that a language model was trained on."""
+"""The problems of a run: fuzzy logic, SRAVEN, those that users register, or a language model's text.
+"""
 
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import Field, dataclass
 from math import comb
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 from latentcode.config.fields import check_fields, check_seed, is_number
-from latentcode.config.reading import convert
 from latentcode.errors import ConfigError, check, check_choice
+from latentcode.registry import Registry
 
 MOST_COMBINATIONS = 5_000_000
 """The most combinations of constituents that a split lists."""
+
+
+class TaskConfig(Protocol):
+    """What every task's configuration has: a frozen dataclass, its name, and the sizes of a model.
+
+    name      what the task is registered under
+    d_input   width of a token, d_output: width of the read-out
+    n_tokens  tokens of an instance
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def d_input(self) -> int: ...
+
+    @property
+    def d_output(self) -> int: ...
+
+    @property
+    def n_tokens(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -169,16 +193,15 @@ class LanguageConfig:
         return self.n_vocabulary
 
 
-TaskConfig = LogicConfig | SravenConfig | LanguageConfig
-TASKS: dict[str, type[LogicConfig] | type[SravenConfig]] = {
-    "logic": LogicConfig, "sraven": SravenConfig}
-"""The tasks that instances can be drawn from."""
+TASKS: Registry[type[TaskConfig]] = Registry("task", "lc.register_task", {
+    LogicConfig.name: LogicConfig, SravenConfig.name: SravenConfig,
+    LanguageConfig.name: LanguageConfig})
+"""The class of each task's configuration, by name; see `latentcode.tasks.registry` for the tasks."""
 
 
-def task_from_dict(data: object) -> TaskConfig:
-    """Build the configuration of a task, as codes have it in their `meta`; see `from_dict`."""
-    task: TaskConfig = convert(TaskConfig, data, "task")
-    return task
+def drawn_tasks() -> tuple[str, ...]:
+    """Return the names of the tasks that instances can be drawn from: all but language."""
+    return tuple(name for name, kind in TASKS.items() if kind is not LanguageConfig)
 
 
 def _check_fraction(name: str, value: float) -> None:

@@ -20,7 +20,9 @@ KEYS = frozenset({
     "format", "format_version", "id", "created", "config_hash", "latentcode", "git_commit",
     "torch", "transformer_lens", "numpy", "python", "platform", "device", "device_name",
     "threads", "resumed"})
-"""What every `provenance.json` of a run holds; `imported` comes with imported weights."""
+"""What every `provenance.json` of a run holds."""
+OPTIONAL = frozenset({"imported", "registered"})
+"""What some hold: where imported weights come from; what users registered, and in which file."""
 
 
 @cache
@@ -95,7 +97,7 @@ def new_id() -> str:
 def check_provenance(path: Path, provenance: Mapping[str, Any]) -> None:
     """Raise `ArtifactError` unless a run's provenance, read from `path`, has all its keys."""
     missing, unknown = (sorted(keys) for keys in (
-        KEYS - set(provenance), set(provenance) - KEYS - {"imported"}))
+        KEYS - set(provenance), set(provenance) - KEYS - OPTIONAL))
     check(not missing, f"{path} lacks key(s) {', '.join(missing)}", ArtifactError)
     check(not unknown, f"{path} has unknown key(s) {', '.join(unknown)}; expected "
           f"{', '.join(sorted(KEYS))}", ArtifactError)
@@ -104,3 +106,8 @@ def check_provenance(path: Path, provenance: Mapping[str, Any]) -> None:
           ArtifactError)
     check(isinstance(imported, dict), f"{path} has imported {imported!r}; expected an object",
           ArtifactError)
+    names = provenance.get("registered", {})
+    check(isinstance(names, dict) and all(
+        isinstance(files, dict) and all(isinstance(file, str) for file in files.values())
+        for files in names.values()), f"{path} has registered {names!r}; expected an object of "
+          "names and files", ArtifactError)

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from latentcode.config import (
-    TASKS,
     LanguageConfig,
     LogicConfig,
     RunConfig,
@@ -40,6 +39,8 @@ from latentcode.models.flax import (
 from latentcode.runs import Run
 from latentcode.training.optimizer import make_optimizer
 
+PROBLEMS = ("logic", "sraven")
+"""The tasks of the official code, beside language."""
 CONVERSION = '''\
 import json
 import pickle
@@ -185,7 +186,7 @@ def infer_task(model: ModelConfig, problem: str | None = None) -> TaskConfig:
               "none, for language is its only task")
         return LanguageConfig(n_vocabulary=model.d_input, n_tokens=tokens)
     problem = problem or ("logic" if model.d_output == 1 else "sraven")
-    check_choice("problem", problem, TASKS)
+    check_choice("problem", problem, PROBLEMS)
     if problem == "logic":
         check(model.d_input >= 2, f"the model's input width is {model.d_input}; expected at least "
               "2 for logic: the variables and the target")
@@ -253,7 +254,7 @@ def import_flax(
 
 def _training(official: Mapping[str, Any], task: TaskConfig) -> tuple[TrainingConfig, bool]:
     """Return the training settings, and whether they are the file's own."""
-    paper = preset("paper", task.name).training if task.name in TASKS else TrainingConfig()
+    paper = preset("paper", task.name).training if task.name in PROBLEMS else TrainingConfig()
     if not all(name in official for name in TRAINING_FIELDS):
         return paper, False
     return replace(paper, **{ours: official[name] for name, ours in TRAINING_FIELDS.items()}), True

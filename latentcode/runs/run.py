@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from latentcode.config import RunConfig, config_hash, flatten, load_config, to_dict, to_yaml
+from latentcode.config.run import check_registered, registered_in
 from latentcode.errors import ArtifactError, ConfigError, RunError, check
 from latentcode.files.locks import exclusive
 from latentcode.files.migrations import header, upgrade
@@ -104,6 +105,8 @@ class Run:
             "resumed": []}
         if imported is not None:
             provenance["imported"] = dict(imported)
+        if names := registered_in(config):
+            provenance["registered"] = names
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -122,8 +125,9 @@ class Run:
     def open(cls, path: str | Path) -> Run:
         """Open a run folder.
 
-        `RunError` when it is missing, half-written or of another format version,
-        `ArtifactError` when a file in it is damaged.
+        `RunError` when it is missing, half-written or of another format version, `ArtifactError`
+        when a file in it is damaged, `ConfigError` when it has a task (or another name) that a
+        user registered and that is not registered here: which file to import.
         """
         path = _named(path)
         check(path.is_dir(), f"run folder {path} does not exist", RunError)
@@ -132,6 +136,7 @@ class Run:
                   f"{path} is not a complete run folder: {name} is missing", RunError)
         provenance = upgrade(read_json(path / PROVENANCE), FORMAT, path, RunError)
         check_provenance(path / PROVENANCE, provenance)
+        check_registered(provenance.get("registered", {}), path)
         try:
             config = load_config(path / CONFIG)
         except ConfigError as error:

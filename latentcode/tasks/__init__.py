@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from latentcode.tasks.registry import as_task as as_task
     from latentcode.tasks.registry import make_counterfactuals as make_counterfactuals
     from latentcode.tasks.registry import make_task as make_task
+    from latentcode.tasks.registry import register_task as register_task
     from latentcode.tasks.registry import task_distances as task_distances
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

@@ -6,9 +6,10 @@ it is given.
 
 from __future__ import annotations
 
+import html
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -30,7 +31,10 @@ pass does not change which instances are drawn."""
 
 
 class Task(ABC):
-    """One family of problems whose constituents (terms, rules) are known."""
+    """One family of problems whose constituents (terms, rules) are known.
+
+    What is abstract here is what a task of one's own has to say; `register_task` makes it known.
+    """
 
     name: ClassVar[str]
     constituent: ClassVar[str]
@@ -38,6 +42,9 @@ class Task(ABC):
     headline: ClassVar[str]
     """The metric that is quoted first: "r2" or "accuracy"."""
     config: TaskConfig
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
 
     @property
     def probe_config(self) -> TaskConfig:
@@ -117,9 +124,42 @@ class Task(ABC):
     def labels(self, batch: Batch) -> pd.DataFrame:
         """Return one row per instance: constituents, target, split, combination, ..."""
 
-    @abstractmethod
+    def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return what a model answers, to be compared with `targets` [B, n_targets].
+
+        By default the last n_targets tokens answer: with the symbol of the largest logit where
+        targets are whole numbers, otherwise with the number that is their first output.
+
+        logits [B, T, d_output]
+        """
+        last = logits[:, -targets.shape[1]:]
+        return last[..., 0] if targets.is_floating_point() else last.argmax(-1)
+
+    @property
+    def token_names(self) -> tuple[str, ...]:
+        """What each token of an instance shows, for people."""
+        return tuple(f"token {t}" for t in range(self.config.n_tokens))
+
     def render(self, batch: Batch, index: int, format: Literal["text", "html"] = "text") -> str:
-        """Return instance `index` of `batch` as a person would want to see it."""
+        """Return instance `index` of `batch` as a person would want to see it.
+
+        By default its labels, one a line. `UnknownNameError` for another format, `ConfigError`
+        for an index out of range.
+        """
+        self.check_render(batch, index, format)
+        labels = self.labels(batch[index:index + 1].to("cpu")).iloc[0]
+        if format == "text":
+            return "\n".join(f"{name}: {value}" for name, value in labels.items())
+        rows = "".join(f"<tr><th style='text-align:left;padding-right:1em'>{html.escape(str(name))}"
+                       f"</th><td>{html.escape(str(value))}</td></tr>"
+                       for name, value in labels.items())
+        return f"<table>{rows}</table>"
+
+    def check_render(self, batch: Batch, index: int, format: str) -> None:
+        """Raise an error unless `render` can draw an instance in a format."""
+        check_choice("format", format, ("text", "html"))
+        check(0 <= index < len(batch), f"index is {index!r}; expected 0 <= index < {len(batch)}, "
+              "the number of instances")
 
     def check_split(self, split: str) -> None:
         """Raise `UnknownNameError` or `SplitError` unless this task offers `split`."""

@@ -5,12 +5,14 @@ A task knows nothing of its readers: the table is where they meet.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from latentcode.config import TaskConfig
-from latentcode.errors import ConfigError
+from latentcode.config import TASKS, LanguageConfig, TaskConfig, from_dict, to_dict
+from latentcode.errors import ConfigError, check, check_whole
+from latentcode.registry import Registry
 from latentcode.tasks.base import Task
 from latentcode.tasks.counterfactuals import Counterfactuals
 from latentcode.tasks.distances import Distances
@@ -20,6 +22,8 @@ from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 from latentcode.tasks.sraven.distances import sraven_distances
 from latentcode.tasks.sraven.task import Sraven
+
+TaskT = TypeVar("TaskT", bound=Task)
 
 
 @dataclass(frozen=True)
@@ -34,23 +38,66 @@ class Registered:
     """Of a task, a label and a split, how far apart the label's values are."""
 
 
-REGISTRY: dict[str, Registered] = {
+REGISTRY: Registry[Registered] = Registry("task", "lc.register_task", {
     FuzzyLogic.name: Registered(FuzzyLogic, LogicCounterfactuals, logic_distances),
     Sraven.name: Registered(Sraven, SravenCounterfactuals, sraven_distances),
-}
-"""By the name of the task."""
+})
+"""By the name of the task; `latentcode.config.TASKS` has the classes of the configurations."""
+
+
+def register_task(
+    name: str,
+    *,
+    config: type[TaskConfig],
+    counterfactuals: Callable[[Any], Counterfactuals] | None = None,
+    distances: Callable[[Any, str, str], Distances] | None = None,
+    replace: bool = False,
+) -> Callable[[type[TaskT]], type[TaskT]]:
+    """Make a task of one's own known by a name: a decorator of its class.
+
+        @lc.register_task("modadd", config=ModAddConfig)
+        class ModularAddition(lc.Task): ...
+
+    From then on, everything that takes fuzzy logic takes it, too.
+
+    config           a frozen dataclass whose fields have defaults, `name` that of the task
+    counterfactuals  of a task, its minimal pairs, which interventions need
+    distances        of a task, a label and a split, how far apart the values of the label are,
+                     which topography needs
+    replace          take the place of an earlier task of that name, as when a cell of a notebook
+                     runs again
+
+    Raises `ConfigError` that names the member which the class or its configuration lacks, and
+    for a name that is taken.
+    """
+    def register(task: type[TaskT]) -> type[TaskT]:
+        check(isinstance(task, type) and issubclass(task, Task),
+              f"task {name!r} is {task!r}; expected a subclass of lc.Task")
+        if "name" not in vars(task):
+            task.name = name
+        check(task.name == name, f"{task.__qualname__}.name is {task.name!r}; expected {name!r}, "
+              "the name that it is registered under")
+        _check_members(task)
+        _check_config(name, config)
+        TASKS.add(name, config, source=config, replace=replace)
+        REGISTRY.add(name, Registered(task, counterfactuals, distances), source=task,
+                     replace=replace)
+        return task
+
+    return register
 
 
 def make_task(config: TaskConfig) -> Task:
     """Return the task that a configuration describes.
 
-    `ConfigError` for language, of which there is no text to draw from.
+    `ConfigError` for language, of which there is no text to draw from, `UnknownNameError` for a
+    task that is not registered.
     """
-    if config.name not in REGISTRY:
+    if isinstance(config, LanguageConfig):
         raise ConfigError(
             f"task {config.name!r} has no instances to draw: its runs are imported, and the text "
             "that they were trained on is not here. Give the run's model token ids of your own")
-    return REGISTRY[config.name].task(config)
+    return REGISTRY.find(config.name).task(config)
 
 
 def as_task(task: Task | TaskConfig) -> Task:
@@ -84,3 +131,40 @@ def task_distances(task: Task, label: str, split: str) -> Distances:
 
 def _those_with(reader: str) -> str:
     return " or ".join(name for name, found in REGISTRY.items() if getattr(found, reader))
+
+
+def _check_members(task: type[Task]) -> None:
+    """Raise `ConfigError` that names what a class of a task lacks."""
+    lacking = sorted(getattr(task, "__abstractmethods__", ()))
+    lacking += [name for name in ("constituent", "headline") if not hasattr(task, name)]
+    check(not lacking, f"{task.__qualname__} lacks {', '.join(lacking)}; expected every member "
+          "that lc.Task leaves open")
+
+
+def _check_config(name: str, config: type[TaskConfig]) -> None:
+    """Raise `ConfigError` for a class that cannot be the configuration of a task."""
+    what = getattr(config, "__qualname__", repr(config))
+    check(isinstance(config, type) and dataclasses.is_dataclass(config),
+          f"config is {what}; expected a frozen dataclass")
+    parameters: Any = config.__dataclass_params__  # type: ignore[attr-defined]
+    check(parameters.frozen, f"{what} is not frozen; expected @dataclass(frozen=True)")
+    fields = dataclasses.fields(config)
+    check(any(field.name == "name" for field in fields), f"{what} lacks the field name; expected "
+          f"name: Literal[{name!r}] = {name!r}")
+    required = [field.name for field in fields if field.init
+                and field.default is field.default_factory is dataclasses.MISSING]
+    check(not required, f"{what} has no default for {', '.join(required)}; expected one for every "
+          "field, which presets begin with")
+    default = config()
+    check(default.name == name, f"{what}.name is {default.name!r}; expected {name!r}, the name "
+          "that the task is registered under")
+    for size in ("d_input", "d_output", "n_tokens"):
+        check(hasattr(default, size), f"{what} lacks {size}; expected a property or a field")
+        check_whole(f"{what}.{size}", getattr(default, size), 1)
+    try:
+        again = from_dict(config, to_dict(default))
+    except (TypeError, NameError) as error:  # of JSON, or of an annotation
+        raise ConfigError(f"{what} has a field that a file cannot hold ({error}); expected numbers, "
+                          "text, truth values, Literal choices and tuples of these") from None
+    check(again == default, f"{what}() is another one when it is read back from a file; expected "
+          "fields of numbers, text, truth values, Literal choices and tuples of these")

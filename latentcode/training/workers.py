@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import pickle
 import traceback
 from abc import ABC, abstractmethod
 from collections import deque
@@ -21,14 +22,17 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from latentcode.config import RunConfig
-from latentcode.errors import LatentCodeError, TrainingError, check
+from latentcode.errors import ConfigError, LatentCodeError, TrainingError, check
+from latentcode.imports import Import, asked_for, import_again
 from latentcode.training.signals import request_stop
 
 Job = Mapping[Path, RunConfig]
 """What is trained together: run folders and their configurations."""
+Packed = tuple[tuple[Import, ...], bytes]
+"""A job on its way to another process."""
 
 TRIALS = 4
 """How often a job is started whose worker dies every time."""
@@ -178,7 +182,7 @@ class _Slot:
             theirs.close()
         self.job, self.trial = job, trial
         with suppress(OSError):  # a process that has died is found by `wait`
-            self.connection.send(job)
+            self.connection.send(packed(job))
 
     def stop(self) -> None:
         if self.process is not None:
@@ -200,7 +204,7 @@ def _serve(
 ) -> None:
     """Do one job after another until the owner says stop, or is gone."""
     os.environ.update(environment)
-    inbox: SimpleQueue[Job | None] = SimpleQueue()
+    inbox: SimpleQueue[Packed | None] = SimpleQueue()
     Thread(target=_listen, args=(connection, inbox), daemon=True).start()
     # A training that was stopped raises one of these and ends the process. If it was not the
     # owner who stopped it, but a signal for this process alone, the job is started again.
@@ -210,9 +214,8 @@ def _serve(
             gc.collect()  # what an error still held is returned before the next job begins
 
 
-def _listen(connection: Connection, inbox: SimpleQueue[Job | None]) -> None:
-    message: Job | None = {}
-    while message is not None:
+def _listen(connection: Connection, inbox: SimpleQueue[Packed | None]) -> None:
+    while True:
         try:
             message = connection.recv()
         except (EOFError, OSError):
@@ -220,11 +223,31 @@ def _listen(connection: Connection, inbox: SimpleQueue[Job | None]) -> None:
         if message is None:
             request_stop()
         inbox.put(message)
+        if message is None:
+            return
 
 
-def attempt(work: Callable[[Job], None], job: Job) -> Exception | None:
+def packed(job: Job) -> Packed:
+    """Return a job for another process, and what that one has to import before it unpacks it."""
+    return asked_for(), pickle.dumps(job)
+
+
+def unpacked(job: Packed) -> Job:
+    """Return a job in the process that does it; `ConfigError` where a class of it is unknown."""
+    imports, data = job
+    import_again(imports)
     try:
-        work(job)
+        return cast(Job, pickle.loads(data))
+    except (AttributeError, ImportError) as error:
+        raise ConfigError(
+            f"a process that trains does not know the task ({error}): it was registered in a "
+            "notebook or below `if __name__ == \"__main__\"`; expected it in a file of its own, "
+            "which is imported (--import FILE on the command line)") from None
+
+
+def attempt(work: Callable[[Job], None], job: Packed) -> Exception | None:
+    try:
+        work(unpacked(job))
     except LatentCodeError as error:
         return error
     except Exception as error:
@@ -239,4 +262,4 @@ def _names(job: Job) -> str:
     return f"{first}" + (f" and {len(others)} more" if others else "")
 
 
-__all__ = ["TRIALS", "Executor", "Job", "Outcome", "Workers", "attempt"]
+__all__ = ["TRIALS", "Executor", "Job", "Outcome", "Packed", "Workers", "attempt", "packed"]

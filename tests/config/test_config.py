@@ -372,7 +372,7 @@ def test_a_configuration_is_loaded_from_a_file(tmp_path: Path) -> None:
     (b"a: [", "is not valid YAML"), (b"a: 1\nb: 2\na: 3", "not valid YAML: .* twice: a"),
     (b"\xff\xfe\x00", "cannot read configuration"), (b"[" * 1_000, "not valid YAML"),
     (b"{task: {name: chess}, model: {}, training: {}}",
-     "unknown task.name 'chess'; expected one of: logic, sraven"),
+     "unknown task 'chess'; expected one of: logic, sraven"),
     (b"a: !!python/object/apply:os.getcwd []", "not valid YAML"),
 ])
 def test_a_damaged_file_is_a_config_error(tmp_path: Path, content: bytes, message: str) -> None:

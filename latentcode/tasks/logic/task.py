@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from latentcode.config import LogicConfig
-from latentcode.errors import check, check_choice
+from latentcode.errors import check
 from latentcode.metrics import Metric, mean_metric, ratio_metric
 from latentcode.tasks.base import SPLITS, Task
 from latentcode.tasks.batch import Batch
@@ -284,9 +284,7 @@ class FuzzyLogic(Task):
 
     def render(self, batch: Batch, index: int, format: Literal["text", "html"] = "text") -> str:
         """Return the function in symbols, its examples as a table, the query and its answer."""
-        check_choice("format", format, ("text", "html"))
-        check(0 <= index < len(batch), f"index is {index!r}; expected 0 <= index < {len(batch)}, "
-              "the number of instances")
+        self.check_render(batch, index, format)
         one = batch[index:index + 1].to("cpu")
         label = self.labels(one).iloc[0]
         names = [f"x{v + 1}" for v in range(self.config.n_variables)]
@@ -303,6 +301,11 @@ class FuzzyLogic(Task):
         rows.append([QUERY, *(f"{x:.4f}" for x in one.inputs[0, -1, :-1].tolist()), "?"])
         layout = _html_table if format == "html" else _text_table
         return layout(title, source, header, rows, answer)
+
+    @property
+    def token_names(self) -> tuple[str, ...]:
+        """The examples, and the query, where the answer is given."""
+        return (*(f"example {t}" for t in range(self.config.n_examples - 1)), "query (answer)")
 
     def why_no_split(self, split: str) -> str:
         """Return why this configuration lacks one of `SPLITS`, and what would be possible."""

@@ -19,7 +19,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from latentcode.config import SravenConfig
-from latentcode.errors import check, check_choice
 from latentcode.metrics import Metric, mean_metric, share_metric
 from latentcode.tasks.base import Task
 from latentcode.tasks.batch import Batch
@@ -256,6 +255,13 @@ class Sraven(Task):
         columns["combination"] = written[batch.combination.cpu().numpy()]
         return pd.DataFrame(columns).assign(split=batch.split)
 
+    @property
+    def token_names(self) -> tuple[str, ...]:
+        """The panel and the place of each token; the last panel is the answer."""
+        panels = self.config.grid_size ** 2
+        return tuple(f"panel {panel}, token {token}" + (" (answer)" if panel == panels else "")
+                     for panel in range(1, panels + 1) for token in range(self.config.n_features))
+
     @staticmethod
     def combination_symbols(rules: Iterable[int]) -> str:
         """Return a combination as the labels name it, such as "constant, +1, sum, sum"."""
@@ -266,9 +272,7 @@ class Sraven(Task):
 
         Raises `UnknownNameError` for another format, `ConfigError` for an index out of range.
         """
-        check_choice("format", format, ("text", "html"))
-        check(0 <= index < len(batch), f"index is {index!r}; expected 0 <= index < {len(batch)}, "
-              "the number of instances")
+        self.check_render(batch, index, format)
         info = {name: values[index].cpu() for name, values in batch.info.items()}
         permutations = info["permutations"]
         shown = aligned(info["grid"][None], permutations[None])[0]
