@@ -41,7 +41,7 @@ def problem(entry: Entry, codes: LatentCodes, row: int) -> Problem:
     Imports torch. `ArtifactError` where what is drawn has other labels than the codes: the codes
     come from another version of the task, or from a GPU, which draws other numbers.
     """
-    from latentcode.codes.of_tasks import instances
+    from latentcode.codes.instances import instances
 
     task, split = loaded.task_of(codes), str(codes.meta["split"])
     batch = instances(task, split, [row], seed=int(codes.meta["seed"]))

@@ -17,8 +17,8 @@ import streamlit as st
 from latentcode.app.data.catalog import Entry
 from latentcode.app.data.loaded import UNTIL_REPLACED, progress_bar
 from latentcode.codes import LatentCodes
+from latentcode.codes.labels import label_groups
 from latentcode.errors import ProbeError, check
-from latentcode.probes.common.labels import label_groups
 from latentcode.probes.projection.cache import CachedProjection
 from latentcode.probes.projection.methods import Projection, settings_of
 from latentcode.probes.projection.result import ProjectionResult

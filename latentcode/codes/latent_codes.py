@@ -6,7 +6,7 @@ Needs numpy, pandas and safetensors only, so that the app opens codes without im
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from latentcode.codes.labels import check_new_label, label_values
 from latentcode.errors import ArtifactError, UnknownNameError, check
 from latentcode.files.migrations import header, read_checked
 from latentcode.files.provenance import git_commit, software
@@ -85,6 +86,34 @@ class LatentCodes:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __getitem__(self, index: Any) -> LatentCodes:
+        """Return the instances that a slice, a boolean mask or an array of numbers picks.
+
+        A single number gives the codes of that one instance, N = 1, so that no axis is ever lost
+        and codes can be iterated over. `IndexError` for a number that there is not, `ConfigError`
+        for a mask of another length and for what is no index.
+        """
+        rows = index if isinstance(index, slice) else self._rows(index)
+        return replace(self, scores=self.scores[rows],
+                       labels=self.labels.iloc[rows].reset_index(drop=True),
+                       residuals=None if self.residuals is None else self.residuals[rows])
+
+    def _rows(self, index: Any) -> np.ndarray:
+        """Return the numbers of the instances that a mask, numbers or a single one picks."""
+        rows = np.asarray(index)
+        rows = rows.astype(np.int64) if rows.size == 0 else rows
+        is_mask = rows.dtype == bool and rows.ndim == 1
+        check(is_mask or (rows.dtype.kind in "iu" and rows.ndim <= 1), f"codes are indexed with "
+              f"{index!r}; expected a slice, a boolean mask, or numbers of instances")
+        if is_mask:
+            check(len(rows) == len(self), f"the mask has {len(rows)} values; expected {len(self)}, "
+                  "one per instance")
+            return np.flatnonzero(rows)
+        if rows.size and not -len(self) <= rows.min() <= rows.max() < len(self):
+            raise IndexError(f"codes are indexed with {index!r}; expected numbers from "
+                             f"{-len(self)} to {len(self) - 1}")
+        return np.atleast_1d(rows)
+
     @property
     def n_heads(self) -> int:
         """Dimension of a code."""
@@ -117,6 +146,23 @@ class LatentCodes:
         if token is not None and f"{name}_{token}" in self.labels:
             return self.labels[f"{name}_{token}"]
         raise UnknownNameError("label", name, self.labels.columns)
+
+    def with_labels(self, **values: Any) -> LatentCodes:
+        """Return these codes with further labels: `codes.with_labels(even=target % 2 == 0)`.
+
+        values  name -> one value per instance, as an array, a tensor or a list: bool, whole
+                numbers or text, which probes decode, or measurements, which colour points
+
+        `ConfigError` for a name that stands for a label already, and for values that are missing,
+        of another shape or of several types.
+        """
+        labels = self.labels.copy()
+        for name, given in values.items():
+            check(not callable(given), f"label {name!r} is a function; expected its values, of "
+                  "the instances that latentcode.instances(run, split, n, seed=seed) draws again")
+            check_new_label(name, labels.columns)
+            labels[name] = label_values(name, given, len(self))
+        return replace(self, labels=labels)
 
     def mean_by(self, label: str, *, layer: int, pair: str) -> pd.DataFrame:
         """Return the mean code of each value of a label: index label, one column per head."""
@@ -164,13 +210,9 @@ class LatentCodes:
                 return name
         return None
 
-    def subset(self, mask: np.ndarray) -> LatentCodes:
-        """Return the instances that a boolean mask or an index array picks."""
-        return LatentCodes(
-            self.scores[mask], self.labels[mask].reset_index(drop=True)
-            if np.asarray(mask).dtype == bool else self.labels.iloc[mask].reset_index(drop=True),
-            self.pairs, self.layers, self.meta,
-            None if self.residuals is None else self.residuals[mask], self.query_of_pair)
+    def subset(self, mask: Any) -> LatentCodes:
+        """Return the instances that a boolean mask or an index array picks, as `codes[mask]`."""
+        return self[mask]
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a long table: one row per instance, layer and pair; labels and `head_h`."""

@@ -10,7 +10,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
+from latentcode.codes.instances import drawn
 from latentcode.codes.reader import (
     Hooks,
     Reader,
@@ -28,7 +30,7 @@ from latentcode.models.modes import evaluating
 from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
-from latentcode.seeds import checked_seed, make_generator
+from latentcode.seeds import checked_seed
 from latentcode.tasks import Batch, Task, as_task
 from latentcode.tasks.base import DRAW
 
@@ -39,7 +41,7 @@ def extract(
     *,
     n: int = 4_096,
     pairs: Sequence[str] | None = None,
-    layers: Sequence[int] | None = None,
+    layers: Sequence[int] | int | None = None,
     residuals: bool = False,
     untrained: bool = False,
     task: Task | TaskConfig | None = None,
@@ -57,7 +59,7 @@ def extract(
     split       `train`, `test`, `ood` or `unknown`
     n           number of instances; fewer are the first of more
     pairs       names from `make_task(run.config.task).pairs`; default: the paper's, the first
-    layers      layer numbers; default: all
+    layers      layer numbers, or a single one; default: all
     residuals   also keep `hook_resid_pre` at the pairs' queries, a control for every probe
     untrained   use the run's initial weights instead, another control
     task        the task to draw from, or its configuration, where it is not the run's own; for
@@ -128,7 +130,7 @@ def extract_model(
     *,
     n: int,
     pairs: Sequence[str] | None = None,
-    layers: Sequence[int] | None = None,
+    layers: Sequence[int] | int | None = None,
     residuals: bool = False,
     seed: int = 0,
     batch_size: int = 512,
@@ -148,31 +150,6 @@ def extract_model(
     return reader.read(out, overwrite=overwrite, progress=progress)
 
 
-def instances(
-    task: Task, split: str, rows: Sequence[int], *, seed: int = 0,
-    device: torch.device | str = "cpu",
-) -> Batch:
-    """Which problems are rows of `extract(run, split, seed=seed)` the codes of?
-
-    rows    numbers of instances, from 0, in any order
-    device  where the codes were extracted, as a GPU draws other numbers from the same seed
-
-    `ConfigError` for a negative row, `SplitError` for a split that the task does not offer.
-    """
-    check(len(rows) > 0 and min(rows) >= 0, f"rows are {list(rows)}; expected numbers of "
-          "instances, from 0")
-    blocks = sorted({row // DRAW for row in rows})
-    found = {block: _drawn(task, split, block, seed, device) for block in blocks}
-    together = Batch.cat([found[block] for block in blocks])
-    place = [blocks.index(row // DRAW) * DRAW + row % DRAW for row in rows]
-    return together[torch.tensor(place, device=together.inputs.device)]
-
-
-def _drawn(task: Task, split: str, block: int, seed: int, device: torch.device | str) -> Batch:
-    """Return the instances of a split from number `block` * DRAW on, DRAW of them."""
-    return task.sample(split, DRAW, make_generator(seed, f"extract {split} {block}", device))
-
-
 class CodeReader(Reader):
     """One model, one stream of instances, and what of their activations is wanted.
 
@@ -189,14 +166,14 @@ class CodeReader(Reader):
         *,
         n: int = 4_096,
         pairs: Sequence[str] | None = None,
-        layers: Sequence[int] | None = None,
+        layers: Sequence[int] | int | None = None,
         residuals: bool = False,
         seed: int = 0,
         batch_size: int = 512,
         meta: dict[str, Any] | None = None,
     ) -> None:
         seed = checked_seed(seed)
-        names = tuple(pairs) if pairs is not None else tuple(task.pairs)[:1]
+        names = tuple(task.pairs)[:1] if pairs is None else as_tuple(pairs)
         task.check_pairs(names)
         self.task, self.split, self.seed, self.names = task, split, seed, names
         self._first: Batch | None = None
@@ -220,7 +197,7 @@ class CodeReader(Reader):
         if index == 0 and self._first is not None:  # drawn already, for its queries
             batch, self._first = self._first, None
             return batch
-        return _drawn(self.task, self.split, index, self.seed, self.device)
+        return drawn(self.task, self.split, index, self.seed, self.device)
 
     def _read_draw(self, index: int, sink: Sink, progress: Progress | None) -> None:
         begin = index * DRAW
@@ -309,4 +286,4 @@ def _from_rows(
     return [(f"{name}.hook_q", keep), (f"{name}.hook_k", store)]
 
 
-__all__ = ["CodeReader", "code_reader", "extract", "extract_model", "gather_codes", "instances"]
+__all__ = ["CodeReader", "code_reader", "extract", "extract_model", "gather_codes"]

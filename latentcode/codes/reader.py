@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.codes.resume import partial_codes
 from latentcode.errors import UnknownNameError, check
@@ -47,12 +48,12 @@ class Reader(ABC):
         pairs: Sequence[Pair],
         *,
         n: int,
-        layers: Sequence[int] | None,
+        layers: Sequence[int] | int | None,
         residuals: bool,
         batch_size: int,
         meta: Mapping[str, Any],
     ) -> None:
-        kept = tuple(range(model.cfg.n_layers)) if layers is None else tuple(layers)
+        kept = tuple(range(model.cfg.n_layers)) if layers is None else as_tuple(layers)
         for layer in kept:
             if layer not in range(model.cfg.n_layers):
                 raise UnknownNameError("layer", layer, range(model.cfg.n_layers))

@@ -37,6 +37,7 @@ from latentcode.models.flax import (
     params_to_flax,
 )
 from latentcode.runs import Run
+from latentcode.runs.named import load_run
 from latentcode.training.optimizer import make_optimizer
 
 PROBLEMS = ("logic", "sraven")
@@ -265,11 +266,12 @@ def export_flax(
 ) -> Path:
     """Write the weights of a run in the official layout, all or nothing.
 
+    run   a run, its folder, or a name of the zoo
     step  the checkpoint; default: the newest
 
-    `ConfigError` for a model that has no official counterpart.
+    Raises what `load_run` raises, and `ConfigError` for a model without an official counterpart.
     """
-    run, out = run if isinstance(run, Run) else Run.open(run), Path(out)
+    run, out = load_run(run), Path(out)
     check(out.suffix == ".npz", f"{out} is the output; expected a name that ends in .npz",
           RunError)
     check(overwrite or not out.exists(), f"{out} exists already; choose another name or "

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from latentcode.arguments import as_tuple
 from latentcode.config import RunConfig
 from latentcode.devices import resolve_device
 from latentcode.errors import check
@@ -33,7 +34,7 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     progress: bool = True,
-    loggers: Sequence[str] = (),
+    loggers: Sequence[str] | str = (),
     deadline: float | None = None,
 ) -> Run:
     """Train a model, from scratch or from its last checkpoint, and return its run folder.
@@ -60,6 +61,7 @@ def train(
     check(not (resume and overwrite),
           "resume and overwrite are both set; expected at most one of them")
     # Whatever can be wrong with the request is found before a folder is made or replaced.
+    loggers = as_tuple(loggers)
     check_loggers(loggers)
     learner = make_learner(config)
     if resume:

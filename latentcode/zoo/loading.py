@@ -14,6 +14,7 @@ import pandas as pd
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
+from latentcode.runs import Run
 from latentcode.runs.named import folder_of, load_run, zoo_folders
 from latentcode.zoo.card import Card
 
@@ -51,7 +52,7 @@ def list_models() -> pd.DataFrame:
 
 
 def load_model(
-    name_or_path: str | Path, *, step: int | None = None, device: str | torch.device = "cpu"
+    run: Run | str | Path, *, step: int | None = None, device: str | torch.device = "cpu"
 ) -> HookedTransformer:
     """Return a trained model of the zoo, such as `sraven-hyla`, or of a run, for evaluation.
 
@@ -59,15 +60,15 @@ def load_model(
 
     Raises what `load_run` and `Run.load_model` raise.
     """
-    return load_run(name_or_path).load_model(step, device)
+    return load_run(run).load_model(step, device)
 
 
-def load_codes(name_or_path: str | Path, split: str = "ood") -> LatentCodes:
+def load_codes(run: Run | str | Path, split: str = "ood") -> LatentCodes:
     """Return the codes that come with a model of the zoo, or that a run keeps in `results/`.
 
     Raises what `load_run` raises, and `ArtifactError` that names the splits that are there.
     """
-    run = load_run(name_or_path)
+    run = load_run(run)
     stored = {path.name.removeprefix("codes-"): path
               for path in sorted((run.path / RESULTS).glob("codes-*"))}
     check(split in stored, f"{run.path} holds no codes of split {split!r}, but of: "

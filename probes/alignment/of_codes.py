@@ -27,7 +27,7 @@ from latentcode.probes.alignment.matching import (
 from latentcode.probes.alignment.result import AlignmentResult
 from latentcode.probes.alignment.transfer import N_RANDOM, Transfer
 from latentcode.probes.common.bootstrap import LEVEL
-from latentcode.probes.common.labels import combination_clusters
+from latentcode.probes.common.labels import combination_clusters, label_names
 from latentcode.probes.common.sources import (
     Source,
     check_distinct,
@@ -53,7 +53,7 @@ def align_codes(
     *,
     untrained: Models | None = None,
     controls: bool = True,
-    layers: Sequence[int] | None = None,
+    layers: Sequence[int] | int | None = None,
     pairs: Sequence[str] | None = None,
     n_bootstrap: int = 1000,
     seed: int = 0,
@@ -88,6 +88,7 @@ def align_codes(
     seed = checked_seed(seed)
     check(len(models) >= 2, f"there are {len(models)} models; expected at least two to align",
           ProbeError)
+    labels = label_names(labels)
     check(len(labels) > 0, "labels is empty; expected at least one", ProbeError)
     check_distinct("labels", labels)
     check(n_bootstrap >= 100, f"n_bootstrap is {n_bootstrap}; expected at least 100", ProbeError)

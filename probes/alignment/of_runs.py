@@ -13,6 +13,7 @@ from latentcode.errors import check
 from latentcode.probes.alignment.of_codes import align_codes
 from latentcode.probes.alignment.result import AlignmentResult
 from latentcode.probes.common.extraction import extract_with_untrained, load_runs
+from latentcode.probes.common.own_labels import Labels, names_of, own_labels
 from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.tasks import Task, as_task, make_task
@@ -20,12 +21,12 @@ from latentcode.tasks import Task, as_task, make_task
 
 def align(
     runs: Sequence[Run | str | Path],
-    labels: Sequence[str] | None = None,
+    labels: Labels | None = None,
     *,
     n_train: int = 2_048,
     n_heldout: int = 2_048,
     pairs: Sequence[str] | None = None,
-    layers: Sequence[int] | None = None,
+    layers: Sequence[int] | int | None = None,
     task: TaskConfig | None = None,
     seed: int = 0,
     device: str = "cpu",
@@ -34,8 +35,9 @@ def align(
 ) -> AlignmentResult:
     """Do trained runs have the same codes up to a reordering of heads, or a rotation?
 
-    runs      runs, their folders, or names of the zoo
-    labels    what the transferred probes decode; default: those that the task names for probing
+    runs      at least two runs, their folders, or names of the zoo
+    labels    what the transferred probes decode; default: those that the task names for probing;
+              or functions of a batch, as in `decode`
     n_train, n_heldout  instances that probes and matchings are fitted on and scored on
     pairs     default: the paper's pair, the first of the task's
     layers    default: all
@@ -48,24 +50,28 @@ def align(
     Runs of one training seed begin with the same weights, of different kinds too, and are left out
     of the result's summary and figures, which says so.
 
-    Raises what `load_run`, `extract` and `align_codes` raise, `ProbeError` for runs of the same
-    name and `ConfigError` for runs whose tasks differ in more than their split.
+    Raises what `load_run`, `own_labels`, `extract` and `align_codes` raise, `ProbeError` for a
+    single run and for runs of the same name, and `ConfigError` for runs whose tasks differ in more
+    than their split.
     """
-    opened = load_runs(runs)
+    opened = load_runs(runs, least=2)
     for a, b in pairwise(opened):
         ours, theirs = (_family(run.config.task) for run in (a, b))
         check(ours == theirs, f"the tasks of {a.name} and {b.name} differ: {ours} and {theirs}; "
               "expected runs of one task, whose splits may differ")
     own = make_task(opened[0].config.task)
     source = as_task(task or own.probe_config)
-    codes = [[extract_with_untrained(run, split, n=n, pairs=pairs, layers=layers, task=source,
-                                     seed=seed, device=device)
-              for split, n in (("train", n_train), ("ood", n_heldout))] for run in opened]
+    labels = own.probe_labels if labels is None else labels
+    parts = ("train", n_train), ("ood", n_heldout)
+    further = own_labels(labels, source, parts, seed=seed, device=device)
+    codes = [[extract_with_untrained(run, split, values, n=n, pairs=pairs, layers=layers,
+                                     task=source, seed=seed, device=device)
+              for (split, n), values in zip(parts, further, strict=True)] for run in opened]
     models, untrained = ([(train[i], heldout[i]) for train, heldout in codes] for i in range(2))
     heldout_combinations = _combinations(source, "ood")
     trained_on = {run.name: _combinations(make_task(run.config.task), "train") for run in opened}
     return align_codes(
-        models, own.probe_labels if labels is None else labels, untrained=untrained, seed=seed,
+        models, names_of(labels), untrained=untrained, seed=seed,
         heldout_trained_on={name: (len(known & heldout_combinations), len(heldout_combinations))
                             for name, known in trained_on.items()},
         initial_seeds={run.name: run.config.training.seed for run in opened},

@@ -7,14 +7,15 @@ response), or a group: `terms` means which values occur in any of the columns `t
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
+from latentcode.codes.labels import label_groups
 from latentcode.errors import ProbeError, UnknownNameError, check
 
 MAX_CLASSES = 256
@@ -57,7 +58,7 @@ def make_target(train: LatentCodes, heldout: LatentCodes, name: str, pair: str) 
         if frame is None:
             raise UnknownNameError("label", name, codes.labels.columns)
         for column in columns:
-            _check_classes(name, column, frame[column])
+            check_classes(name, column, frame[column])
     values = [np.stack([f[c].to_numpy(dtype=object) for c in columns], axis=1)
               for f in frames if f is not None]
     classes = _sorted_classes(name, np.concatenate([v.ravel() for v in values]))
@@ -96,15 +97,12 @@ def single_labels(codes: LatentCodes, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if not label_columns(codes, name, pair)[1])
 
 
-def label_groups(columns: Iterable[object]) -> dict[str, tuple[str, ...]]:
-    """Return the groups of numbered columns: {"terms": ("term_1", "term_2")}."""
-    groups: dict[str, tuple[str, ...]] = {}
-    for column in columns:
-        match = re.fullmatch(r"(.+)_\d+", str(column))
-        if match:
-            plural = f"{match[1]}s"
-            groups[plural] = (*groups.get(plural, ()), str(column))
-    return groups
+def label_names(labels: Iterable[str]) -> tuple[str, ...]:
+    """Return one name of a label or several; `ProbeError` for functions, which need instances."""
+    check(not isinstance(labels, Mapping), "labels are functions, which need the instances; of "
+          "codes in hand expected names, and labels of your own by codes.with_labels(name=values)",
+          ProbeError)
+    return as_tuple(labels)
 
 
 def combination_clusters(codes: LatentCodes) -> np.ndarray:
@@ -120,7 +118,8 @@ def combination_clusters(codes: LatentCodes) -> np.ndarray:
     return np.asarray(pd.factorize(column.astype(str))[0], dtype=np.int64)
 
 
-def _check_classes(name: str, column: str, values: pd.Series) -> None:
+def check_classes(name: str, column: str, values: pd.Series) -> None:
+    """Raise `ProbeError` for values that are missing, measurements, or too many to be classes."""
     check(not values.isna().any(), f"label {name!r} (column {column!r}) has "
           f"{int(values.isna().sum())} missing values; expected none", ProbeError)
     if pd.api.types.is_float_dtype(values):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError, check
 
@@ -161,19 +162,20 @@ def varies(x: np.ndarray) -> bool:
     return bool(np.abs(x - x.mean(axis=0, dtype=np.float64)).max() > ROUNDING * np.abs(x).max())
 
 
-def chosen(what: str, wanted: Sequence[Any] | None, available: Sequence[Any]) -> tuple[Any, ...]:
-    """Return what is wanted of `available`, all by default.
+def chosen(what: str, wanted: Any, available: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what is wanted of `available`, one or several of them, all by default.
 
     `UnknownNameError` for other names, `ProbeError` for none and for a name that is repeated.
     """
     if wanted is None:
         return tuple(available)
+    wanted = as_tuple(wanted)
     check(len(wanted) > 0, f"{what}s is empty; expected some of {list(available)}", ProbeError)
     for name in wanted:
         if name not in available:
             raise UnknownNameError(what, name, available)
     check_distinct(f"{what}s", wanted)
-    return tuple(wanted)
+    return wanted
 
 
 def check_distinct(what: str, names: Sequence[Any]) -> None:

@@ -29,7 +29,7 @@ from latentcode.probes.common.bootstrap import (
     percentile_interval,
     resample,
 )
-from latentcode.probes.common.labels import Target, combination_clusters, make_target
+from latentcode.probes.common.labels import Target, combination_clusters, label_names, make_target
 from latentcode.probes.common.sources import (
     SOURCES,
     Source,
@@ -65,7 +65,7 @@ def decode_codes(
     heldout: LatentCodes,
     labels: Sequence[str],
     *,
-    layers: Sequence[int] | None = None,
+    layers: Sequence[int] | int | None = None,
     pairs: Sequence[str] | None = None,
     untrained: tuple[LatentCodes, LatentCodes] | None = None,
     controls: bool = True,
@@ -99,6 +99,7 @@ def decode_codes(
     missing controls, a label with one class in training, or fewer than two combinations.
     """
     seed = checked_seed(seed)
+    labels = label_names(labels)
     check(len(labels) > 0, "labels is empty; expected at least one label to decode", ProbeError)
     for name, value, least in (("n_bootstrap", n_bootstrap, 100), ("n_shuffles", n_shuffles, 1)):
         check(isinstance(value, int) and value >= least,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from latentcode.config import TaskConfig
 from latentcode.probes.common.extraction import extract_with_untrained
+from latentcode.probes.common.own_labels import Labels, names_of, own_labels
 from latentcode.probes.decoding.of_codes import decode_codes
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.progress import Progress
@@ -17,10 +18,10 @@ from latentcode.tasks import as_task, make_task
 
 def decode(
     run: Run | str | Path,
-    labels: Sequence[str] | None = None,
+    labels: Labels | None = None,
     *,
     pairs: Sequence[str] | None = None,
-    layers: Sequence[int] | None = None,
+    layers: Sequence[int] | int | None = None,
     n_train: int = 4_096,
     n_heldout: int = 4_096,
     task: TaskConfig | None = None,
@@ -35,7 +36,8 @@ def decode(
     an untrained model's codes, shuffled labels and the residual stream (paper, Fig. 2B and 5F).
 
     run      a run, its folder, or a name of the zoo
-    labels   default: those that the task names, such as term_1, term_2 and terms, or rule
+    labels   default: those that the task names, such as term_1, term_2 and terms, or rule; or
+             functions of a batch, `{"even": lambda batch: batch.targets[:, 0] % 2 == 0}`
     pairs    default: the paper's pair, the first of the task's
     layers   default: all
     task     what to draw instances from; default: the task's own choice for probing, for fuzzy
@@ -44,15 +46,18 @@ def decode(
     n_jobs   processes that fit probes side by side
     progress  called with (probes done, probes in all)
 
-    Raises what `load_run`, `extract` and `decode_codes` raise.
+    Raises what `load_run`, `own_labels`, `extract` and `decode_codes` raise.
     """
     run = load_run(run)
     own = make_task(run.config.task)
     source = as_task(task or own.probe_config)
+    labels = own.probe_labels if labels is None else labels
+    parts = ("train", n_train), ("ood", n_heldout)
+    further = own_labels(labels, source, parts, seed=seed, device=device)
     train, heldout = (
-        extract_with_untrained(run, split, n=n, pairs=pairs, layers=layers,
+        extract_with_untrained(run, split, values, n=n, pairs=pairs, layers=layers,
                                task=source, seed=seed, device=device)
-        for split, n in (("train", n_train), ("ood", n_heldout)))
-    return decode_codes(train[0], heldout[0], own.probe_labels if labels is None else labels,
+        for (split, n), values in zip(parts, further, strict=True))
+    return decode_codes(train[0], heldout[0], names_of(labels),
                         untrained=(train[1], heldout[1]), seed=seed, n_jobs=n_jobs,
                         progress=progress)

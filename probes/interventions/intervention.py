@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, UnknownNameError, check, check_choice
 from latentcode.probes.interventions.references import ERASABLE
 from latentcode.probes.interventions.sites import SITES, Edit, Place, in_scope, normalization_of
@@ -37,6 +38,10 @@ class Intervention:
     alpha: float = 1.0
     heads: tuple[int, ...] | None = None
     renormalize: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", as_tuple(self.layers))
+        object.__setattr__(self, "heads", None if self.heads is None else as_tuple(self.heads))
 
     def check(self, task: Counterfactuals, model: Any) -> None:
         """Raise a `ConfigError` that names what does not fit the task or the model."""

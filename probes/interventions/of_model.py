@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, ProbeError, check
 from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.references import References, label_to_erase, measure
@@ -33,7 +34,7 @@ from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 def intervene_model(
     model: Any,
     task: Counterfactuals,
-    interventions: Sequence[Intervention],
+    interventions: Sequence[Intervention] | Intervention,
     *,
     split: str = "ood",
     n: int = 2_000,
@@ -59,6 +60,7 @@ def intervene_model(
     that does not fit the task or the model, `ProbeError` when no pair counts.
     """
     seed = checked_seed(seed)
+    interventions = as_tuple(interventions)
     _check(model, task, interventions, n, batch_size, n_reference, n_bootstrap)
     n_reference = n_reference if _need_references(interventions) else 0
     instances, counts = _measured(

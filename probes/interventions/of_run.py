@@ -21,7 +21,7 @@ from latentcode.tasks import make_counterfactuals, make_task
 
 def intervene(
     run: Run | str | Path,
-    interventions: Sequence[Intervention] | None = None,
+    interventions: Sequence[Intervention] | Intervention | None = None,
     *,
     split: str = "ood",
     n: int = 2_000,

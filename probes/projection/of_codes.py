@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import category_styles
-from latentcode.probes.common.labels import combination_clusters
+from latentcode.probes.common.labels import combination_clusters, label_names
 from latentcode.probes.common.sources import check_distinct, check_pair_of_codes, chosen, varies
 from latentcode.probes.projection.cache import CachedProjection
 from latentcode.probes.projection.methods import Projection, label_quality
@@ -25,8 +26,8 @@ def project_codes(
     labels: Sequence[str],
     *,
     method: str = "tsne",
-    others: Sequence[LatentCodes] = (),
-    layers: Sequence[int] | None = None,
+    others: Sequence[LatentCodes] | LatentCodes = (),
+    layers: Sequence[int] | int | None = None,
     pairs: Sequence[str] | None = None,
     seed: int = 0,
     cache: str | Path | None = None,
@@ -49,6 +50,7 @@ def project_codes(
     setting that there is not, and `ProbeError` as `fit_projection` does, for a layer, pair or label
     that is repeated, and where no layer and pair has different codes.
     """
+    labels, others = label_names(labels), as_tuple(others)
     check(len(labels) > 0, "no label is given; expected at least one", ProbeError)
     check_distinct("labels", labels)
     splits = _split_names([codes, *others])

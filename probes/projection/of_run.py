@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from latentcode.arguments import as_tuple
 from latentcode.codes.of_tasks import extract
 from latentcode.config import TaskConfig
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.labels import single_labels
+from latentcode.probes.common.own_labels import Labels, names_of, own_labels
 from latentcode.probes.projection.methods import settings_of
 from latentcode.probes.projection.of_codes import project_codes
 from latentcode.probes.projection.result import ProjectionResult
@@ -21,13 +23,13 @@ from latentcode.tasks import as_task, make_task
 
 def project(
     run: Run | str | Path,
-    labels: Sequence[str] | None = None,
+    labels: Labels | None = None,
     *,
     method: str = "tsne",
     splits: Sequence[str] = ("ood",),
     n: int = 2_000,
     pairs: Sequence[str] | None = None,
-    layers: Sequence[int] | None = None,
+    layers: Sequence[int] | int | None = None,
     task: TaskConfig | None = None,
     seed: int = 0,
     device: str = "cpu",
@@ -39,7 +41,7 @@ def project(
 
     run       a run, its folder, or a name of the zoo
     labels    what colours the points; default: those single columns that the task names for
-              probing, such as rule or term_1
+              probing, such as rule or term_1; or functions of a batch, as in `decode`
     method    `tsne`, `umap` or `pca`, with its `settings`
     splits    the one that the planes are fitted to, then others, which are placed in them
     n         instances of each split
@@ -49,16 +51,18 @@ def project(
     cache     folder of the cache; default: `default_cache()`
     progress  called with (hundredths done, hundredths in all)
 
-    Raises what `load_run`, `extract` and `project_codes` raise.
+    Raises what `load_run`, `own_labels`, `extract` and `project_codes` raise.
     """
+    splits = as_tuple(splits)
     check(len(splits) > 0, "splits is empty; expected at least one", ProbeError)
     settings_of(method, **settings)  # a wrong name is told before anything is extracted
     run = load_run(run)
     own = make_task(run.config.task)
     source = as_task(task or own.probe_config)
+    further = own_labels(labels, source, [(split, n) for split in splits], seed=seed, device=device)
     codes = [extract(run, split, n=n, pairs=pairs, layers=layers, task=source, seed=seed,
-                     device=device) for split in splits]
-    if labels is None:
-        labels = single_labels(codes[0], own.probe_labels)
-    return project_codes(codes[0], labels, method=method, others=codes[1:], seed=seed, cache=cache,
+                     device=device).with_labels(**values)
+             for split, values in zip(splits, further, strict=True)]
+    names = single_labels(codes[0], own.probe_labels) if labels is None else names_of(labels)
+    return project_codes(codes[0], names, method=method, others=codes[1:], seed=seed, cache=cache,
                          progress=progress, **settings)

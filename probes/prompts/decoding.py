@@ -11,6 +11,7 @@ import torch
 
 from latentcode.codes import LatentCodes
 from latentcode.models.pretrained import load_pretrained
+from latentcode.probes.common.labels import label_names
 from latentcode.probes.decoding.of_codes import decode_codes
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.progress import Progress
@@ -24,7 +25,7 @@ def decode_prompts(
     prompts: Prompts | pd.DataFrame | str | Path,
     *,
     labels: Sequence[str] = ("label",),
-    layers: Sequence[int] | None = None,
+    layers: Sequence[int] | int | None = None,
     heldout: float = 0.3,
     seed: int = 0,
     device: str | torch.device = "cpu",
@@ -47,7 +48,7 @@ def decode_prompts(
     Raises what `load_pretrained`, `extract_prompts`, `Prompts.split` and `decode_codes` raise.
     """
     seed = checked_seed(seed)
-    prompts = as_prompts(prompts)
+    labels, prompts = label_names(labels), as_prompts(prompts)
     if "split" not in prompts.labels:
         prompts = prompts.split(heldout, seed, labels[0] if labels else "label")
     trained, untrained = (

@@ -33,7 +33,7 @@ WRITTEN = ("donor", "same", "elsewhere", "shuffled", "random", "identity")
 def intervene_prompts(
     model: TransformerBridge | str | Path,
     prompts: Prompts | pd.DataFrame | str | Path,
-    interventions: Sequence[Intervention] | None = None,
+    interventions: Sequence[Intervention] | Intervention | None = None,
     *,
     among: Among = "vocabulary",
     seed: int = 0,

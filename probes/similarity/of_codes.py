@@ -31,7 +31,7 @@ def similarity_codes(
     codes: LatentCodes,
     label: str,
     *,
-    layers: Sequence[int] | None = None,
+    layers: Sequence[int] | int | None = None,
     pairs: Sequence[str] | None = None,
     untrained: LatentCodes | None = None,
     controls: bool = True,

@@ -39,7 +39,7 @@ def topography_codes(
     codes: LatentCodes,
     distances: Mapping[str, Mapping[str, pd.DataFrame]],
     *,
-    layers: Sequence[int] | None = None,
+    layers: Sequence[int] | int | None = None,
     pairs: Sequence[str] | None = None,
     untrained: LatentCodes | None = None,
     controls: bool = True,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from latentcode.errors import ProbeError, check
 from latentcode.probes.common.extraction import extract_with_untrained, load_runs
+from latentcode.probes.common.own_labels import Labels, names_of
 from latentcode.probes.topography.generalization import correlate_runs
 from latentcode.probes.topography.of_codes import COMBINATION, topography_codes
 from latentcode.probes.topography.result import TopographyResult
@@ -21,13 +23,13 @@ LEAST_RUNS = 4
 
 
 def topography(
-    runs: Sequence[Run | str | Path],
-    labels: Sequence[str] | None = None,
+    runs: Sequence[Run | str | Path] | Run | str | Path,
+    labels: Labels | None = None,
     *,
     split: str = "ood",
     n: int = 4_096,
     pairs: Sequence[str] | None = None,
-    layers: Sequence[int] | None = None,
+    layers: Sequence[int] | int | None = None,
     seed: int = 0,
     device: str = "cpu",
     progress: Progress | None = None,
@@ -35,9 +37,9 @@ def topography(
 ) -> TopographyResult:
     """Do close tasks have close codes, and do runs in which they do generalise better?
 
-    runs      runs, their folders, or names of the zoo
+    runs      one run or several, their folders, or names of the zoo
     labels    default: the last that the task names for probing, `rule` or `terms`, and
-              `combination`
+              `combination`. Functions have no distances between their values, which this needs
     split     which combinations; every run is asked about those of its own split
     n         number of instances
     pairs     default: the paper's pair, the first of the task's
@@ -52,9 +54,13 @@ def topography(
     Raises what `load_run`, `extract` and `topography_codes` raise, `ProbeError` for runs of one
     name.
     """
+    check(not isinstance(labels, Mapping), "labels are functions, whose values have no distances; "
+          "expected names, or topography_codes(codes.with_labels(name=values), {name: distances})",
+          ProbeError)
+    names = None if labels is None else names_of(labels)
     opened = load_runs(runs)
     results = [
-        _of_run(run, labels, split, {"n": n, "pairs": pairs, "layers": layers, "device": device},
+        _of_run(run, names, split, {"n": n, "pairs": pairs, "layers": layers, "device": device},
                 seed=seed, progress=None if progress is None else _part(progress, i, len(opened)),
                 **settings)
         for i, run in enumerate(opened)]

@@ -14,11 +14,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
-from latentcode.codes.of_tasks import code_reader, instances
+from latentcode.codes.instances import instances
+from latentcode.codes.of_tasks import code_reader
 from latentcode.config import TaskConfig
 from latentcode.errors import ProbeError, check
 from latentcode.models.modes import evaluating
 from latentcode.probes.common.labels import combination_clusters, make_target, single_labels
+from latentcode.probes.common.own_labels import Labels, names_of, own_labels
 from latentcode.probes.common.sources import shuffle_labels
 from latentcode.probes.value_networks.measures import (
     centred,
@@ -71,10 +73,10 @@ def _at_keys(x: Float[Tensor, "B T D"], key: Int[Tensor, "B P"]) -> Float[Tensor
 
 def value_networks(
     run: Run | str | Path,
-    labels: Sequence[str] | None = None,
+    labels: Labels | None = None,
     *,
     pairs: Sequence[str] | None = None,
-    layers: Sequence[int] | None = None,
+    layers: Sequence[int] | int | None = None,
     split: str = "ood",
     n: int = 2_048,
     n_inputs: int = 256,
@@ -88,7 +90,8 @@ def value_networks(
     """Which operation does the mean code of each rule or term generate, and how do they differ?
 
     run       a run, its folder, or a name of the zoo
-    labels    default: those single columns that the task names for probing, such as rule or term_1
+    labels    default: those single columns that the task names for probing, such as rule or
+              term_1; or functions of a batch, as in `decode`
     pairs     default: the paper's pair, the first of the task's
     layers    default: all
     n         instances that mean codes are taken of
@@ -99,19 +102,20 @@ def value_networks(
     step      the checkpoint; default: the newest
     progress  called with (networks of a layer, pair and label done, in all)
 
-    Raises what `load_run`, `extract` and `make_target` raise.
+    Raises what `load_run`, `own_labels`, `extract` and `make_target` raise.
     """
     run = load_run(run)
     own = make_task(run.config.task)
     source = as_task(task or own.probe_config)
     check(1 <= n_inputs <= n, f"n_inputs is {n_inputs}; expected 1 to n = {n}", ProbeError)
+    further = own_labels(labels, source, [(split, n)], seed=seed, device=device)
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ValueNetworksResult.COLUMNS}
     done = 0
     for untrained in (False, True) if controls else (False,):
         reader = code_reader(run, split, n=n, pairs=pairs, layers=layers, untrained=untrained,
                              task=source, step=step, seed=seed, device=device)
-        codes = reader.read()
-        names = single_labels(codes, own.probe_labels) if labels is None else labels
+        codes = reader.read().with_labels(**further[0])
+        names = single_labels(codes, own.probe_labels) if labels is None else names_of(labels)
         pair_names = [pair.name for pair in codes.pairs]
         x = key_inputs(reader.model, source, split, pair_names, codes.layers, n=n_inputs, seed=seed)
         total = len(codes.layers) * len(pair_names) * len(names) * (2 if controls else 1)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from small_extraction import draw_at_once
 from torch import Tensor
 
 import latentcode as lc
@@ -196,7 +197,7 @@ def test_dropout_is_off_and_the_mode_restored() -> None:
 def test_instances_depend_neither_on_the_batch_size_nor_on_their_number(
     batch_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extraction, "DRAW", 8)
+    draw_at_once(monkeypatch, 8)
     task, config = make_task(PERMUTED), SMALL(n_layers=1)
     model = HookedTransformer(config).eval()
     whole = extract_model(model, task, "ood", n=21, residuals=True)
@@ -264,7 +265,7 @@ def test_instances_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
     task, model = make_task(PERMUTED), HookedTransformer(SMALL(n_layers=1)).eval()
     sample = task.sample
-    monkeypatch.setattr(extraction, "DRAW", 8)
+    draw_at_once(monkeypatch, 8)
     monkeypatch.setattr(task, "sample", lambda split, n, generator: (
         drawn.append(n), sample(split, n, generator))[1])
     source = extraction.CodeReader(model, task, "ood", n=20, pairs=PAIRS)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from disk import contents, names
-from small_extraction import MODEL, TASK, N, interrupt_at, make_small, reader
+from small_extraction import MODEL, TASK, N, draw_at_once, interrupt_at, make_small, reader
 
 import latentcode as lc
 from latentcode.cli import main
@@ -89,7 +89,7 @@ def test_memory_does_not_grow_with_the_number_of_instances(
 ) -> None:
     """In memory, a further instance costs the 200 bytes of its codes and labels; on the way to a
     folder, what is noted of each draw and shard, here of no more than 256 and 512 instances."""
-    monkeypatch.setattr(extraction, "DRAW", 256)
+    draw_at_once(monkeypatch, 256)
     for module in (codes, partial_codes):
         monkeypatch.setattr(module, "SHARD", 512)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import latentcode as lc
+from latentcode.codes import instances as drawing
 from latentcode.codes import latent_codes as codes
 from latentcode.codes import of_tasks as extraction
 from latentcode.codes import resume as partial_codes
@@ -23,8 +24,13 @@ N = 44
 """Two shards of 16 instances and most of a third, drawn 8 at a time."""
 
 
+def draw_at_once(patch: pytest.MonkeyPatch, n: int) -> None:
+    for module in (extraction, drawing):
+        patch.setattr(module, "DRAW", n)
+
+
 def make_small(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(extraction, "DRAW", 8)
+    draw_at_once(patch, 8)
     for module in (codes, partial_codes):
         patch.setattr(module, "SHARD", 16)
 

@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.codes.of_tasks import instances
+from latentcode.codes.instances import instances
 from latentcode.config import TaskConfig
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check, check_choice
 from latentcode.probes.interventions.bench.outcome import (

@@ -8,6 +8,7 @@ from html import escape
 import numpy as np
 import pandas as pd
 
+from latentcode.arguments import as_tuple
 from latentcode.figures.style import Figure
 
 WHAT: dict[str, str] = {
@@ -58,6 +59,10 @@ class Writing:
     numbers: tuple[float, ...] | None = None
     how: str = "set"
     renormalize: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", as_tuple(self.layers))
+        object.__setattr__(self, "heads", None if self.heads is None else as_tuple(self.heads))
 
 
 @dataclass(frozen=True, repr=False)

@@ -43,7 +43,7 @@ def test_both_ways_are_equal(shown: Open, models: Path, model: str, n_layers: in
     assert len(charts(app)) == 5
     run = lc.Run.open(models / model)
     task = lc.make_task(lc.make_task(run.config.task).probe_config)
-    from latentcode.codes.of_tasks import instances
+    from latentcode.codes.instances import instances
 
     inputs = instances(task, "ood", [0]).inputs[0]
     seen = two_ways(run.load_model(), inputs, 1, 3)

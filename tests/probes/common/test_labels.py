@@ -11,7 +11,7 @@ import pytest
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError
-from latentcode.probes.common.labels import combination_clusters, label_groups, make_target
+from latentcode.probes.common.labels import combination_clusters, make_target
 
 
 def with_column(codes: LatentCodes, **columns: object) -> LatentCodes:
@@ -44,11 +44,6 @@ def test_a_group_says_which_values_occur(planted: Callable[..., LatentCodes]) ->
     for row, label in zip(target.heldout, heldout.labels.itertuples(), strict=True):
         assert {c for c, has in zip(target.classes, row, strict=True) if has} == {
             label.term_1, label.term_2}
-
-
-def test_groups_are_numbered_columns() -> None:
-    assert label_groups(["rule_0", "target", "rule_1", "x_y", "combination"]) == {
-        "rules": ("rule_0", "rule_1")}
 
 
 def test_an_unknown_label_lists_columns_and_groups(planted: Callable[..., LatentCodes]) -> None:

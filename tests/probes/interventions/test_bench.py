@@ -10,7 +10,7 @@ import torch
 from selector import K, Selector, selector_model
 
 import latentcode as lc
-from latentcode.codes.of_tasks import instances
+from latentcode.codes.instances import instances
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.probes.interventions import Bench, Intervention, Writing, intervene_model
 from latentcode.probes.interventions.bench.bench import DRAWS

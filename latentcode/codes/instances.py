@@ -1,0 +1,59 @@
+"""Which problems are codes the codes of?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from latentcode.config import TaskConfig
+from latentcode.devices import resolve_device
+from latentcode.errors import check
+from latentcode.runs import Run
+from latentcode.runs.named import load_run
+from latentcode.seeds import make_generator
+from latentcode.tasks import Batch, Task, as_task
+from latentcode.tasks.base import DRAW
+
+
+def instances(
+    run_or_task: Run | str | Path | Task | TaskConfig,
+    split: str = "ood",
+    n: int | Sequence[int] = 4_096,
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> Batch:
+    """Which problems are the rows of `extract(run, split, n=n, seed=seed)` the codes of?
+
+    run_or_task  what they are drawn from: a run, its folder or a name of the zoo, which stand for
+                 the run's own task; or a task, or its configuration. `decode` and the other verbs
+                 draw from `make_task(run.config.task).probe_config`
+    n            how many; or the numbers of the instances, from 0, in any order
+    seed         that of the extraction
+    device       where the codes were extracted, as a GPU draws other numbers from the same seed
+
+    Fewer are the first of more. Raises what `load_run` raises, `ConfigError` for an n below 1 and
+    for a negative number, `SplitError` for a split that the task does not offer.
+    """
+    rows = range(n) if isinstance(n, int) else n
+    check(len(rows) > 0 and min(rows) >= 0, f"n is {n!r}; expected at least 1, or numbers of "
+          "instances, from 0")
+    task = (as_task(load_run(run_or_task).config.task)
+            if isinstance(run_or_task, Run | str | Path) else as_task(run_or_task))
+    place = resolve_device(str(device))
+    found = {block: drawn(task, split, block, seed, place)
+             for block in sorted({row // DRAW for row in rows})}
+    start = {block: i * DRAW for i, block in enumerate(found)}
+    together = Batch.cat(list(found.values()))
+    chosen = [start[row // DRAW] + row % DRAW for row in rows]
+    return together[torch.tensor(chosen, device=together.inputs.device)]
+
+
+def drawn(task: Task, split: str, block: int, seed: int, device: torch.device | str) -> Batch:
+    """Return the instances of a split from number `block` * DRAW on, DRAW of them."""
+    return task.sample(split, DRAW, make_generator(seed, f"extract {split} {block}", device))
+
+
+__all__ = ["drawn", "instances"]

@@ -1,0 +1,130 @@
+"""Labels that are functions of a batch: the same in every verb, and refused before any work."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import latentcode as lc
+from latentcode.errors import ConfigError, LatentCodeError, ProbeError
+from latentcode.probes.common.own_labels import own_labels
+from latentcode.tasks import Batch
+
+
+def even(batch: Batch) -> torch.Tensor:
+    return batch.targets[:, 0] % 2 == 0
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
+    """Of a model that was never trained, as far as instances need one."""
+    folder = tmp_path_factory.mktemp("run") / "untrained"
+    return lc.Run.create(folder, lc.preset("smoke", "sraven", "softmax"))
+
+
+def test_values_are_those_of_the_instances(run: lc.Run) -> None:
+    task = lc.make_task(run.config.task)
+    labels = {"even": even, "name": lambda batch: np.where(even(batch), "even", "odd"),
+              "symbol": lambda batch: batch.targets[:, 0].tolist()}
+    train, ood = own_labels(labels, task, [("train", 50), ("ood", 20)], seed=4)
+    for split, values, n in (("train", train, 50), ("ood", ood, 20)):
+        symbols = task.labels(lc.instances(task, split, n, seed=4))
+        batch = lc.instances(task, split, n, seed=4)
+        assert list(values) == ["even", "name", "symbol"]
+        np.testing.assert_array_equal(values["even"], batch.targets[:, 0].numpy() % 2 == 0)
+        np.testing.assert_array_equal(values["symbol"], batch.targets[:, 0])
+        assert (values["name"] == np.where(values["even"], "even", "odd")).all()
+        assert len(symbols) == n
+    assert own_labels(["rule"], task, [("train", 5)], seed=0) == [{}]
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "length": ({"x": lambda batch: batch.targets[:3, 0]}, r"'x' has shape \(3,\); expected \(64,"),
+    "shape": ({"x": lambda batch: batch.targets}, r"'x' has shape \(64, \d\)"),
+    "floats": ({"x": lambda batch: batch.targets[:, 0] / 2}, r"'x' .*is a measurement \(float32\)"),
+    "nan": ({"x": lambda batch: np.full(len(batch), np.nan)}, "'x' has 64 missing values"),
+    "one class": ({"x": lambda batch: batch.targets[:, 0] >= 0},
+                  "'x' has a single value, True, in all 64 instances"),
+    "raises": ({"x": lambda batch: batch.rules}, "'x' cannot be computed: .* AttributeError"),
+    "no function": ({"x": 3}, "label 'x' is 3; expected a function of a batch"),
+    "label": ({"combination": even}, "label 'combination' exists already"),
+    "resolved": ({"rule": even}, "label 'rule' exists already"),
+    "measure": ({"loss": even}, "label 'loss' exists already"),
+    "each other": ({"a_1": even, "a": even}, "label 'a' exists already"),
+    "name": ({3: even}, "the name of a label is 3"),
+    "none": ({}, "labels is empty"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_is_no_label_is_said_before_anything_is_extracted(
+    bad: str, run: lc.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def extracted(*_: Any, **__: Any) -> None:
+        raise AssertionError("codes were read")
+
+    monkeypatch.setattr("latentcode.codes.of_tasks.CodeReader.read", extracted)
+    labels, message = BAD[bad]
+    with pytest.raises(LatentCodeError, match=message) as caught:
+        lc.decode(run, labels, n_train=64)
+    assert "\n" not in str(caught.value)
+    if bad == "length":
+        for verb in (lc.project, partial(lc.value_networks, n_inputs=8)):
+            with pytest.raises(LatentCodeError, match=message):
+                verb(run, labels, n=64)
+
+
+def test_verbs_that_need_more_than_a_function_say_so(run: lc.Run) -> None:
+    with pytest.raises(ProbeError, match="labels are functions, whose values have no distances"):
+        lc.topography(run, {"even": even})
+    with pytest.raises(ProbeError, match="label is even, odd; expected a single one"):
+        lc.similarity(run, {"even": even, "odd": lambda batch: ~even(batch)})
+    codes = lc.extract(run, n=20, untrained=True)
+    for ask in (lambda: lc.decode_codes(codes, codes, {"even": even}),
+                lambda: lc.project_codes(codes, {"even": even}),
+                lambda: lc.align_codes([(codes, codes)] * 2, {"even": even})):
+        with pytest.raises(ProbeError, match=r"expected names, .*codes\.with_labels"):
+            ask()
+
+
+@pytest.mark.slow
+def test_every_verb_takes_functions(runs: list[lc.Run]) -> None:
+    """What a function gives is what the same values give as a label of the codes."""
+    run, own = runs[0], {"even": even}
+    n = {"n_train": 60, "n_heldout": 60}
+    table = lc.decode(run, own, layers=0, **n).table  # type: ignore[arg-type]
+    assert set(table["label"]) == {"even"}
+    assert set(table["n_classes"]) == {2}
+    aligned = lc.align([runs[0], runs[2]], own, layers=0, n_bootstrap=100, **n)  # type: ignore
+    assert set(aligned.transfer["label"]) == {"even"}
+    found = lc.similarity(run, own, layers=0, n=60, n_bootstrap=100)
+    assert set(found.cosines["row"]) == {"True", "False"}
+    plane = lc.project(run, own, splits="ood", method="pca", layers=1, n=60)
+    task = lc.make_task(run.config.task)
+    batch = lc.instances(lc.make_task(task.probe_config), "ood", 60)
+    np.testing.assert_array_equal(plane.coordinates["even"], even(batch))
+    networks = lc.value_networks(run, own, layers=1, n=60, n_inputs=8, controls=False).networks
+    assert set(networks["class"]) == {"True", "False"}
+    assert networks.drop_duplicates("class")["n"].sum() == 60
+
+
+@pytest.mark.slow
+def test_labels_of_codes_give_what_functions_give(runs: list[lc.Run]) -> None:
+    run = runs[0]
+    codes = lc.extract(run, n=80).with_labels(even=even(lc.instances(run, n=80)))
+    given = lc.similarity_codes(codes, "even", layers=0, controls=False, n_bootstrap=100)
+    found = lc.similarity(run, {"even": even}, n=80, layers=0, n_bootstrap=100)
+    keys = ["centring", "row", "column"]
+    ours, theirs = (result.cosines[result.cosines["source"] == "code"].set_index(keys)["value"]
+                    for result in (given, found))
+    pd.testing.assert_series_equal(ours, theirs)
+
+
+def test_a_name_that_is_taken_in_codes_is_a_configuration_error(run: lc.Run) -> None:
+    with pytest.raises(ConfigError, match="label 'split' exists already"):
+        lc.extract(run, n=4, untrained=True).with_labels(split=[1, 2, 3, 4])

@@ -1,0 +1,75 @@
+"""One where several can be asked for, and a run by any of its names, in every public function."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import latentcode as lc
+from latentcode.arguments import as_tuple
+from latentcode.errors import ProbeError, UnknownNameError
+from latentcode.probes.common.extraction import load_runs
+
+PAIR = "response->response"
+
+
+@pytest.mark.parametrize(("given", "several"), [
+    ("query->query", ("query->query",)), (Path("runs/a"), (Path("runs/a"),)), (0, (0,)),
+    (np.int64(3), (np.int64(3),)), ((), ()), (["a", "b"], ("a", "b")), (range(2), (0, 1)),
+    (np.arange(2), (0, 1)), ((x for x in "ab"), ("a", "b")), ({"a": 1}, ("a",))])
+def test_one_is_one_and_several_are_several(given: Any, several: tuple[Any, ...]) -> None:
+    assert as_tuple(given) == several
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
+    folder = tmp_path_factory.mktemp("run") / "untrained"
+    return lc.Run.create(folder, lc.preset("smoke", "sraven", "softmax"))
+
+
+def test_a_pair_and_a_layer_need_no_list(run: lc.Run) -> None:
+    codes = lc.extract(run, n=5, pairs=PAIR, layers=1, untrained=True)
+    assert codes.layers == (1,)
+    assert [pair.name for pair in codes.pairs] == [PAIR]
+    with pytest.raises(UnknownNameError, match="unknown pair 'q->k'"):
+        lc.extract(run, pairs="q->k", untrained=True)
+    with pytest.raises(UnknownNameError, match="unknown pair 'q->k'"):
+        lc.similarity_codes(codes, "rule", pairs="q->k", controls=False)
+    with pytest.raises(UnknownNameError, match="unknown label 'hue'"):
+        lc.project_codes(codes, "hue")
+    with pytest.raises(UnknownNameError, match="unknown split 'odd'"):
+        lc.project("sraven-hyla", splits="odd")
+    assert lc.Intervention(layers=2, heads=1) == lc.Intervention(  # type: ignore[arg-type]
+        layers=(2,), heads=(1,))
+    assert lc.Writing(0, "sum", layers=2).layers == (2,)  # type: ignore[arg-type]
+
+
+def test_one_run_is_one(run: lc.Run) -> None:
+    for one in (run, run.path, str(run.path)):
+        assert [opened.path for opened in load_runs(one)] == [run.path]
+        with pytest.raises(ProbeError, match=r"1 run is given: .*untrained.*; expected at least 2"):
+            lc.align(one)  # type: ignore[arg-type]
+    with pytest.raises(ProbeError, match="0 runs are given: none; expected at least 1"):
+        lc.topography([])
+
+
+def test_a_run_is_asked_for_by_any_of_its_names() -> None:
+    """Whatever public function takes a run takes its folder and a name of the zoo, too."""
+    asked = {
+        name: parameter.annotation for name in lc.__all__ if inspect.isfunction(getattr(lc, name))
+        for parameter in inspect.signature(getattr(lc, name)).parameters.values()
+        if "Run" in str(parameter.annotation).replace("RunConfig", "")}
+    assert {"extract", "instances", "decode", "project", "similarity", "topography", "align",
+            "value_networks", "intervene", "load_run", "load_model", "load_codes",
+            "export_flax"} <= set(asked)
+    assert all("Run | str | Path" in annotation for annotation in asked.values()), asked
+
+
+def test_a_model_of_the_zoo_can_be_exported_by_name(tmp_path: Path) -> None:
+    assert lc.export_flax("sraven-hyla", tmp_path / "out.npz").is_file()
+    with pytest.raises(UnknownNameError, match="sraven-hula"):
+        lc.export_flax("sraven-hula", tmp_path / "other.npz")
