@@ -42,8 +42,9 @@ def import_file(name: str) -> None:
     _look_in(str(path.resolve().parent))
     found = find_spec(path.stem)
     origin = None if found is None else found.origin
-    check(origin is not None and Path(origin).exists() and path.samefile(origin), f"cannot import {name}: {path.stem} is "
-          f"the name of another module ({origin}); expected a file of another name")
+    mine = origin is not None and Path(origin).exists() and path.samefile(origin)
+    check(mine, f"cannot import {name}: {path.stem} is the name of another module ({origin}); "
+          "expected a file of another name")
     import_again([(path.stem, str(path.resolve().parent))])
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,6 +65,30 @@ def smoke_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], 
                         progress=False)
 
     return trained
+
+
+@pytest.fixture
+def own_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Forget afterwards, or when called, which tasks a test registers and which files it imports.
+    """
+    from latentcode import imports
+    from latentcode.config import TASKS
+    from latentcode.tasks.registry import REGISTRY
+
+    known = {registry: dict(registry) for registry in (TASKS, REGISTRY)}
+
+    def forget() -> None:
+        for module, _ in imports.asked_for():
+            sys.modules.pop(module, None)
+        monkeypatch.setattr(imports, "_asked", [])
+        for registry, values in known.items():
+            monkeypatch.setattr(registry, "_values", dict(values))
+            monkeypatch.setattr(registry, "_files", {})
+
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    forget()
+    yield forget
+    forget()
 
 
 @pytest.fixture

@@ -77,14 +77,9 @@ def open_bench(entry: Entry, split: str, last: int) -> OpenBench:
 def _bench(entry: Entry, split: str, n: int) -> OpenBench:
     from latentcode.probes.interventions.bench.bench import Bench
     from latentcode.runs import Run
-    from latentcode.tasks import make_task
 
-    run = Run.open(entry.path)
-    stored = loaded.stored_folder(entry, split)
-    # Of the task whose codes the explorer shows, so that a point there is the same problem here.
-    task = (loaded.task_of(loaded.saved_codes(stored)) if stored.is_dir()
-            else make_task(make_task(run.config.task).probe_config))
-    return OpenBench(Bench.of_run(run, split, n=n, task=task.config), task)
+    task = loaded.task_shown(entry, split)
+    return OpenBench(Bench.of_run(Run.open(entry.path), split, n=n, task=task.config), task)
 
 
 __all__ = ["MOST", "OpenBench", "open_bench"]

@@ -128,6 +128,19 @@ def _task(config: str) -> Task:
     return make_task(task_from_dict(json.loads(config)))
 
 
+def task_shown(entry: Entry, split: str) -> Task:
+    """Return the task whose codes the explorer shows of a model, which imports torch.
+
+    A point there is then the same problem wherever it is shown.
+    """
+    from latentcode.tasks import make_task
+
+    stored = stored_folder(entry, split)
+    if stored.is_dir():
+        return task_of(saved_codes(stored))
+    return make_task(make_task(open_run(entry.path).config.task).probe_config)
+
+
 def splits(entry: Entry) -> tuple[str, ...]:
     """Return the splits whose codes can be shown, the held-out ones first."""
     if entry.kind == "codes":

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Problem:
     """An instance as a page shows it.
 
-    html    the problem drawn: the SRAVEN grid with its rules, or the function with its examples
+    html    the problem drawn by its task: the SRAVEN grid with its rules, say
     answer  what the model answers, and the right answer; empty for codes without a model
     right   whether the model answers correctly; None without a model or for a number
     """
@@ -66,22 +66,21 @@ def _answered(html: str, task: Task, batch: Batch, model: HookedTransformer) -> 
     """Let the model answer one instance."""
     import torch
 
-    from latentcode.tasks.sraven.task import Sraven
-
     with torch.inference_mode():
         logits = model(batch.inputs)
-    if isinstance(task, Sraven):
-        given = logits[0, -task.config.n_features:].argmax(-1).tolist()
-        wanted = batch.targets[0].tolist()
-        marks = " ".join(
-            f"<b style='color:{'inherit' if a == b else '#D55E00'}'>{a}</b>"
-            for a, b in zip(given, wanted, strict=True))
-        right = given == wanted
-        text = f"The model answers {marks}" + (
-            ": right." if right else f"; right is {' '.join(map(str, wanted))}.")
-        return Problem(html, text, right)
-    answer, target = float(logits[0, -1, 0]), float(batch.targets[0, 0])
-    return Problem(html, f"The model answers <b>{answer:.3f}</b>; right is {target:.3f}.", None)
+    given, wanted = (values[0].tolist() for values in (
+        task.answers(logits, batch.targets), batch.targets))
+    if batch.targets.is_floating_point():
+        answer, target = (", ".join(f"{value:.3f}" for value in values)
+                          for values in (given, wanted))
+        return Problem(html, f"The model answers <b>{answer}</b>; right is {target}.", None)
+    marks = " ".join(
+        f"<b style='color:{'inherit' if a == b else '#D55E00'}'>{a}</b>"
+        for a, b in zip(given, wanted, strict=True))
+    right = given == wanted
+    text = f"The model answers {marks}" + (
+        ": right." if right else f"; right is {' '.join(map(str, wanted))}.")
+    return Problem(html, text, right)
 
 
 def neighbours(

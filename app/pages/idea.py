@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,7 @@ import streamlit as st
 from latentcode.app.charts import idea as charts
 from latentcode.app.charts.theme import is_dark, reach, show_still
 from latentcode.app.data import loaded
-from latentcode.app.data.benches import MOST, open_bench
+from latentcode.app.data.benches import MOST
 from latentcode.app.data.catalog import Entry
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.selection import clicked_cell
@@ -20,7 +21,6 @@ from latentcode.app.state.url import choose, remember, remembered, remembered_nu
 if TYPE_CHECKING:
     from latentcode.models.config import ModelConfig
     from latentcode.models.hypernetwork import TwoWays
-    from latentcode.tasks import Task
 
 MAP_KEY = "map of codes"
 
@@ -38,8 +38,7 @@ def page() -> None:
 def _body(entry: Entry, split: str, layer: int) -> None:
     config = loaded.open_run(entry.path).config.model
     instance = remembered_number("instance", 0, MOST - 1)
-    open_ = open_bench(entry, split, instance)
-    names = token_names(open_.task, open_.bench.batch.inputs.shape[1])
+    names = loaded.task_shown(entry, split).token_names
     last = len(names) - 1  # where the answer is given
     query = remembered_number("query", last, last)
     seen = two_ways(entry, split, instance, layer, query)
@@ -87,23 +86,14 @@ def equations(config: ModelConfig) -> tuple[str, str]:
             rf"\sum_k {network} \underbrace{{\sum_h a_{{hqk}} W_O^h}}_{{\text{{layer {last}}}}}")
 
 
-def token_names(task: Task, n_tokens: int) -> list[str]:
-    """Return what each token shows, for people."""
-    if task.name == "sraven":
-        n_features = int(getattr(task.config, "n_features"))  # noqa: B009
-        panels = n_tokens // n_features
-        return [f"panel {t // n_features + 1}, token {t % n_features}"
-                + (" (answer)" if t // n_features == panels - 1 else "") for t in range(n_tokens)]
-    return [*(f"example {t}" for t in range(n_tokens - 1)), "query (answer)"]
-
-
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
 def two_ways(entry: Entry, split: str, instance: int, layer: int, query: int) -> TwoWays:
     """Compute a layer of a model for one query of one problem both ways, in float64."""
+    from latentcode.codes.instances import instances
     from latentcode.models import hypernetwork
 
-    batch = open_bench(entry, split, instance).bench.batch
-    return hypernetwork.two_ways(loaded.open_model(entry), batch.inputs[instance], layer, query)
+    batch = instances(loaded.task_shown(entry, split), split, [instance])
+    return hypernetwork.two_ways(loaded.open_model(entry), batch.inputs[0], layer, query)
 
 
 def _outputs(seen: TwoWays, query: str) -> None:
@@ -120,7 +110,7 @@ def _outputs(seen: TwoWays, query: str) -> None:
                        "rounding.")
 
 
-def _map(seen: TwoWays, names: list[str], query: int, key: int) -> int:
+def _map(seen: TwoWays, names: Sequence[str], query: int, key: int) -> int:
     """Let a person choose a head, a query and a key; return the head."""
     n_heads = len(seen.pattern)
     head = choose("Head", range(n_heads), key="head", help="Whose scores the map shows.",
@@ -142,7 +132,7 @@ def note_place(n: int) -> None:
 
 
 def _code(
-    entry: Entry, layer: int, seen: TwoWays, names: list[str], query: int, key: int, head: int
+    entry: Entry, layer: int, seen: TwoWays, names: Sequence[str], query: int, key: int, head: int
 ) -> None:
     """Show the code of a pair and the network it generates, and let a person change one score."""
     dark, own = is_dark(), seen.codes[key].numpy()
@@ -208,4 +198,4 @@ def generated(
         return ([w.numpy() for w in weights], own(x).numpy(), mine(x).numpy())
 
 
-__all__ = ["generated", "note_place", "page", "token_names", "two_ways"]
+__all__ = ["generated", "note_place", "page", "two_ways"]

@@ -27,6 +27,7 @@ from latentcode.config import LogicConfig, SravenConfig, TaskConfig
 from latentcode.errors import ConfigError, check
 from latentcode.experiments.zoo.describe import (
     KIND_TITLES,
+    TASK_TITLES,
     describe_model,
     describe_task,
     describe_training,
@@ -102,6 +103,9 @@ class Build:
               f"name is {self.name!r}; expected a word such as sraven-hyla", ConfigError)
         entry, source = self.out / self.name, Run.open(self.run_folder)
         check_free(entry, overwrite=self.overwrite, marker=CARD)
+        task = source.config.task.name
+        check(task in TASK_TITLES, f"{self.run_folder} is of task {task!r}; expected "
+              f"{' or '.join(TASK_TITLES)}, whose models the zoo holds", ConfigError)
         self.out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".tmp-", dir=self.out) as temporary:
             # Under its own name, which the codes keep.

@@ -57,7 +57,7 @@ class Train(Generic[ProblemT, TaskT]):
         if task.name != self.problem:
             raise LatentCodeError(f"the flags were read for task {task.name!r}; expected the task "
                                   f"as the first word: latentcode train {self.problem} ...")
-        start = _starting_point(self.problem, self.preset, self.kind, self.config)
+        start = _starting_point(str(self.problem), self.preset, self.kind, self.config)
         # Widths and the T5 bias follow the task, unless they were given values of their own.
         fitted: dict[str, Any] = {
             name: value for name, value in follow_task(start.task, task).items()

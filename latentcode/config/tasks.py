@@ -1,5 +1,4 @@
-"""The problems of a run: fuzzy logic, SRAVEN, those that users register, or a language model's text.
-"""
+"""The problems of a run: fuzzy logic, SRAVEN, a user's own, or the text of a language model."""
 
 from __future__ import annotations
 
@@ -196,7 +195,7 @@ class LanguageConfig:
 TASKS: Registry[type[TaskConfig]] = Registry("task", "lc.register_task", {
     LogicConfig.name: LogicConfig, SravenConfig.name: SravenConfig,
     LanguageConfig.name: LanguageConfig})
-"""The class of each task's configuration, by name; see `latentcode.tasks.registry` for the tasks."""
+"""The class of each task's configuration, by name; `latentcode.tasks.registry` has the tasks."""
 
 
 def drawn_tasks() -> tuple[str, ...]:

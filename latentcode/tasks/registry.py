@@ -24,6 +24,8 @@ from latentcode.tasks.sraven.distances import sraven_distances
 from latentcode.tasks.sraven.task import Sraven
 
 TaskT = TypeVar("TaskT", bound=Task)
+HELD = "numbers, text, truth values, Literal choices and tuples of these"
+"""What the fields of a configuration hold."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ def _check_config(name: str, config: type[TaskConfig]) -> None:
     try:
         again = from_dict(config, to_dict(default))
     except (TypeError, NameError) as error:  # of JSON, or of an annotation
-        raise ConfigError(f"{what} has a field that a file cannot hold ({error}); expected numbers, "
-                          "text, truth values, Literal choices and tuples of these") from None
+        raise ConfigError(f"{what} has a field that a file cannot hold ({error}); expected "
+                          f"{HELD}") from None
     check(again == default, f"{what}() is another one when it is read back from a file; expected "
-          "fields of numbers, text, truth values, Literal choices and tuples of these")
+          f"fields of {HELD}")

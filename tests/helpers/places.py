@@ -9,6 +9,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HELPERS = ROOT / "tests" / "helpers"
 GOLDEN = ROOT / "tests" / "golden"
 OFFICIAL = GOLDEN / "official"
+EXAMPLE = ROOT / "experiments" / "examples" / "modadd.py"
+"""A task of one's own."""
 
 
 def environment(**variables: str) -> dict[str, str]:

@@ -41,11 +41,12 @@ def test_readers_read_the_task_they_are_given(config: LogicConfig | SravenConfig
     assert set(task_distances(task, "combination", "ood")) > {"edit", "functional"}
 
 
-def test_a_task_without_readers_says_who_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("own_names")
+def test_a_task_without_readers_says_who_has_some() -> None:
     class Silent(FuzzyLogic):
         name = "silent"
 
-    monkeypatch.setitem(registry.REGISTRY, "silent", registry.Registered(Silent))
+    registry.REGISTRY.add("silent", registry.Registered(Silent), source=Silent)
     for task in (Silent(LogicConfig()), type("Unknown", (FuzzyLogic,), {"name": "unknown"})(
             LogicConfig())):
         assert isinstance(task, Task)

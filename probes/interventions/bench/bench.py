@@ -58,7 +58,8 @@ class Bench:
         n_reference: int = 1_024,
     ) -> None:
         check(isinstance(task, ChosenPairs), "the bench needs minimal pairs of a chosen "
-              "constituent, which this task does not offer; expected logic or sraven", ConfigError)
+              "constituent, which this task does not offer; expected counterfactuals that are "
+              "ChosenPairs, as those of logic and sraven are", ConfigError)
         assert isinstance(task, ChosenPairs)
         check(len(batch) > DRAWS, f"there are {len(batch)} instances; expected at least "
               f"{DRAWS + 1}, so that {DRAWS} unrelated ones can be a control", ConfigError)

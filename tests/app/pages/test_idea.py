@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("streamlit")
@@ -14,7 +13,7 @@ from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
 import latentcode as lc
-from latentcode.app.pages.idea import MAP_KEY, equations, token_names
+from latentcode.app.pages.idea import MAP_KEY, equations
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.hypernetwork import two_ways
 
@@ -49,7 +48,7 @@ def test_both_ways_are_equal(shown: Open, models: Path, model: str, n_layers: in
     seen = two_ways(run.load_model(), inputs, 1, 3)
     # The key that is shown first is the one whose network does most.
     key = int(seen.outputs.norm(dim=1).argmax())
-    names = token_names(task, len(inputs))
+    names = task.token_names
     text = "\n".join(m.value for m in app.markdown)
     assert f"**{names[3]} → {names[key]}**" in text
     weights = charts(app)[3]["data"]
@@ -94,15 +93,6 @@ def test_equations_fit_the_kind() -> None:
     for usual, generated in written.values():
         for text in (usual, generated):
             assert text.count("{") == text.count("}")
-
-
-def test_tokens_have_names() -> None:
-    task = lc.make_task(lc.preset("smoke", "logic").task)
-    assert token_names(task, 3) == ["example 0", "example 1", "query (answer)"]
-    sraven = lc.make_task(lc.preset("smoke", "sraven").task)
-    names = token_names(sraven, 18)
-    assert (names[0], names[17]) == ("panel 1, token 0", "panel 9, token 1 (answer)")
-    assert len(np.unique(names)) == 18
 
 
 def test_a_clicked_square_comes_into_the_url() -> None:

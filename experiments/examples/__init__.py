@@ -1,0 +1,1 @@
+"""Files to copy: tasks of one's own."""

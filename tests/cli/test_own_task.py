@@ -1,0 +1,141 @@
+"""`--import FILE`: a task of one's own on the command line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from places import EXAMPLE, environment
+
+import latentcode as lc
+from latentcode import imports
+from latentcode.cli import main
+from latentcode.cli.options import take_imports
+from latentcode.config import TASKS
+
+LITTLE = ["--preset", "smoke", "--training.steps", "2", "--training.warmup-steps", "0",
+          "--training.eval-every", "2", "--training.eval-instances", "64"]
+
+
+def latentcode(folder: Path, *arguments: str) -> str:
+    """Run a command in a folder, which must succeed, and return what it prints."""
+    done = subprocess.run([sys.executable, "-m", "latentcode.cli", *arguments], cwd=folder,
+                          env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_every_question_is_asked_of_it(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLE, tmp_path / "modadd.py")
+
+    def ask(*arguments: str) -> str:
+        return latentcode(tmp_path, *arguments, "--import", "modadd.py")
+
+    ask("train", "modadd", "--out", "run", *LITTLE)
+    small = ["--n-train", "300", "--n-heldout", "300"]
+    assert "residual" in ask("decode", "run", "--out", "decoding", *small)
+    assert "sum" in ask("similarity", "run", "--out", "similarity", "--label", "sum", "--n", "300")
+    ask("project", "run", "--out", "projection", "--method", "pca", "--n", "100")
+    ask("extract", "run", "--out", "codes", "--n", "20", "--pairs", "all")
+    assert "sum" in ask("show", "codes")
+    assert "sum: " in ask("show", "run", "--split", "ood", "--index", "3")
+    assert "modadd" in ask("show", "run")
+    again = [*LITTLE, "--resume", "--out", "run"]
+    assert "wrote run run" in ask("train", "modadd", *again)
+
+
+def test_an_own_run_names_the_file_to_import(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str],
+    own_names: Callable[[], None],
+) -> None:
+    folder = tmp_path / "run"
+    main(["train", "modadd", "--import", str(EXAMPLE), "--out", str(folder), *LITTLE])
+    known = json.loads((folder / "provenance.json").read_text())
+    assert known["registered"] == {"task": {"modadd": "modadd.py"}}
+    own_names()
+    said = refused("show", folder)
+    assert "has task 'modadd', which is not registered here" in said
+    assert "`import modadd` first, or --import modadd.py on the command line" in said
+    assert "modadd" not in sys.modules
+    main(["--import", str(EXAMPLE), "show", str(folder), "--split", "ood"])
+    assert "sum: " in capsys.readouterr().out
+    with pytest.raises(lc.LatentCodeError, match="task 'modadd' offers no minimal pairs"):
+        lc.intervene(folder)
+
+
+def test_an_unknown_task_is_named_before_its_flags(refused: Callable[..., str]) -> None:
+    said = refused("train", "modadd", "--task.modulus", "7", "--out", "x")
+    assert said.startswith("error: unknown task 'modadd'; expected one of: logic, sraven")
+    assert "--import FILE" in said
+    said = refused("sweep", "--task", "modadd", "--axis", "training.seed=0", "--out", "x")
+    assert "unknown task 'modadd'" in said
+
+
+@pytest.mark.parametrize(("name", "text", "message"), [
+    ("missing.py", None, "cannot import missing.py: there is no such file"),
+    ("broken.py", "x = 1\nraise RuntimeError('no\\nluck')\n",
+     "cannot import broken: broken.py, line 2: RuntimeError: luck"),
+    ("typo.py", "def f(:\n", "cannot import typo: SyntaxError: invalid syntax (typo.py, line 1)"),
+    ("leaves.py", "import sys\nsys.exit('bye')\n", "leaves.py, line 2: SystemExit: bye"),
+    ("own.py", "import latentcode as lc\nlc.register_task('x', config=dict)(lc.Task)\n",
+     "cannot import own: own.py, line 2: Task lacks combinations"),
+    ("json.py", "", "json is the name of another module"),
+    ("my-tasks.py", "", "expected a file whose name is that of a module"),
+    ("no.such.module", None, "ModuleNotFoundError: No module named 'no'"),
+])
+def test_a_file_that_cannot_be_imported_is_one_line(
+    name: str, text: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    refused: Callable[..., str], own_names: Callable[[], None],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        Path(name).write_text(text)
+    said = refused("show", "sraven-hyla", "--import", name)
+    assert said.startswith("error: cannot import")
+    assert message in said
+    assert imports.asked_for() == ()
+
+
+def test_the_flag_stands_anywhere_and_several_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str],
+    own_names: Callable[[], None],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    package = tmp_path / "latentcode_own_package"
+    package.mkdir()
+    for file in (tmp_path / "latentcode_own_file.py", package / "__init__.py", package / "b.py"):
+        file.touch()
+    words = ["--import=latentcode_own_file.py", "show", "--import", "latentcode_own_package.b", "x"]
+    assert take_imports(words) == ["show", "x"]
+    assert imports.asked_for() == (("latentcode_own_file", str(tmp_path)),
+                                   ("latentcode_own_package.b", str(tmp_path)))
+    assert json.loads(imports.in_environment()[imports.IMPORTS])[0][0] == "latentcode_own_file"
+    assert "--import names nothing" in refused("show", "x", "--import")
+    assert "--import names nothing" in refused("show", "--import", "--split", "ood")
+
+
+def test_the_server_of_the_explorer_imports_it_too(
+    monkeypatch: pytest.MonkeyPatch, own_names: Callable[[], None]
+) -> None:
+    pytest.importorskip("streamlit")
+    from latentcode.app.server import environment as server_environment
+
+    imports.import_file(str(EXAMPLE))
+    variables = server_environment(())
+    own_names()
+    assert "modadd" not in TASKS
+    monkeypatch.setenv(imports.IMPORTS, variables[imports.IMPORTS])
+    imports.import_from_environment()
+    assert "modadd" in TASKS
+
+
+def test_help_says_how_files_are_imported(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "--import" in capsys.readouterr().out

@@ -1,0 +1,191 @@
+"""Is a task of one's own taken where it is whole, and refused by the member that it lacks?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, make_dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from places import EXAMPLE
+
+import latentcode as lc
+from latentcode.config import TASKS, from_yaml, task_from_dict, to_dict, to_yaml
+from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.imports import import_file
+from latentcode.tasks.registry import REGISTRY
+
+pytestmark = pytest.mark.usefixtures("own_names")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What every configuration of a task has beside its name."""
+
+    d_input: ClassVar[int] = 3
+    d_output: ClassVar[int] = 2
+    n_tokens: ClassVar[int] = 3
+
+
+def config_class(name: str = "own", **options: Any) -> type:
+    return make_dataclass("OwnConfig", [("name", str, name)], bases=(Sizes,), frozen=True,
+                          **options)
+
+
+def whole_task() -> type[lc.Task]:
+    """Return a class with every member, new for every call."""
+    members = dict.fromkeys(lc.Task.__abstractmethods__)
+    return type("Own", (lc.Task,), {**members, "constituent": "term", "headline": "accuracy"})
+
+
+def without(member: str) -> type[lc.Task]:
+    whole = whole_task()
+    return type("Own", (lc.Task,), {name: value for name, value in vars(whole).items()
+                                    if name in (*lc.Task.__abstractmethods__, "constituent",
+                                                "headline") and name != member})
+
+
+def test_a_task_is_known_by_its_name() -> None:
+    config = config_class()
+    task = lc.register_task("own", config=config)(whole_task())
+    assert task.name == "own"
+    assert isinstance(lc.make_task(config()), task)
+    run = lc.preset("smoke", task="own", kind="softmax")
+    assert run.task == config()
+    assert (run.model.d_input, run.model.d_output, run.model.n_buckets) == (3, 2, 3)
+    assert from_yaml(lc.RunConfig, to_yaml(run)) == run
+    assert task_from_dict(to_dict(config())) == config()
+    with pytest.raises(ConfigError, match="task 'own' has no published setting"):
+        lc.preset("paper", task="own")
+
+
+@pytest.mark.parametrize("member", ["losses", "pairs", "labels", "constituent", "headline"])
+def test_what_a_class_lacks_is_named(member: str) -> None:
+    with pytest.raises(ConfigError, match=f"Own lacks {member}; expected every member"):
+        lc.register_task("own", config=config_class())(without(member))
+    assert "own" not in TASKS
+    assert "own" not in REGISTRY
+
+
+@dataclass(frozen=True)
+class Nameless(Sizes):
+    modulus: int = 3
+
+
+@dataclass(frozen=True)
+class Undecided(Sizes):
+    modulus: int
+    name: str = "own"
+
+
+@dataclass(frozen=True)
+class Sizeless:
+    name: str = "own"
+    d_input: int = 3
+    n_tokens: int = 3
+
+
+@dataclass(frozen=True)
+class Empty(Sizes):
+    name: str = "own"
+    n_tokens: ClassVar[int] = 0
+
+
+@dataclass(frozen=True)
+class Unwritable(Sizes):
+    name: str = "own"
+    known: frozenset[int] = field(default=frozenset({1}))
+
+
+@pytest.mark.parametrize(("config", "message"), [
+    (dict, "config is dict; expected a frozen dataclass"),
+    (Nameless, "Nameless lacks the field name"),
+    (Undecided, "Undecided has no default for modulus"),
+    (Sizeless, "Sizeless lacks d_output"),
+    (Empty, "Empty.n_tokens is 0; expected a whole number of at least 1"),
+    (Unwritable, "Unwritable has a field that a file cannot hold"),
+    (config_class("other"), "OwnConfig.name is 'other'; expected 'own'"),
+])
+def test_a_configuration_is_one_that_runs_can_hold(config: type, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        lc.register_task("own", config=config)(whole_task())
+    assert "own" not in TASKS
+
+
+def test_a_configuration_is_frozen() -> None:
+    thawed = make_dataclass("Thawed", [("name", str, "own")])
+    with pytest.raises(ConfigError, match="Thawed is not frozen"):
+        lc.register_task("own", config=thawed)(whole_task())
+
+
+def test_a_taken_name_is_refused_unless_it_is_replaced() -> None:
+    for name in ("logic", "language"):
+        with pytest.raises(ConfigError, match=f"task '{name}' comes with latentcode"):
+            lc.register_task(name, config=config_class(name))(whole_task())
+    first, second = config_class(), config_class()
+    lc.register_task("own", config=first)(whole_task())
+    with pytest.raises(ConfigError, match="registered already"):
+        lc.register_task("own", config=second)(whole_task())
+    run = lc.preset("smoke", task="own")
+    lc.register_task("own", config=second, replace=True)(whole_task())
+    assert TASKS["own"] is second
+    with pytest.raises(ConfigError, match="as task 'own' is registered now"):
+        replace(run, training=run.training)  # of the class that was replaced
+
+
+def test_another_thing_is_no_task() -> None:
+    with pytest.raises(ConfigError, match=r"expected a subclass of lc\.Task"):
+        lc.register_task("own", config=config_class())(dict)  # type: ignore[type-var]
+    named = whole_task()
+    named.name = "mine"
+    with pytest.raises(ConfigError, match=r"Own\.name is 'mine'; expected 'own'"):
+        lc.register_task("own", config=config_class())(named)
+
+
+def test_a_task_that_nobody_registered_is_no_other_task() -> None:
+    config: Any = config_class("stranger")()
+    for ask in (lc.make_task, lambda task: replace(lc.preset("smoke"), task=task)):
+        asked: Callable[[Any], Any] = ask
+        with pytest.raises(UnknownNameError, match=r"unknown task 'stranger'.*--import FILE"):
+            asked(config)
+
+
+def test_readers_are_optional() -> None:
+    config, marker = config_class(), object()
+    lc.register_task("own", config=config)(whole_task())
+    task = lc.make_task(config())
+    with pytest.raises(ConfigError, match="task 'own' offers no minimal pairs"):
+        lc.make_counterfactuals(task)
+    lc.register_task("own", config=config, counterfactuals=lambda task: (marker, task),
+                     replace=True)(type(task))
+    assert lc.make_counterfactuals(task) == (marker, task)  # type: ignore[comparison-overlap]
+
+
+def test_what_a_task_need_not_say_has_a_plain_default() -> None:
+    import_file(str(EXAMPLE))
+    task = lc.make_task(lc.preset("smoke", task="modadd").task)
+    batch = task.sample("ood", 4, lc.make_generator(0, "test"))
+    first = task.labels(batch).iloc[0]
+    assert f"sum: {first['sum']}" in task.render(batch, 0).splitlines()
+    assert f"<td>{first['combination']}</td>" in task.render(batch, 0, "html")
+    with pytest.raises(ConfigError, match="index is 4"):
+        task.render(batch, 4)
+
+
+def test_the_last_tokens_answer() -> None:
+    sraven = lc.make_task(lc.preset("smoke", task="sraven").task)
+    logits = torch.randn(5, 18, 5)
+    targets = torch.zeros(5, 2, dtype=torch.int64)
+    assert torch.equal(sraven.answers(logits, targets), logits[:, -2:].argmax(-1))
+    logic = lc.make_task(lc.preset("smoke").task)
+    outputs = torch.randn(5, 8, 1)
+    assert torch.equal(logic.answers(outputs, torch.zeros(5, 1)), outputs[:, -1])
+
+
+def test_tokens_have_names() -> None:
+    logic = lc.make_task(replace(lc.LogicConfig(), n_examples=3))
+    assert logic.token_names == ("example 0", "example 1", "query (answer)")
+    names = lc.make_task(lc.preset("smoke", "sraven").task).token_names
+    assert (names[0], names[17]) == ("panel 1, token 0", "panel 9, token 1 (answer)")
+    assert len(set(names)) == 18
