@@ -69,19 +69,18 @@ def smoke_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], 
 
 @pytest.fixture
 def own_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """Forget afterwards, or when called, which tasks a test registers and which files it imports.
-    """
+    """Forget afterwards, or when called, which tasks a test registers and what it imports."""
     from latentcode import imports
     from latentcode.config import TASKS
     from latentcode.tasks.registry import REGISTRY
 
-    known = {registry: dict(registry) for registry in (TASKS, REGISTRY)}
+    known = [(registry, dict(registry)) for registry in (TASKS, REGISTRY)]
 
     def forget() -> None:
         for module, _ in imports.asked_for():
             sys.modules.pop(module, None)
         monkeypatch.setattr(imports, "_asked", [])
-        for registry, values in known.items():
+        for registry, values in known:
             monkeypatch.setattr(registry, "_values", dict(values))
             monkeypatch.setattr(registry, "_files", {})
 

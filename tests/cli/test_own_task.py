@@ -50,6 +50,36 @@ def test_every_question_is_asked_of_it(tmp_path: Path) -> None:
     assert "wrote run run" in ask("train", "modadd", *again)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_workers_of_a_sweep_import_it(tmp_path: Path, executor: str) -> None:
+    if executor == "ray":
+        pytest.importorskip("ray")
+    (tmp_path / "tasks").mkdir()
+    shutil.copy(EXAMPLE, tmp_path / "tasks" / "modadd.py")
+    said = latentcode(
+        tmp_path, "sweep", "--import", "tasks/modadd.py", "--out", "sweep", "--task", "modadd",
+        "--preset", "smoke", "--fix", "training.steps=2", "--fix", "training.warmup_steps=0",
+        "--fix", "training.eval_instances=64", "--axis", "task.modulus=5,7", "--executor",
+        executor, "--processes", "1")
+    assert "wrote table sweep/table.csv" in said
+    table = (tmp_path / "sweep" / "table.csv").read_text()
+    assert "modulus=7" in table
+
+
+@pytest.mark.slow
+def test_a_task_of_a_notebook_says_that_workers_do_not_know_it(tmp_path: Path) -> None:
+    script = (f"exec(open({str(EXAMPLE)!r}).read(), globals())\n"
+              "from latentcode.training.side_by_side import train_side_by_side\n"
+              "from pathlib import Path\n"
+              "train_side_by_side({Path('run'): lc.preset('smoke', task='modadd')}, processes=1)")
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment(),
+                          capture_output=True, text=True, check=False, timeout=300)
+    last = done.stderr.strip().splitlines()[-1]
+    assert "ConfigError: a process that trains does not know the task" in last
+    assert "expected it in a file of its own" in last
+
+
 def test_an_own_run_names_the_file_to_import(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str],
     own_names: Callable[[], None],
