@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,36 @@ def test_every_question_is_asked_of_it(tmp_path: Path) -> None:
     assert "modadd" in ask("show", "run")
     again = [*LITTLE, "--resume", "--out", "run"]
     assert "wrote run run" in ask("train", "modadd", *again)
+
+
+@pytest.mark.slow
+def test_the_example_learns_what_cannot_be_remembered(
+    tmp_path: Path, own_names: Callable[[], None]
+) -> None:
+    imports.import_file(str(EXAMPLE))
+    config = lc.preset("small", task="modadd", kind="softmax")
+    config = replace(config, training=replace(config.training, steps=500))
+    run = lc.train(config, tmp_path / "run", progress=False)
+    learned = run.newest("ood", "accuracy")
+    assert learned is not None
+    assert learned.mean > 0.95
+    result = lc.decode(run, labels="sum", layers=1, n_train=1_000, n_heldout=1_000)
+    scores = result.table.query("metric == 'accuracy'").set_index("source")
+    # The code tells the sum of numbers that were never added in training, and only a trained one.
+    assert scores.loc["code", "low"] > scores.loc["untrained", "high"]
+    assert scores.loc["code", "low"] > scores.loc["shuffled", "high"]
+
+
+def test_it_is_trained_as_an_ensemble(tmp_path: Path, own_names: Callable[[], None]) -> None:
+    imports.import_file(str(EXAMPLE))
+    config = lc.preset("smoke", task="modadd", kind="hyla")
+    config = replace(config, training=replace(config.training, steps=2, warmup_steps=0,
+                                              eval_instances=64))
+    members = {tmp_path / str(seed): replace(config, training=replace(config.training, seed=seed))
+               for seed in (0, 1)}
+    runs = lc.train_ensemble(members, progress=False)
+    assert all(lc.load_run(path).is_complete for path in members)
+    assert len(runs) == 2
 
 
 @pytest.mark.slow

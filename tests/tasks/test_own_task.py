@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass, replace
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
+import pandas as pd
 import pytest
 import torch
 from places import EXAMPLE
 
 import latentcode as lc
-from latentcode.config import TASKS, from_yaml, task_from_dict, to_dict, to_yaml
+from latentcode.config import TASKS, SravenConfig, from_yaml, task_from_dict, to_dict, to_yaml
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.imports import import_file
 from latentcode.tasks.registry import REGISTRY
+from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
+from latentcode.tasks.sraven.distances import sraven_distances
+from latentcode.tasks.sraven.task import Sraven
 
 pytestmark = pytest.mark.usefixtures("own_names")
 
@@ -189,3 +194,36 @@ def test_tokens_have_names() -> None:
     names = lc.make_task(lc.preset("smoke", "sraven").task).token_names
     assert (names[0], names[17]) == ("panel 1, token 0", "panel 9, token 1 (answer)")
     assert len(set(names)) == 18
+
+
+@dataclass(frozen=True)
+class CopiedConfig(SravenConfig):
+    """SRAVEN under another name."""
+
+    name: Literal["copied"] = "copied"  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        pass
+
+
+@pytest.mark.slow
+def test_a_task_with_readers_is_as_good_as_one_of_the_library(tmp_path: Path) -> None:
+    class Copied(Sraven):
+        name = "copied"
+
+    lc.register_task("copied", config=CopiedConfig, counterfactuals=SravenCounterfactuals,
+                     distances=sraven_distances)(Copied)
+    built_in = lc.preset("smoke", "sraven", "hyla")
+    assert isinstance(built_in.task, SravenConfig)
+    same = replace(built_in, task=CopiedConfig(
+        n_features=built_in.task.n_features, n_values=built_in.task.n_values, permuted=False))
+    runs = [lc.train(config, tmp_path / config.task.name, progress=False)
+            for config in (built_in, same)]
+    pd.testing.assert_frame_equal(runs[0].metrics(), runs[1].metrics())
+    chosen = [lc.Intervention("donor", "everything", (0, 1))]
+    results = [lc.intervene(run, chosen, n=400) for run in runs]
+    assert results[1].settings["task"]["name"] == "copied"
+    pd.testing.assert_frame_equal(results[0].table, results[1].table)
+    tables = [lc.topography(run, n=200).table for run in runs]
+    pd.testing.assert_frame_equal(*(table.drop(columns="run", errors="ignore")
+                                    for table in tables))
