@@ -43,6 +43,15 @@ class ValueNetwork:
     biases: tuple[Tensor | None, ...]
     nonlinearity_name: str = "identity"
 
+    def __repr__(self) -> str:
+        """Say what it is: the widths of its layers, phi between them, and of how many codes."""
+        *codes, n_in, _ = self.weights[0].shape
+        widths = [n_in, *(weight.shape[-1] for weight in self.weights)]
+        phi = f", {self.nonlinearity_name}" if len(self.weights) > 1 else ""
+        biased = ", with biases" if any(bias is not None for bias in self.biases) else ""
+        return (f"ValueNetwork({' -> '.join(map(str, widths))}{phi}{biased}; "
+                f"{f'codes {codes}' if codes else 'one code'})")
+
     @property
     def phi(self) -> Callable[[Tensor], Tensor]:
         return nonlinearity(self.nonlinearity_name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -81,4 +82,20 @@ def label_values(name: str, values: Any, n: int) -> np.ndarray:
     return array
 
 
-__all__ = ["check_new_label", "label_groups", "label_values"]
+def described(labels: pd.DataFrame) -> pd.DataFrame:
+    """Return what there is to know of labels at a glance, a row each: their values, and some."""
+    rows = []
+    for name, values in labels.items():
+        if pd.api.types.is_float_dtype(values):
+            kind = "measurement"
+            some = f"{values.min():.4g} to {values.max():.4g}" if len(values) else ""
+        else:
+            distinct = values.astype(str).unique()
+            kind = f"{len(distinct):,}"
+            some = shorten(", ".join(distinct[:4]), 80, placeholder=" …")
+            some += ", …" if len(distinct) > 4 else ""
+        rows.append({"label": str(name), "values": kind, "such as": some})
+    return pd.DataFrame(rows, columns=["label", "values", "such as"])
+
+
+__all__ = ["check_new_label", "described", "label_groups", "label_values"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentcode.codes.labels import check_new_label, label_values
+from latentcode.codes.labels import check_new_label, described, label_values
 from latentcode.errors import ArtifactError, UnknownNameError, check
 from latentcode.files.migrations import header, read_checked
 from latentcode.files.provenance import git_commit, software
@@ -100,7 +100,10 @@ class LatentCodes:
 
     def _rows(self, index: Any) -> np.ndarray:
         """Return the numbers of the instances that a mask, numbers or a single one picks."""
-        rows = np.asarray(index)
+        try:
+            rows = np.asarray(index)
+        except ValueError:  # lists of different lengths
+            rows = np.asarray(None)
         rows = rows.astype(np.int64) if rows.size == 0 else rows
         is_mask = rows.dtype == bool and rows.ndim == 1
         check(is_mask or (rows.dtype.kind in "iu" and rows.ndim <= 1), f"codes are indexed with "
@@ -171,13 +174,17 @@ class LatentCodes:
         return codes.groupby(self.label(label, pair).to_numpy()).mean().rename_axis(label)
 
     def figure(
-        self, label: str | None = None, *, layer: int | None = None, pair: str | None = None
+        self, label: str | None = None, *, layer: int | None = None, pair: str | None = None,
+        centred: bool = True,
     ) -> Figure:
         """Which heads does the mean code of each value of a label use?
 
-        label  default: the first label of the pair that has few values, or none
-        layer  default: the last
-        pair   default: the first
+        label    default: the first label of the pair that has few values, or none
+        layer    default: the last
+        pair     default: the first
+        centred  show by how much each mean code differs from the mean of all rows, in which every
+                 value counts the same: most of a code is common to all values. False shows the
+                 mean codes themselves, as does a single row
 
         `UnknownNameError` for a label, layer or pair that there is not; `ConfigError` where there
         is no instance, or a label has more than `MOST_ROWS` values.
@@ -195,7 +202,8 @@ class LatentCodes:
         values = self.label(label, pair).nunique()
         check(0 < values <= MOST_ROWS, f"label {label!r} has {values} values; expected one to "
               f"{MOST_ROWS}, a row each")
-        return mean_codes_figure(self.mean_by(label, layer=layer, pair=pair), title)
+        return mean_codes_figure(self.mean_by(label, layer=layer, pair=pair), title,
+                                 centred=centred and values > 1)
 
     def _constituent(self, pair: str) -> str | None:
         """Return the first label of a pair that is text which instances share."""
@@ -302,16 +310,16 @@ class LatentCodes:
                 f"run {self.meta.get('run', '?')}, split {self.meta.get('split', '?')})")
 
     def _repr_html_(self) -> str:
-        rows = {
-            "instances": f"{len(self):,}", "layers": list(self.layers), "heads": self.n_heads,
+        facts = {
+            "instances": f"{len(self):,}", "layers": ", ".join(map(str, self.layers)),
+            "heads": self.n_heads,
             "pairs": ", ".join(p.name for p in self.pairs[:8])
             + (f" and {len(self.pairs) - 8} more" if len(self.pairs) > 8 else ""),
-            "labels": ", ".join(map(str, self.labels.columns)),
             **{k: self.meta[k] for k in ("run", "kind", "split", "seed") if k in self.meta}}
-        table = pd.DataFrame({"": rows}).to_html(header=False)
-        preview = self.labels.head(3).to_html()
+        table = pd.DataFrame({"": facts}).to_html(header=False)
+        labels = described(self.labels).to_html(index=False)
         picture = self.figure().to_html("mean codes") if self.scores.size else ""
-        return f"<b>LatentCodes</b> scores [instance, layer, pair, head]{table}{picture}{preview}"
+        return f"<b>LatentCodes</b> scores [instance, layer, pair, head]{table}{picture}{labels}"
 
 
 def write_labels(path: Path, groups: Iterable[pyarrow.Table]) -> None:

@@ -26,6 +26,7 @@ from latentcode.config import (
 )
 from latentcode.config.presets import preset
 from latentcode.errors import ArtifactError, ConfigError, RunError, check, check_choice
+from latentcode.files.npz import PickleError, read_arrays
 from latentcode.files.storage import read_json, replace_file
 from latentcode.models.config import ModelConfig
 from latentcode.models.flax import (
@@ -142,7 +143,7 @@ def _shape(shape: tuple[int | None, ...] | None) -> str:
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    """Read an `.npz` of plain arrays; pickled content is refused.
+    """Read an `.npz` of plain arrays; pickled content is refused, and what unpacks to too much.
 
     `ArtifactError` names the file and says how to convert a pickle.
     """
@@ -150,17 +151,9 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     check(path.suffix not in (".pkl", ".pickle"), f"{path} is a pickle, {_HOW}", ArtifactError)
     check(path.is_file(), f"{path} does not exist, or is no file", ArtifactError)
     try:
-        with path.open("rb") as file:
-            data = np.load(file, allow_pickle=False)
-            if not isinstance(data, np.lib.npyio.NpzFile):
-                raise ArtifactError(f"{path} is a single array; expected an .npz")
-            return {name: data[name] for name in data.files}
-    except ArtifactError:
-        raise
-    except Exception as error:  # numpy, zipfile and zlib each have their own
-        if "pickle" in str(error):
-            raise ArtifactError(f"{path} holds pickled content, {_HOW}") from None
-        raise ArtifactError(f"{path} is damaged or not an .npz: {error}") from None
+        return read_arrays(path)
+    except PickleError as error:
+        raise ArtifactError(f"{error}, {_HOW}") from None
 
 
 def read_official(path: str | Path) -> OfficialFile:

@@ -48,6 +48,13 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         return self._map(lambda t: t.to(device))
 
+    def __repr__(self) -> str:
+        """Say what it holds: shapes and names, and no numbers."""
+        shapes = ", ".join(f"{name} {list(values.shape)}" for name, values in (
+            ("inputs", self.inputs), ("targets", self.targets)))
+        info = f", info {', '.join(self.info)}" if self.info else ""
+        return f"Batch({len(self)} instances of {self.split}: {shapes}{info}; {self.inputs.device})"
+
     def _map(self, function: Any) -> Batch:
         return Batch(function(self.inputs), function(self.targets), function(self.combination),
                      {k: function(v) for k, v in self.info.items()}, self.split, self.one_hot)

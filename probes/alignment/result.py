@@ -11,6 +11,7 @@ import pandas as pd
 from latentcode.figures.style import Figure
 from latentcode.probes.alignment.figure import layers_figure, transfer_figure
 from latentcode.probes.common.results import TableResult, distinct, where
+from latentcode.probes.common.shared import shared_caveat
 
 ALIGNMENTS = ("own", "raw", "matched", "random", "matched, scaled", "random, scaled", "rotated")
 """What is done to the codes that a probe of another model reads."""
@@ -54,7 +55,7 @@ class AlignmentResult(TableResult):
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        notes = self.controls_caveat()
+        notes = self.controls_caveat() + shared_caveat(self.settings)
         for run, (trained, total) in self.settings["heldout_trained_on"].items():
             if trained:
                 notes.append(f"Run {run} was trained on {trained} of the {total} combinations that "

@@ -30,6 +30,7 @@ from latentcode.probes.common.bootstrap import (
     resample,
 )
 from latentcode.probes.common.labels import Target, combination_clusters, label_names, make_target
+from latentcode.probes.common.shared import shared_combinations
 from latentcode.probes.common.sources import (
     SOURCES,
     Source,
@@ -69,6 +70,7 @@ def decode_codes(
     pairs: Sequence[str] | None = None,
     untrained: tuple[LatentCodes, LatentCodes] | None = None,
     controls: bool = True,
+    may_share: str = "nothing",
     n_shuffles: int = 3,
     n_bootstrap: int = 1000,
     seed: int = 0,
@@ -84,6 +86,9 @@ def decode_codes(
     untrained  (training, held-out) codes of the model with its initial weights
     controls  False leaves out the untrained model and the residual stream and marks the result;
               shuffled labels are always there
+    may_share  what training and held-out codes may have in common: `nothing`, `combinations` (as
+              the splits train and test have), or `instances`, which scores a probe on what it was
+              fitted on. The result says so
     n_shuffles  shuffles of the training labels; their mean score is reported, and their
               interval spans the shuffles as well as the held-out combinations
     n_bootstrap  replicates of the 95 % interval, which resamples the held-out combinations
@@ -96,7 +101,8 @@ def decode_codes(
     best constant answer there is to give every class.
 
     Raises `UnknownNameError` for a label, layer or pair that does not exist, `ProbeError` for
-    missing controls, a label with one class in training, or fewer than two combinations.
+    missing controls, a label with one class in training, fewer than two combinations, or codes
+    that share more than they may.
     """
     seed = checked_seed(seed)
     labels = label_names(labels)
@@ -105,6 +111,7 @@ def decode_codes(
         check(isinstance(value, int) and value >= least,
               f"{name} is {value!r}; expected a whole number of at least {least}", ProbeError)
     check_pair_of_codes(train, heldout, "codes")
+    shared = shared_combinations(train, heldout, may_share)
     check_controls(train, heldout, untrained, controls)
     layers = chosen("layer", layers, train.layers)
     pairs = chosen("pair", pairs, [p.name for p in train.pairs])
@@ -133,6 +140,7 @@ def decode_codes(
     return DecodingResult(pd.DataFrame(table), pd.DataFrame(per_class), {
         "controls": list(sources[1:]), "n_shuffles": n_shuffles,
         "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed, "penalties": list(PENALTIES),
+        "may_share": may_share, "shared_combinations": shared,
         "n_folds": N_FOLDS, "selection_instances": SELECTION_INSTANCES,
         "train": origin(train), "heldout": origin(heldout),
         "scikit_learn": version("scikit-learn")})

@@ -10,6 +10,7 @@ import pandas as pd
 
 from latentcode.figures.style import Figure
 from latentcode.probes.common.results import TableResult, blocks, with_interval
+from latentcode.probes.common.shared import shared_caveat
 from latentcode.probes.decoding.figure import decoding_figure
 
 HEADLINE: tuple[str, ...] = ("accuracy", "f1")
@@ -43,7 +44,7 @@ class DecodingResult(TableResult):
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        notes = self.controls_caveat()
+        notes = self.controls_caveat() + shared_caveat(self.settings)
         unseen = self.table.groupby("label", sort=False)["n_unseen"].max()
         notes += [f"Label {label}: {n} held-out instances have a class that training lacks; "
                   "they count as errors." for label, n in unseen.items() if n > 0]

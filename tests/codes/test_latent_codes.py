@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import jaxtyping
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow.parquet import ParquetFile
@@ -124,12 +126,15 @@ def test_mean_by_is_the_mean_code_of_each_value() -> None:
 
 
 @pytest.mark.parametrize("index", [
-    np.array([5, 0, 0]), [2, 3], slice(1, 9, 2), np.arange(12) > 6, np.zeros(12, dtype=bool),
+    np.array([5, 0, 0]), range(3), [-1, 2], [], torch.tensor([4, 1]), torch.arange(12) > 6,
+    [2, 3], slice(1, 9, 2), np.arange(12) > 6, np.zeros(12, dtype=bool),
     [True, False] * 6, pd.Series([False, True] * 6)])
 def test_subset_keeps_instances_together(index: Any) -> None:
     codes = make_codes()
-    part = codes.subset(index)
-    kept = np.arange(12)[np.asarray(index) if not isinstance(index, slice) else index]
+    part = codes[index]
+    assert_same(codes.subset(index), part)
+    rows = index if isinstance(index, slice) else np.asarray(index, None if len(index) else int)
+    kept = np.arange(12)[rows]
     assert len(part) == len(kept)
     np.testing.assert_array_equal(part.scores, codes.scores[kept])
     assert part.residuals is not None
@@ -137,6 +142,27 @@ def test_subset_keeps_instances_together(index: Any) -> None:
     np.testing.assert_array_equal(part.residuals, codes.residuals[kept])
     pd.testing.assert_frame_equal(part.labels, codes.labels.iloc[kept].reset_index(drop=True))
     assert (part.pairs, part.layers, part.meta) == (codes.pairs, codes.layers, codes.meta)
+
+
+def test_a_number_picks_codes_of_one_instance() -> None:
+    codes = make_codes(n=5)
+    for number in (0, 3, -1, np.int64(2)):
+        assert_same(codes[number], codes[[number]])
+    assert [one.labels["target"].item() for one in codes] == codes.labels["target"].tolist()
+    for number in (5, -6, [0, 5]):
+        with pytest.raises(IndexError, match="expected numbers from -5 to 4"):
+            codes[number]
+
+
+@pytest.mark.parametrize(("index", "message"), [
+    ("rule", "codes are indexed with 'rule'; expected a slice, a boolean mask, or numbers"),
+    ([0.5], r"codes are indexed with \[0.5\]"), (None, "codes are indexed with None"),
+    (True, "codes are indexed with True"), ([[0, 1]], r"codes are indexed with \[\[0, 1\]\]"),
+    ((0, 1, 2, ["a"]), "codes are indexed with"), (["a"], "codes are indexed with"),
+    (np.ones(4, bool), "the mask has 4 values; expected 12, one per instance")])
+def test_what_is_no_index_is_said(index: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_codes()[index]
 
 
 def test_to_pandas_is_long() -> None:
@@ -156,9 +182,18 @@ def test_it_shows_what_it_holds() -> None:
     codes = make_codes()
     assert repr(codes) == ("LatentCodes(12 instances, layers [0, 2], 3 pairs, 3 heads, with "
                            "residual streams; run my-run, split ood)")
-    page = replace(codes, meta={"run": "<b>"})._repr_html_()
-    for text in ("response.0-&gt;panel.7", "rule_0, rule_1, target", "&lt;b&gt;"):
+    codes = replace(codes, meta={"run": "<b>"}, labels=codes.labels.assign(**{"<i>": "<u>" * 40}))
+    page = codes._repr_html_()
+    for text in ("response.0-&gt;panel.7", "&lt;b&gt;", "&lt;i&gt;"):
         assert text in page
+    assert not re.search("<(b|i|u)>(?!LatentCodes)", page)
+    cells = re.findall("<td>(.*)</td>", page.partition("such as")[2])
+    assert cells[0::3] == ["rule_0", "rule_1", "target", "split", "combination", "&lt;i&gt;"]
+    assert cells[1::3] == ["2", "3", "measurement", "1", "2", "1"]
+    assert [float(end) for end in cells[8].split(" to ")] == pytest.approx(
+        [codes.labels["target"].min(), codes.labels["target"].max()], rel=1e-3)
+    assert cells[11] == "ood"
+    assert "measurement" in codes[:0]._repr_html_()
 
 
 @pytest.mark.parametrize(("change", "message"), [

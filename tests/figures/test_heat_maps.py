@@ -45,11 +45,27 @@ def test_rows_are_the_mean_codes_of_the_pairs_own_constituent() -> None:
     assert axes.get_ylabel() == "rule"
     assert axes.get_title() == "layer 4, q->k, 6 instances"
     chosen = (RULES["rule_1"] == "+1").to_numpy()
-    expected = [codes.scores[rows, 1, 0].mean(axis=0) for rows in (chosen, ~chosen)]
-    np.testing.assert_allclose(shown, expected, rtol=1e-6)
-    _, shown, names = drawn(codes.figure("rule_0", layer=1))
+    expected = np.array([codes.scores[rows, 1, 0].mean(axis=0) for rows in (chosen, ~chosen)])
+    np.testing.assert_allclose(shown, expected - expected.mean(axis=0), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(drawn(codes.figure(centred=False))[1], expected, rtol=1e-6)
+    _, shown, names = drawn(codes.figure("rule_0", layer=1, centred=False))
     assert names == ["x", "y"]
     np.testing.assert_allclose(shown[0], codes.scores[::2, 0, 0].mean(axis=0), rtol=1e-6)
+
+
+def test_the_mean_that_is_taken_off_is_that_of_the_values() -> None:
+    """However often each occurs; and the bar says what is shown."""
+    labels = pd.DataFrame({"rule": ["a"] * 5 + ["b"]})
+    codes = make_codes(labels, token=None)
+    means = codes.mean_by("rule", layer=4, pair="q->k")
+    figure = codes.figure("rule")
+    np.testing.assert_allclose(drawn(figure)[1], means - means.mean(), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(drawn(figure)[1].sum(axis=0), 0.0, atol=1e-6)
+    assert figure.axes[1].get_ylabel() == "mean score − mean of rows"
+    assert codes.figure("rule", centred=False).axes[1].get_ylabel() == "mean score"
+    single = codes[:5].figure("rule")
+    assert single.axes[1].get_ylabel() == "mean score"
+    np.testing.assert_allclose(drawn(single)[1], codes[:5].mean_by("rule", layer=4, pair="q->k"))
 
 
 def test_without_a_label_that_instances_share_the_mean_of_all_is_shown() -> None:

@@ -38,3 +38,10 @@ def test_batches_of_one_split_can_be_joined() -> None:
         torch.testing.assert_close(mine, whole)
     with pytest.raises(SplitError, match="ood, train"):
         Batch.cat([batch, batch_of(2, "train")])
+
+
+def test_it_says_what_it_holds_in_a_line() -> None:
+    assert repr(batch_of(5)) == (
+        "Batch(5 instances of ood: inputs [5, 1, 1], targets [5, 1], info terms; cpu)")
+    assert repr(Batch(torch.zeros(2, 3, 4), torch.zeros(2), torch.zeros(2))) == (
+        "Batch(2 instances of train: inputs [2, 3, 4], targets [2]; cpu)")

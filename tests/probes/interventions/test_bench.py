@@ -219,7 +219,7 @@ def test_instances_are_rows_of_codes() -> None:
     batch = instances(task, "ood", range(20), seed=3)
     bench = Bench(model, lc.make_counterfactuals(task), batch)
     np.testing.assert_allclose(bench.code(17), codes.scores[17, :, 0], atol=1e-5)
-    with pytest.raises(ConfigError, match=r"rows are \[-1\]"):
+    with pytest.raises(ConfigError, match=r"n is \[-1\]"):
         instances(task, "ood", [-1])
 
 
