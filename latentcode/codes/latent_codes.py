@@ -274,7 +274,6 @@ class LatentCodes:
               f"{folder / TENSORS} holds {sorted(tensors)}; expected scores and possibly residuals",
               ArtifactError)
         try:
-            labels = pd.read_parquet(folder / LABELS)
             pairs = tuple(Pair(**p) for p in meta["pairs"])
             numbers = [*meta["layers"], *meta["query_of_pair"],
                        *(p.token for p in pairs if p.token is not None)]
@@ -286,6 +285,7 @@ class LatentCodes:
             for name, array in tensors.items():
                 layer, place, instance, component = map(meta["axes"][name].index, AXES[name])
                 arrays[name] = array.transpose(instance, layer, place, component)
+            labels = _read_labels(folder / LABELS, len(arrays["scores"]))
             return cls(arrays["scores"], labels, pairs, tuple(meta["layers"]), meta["meta"],
                        arrays.get("residuals"), tuple(meta["query_of_pair"]))
         except (OSError, ValueError, TypeError, LookupError, AttributeError,
@@ -320,6 +320,15 @@ class LatentCodes:
         labels = described(self.labels).to_html(index=False)
         picture = self.figure().to_html("mean codes") if self.scores.size else ""
         return f"<b>LatentCodes</b> scores [instance, layer, pair, head]{table}{picture}{labels}"
+
+
+def _read_labels(path: Path, n: int) -> pd.DataFrame:
+    """Read labels; `ConfigError` unless they are of n instances, before any of them is unpacked."""
+    from pyarrow.parquet import read_metadata
+
+    rows = read_metadata(path).num_rows
+    check(rows == n, f"{path.name} holds {rows:,} rows; expected {n:,}, one per instance")
+    return pd.read_parquet(path)
 
 
 def write_labels(path: Path, groups: Iterable[pyarrow.Table]) -> None:

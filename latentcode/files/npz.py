@@ -15,6 +15,8 @@ MOST_RATIO = 50
 zip files made to fill the memory unpack to a thousand times their size."""
 SMALL = 2**26
 """Bytes of arrays that are read whatever they are compressed to."""
+PICKLE = b"\x80"
+"""What pickles begin with."""
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -30,6 +32,11 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     `MOST_RATIO` times the file.
     """
     try:
+        with path.open("rb") as opened:
+            start = opened.read(len(np.lib.format.MAGIC_PREFIX))
+        check(start != np.lib.format.MAGIC_PREFIX, f"{path} is a single array; expected an .npz",
+              ArtifactError)
+        check(not start.startswith(PICKLE), f"{path} holds pickled content", PickleError)
         with zipfile.ZipFile(path) as file:
             total = sum(_bytes_of(path, file, member) for member in file.infolist())
             most = max(SMALL, MOST_RATIO * path.stat().st_size)

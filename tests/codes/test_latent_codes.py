@@ -271,6 +271,16 @@ def edit_tensors(change: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]
     return edit
 
 
+def edit_labels(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        path, meta = folder / "labels.parquet", folder / "meta.json"
+        change(pd.read_parquet(path)).to_parquet(path)
+        data = json.loads(meta.read_text())
+        data["sha256"][path.name] = checksum(path)
+        meta.write_text(json.dumps(data))
+    return edit
+
+
 def flip(name: str) -> Callable[[Path], None]:
     def edit(folder: Path) -> None:
         content = bytearray((folder / name).read_bytes())
@@ -336,7 +346,7 @@ DAMAGE = {
     "query out of range": (edit_meta(query_of_pair=[0, 1, 7]), "damaged: residuals"),
     "query is text": (edit_meta(query_of_pair=["a", "b", "c"]), "damaged"),
     "fewer instances": (edit_tensors(lambda t: {k: v[:, :, 1:] for k, v in t.items()}),
-                        "damaged: scores have shape"),
+                        r"damaged: labels\.parquet holds 12 rows; expected 11, one per"),
     "fewer residuals": (edit_tensors(lambda t: {**t, "residuals": t["residuals"][:, :, 1:]}),
                         "damaged: residuals have shape"),
     "unknown tensor": (edit_tensors(lambda t: {**t, "more": t["scores"]}),
@@ -350,7 +360,9 @@ DAMAGE = {
     "other axes": (edit_meta(axes={"scores": ["a", "b", "c", "d"]}), "damaged: .*not in list"),
     "axes in another order": (edit_meta(axes={
         "scores": ["instance", "layer", "pair", "head"],
-        "residuals": ["instance", "layer", "query", "d_model"]}), "damaged: scores have shape"),
+        "residuals": ["instance", "layer", "query", "d_model"]}), "damaged: labels"),
+    "more labels": (edit_labels(lambda t: pd.DataFrame({"a": np.zeros(2_000_000)})),
+                    r"labels\.parquet holds 2,000,000 rows; expected 12"),
 }
 
 
