@@ -32,6 +32,10 @@ class UnknownNameError(ConfigError):
         return type(self), (self.what, self.name, self.valid, self.hint)
 
 
+class MissingMemberError(LatentCodeError, AttributeError):
+    """Something that other libraries' models have and ours cannot, with what to use instead."""
+
+
 class SplitError(LatentCodeError, ValueError):
     """A split that a task cannot offer, with what would be possible."""
 

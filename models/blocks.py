@@ -224,6 +224,8 @@ def _spread(
 class Block(nn.Module):
     """x + attention(LN1(x)), then (where configured) cross-attention, then the feed-forward."""
 
+    hook_out_is_single_residual_stream = True  # TransformerLens' logit lens wants to know
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.ln1 = LayerNorm(config.d_model)

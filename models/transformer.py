@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from transformer_lens import ActivationCache, HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
 from latentcode.errors import check
@@ -29,6 +27,9 @@ from latentcode.models.config import ModelConfig
 from latentcode.models.dense import dense
 from latentcode.models.hooks import is_hooked
 from latentcode.models.initialization import init_weights
+from latentcode.models.lens.config import LensConfig
+from latentcode.models.lens.surface import LensSurface
+from latentcode.models.lens.tokens import VectorTokens
 
 
 class Embed(nn.Module):
@@ -62,7 +63,7 @@ class Unembed(nn.Module):
         return dense(x, self.W_U, self.b_U)
 
 
-class HookedTransformer(HookedRootModule):
+class HookedTransformer(LensSurface):
     """logits = read-out(LN(blocks(embed(inputs)))): [B, T, d_output].
 
     seed  of the initial weights (see `init_weights`). A sequence of E seeds makes an ensemble of
@@ -70,12 +71,14 @@ class HookedTransformer(HookedRootModule):
           leading axis of E members, and member e is the model of seed e.
 
     Dropout masks in training mode are drawn with the `generator` of the call, for an ensemble a
-    sequence of them. `cfg` holds the `ModelConfig`.
+    sequence of them. `config` holds the `ModelConfig`; `cfg` is the same with TransformerLens'
+    names, and what else its tools ask for stands in `LensSurface`.
     """
 
     def __init__(self, config: ModelConfig, seed: int | Sequence[int] = 0) -> None:
         super().__init__()
-        self.cfg = config
+        config = config.plain if isinstance(config, LensConfig) else config
+        self.config = config
         self.n_members = len(seed) if isinstance(seed, Sequence) else None
         self.embed = Embed(config)
         self.hook_embed = HookPoint()  # [B, T, D]
@@ -107,6 +110,8 @@ class HookedTransformer(HookedRootModule):
         feedforward_dtype: torch.dtype | None = None,
         read: int | None = None,
         one_hot: bool = False,
+        stop_at_layer: int | None = None,
+        return_type: str = "logits",
     ) -> Float[Tensor, "*E B R d_output"]:
         """Return logits, of all tokens (R = T) or of the last R.
 
@@ -120,8 +125,16 @@ class HookedTransformer(HookedRootModule):
         one_hot  all vectors are unit vectors or zero, which is not checked here. The first block
                  then computes queries, keys and values of d_input + 1 tokens only, unless a hook
                  sits on what leads to them; the logits are the same up to rounding
+        stop_at_layer  return the residual stream that enters this layer, [B, R, D], and compute no
+                 further; -1 is the last layer
+        return_type  "logits"; the losses that TransformerLens knows belong to a task here
         """
-        config = self.cfg
+        config = self.config
+        check(return_type == "logits", f"return_type is {return_type!r}; expected 'logits': a loss "
+              "belongs to the task (task.loss)")
+        stop = self._stop(stop_at_layer)
+        if isinstance(inputs, VectorTokens):
+            inputs = inputs.vectors
         members = () if self.n_members is None else (self.n_members,)
         width = (config.d_input,) if config.embedding == "dense" else ()
         shape = tuple(inputs.shape)
@@ -141,10 +154,14 @@ class HookedTransformer(HookedRootModule):
         distinct = self._distinct(inputs) if shares else None
         spares = read is not None and mask is None and self._can_spare()
         for index, block in enumerate(self.blocks):
+            if index == stop:
+                break
             last = index == config.n_layers - 1
             x = block(x, context=context, mask=mask, generator=generator,
                       feedforward_dtype=feedforward_dtype, read=read if spares and last else None,
                       distinct=distinct if index == 0 else None)
+        if stop_at_layer is not None:
+            return last_tokens(x, read)
         x = self.ln_final(x)
         if self.unembed is not None:
             logits = self.unembed(x)
@@ -156,7 +173,7 @@ class HookedTransformer(HookedRootModule):
         """Whether the last block may leave tokens out: nobody looks at it or at what follows, and
         nothing in it counts queries from the first (causal masks, cross-attention)."""
         behind = (self.blocks[-1], self.ln_final, self.unembed)
-        return not (self.cfg.causal or self.cfg.cross_attention) and not any(
+        return not (self.config.causal or self.config.cross_attention) and not any(
             is_hooked(module) for part in behind if part is not None for module in part.modules())
 
     def _can_share(self) -> bool:
@@ -164,28 +181,27 @@ class HookedTransformer(HookedRootModule):
         block = self.layer(0)
         before = (self.embed, self.hook_embed, block, block.hook_resid_pre, block.attn,
                   *block.ln1.modules())
-        return self.cfg.embedding == "dense" and not any(map(is_hooked, before))
+        return self.config.embedding == "dense" and not any(map(is_hooked, before))
 
     def _distinct(self, inputs: Float[Tensor, "*E B T d_input"]) -> Distinct:
         """Return the d_input + 1 tokens of unit vectors and zeros, the zero vector last."""
-        vectors = F.pad(torch.eye(self.cfg.d_input, device=inputs.device, dtype=inputs.dtype),
+        vectors = F.pad(torch.eye(self.config.d_input, device=inputs.device, dtype=inputs.dtype),
                         (0, 0, 0, 1))
         rows = self.embed(vectors.expand(*inputs.shape[:-3], 1, -1, -1))
         return Distinct(rows, torch.cat([inputs, 1.0 - inputs.sum(-1, keepdim=True)], dim=-1))
 
+    def _stop(self, layer: int | None) -> int:
+        """Number of blocks to compute."""
+        n_layers = self.config.n_layers
+        if layer is None:
+            return n_layers
+        check(type(layer) is int and -n_layers <= layer <= n_layers,
+              f"stop_at_layer is {layer!r}; expected a layer from {-n_layers} to {n_layers}")
+        return layer if layer >= 0 else n_layers + layer
+
     def _length(self, inputs: Tensor) -> int:
         """T of inputs [*E, B, T, ...]."""
         return inputs.shape[1 if self.n_members is None else 2]
-
-    def run_with_cache(
-        self, *args: Any, return_cache_object: bool = True, **kwargs: Any
-    ) -> tuple[Tensor, ActivationCache | dict[str, Tensor]]:
-        """Return (logits, cache); `cache["pattern", 0]` is the code of layer 0, [B, H, Q, K]."""
-        logits, cache = super().run_with_cache(*args, **kwargs)
-        if return_cache_object:
-            removed = kwargs.get("remove_batch_dim", False)
-            return logits, ActivationCache(cache, self, has_batch_dim=not removed)
-        return logits, cache
 
     def layer(self, index: int) -> Block:
         """Return a block."""

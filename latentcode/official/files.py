@@ -230,9 +230,9 @@ def import_flax(
         if step is None and "step" in file.arrays:
             step = int(file.array("step", (), "iu"))
         check(step is None or step >= 0, f"step is {step}; expected at least 0", ArtifactError)
-        trained_on = task(model.cfg) if callable(task) else task
+        trained_on = task(model.config) if callable(task) else task
         training, known = _training(file.config, trained_on)
-        config = RunConfig(trained_on, model.cfg, training)
+        config = RunConfig(trained_on, model.config, training)
     except (ArtifactError, ConfigError) as error:
         raise ArtifactError(f"{source}: {error}" if name else str(error)) from None
     held_out = getattr(trained_on, "held_out", None)

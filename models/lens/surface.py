@@ -1,0 +1,229 @@
+"""The weights, circuits and answers that TransformerLens' users and tools expect of a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformer_lens import FactoredMatrix, HookedRootModule
+from transformer_lens.utilities.matrix import composition_scores
+
+from latentcode.errors import MissingMemberError, check
+from latentcode.models.config import ModelConfig
+from latentcode.models.lens.cache import LensCache
+from latentcode.models.lens.config import LensConfig
+from latentcode.models.lens.refused import REFUSED
+from latentcode.models.lens.tokens import VectorTokens
+
+if TYPE_CHECKING:
+    from latentcode.models.blocks import LayerNorm
+    from latentcode.models.transformer import Embed, Unembed
+
+
+def _stacked(part: str, weight: str, shape: str) -> property:
+    """A property: one weight of all layers. Where the layers have none, it is a bias of zero."""
+
+    def stack(model: LensSurface) -> Tensor:
+        model.check_alone(f"model.{weight}")
+        layers = [getattr(block, part) for block in model.blocks]
+        if getattr(layers[0], weight, None) is not None:
+            return torch.stack([getattr(layer, weight) for layer in layers])
+        check(weight.startswith("b_"), f"model.{weight}: feed-forward layers of type "
+              f"{model.config.feedforward!r} have no such weight")
+        return torch.stack([torch.zeros_like(getattr(layer, f"W{weight[1:]}")[..., 0, :])
+                            for layer in layers])
+
+    return property(stack, doc=f"{shape}, the weights of all layers.")
+
+
+class LensSurface(HookedRootModule):
+    """What TransformerLens' tools ask of a model beyond its hooks.
+
+    All of it is about one model: of an ensemble, `ConfigError`. What cannot be answered is a
+    `MissingMemberError` that says what to use instead. L layers, H heads, D d_model.
+    """
+
+    config: ModelConfig
+    n_members: int | None
+    embed: Embed
+    unembed: Unembed | None
+    ln_final: LayerNorm
+    blocks: nn.ModuleList
+
+    W_Q = _stacked("attn", "W_Q", "[L, H, D, d_head]")
+    W_K = _stacked("attn", "W_K", "[L, H, D, d_head]")
+    W_V = _stacked("attn", "W_V", "[L, H, D, d_head_v]")
+    W_O = _stacked("attn", "W_O", "[L, H, d_head_v, D]")
+    b_Q = _stacked("attn", "b_Q", "[L, H, d_head]")
+    b_K = _stacked("attn", "b_K", "[L, H, d_head]")
+    b_V = _stacked("attn", "b_V", "[L, H, d_head_v]")
+    b_O = _stacked("attn", "b_O", "[L, D]")
+    W_in = _stacked("mlp", "W_in", "[L, D, d_mlp], with an axis of experts behind L for `moe`")
+    W_gate = _stacked("mlp", "W_gate", "[L, D, d_mlp] of `swiglu`, [L, D, n_experts] of `moe`")
+    W_out = _stacked("mlp", "W_out", "[L, d_mlp, D], with an axis of experts behind L for `moe`")
+    b_in = _stacked("mlp", "b_in", "[L, d_mlp], zero without biases")
+    b_out = _stacked("mlp", "b_out", "[L, D], zero without biases")
+
+    @property
+    def cfg(self) -> LensConfig:
+        """The `ModelConfig`, with the names by which TransformerLens' tools ask for it."""
+        weight = self.embed.W_E
+        return LensConfig.of(self.config, weight.device, weight.dtype)
+
+    @property
+    def W_E(self) -> Float[Tensor, "d_input D"]:
+        """Embedding: of token ids, or the matrix that vectors are multiplied by (plus b_E)."""
+        self.check_alone("model.W_E")
+        return self.embed.W_E
+
+    @property
+    def b_E(self) -> Float[Tensor, "D"]:
+        """What is added to x W_E, zero for token ids."""
+        self.check_alone("model.b_E")
+        return torch.zeros_like(self.W_E[0]) if self.embed.b_E is None else self.embed.b_E
+
+    @property
+    def W_U(self) -> Float[Tensor, "D d_output"]:
+        """Read-out; W_E^T / sqrt(D) where it is tied to the embedding."""
+        self.check_alone("model.W_U")
+        if self.unembed is None:
+            return self.embed.W_E.T / math.sqrt(self.config.d_model)
+        return self.unembed.W_U
+
+    @property
+    def b_U(self) -> Float[Tensor, "d_output"]:
+        """Bias of the read-out, zero where it is tied to the embedding."""
+        self.check_alone("model.b_U")
+        return torch.zeros_like(self.W_U[0]) if self.unembed is None else self.unembed.b_U
+
+    @property
+    def QK(self) -> FactoredMatrix:
+        """W_Q^h W_K^hT of all layers and heads, [L, H, D, D]; rotary positions stand between."""
+        return FactoredMatrix(self.W_Q, self.W_K.transpose(-2, -1))
+
+    @property
+    def OV(self) -> FactoredMatrix:
+        """W_V^h W_O^h of all layers and heads, [L, H, D, D], where a head's value is linear."""
+        config = self.config
+        check(config.value_network == "linear" and config.nonlinearity == "identity",
+              f"model.OV: value network {config.value_network!r} with {config.nonlinearity!r} is "
+              "no matrix W_V W_O of one head; use lc.value_network, the map that a code generates")
+        return FactoredMatrix(self.W_V, self.W_O)
+
+    @property
+    def all_head_labels(self) -> list[str]:
+        """L0H0, L0H1, ..., in the order of stacked heads."""
+        return [f"L{layer}H{head}" for layer in range(self.config.n_layers)
+                for head in range(self.config.n_heads)]
+
+    def all_composition_scores(self, mode: str) -> Float[Tensor, "L H L H"]:
+        """||W_OV W||_F / (||W_OV||_F ||W||_F), W = W_QK, W_QK^T, W_OV for mode Q, K, V.
+
+        Of a head (first axes) with those of later layers, else 0.
+        """
+        left, circuits = self.OV, {"Q": self.QK, "K": self.QK.T, "V": self.OV}
+        check(mode in circuits, f"mode is {mode!r}; expected one of {', '.join(circuits)}")
+        layer = torch.arange(self.config.n_layers, device=self.W_Q.device)
+        later = layer[:, None, None, None] < layer[:, None]
+        return torch.where(later, composition_scores(left, circuits[mode]), 0.0)
+
+    def tokens_to_residual_directions(
+        self, tokens: int | str | Int[Tensor, "..."]
+    ) -> Float[Tensor, "... D"]:
+        """w_ln W_U[:, token]: the direction in which LN(x), before its weights, is read.
+
+        With the weight of the last LayerNorm folded in, the attributions of what sums to the
+        residual stream sum to the logit, less the constant `b_ln W_U + b_U`.
+        """
+        if isinstance(tokens, str):
+            self._refuse("to_single_token")
+        index = torch.as_tensor(tokens, device=self.W_U.device)
+        directions = self.W_U.T[index if index.numel() > 1 else int(index)]
+        return directions * self.ln_final.w
+
+    def accumulated_bias(
+        self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
+    ) -> Float[Tensor, "D"]:
+        """Sum of b_O and b_out of the layers before `layer`, with its own b_O for `mlp_input`."""
+        check(not self.config.cross_attention, "model.accumulated_bias: cross-attention writes to "
+              "the residual stream, too; use cache.accumulated_resid")
+        total = self.b_O[:layer + mlp_input].sum(dim=0)
+        has_bias = include_mlp_biases and self.config.feedforward == "gelu"
+        return total + self.b_out[:layer].sum(dim=0) if has_bias else total
+
+    def tl_parameters(self) -> dict[str, Tensor]:
+        """Weights by TransformerLens' names, without experts, which its tools do not know."""
+        self.check_alone("model.tl_parameters")
+        own = {name: weight for name, weight in self.named_parameters()
+               if self.config.feedforward != "moe" or ".mlp." not in name}
+        return {**own, "unembed.W_U": self.W_U, "unembed.b_U": self.b_U}
+
+    def to_tokens(self, inputs: object) -> Int[Tensor, "B T"]:
+        """Return ids of a batch, for tools that count positions on its last axis.
+
+        inputs  vectors [B, T, d_input], whose ids the model takes in place of them, or ids [B, T],
+                which are returned as they are
+        """
+        if not isinstance(inputs, Tensor):
+            self._refuse("to_single_token")
+        self.check_alone("model.to_tokens")
+        return VectorTokens.of(inputs) if inputs.is_floating_point() else inputs
+
+    def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
+        """As in TransformerLens; `transformer_lens.patching` is refused vectors.
+
+        It would take their width for the number of positions.
+        """
+        vectors = bool(args) and isinstance(args[0], Tensor) and args[0].is_floating_point()
+        check(not vectors or not any(map(_counts_positions, kwargs.get("fwd_hooks", ()))),
+              "transformer_lens.patching takes the last axis of its tokens for positions; expected "
+              "model.to_tokens(inputs) in place of the vectors")
+        return super().run_with_hooks(*args, **kwargs)
+
+    def run_with_cache(
+        self, *args: Any, return_cache_object: bool = True, **kwargs: Any
+    ) -> tuple[Tensor, LensCache | dict[str, Tensor]]:
+        """Return (logits, cache); `cache["pattern", 0]` is the code of layer 0, [B, H, Q, K]."""
+        check(not kwargs.get("incl_bwd"), "run_with_cache(incl_bwd=True) needs a loss, which "
+              "belongs to the task; use model.hooks(bwd_hooks=...) around task.loss(...).backward")
+        logits, cache = super().run_with_cache(*args, **kwargs)
+        if return_cache_object:
+            removed = kwargs.get("remove_batch_dim", False)
+            return logits, LensCache(cache, self, has_batch_dim=not removed)
+        return logits, cache
+
+    @classmethod
+    def from_pretrained(cls, name: object, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse: models of this class come from runs."""
+        raise MissingMemberError(
+            f"{cls.__name__}.from_pretrained: models of this class come from runs and the zoo; "
+            f"use lc.load_run({name!r}).load_model(), or lc.load_pretrained for language models")
+
+    boot_transformers = from_pretrained
+
+    def check_alone(self, what: str) -> None:
+        """Raise `ConfigError` for an ensemble."""
+        check(self.n_members is None, f"{what} of an ensemble of {self.n_members} models; "
+              "expected one model")
+
+    def __getattr__(self, name: str) -> Tensor | nn.Module:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name in REFUSED:
+                self._refuse(name)
+            raise
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise MissingMemberError(
+            f"{type(self).__name__} has no {name}: {REFUSED[name]}") from None
+
+
+def _counts_positions(named: Sequence[Any]) -> bool:
+    """Whether a hook (name, function) is one of `transformer_lens.patching`."""
+    function = getattr(named[1], "func", named[1])
+    return getattr(function, "__module__", "") == "transformer_lens.patching"
