@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from latentcode.models.hypernetwork import ValueNetwork as ValueNetwork
     from latentcode.models.hypernetwork import value_network as value_network
     from latentcode.models.pretrained import load_pretrained as load_pretrained
+    from latentcode.models.registering import register_kind as register_kind
+    from latentcode.models.registering import register_nonlinearity as register_nonlinearity
+    from latentcode.models.registering import register_normalization as register_normalization
+    from latentcode.models.registering import register_value_network as register_value_network
     from latentcode.models.transformer import HookedTransformer as HookedTransformer
     from latentcode.official.files import export_flax as export_flax
     from latentcode.official.files import import_flax as import_flax

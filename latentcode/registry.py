@@ -51,7 +51,7 @@ class Registry(Mapping[str, Value], Generic[Value]):
 
     def find(self, name: str) -> Value:
         """Return what a name stands for; `UnknownNameError` that says how one is registered."""
-        if name not in self._values:
+        if not isinstance(name, str) or name not in self._values:
             raise UnknownNameError(
                 self.what, name, self._values,
                 f"; one of your own is registered with {self.register}, by importing the file "

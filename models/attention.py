@@ -14,15 +14,20 @@ together, each with its own weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from latentcode.errors import UnknownNameError
-from latentcode.models.config import NONLINEARITIES, NORMALIZATIONS, VALUE_NETWORKS
+from latentcode.errors import ConfigError
+from latentcode.models.names import (
+    NONLINEARITIES,
+    NORMALIZATIONS,
+    VALUE_NETWORKS,
+    Normalization,
+)
 
 RMS_EPSILON = 1e-6
 """Added to the mean square over heads, as in the official code."""
@@ -48,9 +53,32 @@ _NONLINEARITIES: dict[str, Callable[[Tensor], Tensor]] = {
 
 def nonlinearity(name: str) -> Callable[[Tensor], Tensor]:
     """Return phi by name; `gelu` is the tanh approximation. `UnknownNameError` lists the names."""
-    if name not in _NONLINEARITIES:
-        raise UnknownNameError("nonlinearity", name, NONLINEARITIES)
-    return _NONLINEARITIES[name]
+    return NONLINEARITIES.find(name) or _NONLINEARITIES[name]
+
+
+def rms_head(scores: Float[Tensor, "*E B H Q K"]) -> Float[Tensor, "*E B H Q K"]:
+    """RMSHead: a_hqk = S_hqk / sqrt(mean_h S_hqk^2 + 1e-6) (paper, Eq. 7), without a scale."""
+    return scores * torch.rsqrt(scores.square().mean(dim=-3, keepdim=True) + RMS_EPSILON)
+
+
+def _softmax(scores: Tensor) -> Tensor:
+    return scores.softmax(dim=-1)
+
+
+def _softmax_rms_head(scores: Tensor) -> Tensor:
+    return rms_head(scores.softmax(dim=-1))
+
+
+_NORMALIZATIONS: dict[str, Normalization] = {
+    "softmax": Normalization(_softmax, masked="lowest"),
+    "rms_head": Normalization(rms_head, masked="zero"),
+    "none": Normalization(_identity, masked="zero"),
+    "softmax_rms_head": Normalization(_softmax_rms_head, masked="lowest"),
+}
+
+
+def _normalization(name: str) -> Normalization:
+    return NORMALIZATIONS.find(name) or _NORMALIZATIONS[name]
 
 
 def attention_scores(
@@ -63,39 +91,30 @@ def attention_scores(
     """S_hqk = q_qh . k_kh / sqrt(d) + bias_hqk (paper, Eq. 1), masked where `mask` is False.
 
     A masked score takes the value that the normalisation reads as "absent": the most negative
-    number for a softmax over keys, 0 otherwise (official semantics; the bias is added first).
+    number for a softmax over keys, 0 otherwise (official semantics; the bias is added first), and
+    for a registered normalisation what it says. `ConfigError` for one that takes no mask.
     """
     scores = torch.einsum("...qhd,...khd->...hqk", q / math.sqrt(q.shape[-1]), k)
     if bias is not None:
         scores = scores + bias
     if mask is not None:
-        over_keys = normalization in ("softmax", "softmax_rms_head")
-        absent = torch.finfo(scores.dtype).min if over_keys else 0.0
+        masked = _normalization(normalization).masked
+        if masked is None:
+            raise ConfigError(f"normalization {normalization!r} was registered with masked=None; "
+                              "expected no mask")
+        absent = torch.finfo(scores.dtype).min if masked == "lowest" else 0.0
         scores = torch.where(mask, scores, absent)
     return scores
-
-
-def rms_head(scores: Float[Tensor, "*E B H Q K"]) -> Float[Tensor, "*E B H Q K"]:
-    """RMSHead: a_hqk = S_hqk / sqrt(mean_h S_hqk^2 + 1e-6) (paper, Eq. 7), without a scale."""
-    return scores * torch.rsqrt(scores.square().mean(dim=-3, keepdim=True) + RMS_EPSILON)
 
 
 def normalize(scores: Float[Tensor, "*E B H Q K"], kind: str) -> Float[Tensor, "*E B H Q K"]:
     """a = sigma(S), the latent code (paper, Eq. 1 and 7).
 
-    `softmax` over keys, `rms_head` over heads, `none`, or `softmax_rms_head`: softmax over keys,
-    then RMSHead over heads (Table A1's last HYLA row, whose order the paper does not state).
-    `UnknownNameError` lists the kinds.
+    `softmax` over keys, `rms_head` over heads, `none`, `softmax_rms_head`: softmax over keys,
+    then RMSHead over heads (Table A1's last HYLA row, whose order the paper does not state), or
+    one that is registered. `UnknownNameError` lists the kinds.
     """
-    if kind == "softmax":
-        return scores.softmax(dim=-1)
-    if kind == "rms_head":
-        return rms_head(scores)
-    if kind == "none":
-        return scores
-    if kind == "softmax_rms_head":
-        return rms_head(scores.softmax(dim=-1))
-    raise UnknownNameError("normalization", kind, NORMALIZATIONS)
+    return _normalization(kind).fn(scores)
 
 
 def dropout_mask(
@@ -131,6 +150,7 @@ def apply_value_network(
     phi: Callable[[Tensor], Tensor] = _identity,
     w_v2: Float[Tensor, "*E H d d"] | None = None,
     hook_hidden: Callable[[Tensor], Tensor] | None = None,
+    parameters: Mapping[str, Tensor] | None = None,
 ) -> Float[Tensor, "*E B Q H d"]:
     """z_qh, from which the layer's output is sum_h W_O^h z_qh + b_O.
 
@@ -140,12 +160,15 @@ def apply_value_network(
     deep         z_qh = sum_k a_hqk phi(sum_h a_hqk W'_h phi(t_qk))               (Eq. 10)
 
     `hook_hidden` sees the hidden units of the last hidden layer, [B, Q, K, d], and may replace
-    them; there are none for `linear`. `UnknownNameError` lists the kinds.
+    them; there are none for `linear`. A registered kind is called with its `parameters`.
+    `UnknownNameError` lists the kinds.
     """
+    own = VALUE_NETWORKS.find(kind)
+    if own is not None:
+        seen = {"hook_hidden": hook_hidden or _identity} if own.sees_hidden else {}
+        return own.fn(code, v, phi, **(parameters or {}), **seen)
     if kind == "linear":
         return torch.einsum("...hqk,...khd->...qhd", code, phi(v))
-    if kind not in VALUE_NETWORKS:
-        raise UnknownNameError("value network", kind, VALUE_NETWORKS)
     hidden = torch.einsum("...hqk,...khd->...qkd", code, v)
     if kind != "hyla_linear":
         hidden = phi(hidden)

@@ -26,6 +26,7 @@ from latentcode.models.dense import LAYER_NORM_EPSILON, dense, layer_norm
 from latentcode.models.feedforward import make_feedforward
 from latentcode.models.hooks import is_hooked
 from latentcode.models.kernels.fused import fused_attention, is_fused
+from latentcode.models.names import VALUE_NETWORKS
 from latentcode.models.positions import relative_bias, rotary
 
 Generators = torch.Generator | Sequence[torch.Generator] | None
@@ -88,6 +89,11 @@ class Attention(nn.Module):
         self.b_O = nn.Parameter(torch.zeros(d))
         self.W_V2 = (nn.Parameter(torch.zeros(heads, d_head_v, d_head_v))
                      if config.value_network == "deep" else None)
+        own = VALUE_NETWORKS.find(config.value_network)
+        self.own_names = () if own is None else tuple(own.parameters)
+        for name in self.own_names:
+            assert own is not None
+            self.register_parameter(name, nn.Parameter(torch.zeros(*own.parameters[name](config))))
         self.rel_pos_bias = (nn.Parameter(torch.zeros(heads, config.n_buckets))
                              if config.positions == "t5" and not cross else None)
         self.phi = nonlinearity(config.nonlinearity)
@@ -97,8 +103,9 @@ class Attention(nn.Module):
         self.hook_attn_scores = HookPoint()  # [B, H, Q, K], biased and masked
         self.hook_pattern = HookPoint()  # [B, H, Q, K], the latent code: write here
         self.hook_z = HookPoint()  # [B, Q, H, d_head_v]
+        has_hidden = config.value_network != "linear" if own is None else own.sees_hidden
         self.hook_value_hidden = (  # [B, Q, K, d_head_v], units of the value network
-            HookPoint() if config.value_network != "linear" else None)
+            HookPoint() if has_hidden else None)
 
     def forward(
         self,
@@ -157,8 +164,9 @@ class Attention(nn.Module):
         scores = self.hook_attn_scores(attention_scores(q, k, bias, mask, config.normalization))
         code = normalize(scores, config.normalization)
         code = self.hook_pattern(code if kept is None else code * kept)
-        return apply_value_network(code, v, config.value_network, self.phi, self.W_V2,
-                                   self.hook_value_hidden)
+        return apply_value_network(
+            code, v, config.value_network, self.phi, self.W_V2, self.hook_value_hidden,
+            {name: getattr(self, name) for name in self.own_names})
 
     def _is_fused(self, device: torch.device) -> bool:
         """Whether a kernel computes attention at once: never past a hook on what it skips."""

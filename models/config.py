@@ -10,17 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from latentcode.errors import ConfigError, UnknownNameError, check, check_choice, check_whole
+from latentcode.errors import ConfigError, check, check_choice, check_whole
+from latentcode.models.names import NONLINEARITIES, NORMALIZATIONS, VALUE_NETWORKS
+from latentcode.registry import Registry
 
-Normalization = Literal["softmax", "rms_head", "none", "softmax_rms_head"]
-ValueNetworkKind = Literal["linear", "hyla", "hyla_linear", "deep"]
-Nonlinearity = Literal["identity", "relu", "gelu", "silu", "sigmoid", "tanh"]
+# Any name that is registered; those of the library are here for readers and for `--help`.
+NormalizationName = str | Literal["softmax", "rms_head", "none", "softmax_rms_head"]
+ValueNetworkName = str | Literal["linear", "hyla", "hyla_linear", "deep"]
+NonlinearityName = str | Literal["identity", "relu", "gelu", "silu", "sigmoid", "tanh"]
 Feedforward = Literal["gelu", "swiglu", "moe"]
 Positions = Literal["t5", "rotary", "none"]
 
-NORMALIZATIONS: tuple[str, ...] = ("softmax", "rms_head", "none", "softmax_rms_head")
-VALUE_NETWORKS: tuple[str, ...] = ("linear", "hyla", "hyla_linear", "deep")
-NONLINEARITIES: tuple[str, ...] = ("identity", "relu", "gelu", "silu", "sigmoid", "tanh")
+OWN: dict[str, Registry[Any]] = {
+    "normalization": NORMALIZATIONS, "value_network": VALUE_NETWORKS,
+    "nonlinearity": NONLINEARITIES}
+"""The fields of a model whose names users add to."""
 FEEDFORWARDS: tuple[str, ...] = ("gelu", "swiglu", "moe")
 POSITIONS: tuple[str, ...] = ("t5", "rotary", "none")
 
@@ -48,12 +52,12 @@ class ModelConfig:
     """Value dimension per head."""
     d_mlp: int = 256
     """Hidden width of the feed-forward layer, of each expert for `moe` (Table A3)."""
-    normalization: Normalization = "rms_head"
+    normalization: NormalizationName = "rms_head"
     """How scores become a code: over keys (softmax), over heads (rms_head, Eq. 7), or not."""
-    value_network: ValueNetworkKind = "hyla"
+    value_network: ValueNetworkName = "hyla"
     """What a code generates: Eq. 5 (linear), Eq. 6 (hyla), Eq. 6 without nonlinearity
     (hyla_linear), Eq. 10 (deep)."""
-    nonlinearity: Nonlinearity = "relu"
+    nonlinearity: NonlinearityName = "relu"
     """Nonlinearity of the value network. For `linear` it acts on each head's value before
     aggregation (Table A1, "nonlinear value") and `identity` is the ordinary layer."""
     feedforward: Feedforward = "gelu"
@@ -83,10 +87,9 @@ class ModelConfig:
     """Output map: a dense layer, or the transposed embedding divided by sqrt(d_model)."""
 
     def __post_init__(self) -> None:
+        for name, registry in OWN.items():
+            registry.find(getattr(self, name))
         for name, valid in (
-            ("normalization", NORMALIZATIONS),
-            ("value_network", VALUE_NETWORKS),
-            ("nonlinearity", NONLINEARITIES),
             ("feedforward", FEEDFORWARDS),
             ("positions", POSITIONS),
             ("attention_dropout_form", ("shared", "independent")),
@@ -112,6 +115,10 @@ class ModelConfig:
         check(self.value_network != "hyla_linear" or self.nonlinearity == "identity",
               f"model.nonlinearity is {self.nonlinearity!r}; expected 'identity' for the "
               "hyla_linear value network (use value_network 'hyla' for a nonlinear one)")
+        own = NORMALIZATIONS[self.normalization]
+        check(not self.causal or own is None or own.masked is not None,
+              f"model.causal is True; expected False for normalization {self.normalization!r}, "
+              "which was registered with masked=None")
         if self.readout == "tied":
             check(self.embedding == "token",
                   f"model.embedding is {self.embedding!r}; expected 'token' for a tied read-out")
@@ -127,7 +134,7 @@ _LINEAR: dict[str, Any] = {**_SOFTMAX, "normalization": "none"}
 _HYLA: dict[str, Any] = {
     "normalization": "rms_head", "value_network": "hyla", "nonlinearity": "relu"}
 
-ATTENTION_KINDS: dict[str, dict[str, Any]] = {
+TABLE_A1: dict[str, dict[str, Any]] = {
     "softmax": _SOFTMAX,
     "linear": _LINEAR,
     "hyla": _HYLA,
@@ -144,7 +151,7 @@ ATTENTION_KINDS: dict[str, dict[str, Any]] = {
     "linear_moe": {**_LINEAR, **_MOE},
     "hyla_moe": {**_HYLA, **_MOE},
 }
-"""Named kinds: the 14 rows of the paper's Table A1, in its order of meaning.
+"""The 14 rows of the paper's Table A1, in its order of meaning.
 
 `hyla_softmax` is the row "HYLA - RMSHead + softmax" (softmax in place of RMSHead) and
 `hyla_softmax_rms_head` the row "HYLA + softmax" (softmax over keys, then RMSHead over heads;
@@ -153,20 +160,33 @@ sum_k a relu(v_k).
 """
 
 
+ATTENTION_KINDS: Registry[dict[str, Any]] = Registry(
+    "attention kind", "lc.register_kind", TABLE_A1)
+"""Named kinds and their fields: the rows of Table A1, and what users registered."""
+
+
 def with_kind(config: ModelConfig, kind: str) -> ModelConfig:
     """Return `config` with the fields of a named attention kind; the rest is untouched."""
-    if not isinstance(kind, str) or kind not in ATTENTION_KINDS:
-        raise UnknownNameError("attention kind", kind, ATTENTION_KINDS)
     # A kind that does not speak of the feed-forward leaves an `moe` of the config alone.
-    return replace(config, **ATTENTION_KINDS[kind])
+    return replace(config, **ATTENTION_KINDS.find(kind))
 
 
 def kind_of(config: ModelConfig) -> str:
-    """Return the name of the attention kind of `config`, or its fields where none fits."""
-    for name, fields in reversed(ATTENTION_KINDS.items()):
-        if all(getattr(config, field) == value for field, value in fields.items()):
-            return name
+    """Return the name of the attention kind of `config`, or its fields where none fits.
+
+    Where several fit it is the one that says most: `softmax_moe` rather than `softmax`.
+    """
+    fitting = [name for name, fields in ATTENTION_KINDS.items()
+               if all(getattr(config, field) == value for field, value in fields.items())]
+    if fitting:
+        return max(fitting, key=lambda name: len(ATTENTION_KINDS[name]))
     return f"{config.normalization}/{config.value_network}/{config.nonlinearity}"
+
+
+def own_parts(config: ModelConfig) -> dict[str, str]:
+    """Return the fields of a model, with their names, that a user registered."""
+    return {field: getattr(config, field) for field, registry in OWN.items()
+            if registry.file(getattr(config, field)) is not None}
 
 
 def heads_from_total(total: int, n_heads: int, name: str) -> int:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from latentcode.errors import ConfigError, check
 from latentcode.models.attention import nonlinearity
+from latentcode.models.names import VALUE_NETWORKS
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ def value_network(
 
     Then `sum_k value_network(model, l, a[:, q, k])(LN1(x)_k) + b_O` is the layer's output for
     query q (paper, Eq. 5, 6 and 10); on a bridge, LN1(x) is what `attn.hook_in` shows. Raises
-    `ConfigError` for a layer or a code of the wrong size.
+    `ConfigError` for a layer or a code of the wrong size, and for a value network that a user
+    registered, of which only its outputs are known.
     """
     n_layers = len(model.blocks)
     check(0 <= layer < n_layers, f"layer is {layer}; expected 0 to {n_layers - 1}")
@@ -131,6 +133,9 @@ def value_network(
     config = getattr(attention, "cfg", None)  # a bridge's attention has none, and is linear
     kind = getattr(config, "value_network", "linear")
     phi = getattr(config, "nonlinearity", "identity")
+    check(VALUE_NETWORKS.find(kind) is None, f"value network {kind!r} was registered as a "
+          "function, and which network a code generates in it is not known; expected linear, hyla, "
+          "hyla_linear or deep")
     if kind == "linear" and phi == "identity":
         weight = torch.einsum("...h,hde,hef->...df", code, w_v, w_o)
         bias = None if b_v is None else torch.einsum("...h,he,hef->...f", code, b_v, w_o)

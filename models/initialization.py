@@ -19,7 +19,8 @@ def init_weights(parameters: Mapping[str, Tensor], seed: int) -> None:
 
     Kernels  truncated normal at two sigma with variance 1 / fan_in after the correction (LeCun);
              fan_in = d_model for W_Q, W_K, W_V, and heads x d_head_v for W_O and W_V2, which
-             contract over heads and head dimension together
+             contract over heads and head dimension together; for a weight of a registered value
+             network all axes but the last are taken for contracted
     tables   (token embedding, relative bias) untruncated normal with standard deviation
              1 / sqrt(size of the last axis)
     biases 0, LayerNorm 1 and 0
@@ -46,7 +47,7 @@ def _initial_value(
     if is_table:
         return value.normal_(0.0, 1.0 / math.sqrt(parameter.shape[-1]), generator=generator)
     fan_in = parameter.shape[-2]
-    if leaf in ("W_O", "W_V2"):
-        fan_in *= parameter.shape[0]
+    if module.endswith("attn") and leaf not in ("W_Q", "W_K", "W_V"):
+        fan_in = math.prod(parameter.shape[:-1])
     std = 1.0 / math.sqrt(fan_in) / TRUNCATED_STD
     return nn.init.trunc_normal_(value, 0.0, std, -2 * std, 2 * std, generator=generator)

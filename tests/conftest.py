@@ -98,3 +98,13 @@ def bfloat16(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
 
     return pretend
+
+
+@pytest.fixture
+def own_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget afterwards what normalisations, value networks and kinds a test registers."""
+    from latentcode.models.config import ATTENTION_KINDS, OWN
+
+    for registry in (ATTENTION_KINDS, *OWN.values()):
+        monkeypatch.setattr(registry, "_values", dict(registry))
+        monkeypatch.setattr(registry, "_files", {})

@@ -31,6 +31,7 @@ from latentcode.config import LogicConfig, RunConfig, SravenConfig, TaskConfig
 from latentcode.config.presets import preset
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig
 from latentcode.models.positions import relative_bias
+from latentcode.models.registering import register_nonlinearity
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.interventions import WRITES, Bench, Intervention, Writing
 from latentcode.probes.interventions.of_model import intervene_model
@@ -172,6 +173,16 @@ def test_the_captured_step_of_an_ensemble(kind: str, task: str) -> None:
         assert set(waits) == CONSTANTS[task]
         with device.never_waits():
             learner.update()  # a replay
+
+
+@pytest.mark.usefixtures("own_attention")
+def test_a_step_that_calls_a_function_of_the_user_is_not_captured() -> None:
+    register_nonlinearity("square", torch.square)
+    config = configure()
+    config = replace(config, model=replace(config.model, nonlinearity="square"))
+    with fake_cuda() as device:
+        Ensemble([config]).update()
+        assert device.captured == 0
 
 
 def test_an_ensemble_draws_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from latentcode.config.presets import preset
 from latentcode.errors import check, check_choice
 from latentcode.figures.style import GREY, MARKERS, PALETTE, Figure, category_styles, style
 from latentcode.files.storage import check_free
-from latentcode.models.config import ATTENTION_KINDS
+from latentcode.models.config import TABLE_A1
 from latentcode.models.hypernetwork import value_network
 from latentcode.models.modes import evaluating
 from latentcode.models.transformer import HookedTransformer
@@ -44,7 +44,7 @@ from latentcode.training.state import TrainingState
 
 Preset = Literal["small", "smoke"]
 TASKS: tuple[str, ...] = ("logic", "sraven")
-ATTENTIONS: tuple[str, ...] = tuple(k for k in ATTENTION_KINDS if not k.endswith("_moe"))
+ATTENTIONS: tuple[str, ...] = tuple(k for k in TABLE_A1 if not k.endswith("_moe"))
 """The kinds that differ in their attention; experts change nothing before the feed-forward."""
 INSTANCES, PAIRS = 32, 512
 """Instances that initial models see, and (instance, query, key) whose weights are generated."""
@@ -277,7 +277,7 @@ def _variance(values: Tensor, target: float) -> dict[str, float]:
 
 
 def measure(
-    *, kinds: Sequence[str] = tuple(ATTENTION_KINDS), preset_name: Preset = "small",
+    *, kinds: Sequence[str] = tuple(TABLE_A1), preset_name: Preset = "small",
     variance_seeds: int = 5, seeds: int = 3, steps: int = 160,
     progress: Callable[[int, int], None] | None = None,
 ) -> HylaVarianceResult:
@@ -292,7 +292,7 @@ def measure(
     check(steps >= WINDOW and steps % WINDOW == 0,
           f"steps is {steps}; expected a multiple of {WINDOW}")
     for kind in kinds:
-        check_choice("attention kind", kind, ATTENTION_KINDS)
+        check_choice("attention kind", kind, TABLE_A1)
     needed = {"softmax", "linear", "linear_rms_head", "hyla", "hyla_no_rms_head", "hyla_softmax",
               "hyla_softmax_rms_head"}
     check(needed <= set(kinds), f"kinds lack {sorted(needed - set(kinds))}, which are compared; "

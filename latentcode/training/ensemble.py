@@ -24,6 +24,7 @@ from torch import Tensor
 from latentcode.config import RunConfig, to_dict
 from latentcode.devices import resolve_device
 from latentcode.errors import check
+from latentcode.models.config import own_parts
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import Display
 from latentcode.runs import Run
@@ -61,7 +62,8 @@ class Ensemble:
 
     configs   one per member; they may differ in `FREE_TASK_FIELDS` and `FREE_TRAINING_FIELDS`
     graphed   whether to capture the step and replay it (see `StepGraph`); default: on a CUDA
-              device
+              device, unless attention calls a function that a user registered, which might do
+              what cannot be captured
 
     The weights and moments of all members lie in one tensor each, [E, parameters], so that AdamW
     is a dozen operations however many members and weights there are. The model and the optimiser
@@ -89,7 +91,9 @@ class Ensemble:
         self._one_hot: bool | None = None
         self._own_the_weights()
         self._update: Callable[..., Tensor] = self._plain_update
-        if self.device.type == "cuda" if graphed is None else graphed:
+        if graphed is None:
+            graphed = self.device.type == "cuda" and not own_parts(configs[0].model)
+        if graphed:
             self._update = StepGraph(
                 self._plain_update, self._generators,
                 changes=(self.weights, *self.moments))

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from latentcode.errors import check, check_choice
-from latentcode.models.config import NONLINEARITIES, ModelConfig
+from latentcode.models.config import ModelConfig
 from latentcode.models.kernels.threads import call_on_threads
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 SERVED_NORMALIZATIONS: dict[str, int] = {
     "none": 0, "softmax": 1, "rms_head": 2, "softmax_rms_head": 3}
 SERVED_VALUE_NETWORKS: tuple[str, ...] = ("linear", "hyla", "hyla_linear")
+SERVED_NONLINEARITIES: tuple[str, ...] = ("identity", "relu", "gelu", "silu", "sigmoid", "tanh")
+"""In the order of their numbers in the kernels."""
 SERVED_TYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
 LARGEST_HEAD = 16
 """Head dimension beyond which a row of features no longer fits the registers, and the plain
@@ -57,12 +59,13 @@ def written_out() -> Iterator[None]:
 def is_fused(config: ModelConfig, device: torch.device | str, dtype: torch.dtype) -> bool:
     """Does `fused_attention` compute the attention core of this model, here and in this type?
 
-    Not within `written_out`, under the transforms of `torch.func`, nor while torch compiles.
+    Not of a normalisation, value network or nonlinearity that a user registered, nor within
+    `written_out`, under the transforms of `torch.func`, nor while torch compiles.
     """
     return (_serves(device, dtype)
             and config.normalization in SERVED_NORMALIZATIONS
             and config.value_network in SERVED_VALUE_NETWORKS
-            and config.nonlinearity in NONLINEARITIES
+            and config.nonlinearity in SERVED_NONLINEARITIES
             and max(config.d_head, config.d_head_v) <= LARGEST_HEAD
             and (config.attention_dropout == 0.0 or config.attention_dropout_form == "shared"))
 
@@ -101,10 +104,10 @@ def fused_attention(
     """
     check_choice("normalization", normalization, SERVED_NORMALIZATIONS)
     check_choice("value network", value_network, SERVED_VALUE_NETWORKS)
-    check_choice("nonlinearity", nonlinearity, NONLINEARITIES)
+    check_choice("nonlinearity", nonlinearity, SERVED_NONLINEARITIES)
     phi = "identity" if value_network == "hyla_linear" else nonlinearity
     options = (SERVED_NORMALIZATIONS[normalization], int(value_network != "linear"),
-               NONLINEARITIES.index(phi), int(causal))
+               SERVED_NONLINEARITIES.index(phi), int(causal))
     check_inputs(q, k, v, bias, kept)
     members = q.shape[:-4]
     z: Tensor = _FusedAttention.apply(

@@ -13,7 +13,14 @@ from torch import Tensor
 from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, UnknownNameError, check, check_choice
 from latentcode.probes.interventions.references import ERASABLE
-from latentcode.probes.interventions.sites import SITES, Edit, Place, in_scope, normalization_of
+from latentcode.probes.interventions.sites import (
+    SITES,
+    Edit,
+    Place,
+    check_constraint,
+    in_scope,
+    normalization_of,
+)
 from latentcode.probes.interventions.writes import WRITES
 from latentcode.tasks.counterfactuals import Counterfactuals
 
@@ -69,8 +76,8 @@ class Intervention:
               "expected 'everything', or single keys with 'pair' or 'pairs'")
         check(needs != "erasers" or self.scope in ERASABLE, f"scope is {self.scope!r}; expected "
               f"one of {', '.join(ERASABLE)} to erase a label")
-        check(not self.renormalize or normalization_of(model) != "none", "the codes of this model "
-              "are not normalised; expected renormalize=False")
+        if self.renormalize:
+            check_constraint(normalization_of(model))
         groups = getattr(model.cfg, "n_key_value_heads", None) or model.cfg.n_heads
         check(self.heads is None or self.site != "value" or groups == model.cfg.n_heads,
               f"heads is {self.heads} at site 'value'; expected None, as the {model.cfg.n_heads} "

@@ -12,6 +12,7 @@ from latentcode.models.config import kind_of
 from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.result import InterventionResult
+from latentcode.probes.interventions.sites import has_constraint
 from latentcode.probes.interventions.standard import standard_interventions
 from latentcode.progress import Progress
 from latentcode.runs import Run
@@ -51,7 +52,7 @@ def intervene(
     if interventions is None:
         interventions = standard_interventions(
             model.cfg.n_layers, model.cfg.n_heads, counterfactuals.scopes,
-            model.cfg.normalization != "none", counterfactuals.lacks)
+            has_constraint(model.cfg.normalization), counterfactuals.lacks)
     meta = {"run": run.name, "run_id": run.id, "kind": kind_of(run.config.model),
             "config_hash": config_hash(run.config), "task": to_dict(own.config),
             "step": run.checkpoints()[-1] if step is None else step}

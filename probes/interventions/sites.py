@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latentcode.errors import ConfigError, check
+from latentcode.errors import check
 from latentcode.models.attention import rms_head
 from latentcode.models.kernels.fused import written_out
 from latentcode.models.modes import evaluating
+from latentcode.models.names import NORMALIZATIONS
 from latentcode.models.pretrained import layout
 
 Place = tuple[str, int]
@@ -143,21 +144,42 @@ def normalization_of(model: Any) -> str:
     return str(getattr(model.cfg, "normalization", "softmax"))
 
 
+def check_constraint(normalization: str) -> None:
+    """Raise `ConfigError` unless it is known what a normalisation's codes obey.
+
+    Not known for `none`, whose codes obey nothing, and for one that was registered without
+    `renormalize`.
+    """
+    check(normalization != "none", "the codes of this model are not normalised and obey no "
+          "constraint; expected renormalize=False")
+    check(has_constraint(normalization), f"normalization is {normalization!r}, whose codes obey a "
+          "constraint that is not known here; expected renormalize=False, or softmax, rms_head, "
+          "softmax_rms_head or one that is registered with renormalize=")
+
+
+def has_constraint(normalization: str) -> bool:
+    """Whether `constrained` knows what the codes of a normalisation obey."""
+    own = NORMALIZATIONS.get(normalization)
+    return (normalization in ("softmax", "rms_head", "softmax_rms_head") if own is None
+            else own.renormalize is not None)
+
+
 def constrained(code: Tensor, scope: Tensor, normalization: str) -> Tensor:
     """Return written codes [B, H, Q, K] with the constraint that the model's own codes obey.
 
     softmax   a >= 0, sum_k a_hqk = 1: in every row that the scope [B, Q, K] touches, whole
     rms_head, softmax_rms_head   mean_h a_hqk^2 = 1: every code of the scope
+    registered   what its `renormalize` says: in every row that the scope touches, whole
 
-    `ConfigError` for `none`, whose codes obey none, and for a normalisation not listed here.
+    `ConfigError` as from `check_constraint`.
     """
-    check(normalization != "none", "codes without normalisation obey no constraint; expected "
-          "renormalize=False for this model", ConfigError)
+    check_constraint(normalization)
+    rows = scope.any(2)[:, None, :, None]
+    own = NORMALIZATIONS.get(normalization)
+    if own is not None and own.renormalize is not None:
+        return torch.where(rows, own.renormalize(code), code)
     if normalization == "softmax":
         positive = code.clamp_min(0.0)
         sums = positive.sum(-1, keepdim=True).clamp_min(torch.finfo(code.dtype).tiny)
-        return torch.where(scope.any(2)[:, None, :, None], positive / sums, code)
-    check(normalization in ("rms_head", "softmax_rms_head"), f"normalization is "
-          f"{normalization!r}, whose codes obey a constraint that is not known here; expected "
-          "softmax, rms_head or softmax_rms_head, or renormalize=False", ConfigError)
+        return torch.where(rows, positive / sums, code)
     return torch.where(scope[:, None], rms_head(code), code)

@@ -223,7 +223,7 @@ def test_kinds_are_named_and_found_again() -> None:
 
 @pytest.mark.parametrize(("field", "value", "message"), [
     ("n_heads", 0, r"model.n_heads is 0; expected a whole number of at least 1"),
-    ("normalization", "l2", r"unknown model.normalization 'l2'; expected one of: softmax"),
+    ("normalization", "l2", r"unknown normalization 'l2'; expected one of: softmax"),
     ("attention_dropout", 1.0, r"model.attention_dropout is 1.0; expected 0 <= p < 1"),
     ("top_k", 9, r"model.top_k is 9; expected at most n_experts = 5"),
     ("n_buckets", 7, r"model.n_buckets is 7; expected 2 <= n_buckets <= max_distance = 6"),

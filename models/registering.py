@@ -1,0 +1,168 @@
+"""Attention of one's own: normalisations, value networks, nonlinearities and kinds, by name.
+
+    a = normalization(S);   z = value_network(a, v, phi);   y_q = sum_h W_O^h z_qh + b_O
+
+A registered name stands wherever a configuration takes one. What it stands for is computed by the
+functions of `latentcode.models.attention`, never by a kernel, and is tried when it is registered
+(`latentcode.models.trials`). A run remembers the name alone; whoever opens it later imports the
+file that registers it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from latentcode.errors import check
+from latentcode.models.config import ATTENTION_KINDS, TABLE_A1, ModelConfig
+from latentcode.models.names import (
+    NONLINEARITIES,
+    NORMALIZATIONS,
+    VALUE_NETWORKS,
+    Function,
+    Masked,
+    Normalization,
+    OwnValueNetwork,
+)
+from latentcode.models.trials import try_nonlinearity, try_normalization, try_value_network
+
+WEIGHT = re.compile(r"[Wb]_[A-Za-z0-9_]+")
+TAKEN = re.compile(r"[Wb]_[QKVO]|W_V2")
+"""Names of an attention layer's own parameters."""
+
+
+def register_normalization(
+    name: str,
+    fn: Function,
+    *,
+    masked: Masked | None = "lowest",
+    renormalize: Function | None = None,
+    replace: bool = False,
+) -> None:
+    """a = fn(S): how scores become a code, under a name for `ModelConfig.normalization`.
+
+        lc.register_normalization("sharp", lambda scores: (2 * scores).softmax(-1))
+
+    fn       scores [*E, B, H, Q, K] -> codes of the same shape and type, differentiable. The last
+             axis is that of keys and the third last that of heads; *E is nothing, or the members of
+             an ensemble. Members, instances and queries are each treated by themselves, because
+             models compute some of them alone: count axes from the end
+    masked   what the score of a masked key is, so that its code is 0: `lowest`, the most negative
+             number of its type, as for a softmax; `zero`; or None if neither does, and then causal
+             models and masks are refused
+    renormalize  codes [B, H, Q, K] -> codes that obey the constraint of `fn`'s, such as a sum of 1;
+             what `fn` returns it leaves as it is. Without it interventions that ask to renormalise
+             are refused
+    replace  take the place of an earlier registration, as in a notebook whose cell runs again
+
+    `ConfigError` for a name that is taken, and for a function that does none of this on a small
+    example, with the reason.
+    """
+    check(masked in ("lowest", "zero", None), f"masked is {masked!r}; expected 'lowest', 'zero' or "
+          "None")
+    made = Normalization(fn, masked, renormalize)
+    try_normalization(name, made)
+    NORMALIZATIONS.add(name, made, source=fn, replace=replace)
+
+
+def register_nonlinearity(name: str, fn: Function, *, replace: bool = False) -> None:
+    """phi = fn: a nonlinearity of value networks, for `ModelConfig.nonlinearity`.
+
+        lc.register_nonlinearity("square", torch.square)
+
+    fn  numbers of any shape -> as many of the same type, each from its own number alone;
+        differentiable
+
+    `ConfigError` as for `register_normalization`.
+    """
+    try_nonlinearity(name, fn)
+    NONLINEARITIES.add(name, fn, source=fn, replace=replace)
+
+
+def register_value_network(
+    name: str,
+    fn: Callable[..., Tensor],
+    *,
+    parameters: Mapping[str, Callable[[ModelConfig], Sequence[int]]] | None = None,
+    replace: bool = False,
+) -> None:
+    """z = fn(code, v, phi, **parameters): what a code makes of the values, by a name for
+    `ModelConfig.value_network`.
+
+        def gated(code, v, phi, W_G):        # z_qh = sum_k a_hqk v_kh phi(v_kh W_G^h)
+            gates = phi(torch.einsum("...bkhd,...hde->...bkhe", v, W_G))
+            return torch.einsum("...hqk,...khd->...qhd", code, v * gates)
+
+        lc.register_value_network("gated", gated, parameters={
+            "W_G": lambda config: (config.n_heads, config.d_head_v, config.d_head_v)})
+
+    code    [*E, B, H, Q, K], normalised, masked and after dropout; *E as in
+            `register_normalization`
+    v       [*E, B, K, H, d], values with their biases, d = d_head_v
+    phi     the nonlinearity that the configuration names
+    parameters  name -> its shape in a model of a configuration: trained weights of every layer,
+            which `fn` takes under these names as [*E, *shape]. They begin with `W_` (drawn with
+            variance 1 / the product of all axes but the last) or `b_` (zeros)
+    result  z [*E, B, Q, H, d], of the type of `v` and differentiable; the layer's output is
+            sum_h W_O^h z_qh + b_O. Members, instances and queries each by themselves
+
+    If `fn` takes `hook_hidden`, it is given a function that shows hidden units to
+    `attn.hook_value_hidden` and returns them, perhaps written by a hook. Which network a code
+    generates the library cannot know, so that `value_network` and what builds on it refuse such
+    a model. `ConfigError` as for `register_normalization`, and for a parameter's name.
+    """
+    parameters = dict(parameters or {})
+    for parameter in parameters:
+        check(WEIGHT.fullmatch(parameter) is not None and TAKEN.fullmatch(parameter) is None,
+              f"a parameter of value network {name!r} is {parameter!r}; expected W_ or b_ and a "
+              "word, other than those of every attention layer (W_Q, b_Q, W_K, ..., W_V2)")
+    made = OwnValueNetwork(fn, parameters, _takes(fn, "hook_hidden"))
+    try_value_network(name, made)
+    VALUE_NETWORKS.add(name, made, source=fn, replace=replace)
+
+
+def register_kind(
+    name: str,
+    *,
+    normalization: str,
+    value_network: str,
+    nonlinearity: str = "identity",
+    feedforward: str | None = None,
+    replace: bool = False,
+) -> None:
+    """A name for the fields of a model that make its kind of attention, beside those of Table A1.
+
+        lc.register_kind("sharp_hyla", normalization="sharp", value_network="hyla",
+                         nonlinearity="relu")
+        lc.train(lc.preset("small", "logic", "sharp_hyla"), "runs/sharp_hyla")
+
+    feedforward  None: that of the configuration that the kind is given to
+
+    Presets, `with_kind`, sweeps and `--kind` take it, and models with these fields are called by
+    it. `ConfigError` for fields that another kind has already, and for a name that is taken.
+    """
+    fields: dict[str, Any] = {"normalization": normalization, "value_network": value_network,
+                              "nonlinearity": nonlinearity}
+    if feedforward is not None:
+        fields["feedforward"] = feedforward
+    ModelConfig(**fields)  # raises for what is unknown or does not fit together
+    for other, its in ATTENTION_KINDS.items():
+        same = its.items() <= fields.items() if other in TABLE_A1 else its == fields
+        check(not same or (other == name and replace), f"kind {name!r} has the fields of "
+              f"{other!r}, by which its models are called; expected fields that no kind has")
+    frame = inspect.currentframe()
+    ATTENTION_KINDS.add(name, fields, source=None if frame is None else frame.f_back,
+                        replace=replace)
+
+
+def _takes(fn: Callable[..., Any], argument: str) -> bool:
+    try:
+        return argument in inspect.signature(fn).parameters
+    except (TypeError, ValueError):  # built-in functions do not say
+        return False
+
+

@@ -1,0 +1,306 @@
+"""Does attention that a user registers compute what it says, in every place that computes it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import latentcode as lc
+from latentcode.errors import ArtifactError, ConfigError
+from latentcode.models.attention import attention_scores, normalize, rms_head
+from latentcode.models.config import ATTENTION_KINDS, kind_of, own_parts
+from latentcode.models.flax import config_to_flax
+from latentcode.models.hypernetwork import two_ways
+from latentcode.models.kernels.fused import is_fused
+from latentcode.models.names import NORMALIZATIONS
+from latentcode.probes.interventions.sites import constrained, has_constraint
+
+pytestmark = pytest.mark.usefixtures("own_attention")
+
+HALVES = lambda config: (config.n_heads, config.d_head_v, config.d_head_v)  # noqa: E731
+
+
+def own_deep(
+    code: Tensor, v: Tensor, phi: Callable[[Tensor], Tensor],
+    hook_hidden: Callable[[Tensor], Tensor], W_M: Tensor,
+) -> Tensor:
+    """Eq. 10 once more, as a user would write it."""
+    first = phi(torch.einsum("...bhqk,...bkhd->...bqkd", code, v))
+    mapped = torch.einsum("...bqkd,...hde->...bqkhe", first, W_M)
+    hidden = hook_hidden(phi(torch.einsum("...bhqk,...bqkhe->...bqke", code, mapped)))
+    return torch.einsum("...bhqk,...bqkd->...bqhd", code, hidden)
+
+
+def gated(code: Tensor, v: Tensor, phi: Callable[[Tensor], Tensor]) -> Tensor:
+    return torch.einsum("...hqk,...khd->...qhd", code, v * phi(v))
+
+
+def sharp(scores: Tensor) -> Tensor:
+    return (2.0 * scores).softmax(dim=-1)
+
+
+def copy_of_deep() -> None:
+    """Register HYLA's deep value network, and all that belongs to it, under other names."""
+    lc.register_normalization("my_rms", lambda scores: rms_head(scores), masked="zero",
+                              renormalize=lambda code: rms_head(code))
+    lc.register_nonlinearity("my_relu", lambda x: x.clamp_min(0.0))
+    lc.register_value_network("my_deep", own_deep, parameters={"W_M": HALVES})
+    lc.register_kind("my_kind", normalization="my_rms", value_network="my_deep",
+                     nonlinearity="my_relu")
+
+
+def twins(**fields: Any) -> tuple[lc.RunConfig, lc.RunConfig]:
+    """Return a configuration of the copy, and that of what it is a copy of."""
+    copy_of_deep()
+    mine, original = (lc.preset("smoke", "logic", kind) for kind in ("my_kind", "hyla_deep"))
+    return (replace(mine, model=replace(mine.model, **fields)),
+            replace(original, model=replace(original.model, **fields)))
+
+
+def inputs_of(config: lc.RunConfig) -> Tensor:
+    return lc.make_task(config.task).sample("train", 5, lc.make_generator(0, "inputs")).inputs
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_copy_of_a_kind_has_its_numbers_at_every_hook(causal: bool) -> None:
+    configs = twins(causal=causal)
+    inputs = inputs_of(configs[0])
+    models = [lc.HookedTransformer(config.model, seed=3).eval() for config in configs]
+    (mine, seen), (original, wanted) = (model.run_with_cache(inputs) for model in models)
+    assert list(seen) == list(wanted)
+    assert "blocks.1.attn.hook_value_hidden" in seen
+    torch.testing.assert_close(mine, original)
+    for name in seen:
+        torch.testing.assert_close(seen[name], wanted[name])
+    parts = [model(inputs, read=1) for model in models]
+    torch.testing.assert_close(*parts)
+    torch.testing.assert_close(parts[0], mine[:, -1:])
+    query = torch.full((5, 1), 4)
+    layer = models[0].layer(1).attn
+    torch.testing.assert_close(
+        layer.code_rows(seen["q", 1], seen["k", 1], query)[:, :, 0], seen["pattern", 1][:, :, 4])
+    silenced = models[0].run_with_hooks(inputs, fwd_hooks=[
+        ("blocks.1.attn.hook_value_hidden", lambda x, hook: torch.zeros_like(x))])
+    assert not torch.allclose(silenced, mine)
+
+
+def test_members_of_an_ensemble_are_the_models_alone() -> None:
+    config, _ = twins()
+    inputs = torch.stack([inputs_of(config)] * 2)
+    together = lc.HookedTransformer(config.model, seed=(1, 2)).eval()(inputs)
+    for member, seed in enumerate((1, 2)):
+        alone = lc.HookedTransformer(config.model, seed=seed).eval()(inputs[member])
+        torch.testing.assert_close(together[member], alone)
+
+
+@pytest.mark.slow
+def test_training_and_ensembles_are_those_of_the_original(tmp_path: Path) -> None:
+    configs = twins(attention_dropout=0.2)
+    weights = []
+    for name, config in zip(("mine", "original"), configs, strict=True):
+        training = replace(config.training, steps=6, eval_every=6, checkpoint_every=6,
+                           warmup_steps=0)
+        config = replace(config, training=training)
+        other = replace(config, training=replace(training, seed=1))
+        alone = lc.train(config, tmp_path / f"{name} alone",
+                         progress=False)
+        together = lc.train_ensemble(
+            {tmp_path / f"{name} {i}": c for i, c in enumerate((config, other))}, progress=False)
+        weights.append([list(run.load_model().parameters()) for run in (alone, *together.values())])
+        assert own_parts(alone.config.model) == ({
+            "normalization": "my_rms", "value_network": "my_deep", "nonlinearity": "my_relu"}
+            if name == "mine" else {})
+    for mine, original in zip(*weights, strict=True):
+        for x, y in zip(mine, original, strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-5)
+    for x, y in zip(*weights[0][:2], strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-5)
+
+
+def test_the_kernel_steps_aside() -> None:
+    lc.register_normalization("my_softmax", lambda scores: scores.softmax(-1))
+    lc.register_nonlinearity("square", torch.square)
+    lc.register_value_network("gated", gated)
+    hyla = lc.ModelConfig()
+    assert is_fused(hyla, "cpu", torch.float32)
+    for field, name in (("normalization", "my_softmax"), ("nonlinearity", "square"),
+                        ("value_network", "gated")):
+        assert not is_fused(replace(hyla, **{field: name}), "cpu", torch.float32)
+
+
+def test_a_run_is_opened_where_its_names_are_registered(tmp_path: Path) -> None:
+    lc.register_normalization("sharp", sharp)
+    lc.register_kind("sharp_hyla", normalization="sharp", value_network="hyla",
+                     nonlinearity="relu")
+    config = lc.preset("smoke", "logic", "sharp_hyla")
+    training = replace(config.training, steps=2, eval_every=2, checkpoint_every=2, warmup_steps=0)
+    run = lc.train(replace(config, training=training), tmp_path / "run", progress=False)
+    assert "sharp_hyla on logic" in repr(lc.load_run(run.path))
+    assert lc.extract(run, "ood", n=4).meta["kind"] == "sharp_hyla"
+    del ATTENTION_KINDS._values["sharp_hyla"]  # labels alone need the kind
+    assert "sharp/hyla/relu on logic" in repr(lc.load_run(run.path))
+    del NORMALIZATIONS._values["sharp"]
+    with pytest.raises(lc.LatentCodeError,
+                       match=r"'sharp'.* lc\.register_normalization, by importing the file"):
+        lc.load_run(run.path)
+
+
+def test_value_networks_of_registered_names() -> None:
+    lc.register_normalization("sharp", sharp)
+    lc.register_nonlinearity("square", torch.square)
+    config = replace(lc.preset("smoke", "logic", "hyla"))
+    config = replace(config, model=replace(config.model, normalization="sharp",
+                                           nonlinearity="square"))
+    inputs = inputs_of(config)[0]
+    for network in ("linear", "hyla", "deep"):
+        model = lc.HookedTransformer(replace(config.model, value_network=network), seed=1)
+        assert two_ways(model, inputs, 1, 3).difference < 1e-12
+    lc.register_value_network("gated", gated)
+    model = lc.HookedTransformer(replace(config.model, value_network="gated"))
+    with pytest.raises(ConfigError, match=r"'gated' was registered as a function.*not known"):
+        lc.value_network(model, 0, torch.zeros(4))
+
+
+def test_official_code_has_no_counterpart() -> None:
+    lc.register_normalization("sharp", sharp)
+    model = replace(lc.ModelConfig(), normalization="sharp", positions="none")
+    with pytest.raises(ConfigError, match=r"'sharp/hyla/relu'.* no official counterpart"):
+        config_to_flax(model)
+
+
+def test_written_codes_are_renormalised_as_was_registered() -> None:
+    code = torch.rand(3, 4, 5, 7, generator=torch.Generator().manual_seed(0))
+    scope = torch.zeros(3, 5, 7, dtype=torch.bool)
+    scope[0, 1, 2] = True
+    lc.register_normalization("sharp", sharp)
+    assert not has_constraint("sharp")
+    with pytest.raises(ConfigError, match=r"'sharp', whose codes obey.*renormalize="):
+        constrained(code, scope, "sharp")
+    lc.register_normalization("sharp", sharp, renormalize=lambda code: code / code.sum(
+        -1, keepdim=True), replace=True)
+    out = constrained(code, scope, "sharp")
+    torch.testing.assert_close(out[0, :, 1].sum(-1), torch.ones(4))
+    out[0, :, 1] = code[0, :, 1]
+    assert torch.equal(out, code)
+
+
+def test_a_kind_is_a_name_for_its_fields() -> None:
+    lc.register_normalization("sharp", sharp)
+    fields = {"normalization": "sharp", "value_network": "linear"}
+    lc.register_kind("sharp_linear", **fields)
+    lc.register_kind("sharp_moe", **fields, feedforward="moe")
+    for kind in ("sharp_linear", "sharp_moe", "softmax"):
+        assert kind_of(lc.preset("smoke", "sraven", kind).model) == kind
+    assert ATTENTION_KINDS.file("sharp_moe") == "test_registering.py"
+    lc.register_kind("sharp_moe", **fields, feedforward="moe", replace=True)
+    for name, message, bad in (
+        ("again", "has the fields of 'sharp_linear'", fields),
+        # Models of the library's kinds go on being called by their names.
+        ("gelu_softmax", "has the fields of 'softmax'",
+         {"normalization": "softmax", "value_network": "linear", "feedforward": "gelu"}),
+        ("blunt", "unknown normalization 'blunt'",
+         {"normalization": "blunt", "value_network": "linear"}),
+        ("sharp_moe", "registered already, in test_registering",
+         {"normalization": "sharp", "value_network": "hyla"}),
+        ("hyla", "comes with latentcode", {"normalization": "sharp", "value_network": "hyla"}),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            lc.register_kind(name, **bad)
+
+
+def over_queries(scores: Tensor) -> Tensor:
+    return scores.softmax(dim=-2)
+
+
+def in_place(scores: Tensor) -> Tensor:
+    return scores.mul_(2.0)
+
+
+@pytest.mark.parametrize(("fn", "settings", "message"), [
+    (3, {}, "normalization 'own' is 3; expected a function"),
+    (nn.Linear(7, 7), {}, "module with parameters, which no training would change"),
+    (lambda scores: scores[..., :1], {}, r"returns shape \[3, 4, 5, 1\] for .* \[3, 4, 5, 7\]"),
+    (lambda scores: scores.double(), {}, r"returns torch.float64 for torch.float32"),
+    (lambda scores: scores.numpy(), {}, "returns ndarray for .*; expected a tensor"),
+    (lambda scores: scores.log(), {}, "returns NaN or infinite values"),
+    (lambda scores: scores @ torch.zeros(2, 2), {}, r"fails on \[3, 4, 5, 7\]: RuntimeError"),
+    (lambda scores: (scores > 0).to(scores), {}, "without a gradient"),
+    (lambda scores: scores + torch.rand_like(scores), {}, "other numbers the second time"),
+    (in_place, {}, "changes what it is given"),
+    (lambda scores: scores.softmax(dim=1), {}, "treats a member of an ensemble"),
+    (lambda scores: scores - scores.mean(dim=-4, keepdim=True), {}, "mixes instances"),
+    (over_queries, {}, "mixes queries"),
+    (torch.sigmoid, {"masked": "zero"}, r"codes up to 0.5 for scores of 0 .*expected 0"),
+    (lambda scores: 2 * scores, {}, r"infinite values for .* with scores of -3.4e\+38 for masked"),
+    (sharp, {"masked": "-inf"}, "masked is '-inf'; expected 'lowest', 'zero' or None"),
+    (sharp, {"renormalize": rms_head}, "renormalize of normalization 'own' changes codes"),
+])
+def test_a_normalisation_that_does_not_fit_is_refused(
+    fn: Any, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        lc.register_normalization("own", fn, **settings)
+    assert "\n" not in str(caught.value)
+    assert "own" not in NORMALIZATIONS
+
+
+def test_a_normalisation_without_masks_is_refused_where_there_are_some() -> None:
+    lc.register_normalization("spread", torch.cosh, masked=None)
+    q = torch.zeros(1, 2, 1, 2)
+    mask = torch.ones(1, 1, 2, 2, dtype=torch.bool)
+    assert normalize(attention_scores(q, q, None, None, "spread"), "spread").eq(1.0).all()
+    with pytest.raises(ConfigError, match="'spread' was registered with masked=None; expected no"):
+        attention_scores(q, q, None, mask, "spread")
+    with pytest.raises(ConfigError, match=r"model\.causal is True; expected False"):
+        lc.ModelConfig(normalization="spread", causal=True)
+
+
+@pytest.mark.parametrize(("fn", "message"), [
+    (nn.PReLU(), "module with parameters"),
+    (lambda x: x.softmax(-1), "for a part of what it was given"),
+    (lambda x: x.abs().sqrt(), "gradients that are not finite"),
+    (lambda x: x.sign().detach(), "without a gradient"),
+])
+def test_a_nonlinearity_that_does_not_fit_is_refused(fn: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"nonlinearity 'own' .*{message}"):
+        lc.register_nonlinearity("own", fn)
+
+
+@pytest.mark.parametrize(("fn", "shapes", "message"), [
+    (gated, {"W_Q": HALVES}, "is 'W_Q'; expected W_ or b_ and a word, other than those"),
+    (gated, {"gate": HALVES}, "is 'gate'; expected W_ or b_"),
+    (gated, {"W_G": HALVES}, "TypeError: .*unexpected keyword argument 'W_G'"),
+    (own_deep, {}, "TypeError: .*missing 1 required positional argument: 'W_M'"),
+    (own_deep, {"W_M": lambda config: config.width}, "fails on the shape of its parameter 'W_M'"),
+    (lambda code, v, phi, W_G: gated(code, v, phi), {"W_G": HALVES}, "do not depend on everything"),
+    (lambda code, v, phi: torch.einsum("...hqk,...khd->...hqd", code, v), {}, r"shape \[3, 4, 5"),
+    (lambda code, v, phi: gated(code / code.sum(0), v, phi), {}, "treats a member"),
+    (lambda code, v, phi: gated(code / code.square().sum(-4, keepdim=True), v, phi), {},
+     "mixes instances"),
+    (lambda code, v, phi: gated(code - code.mean(-2, keepdim=True), v, phi), {}, "mixes queries"),
+    (lambda code, v, phi, W_G: gated(code, torch.einsum("bkhd,hde->bkhe", v, W_G), phi),
+     {"W_G": HALVES}, "fails on .*2, 3, 4, 5, 7"),
+])
+def test_a_value_network_that_does_not_fit_is_refused(
+    fn: Any, shapes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        lc.register_value_network("own", fn, parameters=shapes)
+
+
+def test_weights_of_a_changed_value_network_are_named(tmp_path: Path) -> None:
+    """A run whose value network has other parameters by now does not open with wrong ones."""
+    lc.register_value_network("own", own_deep, parameters={"W_M": HALVES})
+    config = lc.preset("smoke", "logic", "hyla")
+    config = replace(config, model=replace(config.model, value_network="own"),
+                     training=replace(config.training, steps=2, warmup_steps=0, eval_every=2))
+    run = lc.train(config, tmp_path / "run", progress=False)
+    lc.register_value_network("own", gated, replace=True)
+    with pytest.raises(ArtifactError, match="W_M"):
+        run.load_model()
