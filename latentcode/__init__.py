@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from latentcode.config import load_config as load_config
     from latentcode.config.presets import preset as preset
     from latentcode.errors import LatentCodeError as LatentCodeError
+    from latentcode.files.provenance import __version__ as __version__
     from latentcode.models.config import ATTENTION_KINDS as ATTENTION_KINDS
     from latentcode.models.config import ModelConfig as ModelConfig
     from latentcode.models.config import with_kind as with_kind

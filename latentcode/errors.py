@@ -8,6 +8,10 @@ and keeps its traceback.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
+
+FEW = 4
+"""Names of which anyone sees at once which was meant."""
 
 
 class LatentCodeError(Exception):
@@ -24,7 +28,9 @@ class UnknownNameError(ConfigError):
     def __init__(self, what: str, name: object, valid: Iterable[object], hint: str = "") -> None:
         self.what, self.name, self.valid, self.hint = what, name, tuple(valid), hint
         choices = ", ".join(str(v) for v in self.valid) or "none"
-        super().__init__(f"unknown {what} {name!r}; expected one of: {choices}{hint}")
+        near = get_close_matches(str(name), map(str, self.valid), n=1)
+        meant = f"; did you mean {near[0]}?" if near and len(self.valid) > FEW else ""
+        super().__init__(f"unknown {what} {name!r}; expected one of: {choices}{hint}{meant}")
 
     def __reduce__(self) -> tuple[type[UnknownNameError], tuple[object, ...]]:
         # Exceptions are rebuilt from their message alone, and a worker process that raises this

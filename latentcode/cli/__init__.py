@@ -1,26 +1,29 @@
 """The command line: `latentcode train | extract | decode | ...`, one file per question.
 
 Commands are dataclasses, and tyro makes their options from the fields, those of the configuration
-included. Rooms are imported when a command runs, so that `latentcode --help` imports no torch.
+included (`parsing.py`); what is wrong with the words is told by `mistakes.py`. Rooms are imported
+when a command runs, so that `latentcode --help` imports no torch.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
-from typing import Annotated, Any, Union
-
-import tyro
+from difflib import get_close_matches
+from typing import Any, NoReturn
 
 from latentcode.cli.align import Align
 from latentcode.cli.decode import Decode
 from latentcode.cli.demo import Demo
 from latentcode.cli.explore import Explore
 from latentcode.cli.extract import Extract
+from latentcode.cli.failures import SIGPIPE, flush, of_this_machine, open_streams
 from latentcode.cli.intervene import Intervene
+from latentcode.cli.mistakes import in_flags
 from latentcode.cli.official import ExportFlax, ImportFlax, Parity
 from latentcode.cli.options import take_imports
+from latentcode.cli.overview import overview
+from latentcode.cli.parsing import parse
 from latentcode.cli.project import Project
 from latentcode.cli.prompts import DecodePrompts, ExtractPrompts, IntervenePrompts
 from latentcode.cli.show import Show
@@ -30,7 +33,7 @@ from latentcode.cli.topography import Topography
 from latentcode.cli.train import Train, train_with_defaults
 from latentcode.cli.value_networks import ValueNetworks
 from latentcode.cli.zoo import Zoo
-from latentcode.errors import LatentCodeError, UnknownNameError
+from latentcode.errors import LatentCodeError
 
 COMMANDS: dict[str, type] = {
     "train": Train, "extract": Extract, "decode": Decode, "project": Project,
@@ -45,51 +48,63 @@ COMMANDS: dict[str, type] = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; an error that a user can act on is one line and exit status 2."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    open_streams()
     try:
-        _parsed(take_imports(arguments)).run()
+        try:
+            _parsed(take_imports(arguments)).run()
+        finally:
+            flush()
     except LatentCodeError as error:
-        _print_lines(f"error: {error}", *getattr(error, "__notes__", ()))
-        raise SystemExit(2) from None
+        _stop(2, f"error: {in_flags(str(error), arguments)}", error)
+    except BrokenPipeError:
+        raise SystemExit(SIGPIPE) from None
+    except (MemoryError, OSError, RuntimeError) as error:
+        message = of_this_machine(error)
+        if message is None:
+            raise  # a mistake of ours, whose traceback says where
+        _stop(2, f"error: {message}", error)
     except KeyboardInterrupt as interruption:
-        _print_lines(*getattr(interruption, "__notes__", ()))
-        raise SystemExit(130) from None
+        # Where an interruption has a message, training has shown it already.
+        _stop(130, "" if interruption.args else "interrupted", interruption)
 
 
 def _parsed(arguments: Sequence[str]) -> Any:
-    """Return the command that the arguments call; where none is called, help lists them all."""
-    parse = partial(tyro.cli, config=(
-        tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes,
-        tyro.conf.PositionalMetavarFromFieldName))
-    name = next(iter(arguments), "")
-    called: Any = COMMANDS.get(name)
-    if called not in (None, Train):
-        # To leave an option out is what None stands for; a configuration may need the word.
-        called = Annotated[called, tyro.conf.DisallowNone]
-        return parse(called, args=arguments[1:], prog=f"latentcode {name}")
-    if called is None and name and not name.startswith("-"):
-        raise UnknownNameError("command", name, COMMANDS)
-    # The flags of `train` depend on its words; a list has the first line of each docstring.
-    train, default = train_with_defaults(arguments if called else ())
-    whole = None if called else _summary(Train)
-    listed: list[Any] = [Annotated[train, tyro.conf.subcommand(
-        "train", default=default, description=whole)]]
-    listed += [Annotated[kind, tyro.conf.subcommand(other, description=_summary(kind))]
-               for other, kind in COMMANDS.items() if kind is not Train]
-    return parse(
-        Union[tuple(listed)],  # noqa: UP007  (of as many types as there are)
-        args=arguments, prog="latentcode",
-        description="Train transformers, read the latent codes of their attention, see what the "
-                    "codes say and what they cause. Every command takes --import FILE.py, a file "
-                    "of your own that registers tasks or attention.")
+    """Return the command that the arguments call; `SystemExit` where they ask for help."""
+    name, words = next(iter(arguments), ""), arguments[1:]
+    if name == "help" and words:
+        name, words = words[0], ["--help"]
+    if name in ("-h", "--help", "help", ""):
+        print(overview(COMMANDS))
+        raise SystemExit(0 if name else 2)
+    if name in ("-V", "--version"):
+        from latentcode import __version__
+
+        print(f"latentcode {__version__}")
+        raise SystemExit(0)
+    called: Any = COMMANDS.get(name.replace("_", "-"))
+    if called is None:
+        raise LatentCodeError(_unknown(name))
+    prog = f"latentcode {name}"
+    if called is Train:  # whose flags depend on its words
+        train, default = train_with_defaults(arguments)
+        return parse(train, words, prog, default)
+    # To leave an option out is what None stands for; a configuration may need the word.
+    return parse(called, words, prog, disallow_none=True)
 
 
-def _summary(command: type) -> str:
-    return str(command.__doc__).partition("\n")[0]
+def _unknown(name: str) -> str:
+    what = "option" if name.startswith("-") else "command"
+    close = get_close_matches(name, [*COMMANDS, "--help", "--version"], n=1)
+    meant = f"; did you mean {close[0]}?" if close else ""
+    return f"unknown {what} {name!r}{meant} (latentcode --help lists all)"
 
 
-def _print_lines(*lines: str) -> None:
-    for line in lines:
-        print(line, file=sys.stderr)
+def _stop(status: int, line: str, error: BaseException) -> NoReturn:
+    """End with one line: what happened, and what was noted of it, such as how to go on."""
+    said = "; ".join(filter(None, (line, *getattr(error, "__notes__", ()))))
+    if said:
+        print(" ".join(said.split()), file=sys.stderr)
+    raise SystemExit(status) from None
 
 
 __all__ = ["COMMANDS", "main"]

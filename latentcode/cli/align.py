@@ -10,12 +10,13 @@ from latentcode.cli.options import OfRuns, Verb, default_is
 
 @dataclass(frozen=True, kw_only=True)
 class Align(OfRuns):
-    """Compare the codes of several runs of one task.
-
-    CKA, Procrustes distances, matched heads and transferred probes. All runs see the same
-    instances, drawn from the first run's split; their own splits may differ.
+    """Do different runs have the same codes?
 
     Example: latentcode align runs/hyla-0 runs/hyla-1 --out results/alignment
+
+    Compares the codes of several runs of one task: CKA, Procrustes distances, matched heads and
+    transferred probes. All runs see the same instances, drawn from the first run's split; their own
+    splits may differ.
     """
 
     LEAST: ClassVar[int] = 2

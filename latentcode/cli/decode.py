@@ -10,12 +10,13 @@ from latentcode.cli.options import OfRun, Verb, default_is
 
 @dataclass(frozen=True, kw_only=True)
 class Decode(OfRun):
-    """Decode labels from codes, beside three controls.
-
-    Probes are fitted on training combinations and scored on held-out ones. The same is done with
-    the residual stream at the query, an untrained model's codes and shuffled labels.
+    """What can be read out of codes?
 
     Example: latentcode decode runs/hyla --out results/decoding
+
+    Decodes labels, beside three controls. Probes are fitted on training combinations and scored on
+    held-out ones. The same is done with the residual stream at the query, an untrained model's
+    codes and shuffled labels.
     """
 
     labels: Annotated[tuple[str, ...], default_is("every constituent")] = ()

@@ -11,6 +11,8 @@ from typing import Literal
 class Demo:
     """Train two small models, decode them, write a report.
 
+    Example: latentcode demo --out runs/demo
+
     Trains HYLA and softmax attention on fuzzy logic, decodes their codes and writes report.html.
     Takes a few minutes on two CPU cores. If interrupted, the same command continues where it
     stopped.

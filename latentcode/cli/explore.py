@@ -15,10 +15,10 @@ from latentcode.cli.options import default_is
 class Explore:
     """Browse codes and results in the web browser.
 
+    Example: latentcode explore runs/
+
     It shows the models that come with the library, and the runs and codes found in the given
     folders.
-
-    Example: latentcode explore runs/
     """
 
     folders: tyro.conf.Positional[

@@ -11,12 +11,12 @@ from latentcode.errors import LatentCodeError
 
 @dataclass(frozen=True, kw_only=True)
 class Extract(OfRun, Sampling):
-    """Save the latent codes of a trained model.
-
-    The model is run on instances of one split. Memory does not grow with their number. If
-    interrupted, the same command continues where it stopped.
+    """Which codes does a trained model compute?
 
     Example: latentcode extract runs/hyla --out codes/hyla --n 10000 --pairs all
+
+    Runs the model on instances of one split and saves its latent codes. Memory does not grow with
+    the number of instances. If interrupted, the same command continues where it stopped.
     """
 
     inputs: Annotated[Literal["uniform", "fixed_context", "fixed_query"] | None,

@@ -59,13 +59,14 @@ class Writes:
 
 @dataclass(frozen=True, kw_only=True)
 class Intervene(Writes, Seeded, Sampling):
-    """Overwrite codes, and see whether the answers follow.
-
-    Without --write: the standard interventions and their controls, over layers and scopes. The
-    rate `switch` says how often the answer becomes the donor's. In a minimal pair, that does not
-    tell whether the donor's operation or its answer arrived.
+    """Do codes cause the answer?
 
     Example: latentcode intervene runs/sraven --out results/switch --write donor same --scope row
+
+    Overwrites codes, and counts how often the answer follows. Without --write: the standard
+    interventions and their controls, over layers and scopes. The rate `switch` says how often the
+    answer becomes the donor's. In a minimal pair, that does not tell whether the donor's operation
+    or its answer arrived.
     """
 
     path: tyro.conf.Positional[RunName]

@@ -17,9 +17,11 @@ from latentcode.models.config import ModelConfig
 
 @dataclass(frozen=True)
 class Parity:
-    """Compare our models with the official code.
+    """Are the outputs of our models those of the official code?
 
-    Are our outputs the recorded ones? The exit status is 1 if a number differs by more than its
+    Example: latentcode parity official.npz
+
+    The exit status is 1 if a number differs by more than its
     tolerance or a file is damaged.
     """
 
@@ -50,6 +52,8 @@ class Parity:
 @dataclass(frozen=True)
 class ImportFlax:
     """Turn weights of the official code into a run folder.
+
+    Example: latentcode import-flax weights.npz --out runs/official
 
     The .npz holds config_json and the parameters under their Flax paths. The official state.pkl
     is a pickle and is not read; the error message says how to convert it.
@@ -107,7 +111,10 @@ class ImportFlax:
 
 @dataclass(frozen=True)
 class ExportFlax:
-    """Write a run's weights in the official code's layout."""
+    """Write a run's weights in the official code's layout.
+
+    Example: latentcode export-flax runs/hyla --out weights.npz
+    """
 
     path: tyro.conf.Positional[RunName]
     out: Path

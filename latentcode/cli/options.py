@@ -78,7 +78,11 @@ class Saving:
         from latentcode.progress import bar
 
         self.check_out(kind.marker())
-        result = compute(bar(doing))
+        try:
+            result = compute(bar(doing))
+        except KeyboardInterrupt as interruption:
+            interruption.add_note(f"{self.out} was not written; the same command starts again")
+            raise
         result.save(self.out, overwrite=self.overwrite)
         print(result)
         print(f"wrote result {self.out}")

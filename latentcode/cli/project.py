@@ -15,12 +15,13 @@ from latentcode.errors import ProbeError, check
 
 @dataclass(frozen=True, kw_only=True)
 class Project(Question):
-    """Draw codes in two dimensions, with quality measures.
+    """How do codes lie?
 
-    Each layer and pair has a plane. It is fitted to the codes of the first split; those
-    of the others are placed in it. Planes that were computed before come from a cache.
+    Example: latentcode project runs/hyla --labels term_1 --out results/projection
 
-    Example: latentcode project runs/hyla --labels rule --out results/projection
+    Draws codes in two dimensions, with quality measures. Each layer and pair has a plane. It is
+    fitted to the codes of the first split; those of the others are placed in it. Planes that were
+    computed before come from a cache.
     """
 
     paths: tyro.conf.Positional[

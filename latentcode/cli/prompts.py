@@ -41,13 +41,13 @@ class OfModel(Seeded, Saving):
 
 @dataclass(frozen=True, kw_only=True)
 class ExtractPrompts(OfModel):
-    """Save the latent codes of a language model on prompts.
+    """Which codes does a language model compute on prompts?
+
+    Example: latentcode extract-prompts gpt2 prompts.jsonl --out codes/gpt2
 
     Each line of the prompts is a JSON object such as {"prompt": "The capital of France is",
     "query": -1, "key": "France", "label": "capital"}; positions are indices of tokens, or parts of
     the prompt. If interrupted, the same command continues where it stopped.
-
-    Example: latentcode extract-prompts gpt2 prompts.jsonl --out codes/gpt2
     """
 
     prompts: tyro.conf.Positional[Path]
@@ -76,12 +76,13 @@ class ExtractPrompts(OfModel):
 
 @dataclass(frozen=True, kw_only=True)
 class DecodePrompts(OfModel):
-    """Decode labels of prompts, beside three controls.
-
-    Probes are fitted on some prompts and scored on held-out ones. The same is done with the
-    residual stream at the query, the codes of the model with fresh weights and shuffled labels.
+    """What can be read out of the codes of a language model?
 
     Example: latentcode decode-prompts gpt2 prompts.jsonl --out results/gpt2
+
+    Decodes labels of prompts, beside three controls. Probes are fitted on some prompts and scored
+    on held-out ones. The same is done with the residual stream at the query, the codes of the model
+    with fresh weights and shuffled labels.
     """
 
     prompts: tyro.conf.Positional[Path]
@@ -105,16 +106,16 @@ class DecodePrompts(OfModel):
 
 @dataclass(frozen=True, kw_only=True)
 class IntervenePrompts(Writes, OfModel):
-    """Write a donor prompt's codes into a language model.
-
-    Does the answer follow? Each line of the pairs is a JSON object such as {"prompt": "The capital
-    of France is", "answer": " Paris", "donor": "The language of France is",
-    "donor_answer": " French", "query": -1, "key": "France"}. Prompt and donor have the same number
-    of tokens, and each answer is one token. An optional column `same` holds the control's prompt,
-    which has the prompt's answer. Without --write: the donor's codes and the controls, over layers
-    and scopes.
+    """Do a donor prompt's codes change a language model's answer?
 
     Example: latentcode intervene-prompts gpt2 pairs.jsonl --out results/switch
+
+    Writes them, and counts how often the answer follows. Each line of the pairs is a JSON object
+    such as {"prompt": "The capital of France is", "answer": " Paris", "donor": "The language of
+    France is", "donor_answer": " French", "query": -1, "key": "France"}. Prompt and donor have the
+    same number of tokens, and each answer is one token. An optional column `same` holds the
+    control's prompt, which has the prompt's answer. Without --write: the donor's codes and the
+    controls, over layers and scopes.
     """
 
     pairs: tyro.conf.Positional[Path]

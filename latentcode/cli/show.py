@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Show:
-    """Show a run, codes, a result, or a problem of a task.
+    """What is in this folder?
 
     Example: latentcode show sraven-hyla --split ood --index 3
+
+    Shows a run, codes, a result, or a problem of a run's task.
     """
 
     path: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="FOLDER")]]

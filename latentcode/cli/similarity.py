@@ -10,13 +10,13 @@ from latentcode.cli.options import OfRun, Sampling, Verb, default_is
 
 @dataclass(frozen=True, kw_only=True)
 class Similarity(OfRun, Sampling):
-    """Compare mean codes, and count the heads in use.
+    """Which values of a label have similar codes?
 
-    Cosines between the mean codes of a label's values (Fig. 5E, A8C), mean and sampled codes (Fig.
-    A8A, B) and participation ratios, for the codes, the residual stream, an untrained model and
-    shuffled labels.
+    Example: latentcode similarity runs/hyla --label terms --out results/similarity
 
-    Example: latentcode similarity runs/hyla --label rule --out results/similarity
+    Compares mean codes, and counts the heads in use: cosines between the mean codes of a label's
+    values (Fig. 5E, A8C), mean and sampled codes (Fig. A8A, B) and participation ratios, for the
+    codes, the residual stream, an untrained model and shuffled labels.
     """
 
     label: Annotated[str | None, default_is("rule, or terms")] = None

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class Sweep:
     """Train a grid of models, and write one table.
 
-    If interrupted, `latentcode sweep --out OUT` continues where it stopped.
-
     Example: latentcode sweep --out runs/sweep --preset small --task logic
     --axis kind=softmax,hyla --axis training.seed=0,1,2
+
+    If interrupted, `latentcode sweep --out OUT` continues where it stopped.
     """
 
     out: Path

@@ -10,12 +10,13 @@ from latentcode.cli.options import OfRuns, Sampling, Verb, default_is
 
 @dataclass(frozen=True, kw_only=True)
 class Topography(OfRuns, Sampling):
-    """Correlate distances of codes with those of tasks.
-
-    Instances come from each run's own split. With four runs or more, the correlation is also
-    compared with how well the runs do on held-out combinations.
+    """Do similar tasks have similar codes?
 
     Example: latentcode topography runs/hyla-* --out results/topography
+
+    Correlates distances of codes with those of tasks. Instances come from each run's own split.
+    With four runs or more, the correlation is also compared with how well the runs do on held-out
+    combinations.
     """
 
     labels: Annotated[tuple[str, ...], default_is("rule or terms, and combination")] = ()

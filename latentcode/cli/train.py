@@ -25,9 +25,9 @@ TaskT = TypeVar("TaskT")
 class Train(Generic[ProblemT, TaskT]):
     """Train a transformer on a task.
 
-    The result is a run folder: configuration, checkpoints, metrics.
-
     Example: latentcode train logic --kind softmax --out runs/softmax --training.steps 500
+
+    The result is a run folder: configuration, checkpoints, metrics.
     """
 
     problem: tyro.conf.Positional[ProblemT]
@@ -37,11 +37,13 @@ class Train(Generic[ProblemT, TaskT]):
     task: TaskT
     model: ModelConfig
     training: TrainingConfig
-    preset: Annotated[Literal["paper", "small", "smoke"] | None, default_is("small")] = None
+    preset: Annotated[Literal["paper", "small", "smoke"] | None, default_is("small"),
+                      tyro.conf.DisallowNone] = None
     """Configuration that supplies every value that is not given."""
-    kind: Annotated[str | None, default_is("hyla")] = None
+    kind: Annotated[str | None, default_is("hyla"), tyro.conf.DisallowNone] = None
     """Attention kind, a row of the paper's Table A1: softmax, linear, hyla, ..."""
-    config: Annotated[Path | None, default_is("as --preset and --kind say")] = None
+    config: Annotated[Path | None, default_is("as --preset and --kind say"),
+                      tyro.conf.DisallowNone] = None
     """YAML file with a whole configuration, instead of --preset and --kind."""
     resume: bool = False
     """Continue an interrupted run from its newest checkpoint."""

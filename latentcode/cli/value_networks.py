@@ -10,13 +10,13 @@ from latentcode.cli.options import OfRun, Sampling, Verb, default_is
 
 @dataclass(frozen=True, kw_only=True)
 class ValueNetworks(OfRun, Sampling):
-    """Compare the value networks that mean codes generate.
+    """Which networks do codes generate?
 
-    One for each value of a label. Singular values, ranks, cosines between the networks, active
-    units and responses to real inputs, for the trained model, the untrained one and shuffled
-    labels.
+    Example: latentcode value-networks runs/hyla --labels term_1 --out results/networks
 
-    Example: latentcode value-networks runs/hyla --labels rule --out results/networks
+    Compares the value networks that mean codes generate, one for each value of a label. Singular
+    values, ranks, cosines between the networks, active units and responses to real inputs, for the
+    trained model, the untrained one and shuffled labels.
     """
 
     n: int = 2_048

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 import tyro
 
@@ -18,7 +18,10 @@ T = TypeVar("T", bound=Sized)
 
 @dataclass(frozen=True)
 class List:
-    """Print a table of the models: task, kind, size and metrics on every split."""
+    """Print a table of the models: task, kind, size and metrics on every split.
+
+    Example: latentcode zoo list
+    """
 
     def run(self) -> None:
         from latentcode import zoo
@@ -34,6 +37,8 @@ class List:
 @dataclass(frozen=True)
 class Verify:
     """Check that models are what their cards say: files, metrics on every split, codes.
+
+    Example: latentcode zoo verify sraven-hyla --n 1000
 
     If one is not, the exit status is 1 and the output says what differs. Needs no network and
     writes nothing.
@@ -63,8 +68,12 @@ class Verify:
 
 @dataclass(frozen=True)
 class Zoo:
-    """List or verify the trained models of the library."""
+    """List or verify the trained models of the library.
 
+    Example: latentcode zoo list
+    """
+
+    SUBCOMMANDS: ClassVar[dict[str, type]] = {"list": List, "verify": Verify}
     command: (Annotated[List, tyro.conf.subcommand("list")]
               | Annotated[Verify, tyro.conf.subcommand("verify")])
 

@@ -57,9 +57,10 @@ class Reader(ABC):
         for layer in kept:
             if layer not in range(model.cfg.n_layers):
                 raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
-        check(n >= 1 and batch_size >= 1 and bool(pairs) and bool(kept),
-              f"n is {n}, batch_size {batch_size}, pairs {tuple(p.name for p in pairs)}, layers "
-              f"{kept}; expected at least one of each")
+        for name, number in (("n", n), ("batch_size", batch_size)):
+            check(number >= 1, f"{name} is {number!r}; expected at least 1")
+        for name, chosen in (("pairs", pairs), ("layers", kept)):
+            check(len(chosen) > 0, f"{name} is empty; expected at least one")
         self.model, self.n, self.layers, self.batch_size = model, n, kept, batch_size
         self.residuals, self.pairs, self.meta = residuals, tuple(pairs), dict(meta)
         self.device = next(model.parameters()).device

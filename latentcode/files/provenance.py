@@ -34,6 +34,10 @@ def package_version(name: str) -> str | None:
         return None
 
 
+__version__ = package_version("latentcode") or "unknown"
+"""Of latentcode, as pyproject.toml has it; `unknown` where it is not installed."""
+
+
 @cache
 def git_commit() -> str | None:
     """Return the commit of the checkout that the package runs from, with "-dirty" if edited.

@@ -56,8 +56,22 @@ def replace_file(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def check_writable(path: Path) -> None:
+    """Raise `RunError` that says why, unless a file or folder of this name can be made."""
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    check(above.is_dir(), f"{path} cannot be made, because {above} is a file; expected a folder",
+          RunError)
+    probe = above / f"{TEMPORARY}{uuid.uuid4().hex[:8]}-probe"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        raise RunError(f"{path} cannot be made in {above}: {error.strerror}") from None
+
+
 def check_free(path: Path, *, overwrite: bool, marker: str) -> None:
     """Raise `RunError` where `replace_folder` would: ask before long work, not after it."""
+    check_writable(path)
     occupied = path.exists() and (not path.is_dir() or any(path.iterdir()))
     check(overwrite or not occupied, f"{path} exists already; choose another folder, or overwrite "
           "it (--overwrite, overwrite=True)", RunError)

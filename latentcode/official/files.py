@@ -27,7 +27,7 @@ from latentcode.config import (
 from latentcode.config.presets import preset
 from latentcode.errors import ArtifactError, ConfigError, RunError, check, check_choice
 from latentcode.files.npz import PickleError, read_arrays
-from latentcode.files.storage import read_json, replace_file
+from latentcode.files.storage import check_writable, read_json, replace_file
 from latentcode.models.config import ModelConfig
 from latentcode.models.flax import (
     OPTIMIZER,
@@ -267,6 +267,7 @@ def export_flax(
     run, out = load_run(run), Path(out)
     check(out.suffix == ".npz", f"{out} is the output; expected a name that ends in .npz",
           RunError)
+    check_writable(out)
     check(overwrite or not out.exists(), f"{out} exists already; choose another name or "
           "overwrite it", RunError)
     official = config_to_flax(run.config.model)

@@ -35,6 +35,7 @@ from latentcode.files.provenance import check_provenance
 from latentcode.files.storage import (
     TEMPORARY,
     check_free,
+    check_writable,
     read_json,
     replace_folder,
     write_json,
@@ -92,6 +93,7 @@ class Run:
         from latentcode.files.provenance import environment, new_id, now
 
         path = _named(path)
+        check_writable(path)
         occupied = path.exists() and not (path.is_dir() and not any(path.iterdir()))
         if occupied:
             check(_is_run(path), f"{path} exists and is not a run of ours; expected a new or an "
@@ -107,10 +109,7 @@ class Run:
             provenance["imported"] = dict(imported)
         if names := registered_in(config):
             provenance["registered"] = names
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"cannot make the folder {path.parent}: {error}") from None
+        path.parent.mkdir(parents=True, exist_ok=True)
         with exclusive(path / LOCK) if occupied else nullcontext():
             for ending in ("", "-old"):
                 _remove_stale(path.parent, f"????????-{escape_glob(path.name)}{ending}")
@@ -130,7 +129,8 @@ class Run:
         user registered and that is not registered here: which file to import.
         """
         path = _named(path)
-        check(path.is_dir(), f"run folder {path} does not exist", RunError)
+        check(path.is_dir(), f"{path} is a file; expected a run folder" if path.exists()
+              else f"run folder {path} does not exist", RunError)
         for name in (CONFIG, PROVENANCE, METRICS):
             check((path / name).is_file(),
                   f"{path} is not a complete run folder: {name} is missing", RunError)

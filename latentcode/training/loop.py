@@ -76,6 +76,9 @@ def train(
         if resume:
             run.prepare_resumption(steps[-1] if steps else None)
         display = stack.enter_context(Display(enabled=progress))
+        if config.training.steps in steps:
+            display.say(f"{run.path} is finished at step {config.training.steps}; there is "
+                        "nothing left to train")
         session = Session(
             [run], learner, stack.enter_context(stop_on_signals(deadline)),
             TrainingProgress(display, config.training.steps, learner.step,

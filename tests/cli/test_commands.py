@@ -29,9 +29,11 @@ def test_help_lists_every_command_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    listed = [line.strip("│• ").split(maxsplit=1)
-              for line in help_of(capsys).partition("subcommands")[2].splitlines()]
-    summaries = {words[0]: words[1] for words in listed if words and words[0] in COMMANDS}
+    text = help_of(capsys)
+    assert len(text.splitlines()) <= 50  # two screens
+    assert max(map(len, text.splitlines())) <= 100
+    listed = [line.split(maxsplit=1) for line in text.splitlines() if line.startswith("  ")]
+    summaries = {words[0]: words[1] for words in listed if words[0] in COMMANDS}
     assert summaries == {name: str(command.__doc__).partition("\n")[0]
                          for name, command in COMMANDS.items()}
     assert list(summaries)[:10] == [
@@ -41,7 +43,7 @@ def test_help_lists_every_command_in_one_line(
 
 def test_help_of_a_command_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of(capsys, "similarity")
-    assert "Example: latentcode similarity" in text
+    assert re.search(r"same|similar codes\?\n\nExample: latentcode similarity", text)
     options = re.findall(r"^\W*(--[a-z][a-z-]*)", text, re.MULTILINE)
     assert options == ["--out", "--overwrite", "--split", "--n", "--pairs", "--layers", "--seed",
                        "--device", "--label"]
@@ -84,10 +86,11 @@ def test_options_are_the_arguments_of_the_verb(name: str) -> None:
 @pytest.mark.parametrize(("arguments", "message"), [
     (["train", "logic", "--kind", "hylla", "--out", "x"],
      "error: unknown attention kind 'hylla'; expected one of: softmax, linear, hyla"),
-    (["train", "logic", "--out", "x", "--training.device", "cuda:99"], "error: device is"),
+    (["train", "logic", "--out", "x", "--training.device", "cuda:99"],
+     "error: --training.device is"),
     (["train", "logic", "--out", "x", "--task.ood-fraction", "0.99"],
      "the largest possible fraction"),
-    (["train", "logic", "--out", "x", "--model.d-model", "0"], "model.d_model is 0"),
+    (["train", "logic", "--out", "x", "--model.d-model", "0"], "error: --model.d-model is 0"),
     (["train", "sraven", "--config", "nowhere.yaml", "--out", "x"], "nowhere.yaml"),
     (["show", "nowhere"], "nowhere"),
     (["decode", "nowhere", "--out", "y"], "nowhere"),
@@ -111,7 +114,7 @@ def test_no_choice_is_silently_ignored(
         (["train", "logic", "--config", config, "--kind", "hyla", "--out", out], "together with"),
         (["train", "--out", "logic", "--preset", "smoke", "sraven"], "as the first word"),
         (["train", "logic", "--preset", "smoke", "--out", out, "--model.d-input", "9"],
-         "model.d_input is 9; expected 4"),
+         "--model.d-input is 9; expected 4"),
         (["extract", run.path, "--out", out, "--untrained", "--device", "cuda:99"], "device"),
         (["extract", run.path, "--out", taken], "exists already"),
         (["decode", run.path, "--out", taken], "exists already"),
@@ -138,8 +141,9 @@ def test_errors_about_a_run_name_what_is_valid(
 
 
 def test_an_unknown_command_is_named_beside_those_there_are(refused: Callable[..., str]) -> None:
-    said = refused("probe", "runs/hyla", "--out", "y")
-    assert "unknown command 'probe'; expected one of: train, extract, decode" in said
+    said = refused("decod", "runs/hyla", "--out", "y")
+    assert said == (
+        "error: unknown command 'decod'; did you mean decode? (latentcode --help lists all)")
 
 
 def test_problems_are_shown_of_runs_alone(

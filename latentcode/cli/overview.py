@@ -1,0 +1,44 @@
+"""`latentcode --help`: every command by its question, on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+HEADINGS: dict[str, str] = {
+    "train": "Train a model, and read its codes",
+    "decode": "Ask what codes say and what they cause",
+    "show": "Look",
+    "sweep": "Do much at once",
+    "extract-prompts": "Language models",
+    "import-flax": "The official code"}
+"""What stands above a command and those that follow it."""
+
+
+def overview(commands: Mapping[str, type]) -> str:
+    """Return the text of `latentcode --help`."""
+    width = max(map(len, commands)) + 2
+    lines = [
+        "usage: latentcode COMMAND ...", "",
+        "Train transformers, read the latent codes of their attention, see what the codes say and",
+        "what they cause.", "",
+        "Start with:  latentcode show sraven-hyla   (a model that comes with the library)",
+        "             latentcode train logic --preset smoke --out runs/first",
+        "             latentcode decode runs/first --out results/first"]
+    for name, command in commands.items():
+        if name in HEADINGS:
+            lines += ["", HEADINGS[name]]
+        lines.append(f"  {name:{width}}{summary(command)}")
+    return "\n".join([
+        *lines, "",
+        "latentcode COMMAND --help           the options of a command, with an example",
+        "latentcode COMMAND --import FILE    first import a file of your own that registers tasks",
+        "                                    or attention",
+        "latentcode --version                which version this is"])
+
+
+def summary(command: type) -> str:
+    """Return the first line of what a command says of itself: mostly its question."""
+    return str(command.__doc__).partition("\n")[0]
+
+
+__all__ = ["overview", "summary"]

@@ -1,0 +1,123 @@
+"""What this machine does to a command: one line, whatever it was, and no traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from latentcode.cli import main
+from latentcode.cli.show import Show
+from latentcode.errors import RunError
+from latentcode.files.storage import check_free
+
+CPU = ("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: "
+       "you tried to allocate 40000000000 bytes. Error code 12 (Cannot allocate memory)")
+GPU = ("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of "
+       "which 1.10 GiB is free.")
+NUMPY = "Unable to allocate 7.28 TiB for an array with shape (1000000, 1000000)"
+ADVICE = "expected fewer instances, or a smaller model"
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+            ) -> Callable[[BaseException], tuple[object, str]]:
+    """Run a command in which an error is raised; return its exit status and what it says."""
+    def run_command(error: BaseException) -> tuple[object, str]:
+        def run(self: Show) -> None:
+            raise error
+
+        monkeypatch.setattr(Show, "run", run)
+        with pytest.raises(SystemExit) as stopped:
+            main(["show", "runs/hyla"])
+        return stopped.value.code, capsys.readouterr().err
+
+    return run_command
+
+
+@pytest.mark.parametrize(("error", "said"), [
+    (MemoryError(), f"error: this machine has not enough memory; {ADVICE}\n"),
+    (MemoryError(NUMPY),
+     f"error: this machine has not enough memory to allocate 7.28 TiB; {ADVICE}\n"),
+    (RuntimeError(CPU),
+     f"error: this machine has not enough memory to allocate 37.3 GiB; {ADVICE}\n"),
+    (RuntimeError(GPU), f"error: the GPU has not enough memory to allocate 2.00 GiB; {ADVICE}\n"),
+    (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "codes/x"),
+     "error: cannot read or write codes/x: No space left on device\n"),
+    (PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/root/runs"),
+     "error: cannot read or write /root/runs: Permission denied\n"),
+    (OSError(errno.EMFILE, os.strerror(errno.EMFILE), "x"), "error: cannot read or write x: Too "
+     "many open files (ulimit -n says how many may be)\n"),
+])
+def test_a_machine_that_cannot_is_one_line(
+    failing: Callable[[BaseException], tuple[object, str]], error: Exception, said: str
+) -> None:
+    assert failing(error) == (2, said)
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(
+    failing: Callable[[BaseException], tuple[object, str]]
+) -> None:
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        failing(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+def test_an_interruption_is_one_line_that_says_how_to_go_on(
+    failing: Callable[[BaseException], tuple[object, str]]
+) -> None:
+    interruption = KeyboardInterrupt()
+    assert failing(interruption) == (130, "interrupted\n")
+    interruption.add_note("the first 4,096 instances are kept in x.partial")
+    assert failing(interruption) == (
+        130, "interrupted; the first 4,096 instances are kept in x.partial\n")
+
+
+def test_an_error_and_its_notes_are_one_line(
+    failing: Callable[[BaseException], tuple[object, str]]
+) -> None:
+    error = RunError("cannot write x:\n  the disk is full")
+    error.add_note("the rest is kept")
+    assert failing(error) == (2, "error: cannot write x: the disk is full; the rest is kept\n")
+
+
+def test_a_reader_that_has_gone_and_a_closed_output_are_no_errors() -> None:
+    command = [sys.executable, "-m", "latentcode.cli", "--help"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    gone = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=60)
+    os.close(writer)
+    assert (gone.returncode, gone.stderr) == (141, b"")
+    closed = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True,
+                            timeout=60)
+    assert (closed.returncode, closed.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_an_output_that_is_full_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "latentcode.cli", "--help"], stdout=full,
+                              stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "error: cannot read or write: No space left on device\n"
+
+
+def test_a_place_that_cannot_be_written_is_named_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(RunError, match=r"file/x/y cannot be made, because .*/file is a file; exp"):
+        check_free(file / "x" / "y", overwrite=False, marker="meta.json")
+
+    def refuse(self: Path, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(RunError, match=rf"/x/y cannot be made in {tmp_path}: Permission denied$"):
+        check_free(tmp_path / "x" / "y", overwrite=False, marker="meta.json")
+    assert list(tmp_path.iterdir()) == [file]
