@@ -191,6 +191,11 @@ class LensSurface(HookedRootModule):
         check(not kwargs.get("incl_bwd"), "run_with_cache(incl_bwd=True) needs a loss, which "
               "belongs to the task; use model.hooks(bwd_hooks=...) around task.loss(...).backward")
         logits, cache = super().run_with_cache(*args, **kwargs)
+        if kwargs.get("pos_slice") is not None:
+            experts = ("mlp.hook_pre", "mlp.hook_post") if self.config.feedforward == "moe" else ()
+            other = [name for name in cache if name.endswith(("hook_value_hidden", *experts))]
+            check(not other, f"run_with_cache(pos_slice=...): {', '.join(other)} would be sliced "
+                  "along another axis than positions; leave them out by names_filter")
         if return_cache_object:
             removed = kwargs.get("remove_batch_dim", False)
             return logits, LensCache(cache, self, has_batch_dim=not removed)

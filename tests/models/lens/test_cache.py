@@ -121,3 +121,5 @@ def test_the_rest_of_the_cache() -> None:
                                    remove_batch_dim=False, pos_slice=-1)
     assert {name: tuple(value.shape) for name, value in some.items()} == {
         f"blocks.{layer}.attn.hook_z": (3, 1, 4, 3) for layer in range(2)}
+    with pytest.raises(ConfigError, match="hook_value_hidden would be sliced along another axis"):
+        model.run_with_cache(model_and_inputs(model.config)[1], pos_slice=-1)
