@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions import Writing as Writing
     from latentcode.probes.interventions import intervene as intervene
     from latentcode.probes.interventions import intervene_model as intervene_model
+    from latentcode.probes.model_checks import ModelCheckResult as ModelCheckResult
+    from latentcode.probes.model_checks import check_model as check_model
     from latentcode.probes.projection import ProjectionResult as ProjectionResult
     from latentcode.probes.projection import fit_projection as fit_projection
     from latentcode.probes.projection import project as project

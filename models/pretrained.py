@@ -127,6 +127,24 @@ def load_pretrained(
     do not fit, and for a name that cannot be fetched; `ConfigError` for an architecture without
     an attention pattern.
     """
+    network, tokenizer = load_network(name_or_folder, device=device, dtype=dtype,
+                                      untrained=untrained, seed=seed)
+    return as_bridge(str(name_or_folder), network, tokenizer)
+
+
+def load_network(
+    name_or_folder: str | Path,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    untrained: bool = False,
+    seed: int = 0,
+) -> tuple[Any, Any]:
+    """What is it before it is a bridge? The model of `transformers`, and its tokenizer.
+
+    Arguments and errors are those of `load_pretrained`. Nothing of the model is wrapped yet, so
+    that its own forward pass can be compared with the bridge's.
+    """
     seed = checked_seed(seed)
     folder = _folder(name_or_folder)
     name = str(name_or_folder)
@@ -151,26 +169,31 @@ def load_pretrained(
             check(not lacking, f"the weights of model {name!r} lack {', '.join(lacking[:5])}"
                   f"{f' and {len(lacking) - 5} more' if len(lacking) > 5 else ''}; expected one "
                   "of the right shape for every parameter", ArtifactError)
-        model = _bridge(name, network.to(device), tokenizer, device, dtype)
-    layout(model)
-    return model
+        return network.to(device).eval(), tokenizer
 
 
-def _bridge(
-    name: str, network: nn.Module, tokenizer: Any, device: str | torch.device, dtype: torch.dtype
-) -> TransformerBridge:
+def as_bridge(name: str, network: nn.Module, tokenizer: Any) -> TransformerBridge:
+    """Return the bridge of a model of `transformers`, which it takes over and changes.
+
+    `ConfigError` for an architecture that TransformerLens cannot open, or that does not show a
+    pattern in every layer.
+    """
     from transformer_lens.model_bridge import TransformerBridge
 
     architecture = type(network).__name__
+    weight = next(network.parameters())
     try:
         model = TransformerBridge.boot_transformers(
-            name, hf_model=network, tokenizer=tokenizer, device=device, dtype=dtype)
-    except (ValueError, KeyError, AttributeError, NotImplementedError) as error:
+            name, hf_model=network, tokenizer=tokenizer, device=weight.device, dtype=weight.dtype)
+        check(hasattr(model, "blocks") and all(hasattr(block, "attn") for block in model.blocks),
+              f"model {name!r} is a {architecture}, not every layer of which is attention; "
+              "expected a transformer with an attention pattern in every layer")
+        layout(model)
+    except (ConfigError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # adapters check what they support in many ways
         raise ConfigError(f"model {name!r} is a {architecture}, which TransformerLens cannot open: "
-                          f"{_first_line(error)}") from None
-    check(hasattr(model, "blocks") and all(hasattr(block, "attn") for block in model.blocks),
-          f"model {name!r} is a {architecture}, not every layer of which is attention; expected "
-          "a transformer with an attention pattern in every layer")
+                          f"{_first_line(error)}") from error
     for block in model.blocks:
         block.attn.register_forward_hook(_forget_pattern)
     return model.eval()
@@ -187,7 +210,7 @@ def _forget_pattern(attention: nn.Module, inputs: object, output: object) -> Non
 def identity_error(model: Any, tokens: Int[Tensor, "B T"]) -> Float[Tensor, " L"]:
     """max |sum_k W_qk x_k + b_O - y_q| of every layer: is Eq. 2 = Eq. 5 of the paper in a bridge?
 
-    tokens  a few: every W_qk is made, B x T x T matrices of D x D
+    tokens  a few: every W_qk is made, for each query B x T matrices of D x D
 
     Rounding where the value networks are what `value_network` says; otherwise attention does
     something more (a gate, a norm before the output projection), and the value networks of this
@@ -195,17 +218,30 @@ def identity_error(model: Any, tokens: Int[Tensor, "B T"]) -> Float[Tensor, " L"
     """
     errors = []
     with torch.no_grad():
-        for layer, block in enumerate(model.blocks):
+        for layer in range(len(model.blocks)):
             names = [f"blocks.{layer}.attn.{point}"
                      for point in ("hook_in", "hook_pattern", "o.hook_out")]
             _, cache = model.run_with_cache(tokens, names_filter=names)
             x, pattern, output = (cache[name] for name in names)
-            network = value_network(model, layer, pattern.permute(0, 2, 3, 1))
-            total = network(x[:, None]).sum(dim=2)
-            if block.attn.b_O is not None:
-                total = total + block.attn.b_O
-            errors.append((total - output).abs().max())
+            errors.append((generated_output(model, layer, x, pattern) - output).abs().max())
     return torch.stack(errors)
+
+
+def generated_output(
+    model: Any, layer: int, x: Float[Tensor, "B T D"], pattern: Float[Tensor, "B H Q T"]
+) -> Float[Tensor, "B Q D"]:
+    """sum_k W_qk x_k + b_O for every query of a layer of a bridge            (paper, Eq. 5)
+
+    x        what `attn.hook_in` shows, LN1 of the residual stream in most architectures
+    pattern  codes, measured or made up
+
+    One query at a time, because each has a matrix D x D per key.
+    """
+    total = torch.stack([
+        value_network(model, layer, code.transpose(1, 2))(x).sum(dim=1)
+        for code in pattern.unbind(dim=2)], dim=1)
+    bias = model.blocks[layer].attn.b_O
+    return total if bias is None else total + bias
 
 
 def _folder(name_or_folder: str | Path) -> Path | None:
@@ -266,4 +302,5 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-__all__ = ["Layout", "identity_error", "layout", "load_pretrained"]
+__all__ = ["Layout", "as_bridge", "generated_output", "identity_error", "layout", "load_network",
+           "load_pretrained"]

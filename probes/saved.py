@@ -12,6 +12,7 @@ from latentcode.probes.alignment.result import AlignmentResult
 from latentcode.probes.common.results import META_KEYS, TableResult
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions.result import InterventionResult
+from latentcode.probes.model_checks.result import ModelCheckResult
 from latentcode.probes.projection.result import ProjectionResult
 from latentcode.probes.similarity.result import SimilarityResult
 from latentcode.probes.topography.result import TopographyResult
@@ -21,7 +22,7 @@ Kinds = Sequence[type[TableResult]]
 
 RESULTS: Kinds = (
     DecodingResult, SimilarityResult, TopographyResult, AlignmentResult, ProjectionResult,
-    ValueNetworksResult, InterventionResult)
+    ValueNetworksResult, InterventionResult, ModelCheckResult)
 """The results of all questions; what each imports is what its pictures need."""
 
 

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from latentcode.cli.align import Align
+from latentcode.cli.check_model import CheckModel
 from latentcode.cli.decode import Decode
 from latentcode.cli.demo import Demo
 from latentcode.cli.explore import Explore
@@ -41,6 +42,7 @@ COMMANDS: dict[str, type] = {
     "value-networks": ValueNetworks, "intervene": Intervene, "show": Show, "explore": Explore,
     "zoo": Zoo, "sweep": Sweep, "demo": Demo, "extract-prompts": ExtractPrompts,
     "decode-prompts": DecodePrompts, "intervene-prompts": IntervenePrompts,
+    "check-model": CheckModel,
     "import-flax": ImportFlax, "export-flax": ExportFlax, "parity": Parity}
 """Every command by its name, in the order in which `latentcode --help` lists them."""
 

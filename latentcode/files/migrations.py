@@ -30,6 +30,7 @@ CURRENT: dict[str, int] = {
     "latentcode.projection": 1,
     "latentcode.cached_projection": 1,
     "latentcode.value_networks": 1,
+    "latentcode.model_checks": 1,
     "latentcode.hyla_variance": 1,
 }
 """The version in which each format is written today."""

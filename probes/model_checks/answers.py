@@ -1,0 +1,160 @@
+"""How far is a bridge from what it should be? One number per question and layer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from latentcode.models.modes import evaluating
+from latentcode.models.pretrained import generated_output, layout
+from latentcode.probes.interventions.sites import capture, write
+from latentcode.probes.model_checks.reference import Reference
+
+Answer = tuple[str, int | None, float, str]
+"""Question, layer (None: the whole model), the number, and why it is NaN."""
+SEEN = "hook_in", "hook_pattern", "v.hook_out", "o.hook_in", "o.hook_out"
+
+
+def difference(ours: Tensor, theirs: Tensor) -> float:
+    """max |ours - theirs| / max |theirs|; infinite where one of them is not finite."""
+    scale = theirs.abs().max().clamp_min(torch.finfo(theirs.dtype).tiny)
+    found = float((ours - theirs).abs().max() / scale)
+    return found if found < torch.inf else torch.inf
+
+
+def answers(model: Any, references: Sequence[Reference], seed: int = 0) -> Iterator[Answer]:
+    """Yield every number for one bridge, of all prompts."""
+    with evaluating(model):
+        for reference in references:
+            yield from _forward(model, reference)
+            yield from _written(model, reference, seed)
+        yield from _padded(model, references)
+        yield from _generated(model, min(references, key=lambda r: r.tokens.shape[1]).tokens)
+
+
+def _forward(model: Any, reference: Reference) -> Iterator[Answer]:
+    """Compare one pass with that of transformers, and what it shows with itself."""
+    shown = layout(model)
+    logits, cache = _see(model, reference.tokens, [
+        *shown.pattern_hooks, *shown.residual_hooks,
+        *(f"blocks.{layer}.attn.{point}" for layer in range(shown.n_layers) for point in SEEN)])
+    yield "logits", None, difference(logits, reference.logits), ""
+    later = torch.ones(logits.shape[1], logits.shape[1], dtype=torch.bool,
+                       device=logits.device).triu(1)
+    for layer in range(shown.n_layers):
+        code, stream = cache[shown.pattern_hooks[layer]], cache[shown.residual_hooks[layer]]
+        if reference.hidden:
+            yield "residual", layer, difference(stream, reference.hidden[layer]), ""
+        else:
+            yield "residual", layer, torch.nan, "transformers tells no hidden states"
+        weights = reference.weights[layer] if layer < len(reference.weights) else None
+        if weights is None or weights.shape != code.shape:
+            yield "codes", layer, torch.nan, "transformers tells no attention weights"
+        else:
+            yield "codes", layer, difference(code, weights), ""
+        yield "rows", layer, float((code.sum(-1) - 1.0).abs().max()), ""
+        if shown.causal:
+            yield "masked", layer, float(code[..., later].abs().max()), ""
+        yield "values", layer, *_values(cache, layer, code)
+
+
+def _values(cache: dict[str, Tensor], layer: int, code: Tensor) -> tuple[float, str]:
+    """z_qh = sum_k a_hqk v_kh, where query heads of a group share their values."""
+    v, z = (cache.get(f"blocks.{layer}.attn.{point}") for point in ("v.hook_out", "o.hook_in"))
+    if v is None or z is None:
+        return torch.nan, "the bridge shows no values and z"
+    if v.ndim != 4 or z.ndim != 4 or code.shape[1] % v.shape[2] or z.shape[2] != code.shape[1]:
+        return torch.nan, f"values have shape {tuple(v.shape)}, z {tuple(z.shape)}"
+    v = v.repeat_interleave(code.shape[1] // v.shape[2], dim=2)
+    if v.shape[-1] != z.shape[-1]:
+        return torch.nan, f"values have shape {tuple(v.shape)}, z {tuple(z.shape)}"
+    return difference(torch.einsum("bhqk,bkhd->bqhd", code, v), z), ""
+
+
+def _generated(model: Any, tokens: Int[Tensor, "B T"]) -> Iterator[Answer]:
+    """sum_k W_qk x_k + b_O = MHA_q(X), on the shortest prompt."""
+    for layer in range(model.cfg.n_layers):
+        names = [f"blocks.{layer}.attn.{point}" for point in
+                 ("hook_in", "hook_pattern", "o.hook_out")]
+        _, cache = _see(model, tokens, names)
+        try:
+            x, code, output = (cache[name] for name in names)
+            total = generated_output(model, layer, x, code)
+            yield "value networks", layer, difference(total, output), ""
+        except (AttributeError, KeyError, ValueError, RuntimeError, TypeError) as error:
+            # Weights that the bridge does not have, or not in the shape of value heads.
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            yield "value networks", layer, torch.nan, f"no value network: {lines[0]}"
+
+
+def _written(model: Any, reference: Reference, seed: int) -> Iterator[Answer]:
+    """Write back what was read, then random codes, with the functions of `intervene_prompts`."""
+    n_layers = model.cfg.n_layers
+    logits, codes = capture(model, reference.tokens, [("code", i) for i in range(n_layers)])
+    unpatched = write(model, reference.tokens, {})
+    yield "identity", None, _bits(_put(model, reference, codes), unpatched), ""
+    generator = torch.Generator(logits.device).manual_seed(seed)
+    for layer in range(n_layers):
+        code = codes["code", layer]
+        yield "identity", layer, _bits(_put(model, reference, {("code", layer): code}),
+                                       unpatched), ""
+        random = random_codes(code, generator)
+        changed = _put(model, reference, {("code", layer): random})
+        yield "patch", layer, difference(changed, unpatched), ""
+
+
+def random_codes(code: Float[Tensor, "B H Q K"], generator: torch.Generator) -> Tensor:
+    """Return codes whose rows sum to 1, zero where the given ones are zero."""
+    noise = torch.rand(code.shape, generator=generator, device=code.device).to(code.dtype)
+    noise = torch.where(code == 0.0, 0.0, noise + 0.01)
+    return noise / noise.sum(-1, keepdim=True).clamp_min(torch.finfo(code.dtype).tiny)
+
+
+def _put(model: Any, reference: Reference, codes: dict[Any, Tensor]) -> Tensor:
+    def give(code: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda live: code.clone()
+
+    with warnings.catch_warnings():
+        # TransformerLens warns of an edit that it discards; that is one of the questions.
+        warnings.simplefilter("ignore")
+        return write(model, reference.tokens, {place: give(code) for place, code in codes.items()})
+
+
+def _bits(ours: Tensor, theirs: Tensor) -> float:
+    """Return 0 where two tensors are equal bit for bit, or how far apart they are."""
+    if torch.equal(ours, theirs):
+        return 0.0
+    return max(difference(ours, theirs), float(torch.finfo(ours.dtype).tiny))
+
+
+def _padded(model: Any, references: Sequence[Reference]) -> Iterator[Answer]:
+    """Compare prompts of all lengths in one batch, padded on the right, with each alone."""
+    rows = [(row, logits) for reference in references
+            for row, logits in zip(reference.tokens, reference.logits, strict=True)]
+    lengths = torch.tensor([len(row) for row, _ in rows], device=rows[0][0].device)
+    padded = torch.nn.utils.rnn.pad_sequence([row for row, _ in rows], batch_first=True)
+    mask = torch.arange(padded.shape[1], device=lengths.device) < lengths[:, None]
+    together = model.run_with_hooks(padded, attention_mask=mask.long(), fwd_hooks=[])
+    yield "padding", None, max(difference(found[:len(logits)], logits)
+                               for found, (_, logits) in zip(together, rows, strict=True)), ""
+
+
+def _see(
+    model: Any, tokens: Int[Tensor, "B T"], names: Sequence[str]
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the logits and what those of some hooks show that exist."""
+    seen: dict[str, Tensor] = {}
+
+    def look(name: str) -> Callable[..., None]:
+        def keep(activation: Tensor, hook: object) -> None:
+            seen[name] = activation.clone()
+        return keep
+
+    logits = model.run_with_hooks(tokens, fwd_hooks=[
+        (name, look(name)) for name in dict.fromkeys(names) if name in model.hook_dict])
+    return logits, seen
