@@ -32,23 +32,29 @@ def latentcode(folder: Path, *arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_every_question_is_asked_of_it(tmp_path: Path) -> None:
+def test_every_question_is_asked_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    own_names: Callable[[], None],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
     shutil.copy(EXAMPLE, tmp_path / "modadd.py")
 
     def ask(*arguments: str) -> str:
-        return latentcode(tmp_path, *arguments, "--import", "modadd.py")
+        main([*arguments, "--import", "modadd.py"])
+        return capsys.readouterr().out
 
-    ask("train", "modadd", "--out", "run", *LITTLE)
+    assert "wrote run run" in ask("train", "modadd", "--out", "run", *LITTLE)
     small = ["--n-train", "300", "--n-heldout", "300"]
     assert "residual" in ask("decode", "run", "--out", "decoding", *small)
-    assert "sum" in ask("similarity", "run", "--out", "similarity", "--label", "sum", "--n", "300")
-    ask("project", "run", "--out", "projection", "--method", "pca", "--n", "100")
+    assert "23 unrelated classes" in ask(
+        "similarity", "run", "--out", "similarity", "--label", "sum", "--n", "300")
+    assert "wrote result" in ask(
+        "project", "run", "--out", "projection", "--method", "pca", "--n", "100")
     ask("extract", "run", "--out", "codes", "--n", "20", "--pairs", "all")
-    assert "sum" in ask("show", "codes")
-    assert "sum: " in ask("show", "run", "--split", "ood", "--index", "3")
-    assert "modadd" in ask("show", "run")
-    again = [*LITTLE, "--resume", "--out", "run"]
-    assert "wrote run run" in ask("train", "modadd", *again)
+    assert "answer->first" in ask("show", "codes")
+    assert "hyla on modadd" in ask("show", "run")
+    assert "wrote run run" in ask("train", "modadd", *LITTLE, "--resume", "--out", "run")
 
 
 @pytest.mark.slow
