@@ -53,10 +53,11 @@ class ModelConfig:
     d_mlp: int = 256
     """Hidden width of the feed-forward layer, of each expert for `moe` (Table A3)."""
     normalization: NormalizationName = "rms_head"
-    """How scores become a code: over keys (softmax), over heads (rms_head, Eq. 7), or not."""
+    """How scores become a code: over keys (softmax), over heads (rms_head, Eq. 7), or not; or as
+    `lc.register_normalization` was told."""
     value_network: ValueNetworkName = "hyla"
     """What a code generates: Eq. 5 (linear), Eq. 6 (hyla), Eq. 6 without nonlinearity
-    (hyla_linear), Eq. 10 (deep)."""
+    (hyla_linear), Eq. 10 (deep), or what `lc.register_value_network` was told."""
     nonlinearity: NonlinearityName = "relu"
     """Nonlinearity of the value network. For `linear` it acts on each head's value before
     aggregation (Table A1, "nonlinear value") and `identity` is the ordinary layer."""

@@ -69,12 +69,14 @@ def smoke_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], 
 
 @pytest.fixture
 def own_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """Forget afterwards, or when called, which tasks a test registers and what it imports."""
+    """Forget afterwards, or when called, which names a test registers and what it imports."""
     from latentcode import imports
     from latentcode.config import TASKS
+    from latentcode.models.config import ATTENTION_KINDS, OWN
     from latentcode.tasks.registry import REGISTRY
 
-    known = [(registry, dict(registry)) for registry in (TASKS, REGISTRY)]
+    registries = (TASKS, REGISTRY, ATTENTION_KINDS, *OWN.values())
+    known = [(registry, dict(registry)) for registry in registries]
 
     def forget() -> None:
         for module, _ in imports.asked_for():
@@ -98,13 +100,3 @@ def bfloat16(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
 
     return pretend
-
-
-@pytest.fixture
-def own_attention(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget afterwards what normalisations, value networks and kinds a test registers."""
-    from latentcode.models.config import ATTENTION_KINDS, OWN
-
-    for registry in (ATTENTION_KINDS, *OWN.values()):
-        monkeypatch.setattr(registry, "_values", dict(registry))
-        monkeypatch.setattr(registry, "_files", {})

@@ -175,7 +175,7 @@ def test_the_captured_step_of_an_ensemble(kind: str, task: str) -> None:
             learner.update()  # a replay
 
 
-@pytest.mark.usefixtures("own_attention")
+@pytest.mark.usefixtures("own_names")
 def test_a_step_that_calls_a_function_of_the_user_is_not_captured() -> None:
     register_nonlinearity("square", torch.square)
     config = configure()

@@ -41,7 +41,8 @@ class Train(Generic[ProblemT, TaskT]):
                       tyro.conf.DisallowNone] = None
     """Configuration that supplies every value that is not given."""
     kind: Annotated[str | None, default_is("hyla"), tyro.conf.DisallowNone] = None
-    """Attention kind, a row of the paper's Table A1: softmax, linear, hyla, ..."""
+    """Attention kind, a row of the paper's Table A1: softmax, linear, hyla, ..., or one that is
+    registered."""
     config: Annotated[Path | None, default_is("as --preset and --kind say"),
                       tyro.conf.DisallowNone] = None
     """YAML file with a whole configuration, instead of --preset and --kind."""

@@ -15,7 +15,7 @@ from latentcode.config.reading import from_yaml
 from latentcode.config.tasks import TASKS, LanguageConfig, LogicConfig, TaskConfig
 from latentcode.config.training import TrainingConfig
 from latentcode.errors import ConfigError, check
-from latentcode.models.config import ModelConfig
+from latentcode.models.config import OWN, ModelConfig
 from latentcode.registry import Registry
 
 
@@ -46,17 +46,17 @@ class RunConfig:
               f"task {self.task.name!r} has one sequence")
 
 
-REGISTRIES: Mapping[str, Registry[Any]] = {TASKS.what: TASKS}
+REGISTRIES: Mapping[str, Registry[Any]] = {
+    registry.what: registry for registry in (TASKS, *OWN.values())}
 """What users can register and a configuration can name."""
 
 
 def registered_in(config: RunConfig) -> dict[str, dict[str, str]]:
     """Which names of users does a configuration hold? What -> name -> the file it comes from."""
-    named = {TASKS.what: (config.task.name,)}
-    found = {what: {name: file for name in names
-                    if (file := REGISTRIES[what].file(name)) is not None}
-             for what, names in named.items()}
-    return {what: files for what, files in found.items() if files}
+    named = {TASKS.what: config.task.name, **{
+        registry.what: getattr(config.model, field) for field, registry in OWN.items()}}
+    return {what: {name: file} for what, name in named.items()
+            if (file := REGISTRIES[what].file(name)) is not None}
 
 
 def check_registered(names: Mapping[str, Mapping[str, str]], where: object) -> None:

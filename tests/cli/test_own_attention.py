@@ -15,7 +15,7 @@ LITTLE = ["--preset", "smoke", "--training.steps", "4", "--training.warmup-steps
 
 
 @pytest.fixture(autouse=True)
-def sharp(own_attention: None) -> None:
+def sharp(own_names: object) -> None:
     lc.register_normalization("sharp", lambda scores: (2.0 * scores).softmax(dim=-1))
     lc.register_nonlinearity("softplus", lambda x: (1.0 + x.exp()).log())
     lc.register_kind("sharp_linear", normalization="sharp", value_network="linear")

@@ -21,7 +21,7 @@ from latentcode.models.kernels.fused import is_fused
 from latentcode.models.names import NORMALIZATIONS
 from latentcode.probes.interventions.sites import constrained, has_constraint
 
-pytestmark = pytest.mark.usefixtures("own_attention")
+pytestmark = pytest.mark.usefixtures("own_names")
 
 HALVES = lambda config: (config.n_heads, config.d_head_v, config.d_head_v)  # noqa: E731
 
@@ -146,9 +146,11 @@ def test_a_run_is_opened_where_its_names_are_registered(tmp_path: Path) -> None:
     del ATTENTION_KINDS._values["sharp_hyla"]  # labels alone need the kind
     assert "sharp/hyla/relu on logic" in repr(lc.load_run(run.path))
     del NORMALIZATIONS._values["sharp"]
-    with pytest.raises(lc.LatentCodeError,
-                       match=r"'sharp'.* lc\.register_normalization, by importing the file"):
+    with pytest.raises(ConfigError, match=r"run has normalization 'sharp', which is not registered "
+                       r"here; expected `import test_registering` first, or --import test_reg"):
         lc.load_run(run.path)
+    with pytest.raises(ConfigError, match=r"one of your own is registered with lc\.register_norm"):
+        replace(config.model, n_layers=1)
 
 
 def test_value_networks_of_registered_names() -> None:
