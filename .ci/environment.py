@@ -26,6 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOWEST = sys.argv[1:] == ["lowest"]
+EXTRAS = "app,sweep,test,track" if LOWEST else "all"
 VENV = ROOT / (".venv-lowest" if LOWEST else ".venv")
 PYTHON = VENV / "bin" / "python"
 ORIGIN = VENV / "built-on"
@@ -123,9 +124,9 @@ def install() -> None:
         print(f"keeping torch {torch}; {PINS.name} has {pin}", flush=True)
     constraints = VENV / "constraints.txt"
     constraints.write_text(pins.replace(f"torch=={pin}\n", f"torch=={torch}\n"))
-    print("installing latentcode and every extra", flush=True)
+    print(f"installing latentcode[{EXTRAS}]", flush=True)
     pip("install", "--progress-bar", "off", "--constraint", constraints,
-        "--editable", f"{ROOT}[all]")
+        "--editable", f"{ROOT}[{EXTRAS}]")
     run(PYTHON, "-c", TORCH_REPORT)
 
 
