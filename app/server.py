@@ -18,6 +18,8 @@ from latentcode.errors import ConfigError, check
 from latentcode.imports import in_environment
 
 ADDRESS = "localhost"
+HOSTS = (ADDRESS, "127.0.0.1", "::1")
+"""What requests may call the server: a page from elsewhere may have a name that leads here, too."""
 FIRST_PORT = 8501
 PORTS = 100
 """How many ports are tried if none was asked for."""
@@ -51,7 +53,8 @@ def command(port: int, *, browser: bool) -> list[str]:
     options = {**OPTIONS, **STREAMLIT_THEME, "server.port": str(port),
                "server.headless": "false" if browser else "true"}
     return [sys.executable, "-m", "streamlit", "run", str(Path(__file__).with_name("main.py")),
-            *(f"--{name}={value}" for name, value in options.items())]
+            *(f"--{name}={value}" for name, value in options.items()),
+            *(f"--server.allowedHosts={host}" for host in HOSTS)]
 
 
 def environment(folders: Sequence[str | Path]) -> dict[str, str]:

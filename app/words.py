@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
+
+import numpy as np
 
 _SPECIAL = re.compile(r"(?<!`)`[^`\n]+`(?!`)|[\\`*\[\]<$~\n]")
+
+_TAG = re.compile(r"<(?!/?(?:b|br|extra|span)(?: style='color:#\w+')?>)")
+"""What begins a tag that the charts of the explorer do not have themselves."""
 
 
 def literal(text: object) -> str:
@@ -20,4 +26,18 @@ def literal(text: object) -> str:
     return _SPECIAL.sub(shown, str(text))
 
 
-__all__ = ["literal"]
+def without_tags(part: Any) -> Any:
+    """Return the specification of a chart, the texts of which have no tags but its own.
+
+    Plotly takes text for HTML: a label in a file from somebody else could be a link to anywhere.
+    """
+    if isinstance(part, str):
+        return _TAG.sub("&lt;", part) if "<" in part else part
+    if isinstance(part, dict):
+        return {key: without_tags(value) for key, value in part.items()}
+    if isinstance(part, np.ndarray) and part.dtype.kind in "OU":
+        return [without_tags(value) for value in part.tolist()]
+    return [without_tags(value) for value in part] if isinstance(part, list | tuple) else part
+
+
+__all__ = ["literal", "without_tags"]

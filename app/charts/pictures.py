@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from latentcode.app.charts.scatter import scatter
-from latentcode.app.charts.theme import CHART, is_dark
-from latentcode.app.state.messages import say_all_the_same
+from latentcode.app.charts.theme import CHART, is_dark, show_chart
+from latentcode.app.state.messages import answering, say_all_the_same
 from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.state.url import remember, remembered
@@ -27,9 +27,9 @@ export default function ({ data, setTriggerValue }) {
         const instance = point.customdata?.[0];
         if (instance !== undefined) setTriggerValue('instance', instance);
     };
-    // The point that the mouse was last seen over; what was pressed there, until it is let go.
+    // The point that the mouse was last seen over, and what was pressed there.
     let seen = null, pressed = null;
-    const moved = event => Math.hypot(event.clientX - seen.x, event.clientY - seen.y) > 3;
+    const isAt = (event, at) => Math.hypot(event.clientX - at.x, event.clientY - at.y) < 4;
     const listen = ({ target }) => {
         const plot = plotAt(target);
         if (!plot?.on || plot.listensToClicks) return;
@@ -38,19 +38,23 @@ export default function ({ data, setTriggerValue }) {
             seen = { point: points[0], x: event.clientX, y: event.clientY };
         });
         plot.on('plotly_click', ({ points }) => {
+            pressed = null;
             // In the other modes the chart reports the click itself.
             if (!plot._fullLayout.clickmode.includes('select')) report(points[0]);
         });
     };
     const press = event => {
         listen(event);
-        pressed = seen && !moved(event) && event.target.closest?.(chart)
-            ? { plot: plotAt(event.target) } : null;
+        pressed = seen && isAt(event, seen) && event.target.closest?.(chart)
+            ? { ...seen, plot: plotAt(event.target) } : null;
     };
     const release = event => {
-        // A picture that is drawn anew meanwhile is another one, which knows of no press.
-        if (pressed && !pressed.plot?.isConnected && !moved(event)) report(seen.point);
-        pressed = null;
+        const click = pressed;
+        // A chart tells of a click a moment later. One that is drawn anew meanwhile is another
+        // chart, which knows of no click.
+        if (click && isAt(event, click)) setTimeout(() => {
+            if (click === pressed && !click.plot?.isConnected) report(click.point);
+        }, 100);
     };
     const heard = { pointermove: listen, pointerdown: press, pointerup: release };
     for (const name in heard) document.addEventListener(name, heard[name], true);
@@ -135,8 +139,8 @@ def show(
 ) -> None:
     """Show a figure of `draw`, and call `note` with what is clicked, outlined or cleared in it."""
     axes = _axes(pictures)
-    st.plotly_chart(figure, key=key, theme=None, config=CHART, on_select=noted(key, axes, note),
-                    selection_mode=("points", "box", "lasso"), alt=alt)
+    show_chart(figure, key, CHART, on_select=answering(noted(key, axes, note)),
+               selection_mode=("points", "box", "lasso"), alt=alt)
     on_click(key, lambda instance: note(Selection(instances=(instance,), plane=axes["x"])))
 
 
@@ -145,7 +149,7 @@ def on_click(chart: str, note: Callable[[int], None]) -> None:
 
     Streamlit's chart reports clicks only while the mouse zooms or pans, not while it draws a lasso
     or a box. This listens to the chart itself, and counts a click on a point also where the chart
-    is drawn anew between press and release.
+    is drawn anew meanwhile.
 
     chart  key of a Plotly chart, the points of which have their instance as `customdata`
     """
@@ -158,7 +162,8 @@ def on_click(chart: str, note: Callable[[int], None]) -> None:
 
     listener = st.components.v2.component("latentcode_clicks", js=_LISTENER)
     # A chart is found by its class, in which its key has hyphens for spaces.
-    listener(key=key, data={"chart": chart.replace(" ", "-")}, height=0, on_instance_change=noted)
+    listener(key=key, data={"chart": chart.replace(" ", "-")}, height=0,
+             on_instance_change=answering(noted))
 
 
 def noted(

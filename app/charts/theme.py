@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 import streamlit as st
 from plotly.subplots import make_subplots
 
+from latentcode.app.words import without_tags
 from latentcode.figures.style import MARKERS, PALETTE
 
 ACCENT = PALETTE[0]
@@ -121,10 +122,15 @@ STYLE = """<style>
 .stMainBlockContainer {padding: 3.6rem 2.2rem 2rem 2.2rem;}
 .stMainBlockContainer h5 {padding: 0 0 .2rem 0;}
 [data-testid="stSidebarUserContent"] {padding-top: .4rem;}
-.problem {max-height: 330px; overflow: auto; font-size: .8rem; line-height: 1.35;}
+.problem {max-height: 70vh; overflow: auto; font-size: .8rem; line-height: 1.35;}
+.problem > div {font-size: .8rem !important;}
+.problem :is(td, th) {padding: 2px 4px !important; white-space: normal !important;}
+.problem span {margin: 0 1px !important; min-width: 1.35em !important;}
 .answer {margin-bottom: .5rem;}
 </style>"""
-"""What Streamlit has no option for: less empty space, and a problem with its own scroll bar."""
+"""What Streamlit has no option for: less empty space, and a problem that fits into a column.
+
+A problem brings its own style, for notebooks, in which it has the whole width."""
 
 _BARS = "".join(f'<rect x="{x}" y="{30 - height}" width="5" height="{height}" rx="1.5"/>'
                 for x, height in ((1, 16), (9, 25), (17, 11), (25, 20)))
@@ -151,11 +157,19 @@ CHART: dict[str, Any] = {
 """Settings of every interactive chart."""
 
 
+def show_chart(
+    figure: go.Figure, key: str, config: Mapping[str, Any], **settings: Any
+) -> None:
+    """Show a chart, in which names and labels are no HTML."""
+    st.plotly_chart(without_tags(figure.to_dict()), theme=None, config=dict(config), key=key,
+                    **settings)
+
+
 def show_still(figure: go.Figure, key: str, **settings: Any) -> None:
     """Show a chart without a tool bar."""
-    st.plotly_chart(figure, theme=None, config={"displayModeBar": False}, key=key, **settings)
+    show_chart(figure, key, {"displayModeBar": False}, **settings)
 
 
 __all__ = ["ACCENT", "CHART", "LEGEND_ABOVE", "STREAMLIT_THEME", "STYLE", "category_marks",
-           "grey", "is_dark", "logo", "palette", "panel_grid", "reach", "show_still", "styled",
-           "styled_grid", "tab_icon"]
+           "grey", "is_dark", "logo", "palette", "panel_grid", "reach", "show_chart", "show_still",
+           "styled", "styled_grid", "tab_icon"]

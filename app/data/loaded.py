@@ -103,6 +103,23 @@ def newest_step(run: Run) -> int | None:
     return max(run.checkpoints(), default=None)
 
 
+def _files(entry: Entry) -> tuple[object, ...]:
+    run, step = open_run(entry.path), newest_step(open_run(entry.path))
+    return str(entry.path), step, () if step is None else stamp(run.checkpoint_path(step))
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={Entry: _files})
+def damage(entry: Entry) -> str | None:
+    """Return what is wrong with the newest weights of a run; None where nothing is."""
+    run = open_run(entry.path)
+    try:
+        if newest_step(run) is not None:
+            run.load_checkpoint(newest_step(run)).check_model()
+    except ArtifactError as error:
+        return str(error)
+    return None
+
+
 @st.cache_resource(max_entries=8, show_spinner="Loading the model …", hash_funcs=UNTIL_TRAINED)
 def open_model(entry: Entry) -> HookedTransformer:
     """Load the newest weights of a run, which imports torch."""

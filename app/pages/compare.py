@@ -12,7 +12,7 @@ from latentcode.app.charts import pictures
 from latentcode.app.charts import selected as panels
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
-from latentcode.app.state.messages import guarded
+from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.sidebar import (
     Chosen,
@@ -20,11 +20,13 @@ from latentcode.app.state.sidebar import (
     choose_place,
     choose_size,
     choose_split,
+    say_if_damaged,
 )
 from latentcode.app.state.url import choose_several, remember
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import LatentCodeError
+from latentcode.probes.common.sources import varies
 
 MOST = 4
 """Models that stand side by side."""
@@ -76,6 +78,8 @@ def _choose() -> list[Chosen]:
                 entries, offered, strict=True))), icon=":material/error:")
         return []
     split, n = choose_split(splits), choose_size()
+    for entry in entries:
+        say_if_damaged(entry)
     codes = _same({entry.key: loaded.codes(entry, split, n) for entry in entries})
     first = next(iter(codes.values()))
     layers = [layer for layer in first.layers if all(layer in c.layers for c in codes.values())]
@@ -168,7 +172,7 @@ def _body(shown: list[Chosen], method: str, colour: str) -> None:
         return
     head, clear = st.columns([6, 1], vertical_alignment="center")
     head.markdown(f"##### Selection: {int(selected.sum()):,} of {len(selected):,} instances")
-    clear.button("Clear", key="clear selection", width="stretch", on_click=remember,
+    clear.button("Clear", key="clear selection", width="stretch", on_click=answering(remember),
                  args=(SELECTED, None))
     left, right = st.columns([1.0, 1.6], gap="large")
     with left:
@@ -195,7 +199,9 @@ def closeness_table(shown: Sequence[Chosen], selected: np.ndarray) -> pd.DataFra
         score = next((name for name in SCORES if name in codes.labels), None)
         values = (np.full(len(codes), np.nan) if score is None
                   else codes.labels[score].to_numpy(dtype=np.float64))
-        unit = unit_deviations(chosen.points.astype(np.float64))
+        # What is left of codes that are all the same is rounding, which points anywhere.
+        points = chosen.points.astype(np.float64)
+        unit = unit_deviations(points if varies(points) else np.full_like(points, np.nan))
         rows.append({
             "model": chosen.entry.key, "score": score, "within": _mean(values[selected]),
             "others": _mean(values[~selected]), "cosine": mean_cosine(unit[selected]),

@@ -16,12 +16,13 @@ from latentcode.app.charts import selected as panels
 from latentcode.app.charts.theme import is_dark, show_still
 from latentcode.app.data.problem import neighbours, problem
 from latentcode.app.data.projections import METHODS, is_measurement, reduced_settings
-from latentcode.app.state.messages import guarded
+from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_look
 from latentcode.app.state.url import choose, remember, remembered, remembered_number
 from latentcode.app.words import literal
 from latentcode.errors import ConfigError, LatentCodeError
+from latentcode.probes.common.sources import varies
 from latentcode.probes.projection.methods import Projection
 
 SHOW = ("one picture", "all layers", "all pairs")
@@ -29,6 +30,7 @@ HEIGHT = 600
 CHART_KEY = "scatter"
 UNTOLD = ("n_jobs", "initialization", "early_exaggeration_iter")
 """Settings of projections that the caption leaves out."""
+SAME = "All codes of this layer and pair are the same: "
 LISTED = 1_000
 """Most rows in the list of selected instances; the export has all of them."""
 
@@ -148,7 +150,7 @@ def _instance_panel(chosen: Chosen, colour: str, instance: int | None) -> None:
     codes = chosen.codes
     head, close = st.columns([4, 1], vertical_alignment="center")
     head.markdown(f"##### Instance {instance}")
-    close.button("Close", key="close", type="tertiary", on_click=remember,
+    close.button("Close", key="close", type="tertiary", on_click=answering(remember),
                  args=("instance", None))
     try:
         shown = problem(chosen.entry, codes, instance)
@@ -157,6 +159,9 @@ def _instance_panel(chosen: Chosen, colour: str, instance: int | None) -> None:
         st.info(literal(error), icon=":material/info:")
         st.dataframe(codes.labels.iloc[[instance]].T.astype(str), height=180)
     show_still(_code_bars(chosen, colour, instance), "bars")
+    if not varies(chosen.points):
+        st.caption(SAME + "none is nearer than another.")
+        return
     st.markdown("**Nearest neighbours** among the codes, not in the picture; select a row to go "
                 "to that instance.")
     table = neighbours(chosen.points, codes.labels, instance)
@@ -175,7 +180,7 @@ def _choosable(table: pd.DataFrame, *, key: str, height: int) -> None:
         if rows:
             remember("instance", str(table["instance"].iloc[rows[0]]))
 
-    st.dataframe(table, hide_index=True, height=height, key=key, on_select=note,
+    st.dataframe(table, hide_index=True, height=height, key=key, on_select=answering(note),
                  selection_mode="single-row",
                  column_config={"distance": st.column_config.NumberColumn(format="%.3f")})
 
@@ -219,11 +224,12 @@ def _selection_panels(
             ("selection", selected), ("others", ~selected)) if rows.any()}
         show_still(panels.heads(bars, dark=is_dark()), "mean code")
     with columns[2]:
-        guesses = panels.guesses(chosen, colour)
+        guesses = panels.guesses(chosen, colour) if varies(chosen.points) else None
         if guesses is None:
             st.markdown("**Probe**")
-            st.caption(literal(f"No probe can predict {colour} for combinations that it was not "
-                               "fitted to."))
+            st.caption(literal(
+                f"No probe can predict {colour} for combinations that it was not fitted to."
+                if varies(chosen.points) else SAME + "no probe can tell them apart."))
         else:
             right = guesses.right(values)
             most = values.value_counts(normalize=True)
@@ -282,11 +288,11 @@ def _kept(selection: Selection) -> None:
     left, right = st.columns([2, 1], vertical_alignment="bottom")
     if kept:
         left.pills("Kept selections", list(kept), key="kept selection", format_func=literal,
-                   on_change=go_back)
+                   on_change=answering(go_back))
     if selection:
         with right.popover("Keep this selection", icon=":material/bookmark:"):
             st.text_input("Name", key="name of selection", max_chars=40)
-            st.button("Keep", on_click=keep)
+            st.button("Keep", on_click=answering(keep))
 
 
 __all__ = ["page", "select"]

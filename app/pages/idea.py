@@ -13,7 +13,7 @@ from latentcode.app.charts.theme import is_dark, reach, show_still
 from latentcode.app.data import loaded
 from latentcode.app.data.benches import MOST
 from latentcode.app.data.catalog import Entry
-from latentcode.app.state.messages import guarded
+from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import clicked_cell
 from latentcode.app.state.sidebar import choose_entry, choose_layer, choose_split
 from latentcode.app.state.url import choose, remember, remembered, remembered_number
@@ -116,7 +116,8 @@ def _map(seen: TwoWays, names: Sequence[str], query: int, key: int) -> int:
     head = choose("Head", range(n_heads), key="head", help="Whose scores the map shows.",
                   default=int(seen.codes[key].abs().argmax()))
     show_still(charts.attention(seen.pattern[head].numpy(), names, query, key, dark=is_dark()),
-               MAP_KEY, on_select=lambda: note_place(len(names)), selection_mode="points")
+               MAP_KEY, selection_mode="points",
+               on_select=answering(lambda: note_place(len(names))))
     st.caption(f"Scores of head {head}: a row per query, a column per key. The code of a pair is "
                f"its square in the maps of all {n_heads} heads. **Click a square** to choose the "
                "pair.")
@@ -168,11 +169,12 @@ def _score(own: np.ndarray, head: int) -> float:
     slider, back = st.columns([4, 1], vertical_alignment="bottom")
     with slider:
         st.slider(f"Score of head {head}", -most, most, step=0.01, key="score slider",
-                  on_change=lambda: remember(
-                      "score", f"{head}_{st.session_state['score slider']:g}"),
+                  on_change=answering(lambda: remember(
+                      "score", f"{head}_{st.session_state['score slider']:g}")),
                   help="Change it and see how the network that the code generates changes.")
     with back:
-        st.button("Its own", on_click=remember, args=("score", None), width="stretch")
+        st.button("Its own", on_click=answering(remember), args=("score", None),
+                  width="stretch")
     return asked
 
 

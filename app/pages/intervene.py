@@ -14,7 +14,7 @@ from latentcode.app.charts.theme import is_dark, reach, show_still
 from latentcode.app.data import loaded
 from latentcode.app.data.benches import MOST, OpenBench, open_bench
 from latentcode.app.data.catalog import Entry
-from latentcode.app.state.messages import guarded
+from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.sidebar import choose_entry, choose_split
 from latentcode.app.state.url import choose, choose_several, remember, remembered, remembered_number
 from latentcode.probes.interventions.bench.outcome import BenchOutcome, Writing
@@ -64,7 +64,8 @@ def _choose_instance(instance: int) -> None:
     number, another = st.columns([1, 1], vertical_alignment="bottom")
     with another:
         st.button("Another one", icon=":material/casino:", width="stretch",
-                  on_click=lambda: remember("instance", str(random.randrange(FIRST))))
+                  on_click=answering(
+                      lambda: remember("instance", str(random.randrange(FIRST)))))
     with number:
         _number_input("Problem", "instance", instance)
 
@@ -73,7 +74,8 @@ def _number_input(label: str, key: str, value: int) -> None:
     widget = f"{key} number"
     st.session_state[widget] = value
     st.number_input(label, min_value=0, max_value=MOST - 1, step=1, key=widget,
-                    on_change=lambda: remember(key, str(st.session_state[widget])))
+                    on_change=answering(
+                        lambda: remember(key, str(st.session_state[widget]))))
 
 
 def _choose_writing(open_: OpenBench, instance: int, other: int) -> Writing | None:
@@ -146,8 +148,8 @@ def _choose_numbers(
         st.session_state[key] = float(value)
         with columns[head % 4]:
             st.slider(f"head {head}", -most, most, step=0.01, key=key,
-                      on_change=_note_numbers, args=(how, len(own)))
-    st.button("Reset", icon=":material/restart_alt:", on_click=remember,
+                      on_change=answering(_note_numbers), args=(how, len(own)))
+    st.button("Reset", icon=":material/restart_alt:", on_click=answering(remember),
               args=("numbers", None), help="To the problem's own code, times 1, or plus 0.")
     return how, tuple(float(value) for value in values)
 

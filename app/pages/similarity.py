@@ -12,7 +12,7 @@ from latentcode.app.charts.similarity import cosine_chart, two_codes_chart
 from latentcode.app.charts.theme import is_dark, show_still
 from latentcode.app.data.projections import colour_labels, is_measurement
 from latentcode.app.data.results import saved_results
-from latentcode.app.state.messages import guarded, say_all_the_same
+from latentcode.app.state.messages import answering, guarded, say_all_the_same
 from latentcode.app.state.selection import clicked_cell
 from latentcode.app.state.sidebar import Chosen, choose_codes
 from latentcode.app.state.url import choose, remember, remembered
@@ -74,7 +74,7 @@ def _matrix(
         show_still(
             cosine_chart(cosines, values, title=label, chosen=(one, other),
                          signed=centring == "centred", dark=is_dark()),
-            MATRIX_KEY, on_select=lambda: note_cell(values), selection_mode="points",
+            MATRIX_KEY, on_select=answering(lambda: note_cell(values)), selection_mode="points",
             alt="Cosines of the mean codes of the values of a label.")
     with right:
         st.markdown(

@@ -14,6 +14,9 @@ from latentcode.errors import LatentCodeError
 
 P = ParamSpec("P")
 
+FAILED = "what went wrong in a callback"
+"""Name in the session."""
+
 
 def guarded(show: Callable[P, None]) -> Callable[P, None]:
     """Return a function that shows the same, with its errors as messages on the page.
@@ -23,17 +26,40 @@ def guarded(show: Callable[P, None]) -> Callable[P, None]:
 
     @wraps(show)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        if FAILED in st.session_state:
+            _say(st.session_state.pop(FAILED))
         try:
             show(*args, **kwargs)
-        except LatentCodeError as error:
-            st.error(literal(error), icon=":material/error:")
-        except Exception:
-            # The terminal has the traceback; the page has a sentence.
-            logging.getLogger(__name__).exception("a page of the explorer failed")
-            st.error("Something went wrong that should not have. The terminal that runs the "
-                     "explorer has the details; please report them.", icon=":material/bug_report:")
+        except Exception as error:
+            _say(error)
 
     return run
+
+
+def answering(callback: Callable[P, None]) -> Callable[P, None]:
+    """Return a callback of a widget that does the same; its errors are told by the next page.
+
+    Streamlit would not run the page after an error in a callback.
+    """
+
+    @wraps(callback)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            callback(*args, **kwargs)
+        except Exception as error:
+            st.session_state[FAILED] = error
+
+    return run
+
+
+def _say(error: Exception) -> None:
+    if isinstance(error, LatentCodeError):
+        st.error(literal(error), icon=":material/error:")
+        return
+    # The terminal has the traceback; the page has a sentence.
+    logging.getLogger(__name__).error("a page of the explorer failed", exc_info=error)
+    st.error("Something went wrong that should not have. The terminal that runs the "
+             "explorer has the details; please report them.", icon=":material/bug_report:")
 
 
 def say_all_the_same(key: str, places: Iterable[tuple[int, str]]) -> None:
@@ -44,4 +70,4 @@ def say_all_the_same(key: str, places: Iterable[tuple[int, str]]) -> None:
             icon=":material/info:")
 
 
-__all__ = ["guarded", "say_all_the_same"]
+__all__ = ["answering", "guarded", "say_all_the_same"]

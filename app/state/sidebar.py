@@ -91,6 +91,15 @@ def choose_entry(*, models_only: bool = False) -> Entry:
     return entry
 
 
+def say_if_damaged(entry: Entry) -> None:
+    """Say that codes are shown whose model cannot be opened any more."""
+    wrong = None if entry.kind == "codes" else loaded.damage(entry)
+    if wrong is not None:
+        st.warning(literal(f"The weights of {entry.key} are damaged. What is shown was read out of "
+                           f"them before, and cannot be read again: {wrong}"),
+                   icon=":material/broken_image:")
+
+
 def choose_split(offered: Sequence[str]) -> str:
     """Return the split that the sidebar chooses."""
     with st.sidebar:
@@ -149,8 +158,9 @@ def choose_codes(entry: Entry | None = None) -> Chosen:
     split = choose_split(loaded.splits(entry))
     n = choose_size(len(loaded.saved_codes(entry.path))) if entry.kind == "codes" else choose_size()
     codes = loaded.codes(entry, split, n)
+    say_if_damaged(entry)
     return Chosen(entry, split, *choose_place(codes.layers, codes.pairs), codes)
 
 
 __all__ = ["Chosen", "choose_codes", "choose_entry", "choose_layer", "choose_look", "choose_pair",
-           "choose_place", "choose_size", "choose_split"]
+           "choose_place", "choose_size", "choose_split", "say_if_damaged"]

@@ -36,7 +36,8 @@ def choose(
     """
     first = options[0] if default is None else default
     if key in st.session_state and st.session_state[key] not in options:
-        del st.session_state[key]
+        # Only what is set comes to the browser, which would go on showing the option that is gone.
+        st.session_state[key] = first
     say_if_unknown(key, [shown(option) for option in options], shown(first))
     if form == "buttons":
         chosen = st.segmented_control(label, options, key=key, default=first, format_func=shown,

@@ -121,6 +121,10 @@ class Checkpoint:
         """Whether the model is here alone, without what training needs to go on."""
         return OPTIMIZER not in self.sha256
 
+    def check_model(self) -> None:
+        """Raise `ArtifactError` unless the weights are there, and those that were written."""
+        self._read(MODEL)
+
     def restore_model(self, model: nn.Module) -> None:
         """Copy the weights into `model`; their names, shapes and types must be the model's."""
         file, arrays = self._read(MODEL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.slow
 MODEL = next((name for name in zoo_folders() if name.startswith("sraven")), "sraven-hyla")
 OTHER = next((name for name in zoo_folders() if name != MODEL), "sraven-softmax")
 """A model that is not the one that the explorer opens on."""
+LOGIC = next((name for name in zoo_folders() if name.startswith("logic")), "logic-hyla")
 RUN, CODES = "runs/run", "runs/codes"
 PAGES = {
     "Explore": ("explore", "codes of"),
@@ -255,3 +257,58 @@ def test_the_dark_theme_follows_the_browser(browser: object, server: Server) -> 
         explorer.check()
         explorer.close()
     assert grounds == ["rgb(255, 255, 255)", "rgb(18, 23, 29)"]
+
+
+def test_a_square_of_the_map_chooses_query_and_key(explorer: Explorer) -> None:
+    explorer.open("idea", {"model": MODEL})
+    squares = explorer.page.locator(".st-key-map-of-codes .js-plotly-plot .nsewdrag").first
+    area = squares.bounding_box()
+    assert "key" not in query(explorer)
+    explorer.page.mouse.click(area["x"] + area["width"] / 3, area["y"] + area["height"] / 3)
+    explorer.until(lambda: "key" in query(explorer))
+    chosen = query(explorer)
+    n_tokens = max(explorer.chart("map of codes")[0]["x"]) + 1
+    assert abs(int(chosen["query"]) - n_tokens / 3) < 2
+    assert abs(int(chosen["key"]) - n_tokens / 3) < 2
+    explorer.check()
+
+
+def test_another_task_has_pairs_and_colours_of_its_own(explorer: Explorer) -> None:
+    explorer.open(query={"model": MODEL, "projection": "PCA", "colour": "rule"})
+    before = explorer.chosen()
+    explorer.choose("Model", LOGIC)
+    explorer.headline(f"codes of {LOGIC}").wait_for()
+    now = explorer.chosen()
+    for name in ("Pair (query → key)", "Colour by"):
+        assert now[name] != before[name]
+    pair, colour = re.escape(now["Pair (query → key)"]), re.escape(now["Colour by"])
+    expect(explorer.page.get_by_text(re.compile(f"{pair}, coloured by {colour}"))).to_be_visible()
+    explorer.check()
+
+
+def test_a_problem_is_there_with_its_last_row(explorer: Explorer) -> None:
+    explorer.open(query={"model": MODEL, "projection": "PCA", "instance": "3"})
+    problem = explorer.page.locator(".problem")
+    for width in (1_280, 1_600):
+        explorer.page.set_viewport_size({"width": width, "height": 1_000})
+        problem.wait_for()
+        hidden = problem.evaluate("all => [all, ...all.querySelectorAll('div')].map(part => ["
+                                  "part.scrollHeight - part.clientHeight, "
+                                  "part.scrollWidth - part.clientWidth]).flat()")
+        assert max(hidden) <= 0
+    explorer.check()
+
+
+@pytest.mark.parametrize(("host", "answer"), [("localhost", "101"), ("127.0.0.1", "101"),
+                                              ("example.org", "403")])
+def test_a_name_that_is_not_the_servers_is_refused(
+    server: Server, host: str, answer: str
+) -> None:
+    """A page from elsewhere can give its own name the address of this machine."""
+    with socket.create_connection(("localhost", server.port), timeout=30.0) as connection:
+        connection.sendall("\r\n".join((
+            "GET /_stcore/stream HTTP/1.1", f"Host: {host}:{server.port}",
+            f"Origin: http://{host}:{server.port}", "Connection: Upgrade", "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", "",
+        )).encode())
+        assert connection.recv(64).split()[1].decode() == answer

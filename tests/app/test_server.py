@@ -53,6 +53,8 @@ def test_it_listens_on_this_machine_alone() -> None:
     words = server.command(8600, browser=False)
     assert "--server.address=localhost" in words
     assert "--server.port=8600" in words
+    hosts = [word for word in words if word.startswith("--server.allowedHosts=")]
+    assert [word.split("=")[1] for word in hosts] == ["localhost", "127.0.0.1", "::1"]
     assert "--server.headless=true" in words
     assert "--browser.gatherUsageStats=false" in words
     # Standard output is not shown, and tracebacks have to be.

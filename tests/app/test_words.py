@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from latentcode.app.words import literal
+from latentcode.app.words import literal, without_tags
 
 
 @pytest.mark.parametrize(("text", "shown"), [
@@ -17,3 +18,17 @@ from latentcode.app.words import literal
     ("`` ![a](b)`", r"\`\` !\[a\](b)\`")])
 def test_markdown_shows_what_was_written(text: object, shown: str) -> None:
     assert literal(text) == shown
+
+
+def test_charts_have_no_tags_but_their_own() -> None:
+    link = "<a href='https://example.org'>sum</a>"
+    spec = without_tags({"data": [{"name": link, "hovertext": np.array([f"{link}<br>2"], object),
+                                   "hovertemplate": "%{x}<extra></extra>", "y": [link, 1.0]}],
+                         "layout": {"title": {"text": f"<b>1 < 2</b> {link}"}}})
+    assert "<a" not in str(spec)
+    assert "</a" not in str(spec)
+    trace, title = spec["data"][0], spec["layout"]["title"]["text"]
+    assert trace["hovertemplate"] == "%{x}<extra></extra>"
+    assert trace["hovertext"][0].endswith("&lt;/a><br>2")
+    assert trace["y"][1] == 1.0
+    assert title.startswith("<b>1 &lt; 2</b> &lt;a href=")

@@ -20,6 +20,7 @@ from latentcode.app.data.catalog import Entry
 from latentcode.app.pages.explore import CHART_KEY
 from latentcode.app.state.sidebar import Chosen
 from latentcode.probes.projection.methods import fit_projection
+from latentcode.runs import Run
 from latentcode.runs.named import zoo_folders
 
 PICTURE = "ood!90!pca!1!response->response!runs/a"
@@ -282,3 +283,33 @@ def test_the_first_picture_needs_no_torch(tmp_path: Path) -> None:
                            env={**os.environ, "LATENTCODE_CACHE": str(tmp_path)}, check=False)
     assert shown.returncode == 0, shown.stderr[-2_000:]
     assert shown.stdout.startswith("##### 2,000 codes of ")
+
+
+def test_codes_that_are_all_the_same_get_no_verdicts(folder: Path) -> None:
+    test = shown(layer="0", instance="3", select=EVERYTHING)
+    assert "Selection: 90 of 90 instances" in text(test)
+    assert "no probe can tell them apart" in text(test)
+    assert "none is nearer than another" in text(test)
+    assert "Probe**: right" not in text(test)
+    assert not any("distance" in table.value for table in test.dataframe)
+
+
+def test_labels_are_no_html(folder: Path) -> None:
+    codes, link = drawn_codes(), "<a href='https://example.org'>sum</a>"
+    labels = codes.labels.assign(rule_0=codes.labels["rule_0"].replace("sum", link))
+    replace(codes, labels=labels).save(folder / "linked")
+    test = shown(model="runs/linked", instance="3")
+    specs = [chart.proto.spec for chart in test.get("plotly_chart")]
+    assert any("&lt;a href" in spec for spec in specs)
+    assert not any("<a href" in spec or "\\u003ca href" in spec for spec in specs)
+
+
+def test_damaged_weights_are_told_beside_codes_that_were_kept(run: Run) -> None:
+    test = shown_page("explore", model="runs/tiny", projection="PCA")
+    assert not test.warning
+    weights, = run.path.glob("checkpoints/*/model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-8])
+    test.run()
+    assert "2,000 codes of runs/tiny" in text(test)
+    assert "The weights of runs/tiny are damaged" in test.warning[0].value
+    assert "model.safetensors" in test.warning[0].value

@@ -62,6 +62,9 @@ def test_an_option_that_is_gone_gives_way_to_the_default() -> None:
     test.run()
     assert text(test).startswith("first 2000 ")
     assert "third" not in text(test)
+    # The browser would go on showing what it is not told to change.
+    assert test.selectbox(key="one").proto.set_value
+    assert test.selectbox(key="one").value == "first"
 
 
 def test_what_no_widget_holds_is_remembered() -> None:

@@ -1,0 +1,53 @@
+"""Does an error in a callback become a message, and is every callback of the explorer guarded?"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+import latentcode.app
+
+APP = Path(latentcode.app.__file__).parent
+
+
+def page() -> None:
+    import streamlit as st
+
+    from latentcode.app.state.messages import answering, guarded
+    from latentcode.errors import ConfigError
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    @guarded
+    def body() -> None:
+        st.text("the page")
+        st.button("Known", on_click=answering(fail), args=(ConfigError("*n* is 3"),))
+        st.button("Unknown", on_click=answering(fail), args=(KeyError("x"),))
+
+    body()
+
+
+def test_an_error_in_a_callback_is_told_once() -> None:
+    test = AppTest.from_function(page).run()
+    for label, words in (("Known", "\\*n\\* is 3"), ("Unknown", "Something went wrong")):
+        next(button for button in test.button if button.label == label).click().run()
+        assert not test.exception
+        assert [error.value.startswith(words) for error in test.error] == [True]
+        assert test.text[0].value == "the page"
+        assert not test.run().error
+
+
+def test_every_callback_is_guarded() -> None:
+    """A callback is `answering(...)`, or the name of what Streamlit does."""
+    calls = [node for path in APP.rglob("*.py")
+             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+             if isinstance(node, ast.Call)]
+    given = [keyword.value for call in calls for keyword in call.keywords
+             if (keyword.arg or "").startswith("on_")]
+    unguarded = [ast.unparse(value) for value in given if not isinstance(value, ast.Constant)
+                 and not ast.unparse(value).startswith("answering(")]
+    assert len(given) > 10
+    assert unguarded == []
