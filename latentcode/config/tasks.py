@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from dataclasses import Field, dataclass
 from math import comb
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from latentcode.config.fields import check_fields, check_seed, is_number
 from latentcode.errors import ConfigError, check, check_choice
@@ -15,6 +15,7 @@ MOST_COMBINATIONS = 5_000_000
 """The most combinations of constituents that a split lists."""
 
 
+@runtime_checkable
 class TaskConfig(Protocol):
     """What every task's configuration has: a frozen dataclass, its name, and the sizes of a model.
 
