@@ -40,7 +40,7 @@ def test_pages_show_it(folder: Path) -> None:
     assert "<th" in problem
     assert "sum" in problem
     assert "The model answers" in problem
-    assert not shown("compare", models=["runs/own"], n="2000").error
+    assert not shown("compare", models=["runs/own"], n="2000", projection="PCA").error
     assert not shown("similarity", model="runs/own", n="2000", label="sum").error
     idea = shown("idea", model="runs/own", query="2", key="0")
     assert not idea.error
