@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import streamlit as st
 
@@ -36,14 +36,14 @@ def guarded(show: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
-def answering(callback: Callable[P, None]) -> Callable[P, None]:
+def answering(callback: Callable[..., None]) -> Callable[..., None]:
     """Return a callback of a widget that does the same; its errors are told by the next page.
 
     Streamlit would not run the page after an error in a callback.
     """
 
     @wraps(callback)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+    def run(*args: Any, **kwargs: Any) -> None:
         try:
             callback(*args, **kwargs)
         except Exception as error:

@@ -108,7 +108,8 @@ def test_citation_names_this_version() -> None:
     assert citation["cff-version"] == "1.2.0"
     assert citation["message"]
     assert citation["authors"] == [{"name": "The latentcode authors"}]
-    released = re.search(r"^## (\d\S+) \((\S+)\)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
+    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    released = re.search(r"^## (\d\S+) \((\S+)\)$", changes, re.M)
     assert released is not None
     assert (citation["title"], citation["version"], citation["date-released"]) == (
         PROJECT["name"], *released.groups())
