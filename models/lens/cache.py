@@ -76,10 +76,12 @@ class LensCache(ActivationCache):
 
 def why_heads_mix(config: ModelConfig) -> str:
     """Why is z_qh not the work of head h alone? The empty string where it is."""
-    if config.value_network != "linear":
+    if config.value_network in ("hyla", "hyla_linear", "deep"):
         return (f"in value network {config.value_network!r} each head reads out hidden units that "
                 "all heads make together")
-    if config.normalization not in ("softmax", "none"):
+    if config.normalization in ("rms_head", "softmax_rms_head"):
         return (f"normalization {config.normalization!r} divides the code of each head by what "
                 "all heads attend to together")
-    return ""
+    own = [name for name in (config.value_network, config.normalization)
+           if name not in ("linear", "softmax", "none")]
+    return f"{own[0]!r} is not known to keep heads apart" if own else ""

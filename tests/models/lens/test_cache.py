@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from latentcode.errors import ConfigError, MissingMemberError
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
-from latentcode.models.lens.cache import LensCache
+from latentcode.models.lens.cache import LensCache, why_heads_mix
 from latentcode.models.transformer import HookedTransformer
 
 CONFIGS = {**{kind: with_kind(TINY, kind) for kind in ATTENTION_KINDS},
@@ -102,6 +103,15 @@ def test_cross_attention_and_ensembles_are_refused() -> None:
                     lambda: several.to_tokens(torch.randn(2, 3, 4, 5))):
         with pytest.raises(ConfigError, match="ensemble of 2 models; expected one model"):
             refused()
+
+
+def test_kinds_of_a_users_own_are_not_trusted_to_keep_heads_apart() -> None:
+    plain = with_kind(TINY, "softmax")
+    assert why_heads_mix(plain) == ""
+    for field in ("normalization", "value_network"):
+        own = copy(plain)
+        object.__setattr__(own, field, "mine")
+        assert why_heads_mix(own) == "'mine' is not known to keep heads apart"
 
 
 def test_the_rest_of_the_cache() -> None:
