@@ -62,6 +62,11 @@ class ProbeError(LatentCodeError, ValueError):
     """A probe that cannot be fitted, such as a label with a single class."""
 
 
+def reason(error: Exception) -> str:
+    """Return what an error says, without the number and the file of an `OSError`."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def check(condition: bool, message: str, error: type[LatentCodeError] = ConfigError) -> None:
     """Raise `error(message)` unless `condition` holds."""
     if not condition:

@@ -23,7 +23,7 @@ from latentcode.experiments.demo.report import (
     write_report,
 )
 from latentcode.experiments.studies.curves import learning_curves
-from latentcode.files.storage import write_json
+from latentcode.files.storage import check_writable, write_json
 from latentcode.probes.common.extraction import extract_with_untrained
 from latentcode.probes.decoding.of_codes import decode_codes
 from latentcode.probes.decoding.result import DecodingResult
@@ -52,6 +52,7 @@ def demo(out: str | Path, *, preset_name: str = "small", device: str = "cpu") ->
     Raises `RunError` when `out` holds runs of another configuration.
     """
     out = Path(out)
+    check_writable(out / "report.html")
     began = time.monotonic()
     configs = {out / f"logic-{kind}": preset(preset_name, "logic", kind) for kind in KINDS}
     configs[out / "sraven-smoke"] = preset("smoke", "sraven", "hyla")

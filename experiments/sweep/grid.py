@@ -39,7 +39,7 @@ from latentcode.config import (
     to_dict,
 )
 from latentcode.config.presets import follow_task, preset
-from latentcode.errors import ConfigError, UnknownNameError, check
+from latentcode.errors import ConfigError, UnknownNameError, check, reason
 from latentcode.models.config import ModelConfig, with_kind
 
 KIND = "kind"
@@ -208,7 +208,7 @@ def load_grid(name: str | Path) -> Grid:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read grid {path}: {error}") from None
+        raise ConfigError(f"cannot read grid {path}: {reason(error)}") from None
     return read_grid(parse_yaml(text, str(path)), str(path))
 
 

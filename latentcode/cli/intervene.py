@@ -45,7 +45,8 @@ class Writes:
         if not self.write:
             others = [f.name for f in fields(Writes)
                       if f.name != "write" and getattr(self, f.name) != f.default]
-            check(not others, f"--{' and --'.join(others)} given without --write; expected --write "
+            check(not others, f"--{' and --'.join(others)} "
+                  f"{'is' if len(others) == 1 else 'are'} given without --write; expected --write "
                   "too, or neither for the standard interventions", ConfigError)
             return None
         layers = [place for text in self.layers for place in _layers(text, n_layers)]

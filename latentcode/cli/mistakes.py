@@ -119,19 +119,19 @@ def _mistakes(command: Any, words: Sequence[str], prog: str) -> Iterator[str]:
                 f", because {greedy[0]} takes all words that follow it; expected {argument.name} "
                 "before it" if greedy else _example(command))
     if alone:
-        yield (f"unexpected word {alone[0]!r}; expected "
-               f"{' '.join([*(argument.name for argument in standing), 'and options'])}; "
-               f"{prog} --help lists them")
+        names = " and ".join([*(argument.name for argument in standing), "options"])
+        yield f"unexpected word {alone[0]!r}; expected {names} ({prog} --help lists all)"
     for flag in flags.values():
         if flag.required and flag.name not in given:
             yield f"{flag.name} is missing{_example(command)}"
 
 
 def _meant(name: str, flags: Iterable[str]) -> str:
-    """Return `; did you mean --training.steps?` for --steps, --training.stpes or --stpes."""
+    """Return `; did you mean --training.steps?` for --steps, --training.stpes and --stpes."""
     name = f"--{name.lstrip('-')}".replace("_", "-")
     of_last = {f"--{flag.lstrip('-').rpartition('.')[2]}": flag for flag in flags}
-    close = get_close_matches(name, [*flags, *of_last], n=1)
+    longer = [flag for flag in flags if flag.startswith(f"{name}-")]
+    close = get_close_matches(name, [*flags, *of_last], n=1) or longer
     return f"; did you mean {of_last.get(close[0], close[0])}?" if close else ""
 
 

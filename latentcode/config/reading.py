@@ -151,4 +151,7 @@ def parse_yaml(text: str, where: str) -> Any:
         return yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError,
             TypeError) as error:  # PyYAML lets the last three out for tags such as `!!int ''`
-        raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from None
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        place = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
+        raise ConfigError(f"{where} is not valid YAML{place}: "
+                          f"{' '.join(str(problem or error).split())}") from None

@@ -14,7 +14,7 @@ from typing import Any
 from latentcode.config.reading import from_yaml
 from latentcode.config.tasks import TASKS, LanguageConfig, LogicConfig, TaskConfig
 from latentcode.config.training import TrainingConfig
-from latentcode.errors import ConfigError, check
+from latentcode.errors import ConfigError, check, reason
 from latentcode.models.config import OWN, ModelConfig
 from latentcode.registry import Registry
 
@@ -81,7 +81,7 @@ def load_config(path: str | Path) -> RunConfig:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read configuration {path}: {error}") from None
+        raise ConfigError(f"cannot read configuration {path}: {reason(error)}") from None
     try:
         return from_yaml(RunConfig, text)
     except ConfigError as error:

@@ -58,7 +58,7 @@ def replace_file(path: Path) -> Iterator[Path]:
 
 def check_writable(path: Path) -> None:
     """Raise `RunError` that says why, unless a file or folder of this name can be made."""
-    above = next(folder for folder in path.absolute().parents if folder.exists())
+    above = next(folder for folder in (*path.parents, Path.cwd()) if folder.exists())
     check(above.is_dir(), f"{path} cannot be made, because {above} is a file; expected a folder",
           RunError)
     probe = above / f"{TEMPORARY}{uuid.uuid4().hex[:8]}-probe"
@@ -73,11 +73,11 @@ def check_free(path: Path, *, overwrite: bool, marker: str) -> None:
     """Raise `RunError` where `replace_folder` would: ask before long work, not after it."""
     check_writable(path)
     occupied = path.exists() and (not path.is_dir() or any(path.iterdir()))
+    check(not occupied or (path / marker).is_file(),
+          f"{path} exists already and is not one of ours (no {marker}); expected a new or an empty "
+          "folder", RunError)
     check(overwrite or not occupied, f"{path} exists already; choose another folder, or overwrite "
           "it (--overwrite, overwrite=True)", RunError)
-    check(not occupied or (path / marker).is_file(),
-          f"{path} exists and is not one of ours (no {marker}); it will not be overwritten",
-          RunError)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.errors import ArtifactError, ConfigError, SplitError, check
+from latentcode.errors import ArtifactError, ConfigError, SplitError, check, reason
 from latentcode.files.storage import parse_json
 from latentcode.seeds import checked_seed
 from latentcode.tasks.pairs import Pair
@@ -62,7 +62,7 @@ class Prompts:
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
         except (OSError, ValueError) as error:
-            raise ArtifactError(f"prompts {path} cannot be read: {error}") from None
+            raise ArtifactError(f"prompts {path} cannot be read: {reason(error)}") from None
         rows: list[dict[str, Any]] = []
         for number, line in enumerate(lines, start=1):
             if not line.strip():

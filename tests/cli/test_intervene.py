@@ -50,7 +50,7 @@ def test_errors(
     command = ["intervene", sraven("hyla", 0), "--out", tmp_path / "new"]
     for arguments, message in (
         (["--write", "give"], "unknown write 'give'"),
-        (["--scope", "row", "pair"], "--scope given without --write"),
+        (["--scope", "row", "pair"], "--scope is given without --write"),
         (["--write", "donor", "--layers", "top"], "layers is 'top'; expected each, upper"),
     ):
         assert message in refused(*command, *arguments)

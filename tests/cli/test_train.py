@@ -42,12 +42,19 @@ def test_train_extract_decode_show(tmp_path: Path, capsys: pytest.CaptureFixture
         assert word in capsys.readouterr().out.lower()
 
 
-def test_a_configuration_file_sets_everything(tmp_path: Path) -> None:
+def test_a_configuration_file_sets_everything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = lc.preset("smoke", "sraven", "hyla")
     (tmp_path / "config.yaml").write_text(to_yaml(config))
-    main(["train", "sraven", "--config", str(tmp_path / "config.yaml"), "--out",
-          str(tmp_path / "run"), "--training.steps", "12"])
+    command = ["train", "sraven", "--config", str(tmp_path / "config.yaml"), "--out",
+               str(tmp_path / "run"), "--training.steps", "12"]
+    main(command)
     trained = lc.Run.open(tmp_path / "run").config
     assert trained.training.steps == 12
     assert trained.task == config.task
     assert trained.model == config.model
+    assert "finished" not in capsys.readouterr().err
+    main([*command, "--resume"])
+    assert (f"{tmp_path / 'run'} is finished at step 12; there is nothing left to train\n"
+            in capsys.readouterr().err)
