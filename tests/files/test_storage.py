@@ -236,7 +236,8 @@ def test_what_is_not_ours_is_never_overwritten(tmp_path: Path, kind: str) -> Non
         (path / "chapter").write_text("precious")
         if kind == "marker is a folder":
             (path / "meta.json").mkdir()
-    with pytest.raises(RunError, match=r"thesis exists already and is not one of ours \(no meta\.json\)"):
+    message = r"thesis exists already and is not one of ours \(no meta\.json\)"
+    with pytest.raises(RunError, match=message):
         write_folder(path, "new", overwrite=True)
     assert (path if kind == "file" else path / "chapter").read_text() == "precious"
     assert names(tmp_path) == ["thesis"]
