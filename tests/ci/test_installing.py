@@ -109,7 +109,7 @@ def test_citation_names_this_version() -> None:
     assert citation["message"]
     assert citation["authors"] == [{"name": "The latentcode authors"}]
     changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    released = re.search(r"^## (\d\S+) \((\S+)\)$", changes, re.M)
+    released = re.search(r"^## (\d\S+) \((\S+)\)$", changes, re.MULTILINE)
     assert released is not None
     assert (citation["title"], citation["version"], citation["date-released"]) == (
         PROJECT["name"], *released.groups())
