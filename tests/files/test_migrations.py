@@ -213,7 +213,8 @@ def test_every_format_says_what_wrote_it(old: Path) -> None:
         old / "new_decoding" / "decoding.json"))]
     for facts in told:
         assert {"latentcode", "numpy", "python", "torch"} <= set(facts)
-        assert facts["torch"] == torch.__version__
+    for facts in told[1:]:  # the run may have been begun with another torch
+        assert facts["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     hashes = {run.provenance["config_hash"],
               read_json(run.checkpoint_path(4) / "state.json")["config_hash"],
               read_json(old / "new_codes" / "meta.json")["meta"]["config_hash"]}
