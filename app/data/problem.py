@@ -44,7 +44,7 @@ def problem(entry: Entry, codes: LatentCodes, row: int) -> Problem:
     from latentcode.codes.instances import instances
 
     task, split = loaded.task_of(codes), str(codes.meta["split"])
-    batch = instances(task, split, [row], seed=int(codes.meta["seed"]))
+    batch = instances(task, split, [int(codes.instances()[row])], seed=int(codes.meta["seed"]))
     drawn, known = task.labels(batch).iloc[0], codes.labels.iloc[row]
     same = all(_equal(drawn[name], known[name]) for name in drawn.index if name in known)
     check(same, f"instance {row} cannot be shown: the problem that the task draws now has other "

@@ -54,7 +54,8 @@ class LatentCodes:
     labels     one row per instance (constituents, target, combination, split, ...)
     pairs      the named pairs, in the order of the third axis
     layers     the layers of the model, in the order of the second axis
-    meta       run id, config hash, split, seed, library version, task and model configuration
+    meta       run id, config hash, split, seed, library version, task and model configuration;
+               `instances` in a part of codes: which of the split's each row is, from 0
     residuals  float32 [instance, layer, query, d_model] or None: the residual stream entering
                the layer (`hook_resid_pre`) at the distinct query positions of the pairs
     query_of_pair  for each pair, its index on the third axis of `residuals`
@@ -75,6 +76,8 @@ class LatentCodes:
         check(self.scores.ndim == 4 and self.scores.shape[:3] == (n, n_layers, n_pairs),
               f"scores have shape {self.scores.shape}; expected ({n}, {n_layers}, {n_pairs}, "
               "heads) for these labels, layers and pairs")
+        check(self.instances().shape == (n,), f"meta names {self.instances().size} instances; "
+              f"expected {n}, one per row")
         if self.residuals is not None:
             check(self.residuals.ndim == 4 and self.residuals.shape[:2] == (n, n_layers)
                   and len(self.query_of_pair) == n_pairs
@@ -94,7 +97,11 @@ class LatentCodes:
         for a mask of another length and for what is no index.
         """
         rows = index if isinstance(index, slice) else self._rows(index)
-        return replace(self, scores=self.scores[rows],
+        instances = self.instances()[rows]
+        meta = {key: value for key, value in self.meta.items() if key != "instances"}
+        if not np.array_equal(instances, np.arange(len(instances))):
+            meta["instances"] = instances.tolist()
+        return replace(self, scores=self.scores[rows], meta=meta,
                        labels=self.labels.iloc[rows].reset_index(drop=True),
                        residuals=None if self.residuals is None else self.residuals[rows])
 
@@ -116,6 +123,13 @@ class LatentCodes:
             raise IndexError(f"codes are indexed with {index!r}; expected numbers from "
                              f"{-len(self)} to {len(self) - 1}")
         return np.atleast_1d(rows)
+
+    def instances(self) -> np.ndarray:
+        """Return which of the instances of the split each row is, counted from 0: int64 [N].
+
+        The rows of `extract` are the first; those of a slice are others.
+        """
+        return np.asarray(self.meta.get("instances", range(len(self))), dtype=np.int64)
 
     @property
     def n_heads(self) -> int:

@@ -1,4 +1,4 @@
-"""Labels of one's own: functions of the problems, evaluated before any code is read."""
+"""What is asked about, before any code is read: names of labels, or functions of the problems."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 
 from latentcode.arguments import as_tuple
 from latentcode.codes.instances import instances
-from latentcode.codes.labels import check_new_label, label_values
-from latentcode.errors import ProbeError, check
+from latentcode.codes.labels import check_new_label, label_groups, label_values
+from latentcode.errors import ProbeError, UnknownNameError, check
 from latentcode.probes.common.labels import check_classes
 from latentcode.tasks import Batch, Task
 
@@ -31,11 +31,14 @@ def own_labels(
     task   what the codes are extracted from
     parts  split and number of instances; the first is what a probe is fitted on
 
-    `ConfigError` for a name that stands for a label of the task already and for values that are no
-    label, `ProbeError` for what is no function, for one that fails, and for values that are no
-    classes or a single class in the first part.
+    `UnknownNameError` for a name that stands for nothing; `ConfigError` for the name of a function
+    that stands for a label of the task already and for values that are no label, `ProbeError` for
+    what is no function, for one that fails, and for values that are no classes or a single class
+    in the first part.
     """
     if not isinstance(labels, Mapping):
+        if labels is not None:
+            _check_names(as_tuple(labels), task, parts[0][0], seed=seed, device=device)
         return [{} for _ in parts]
     check(len(labels) > 0, "labels is empty; expected at least one function", ProbeError)
     for name, function in labels.items():
@@ -60,6 +63,18 @@ def own_labels(
 def names_of(labels: Labels) -> tuple[str, ...]:
     """Return the names of labels, functions or not, one or several."""
     return tuple(labels) if isinstance(labels, Mapping) else as_tuple(labels)
+
+
+def _check_names(
+    names: Sequence[str], task: Task, split: str, *, seed: int, device: str
+) -> None:
+    """Raise `UnknownNameError` for a name that stands for nothing at any pair."""
+    known = _known(task, instances(task, split, 1, seed=seed, device=device).to("cpu"))
+    groups = label_groups(known)
+    known += [name for group in groups for name in (group.removesuffix("s"), group)]
+    for name in names:
+        if name not in known:
+            raise UnknownNameError("label", name, known)
 
 
 def _known(task: Task, batch: Batch) -> list[str]:

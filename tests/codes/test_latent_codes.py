@@ -141,7 +141,19 @@ def test_subset_keeps_instances_together(index: Any) -> None:
     assert codes.residuals is not None
     np.testing.assert_array_equal(part.residuals, codes.residuals[kept])
     pd.testing.assert_frame_equal(part.labels, codes.labels.iloc[kept].reset_index(drop=True))
-    assert (part.pairs, part.layers, part.meta) == (codes.pairs, codes.layers, codes.meta)
+    assert (part.pairs, part.layers) == (codes.pairs, codes.layers)
+    np.testing.assert_array_equal(part.instances(), kept)
+    assert {**part.meta, "instances": None} == {**codes.meta, "instances": None}
+
+
+def test_a_part_of_codes_knows_its_instances(tmp_path: Path) -> None:
+    codes = make_codes()
+    assert "instances" not in codes[:7].meta  # the first, as a shorter extraction has them
+    np.testing.assert_array_equal(codes[2:][::3][1:].instances(), [5, 8, 11])
+    again = LatentCodes.load(codes[2:][::3].save(tmp_path / "part"))
+    np.testing.assert_array_equal(again.instances(), [2, 5, 8, 11])
+    with pytest.raises(ConfigError, match="meta names 2 instances; expected 12, one per row"):
+        replace(codes, meta={**codes.meta, "instances": [1, 2]})
 
 
 def test_a_number_picks_codes_of_one_instance() -> None:

@@ -127,6 +127,7 @@ def test_a_problem_is_the_instance_of_the_codes(source: Entry, run: lc.Run) -> N
     for rule in ("rule_0", "rule_1"):
         assert str(codes.labels[rule].iloc[5]) in shown.html
     assert shown.right == bool(codes.labels["accuracy"].iloc[5] == 1.0)
+    assert problem(source, codes[3:], 2) == shown
 
 
 def test_a_problem_with_other_labels_is_not_shown(source: Entry) -> None:

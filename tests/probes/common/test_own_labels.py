@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import latentcode as lc
-from latentcode.errors import ConfigError, LatentCodeError, ProbeError
+from latentcode.errors import ConfigError, LatentCodeError, ProbeError, UnknownNameError
 from latentcode.probes.common.own_labels import own_labels
 from latentcode.tasks import Batch
 
@@ -40,7 +40,19 @@ def test_values_are_those_of_the_instances(run: lc.Run) -> None:
         np.testing.assert_array_equal(values["symbol"], batch.targets[:, 0])
         assert (values["name"] == np.where(values["even"], "even", "odd")).all()
         assert len(symbols) == n
-    assert own_labels(["rule"], task, [("train", 5)], seed=0) == [{}]
+    names = ["rule", "rules", "rule_0", "combination", "accuracy"]
+    assert own_labels(names, task, [("train", 5)], seed=0) == [{}]
+
+
+def test_a_name_is_refused_before_any_work(
+    run: lc.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lc.Run, "load_model", pytest.fail)
+    for verb in (lc.decode, lc.project, lc.value_networks):
+        with pytest.raises(UnknownNameError, match=r"'colour'; expected one of: .* rule, rules"):
+            verb(run, ["rule", "colour"])
+    with pytest.raises(UnknownNameError, match="'colour'"):
+        lc.similarity(run, "colour")
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
