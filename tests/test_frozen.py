@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from fingerprints import digests, fingerprint
+from packaging.version import Version
 from places import GOLDEN
 
 import latentcode as lc
@@ -31,6 +33,9 @@ from latentcode.probes.saved import load_result
 from latentcode.training.loop import make_learner
 
 FROZEN = GOLDEN / "frozen"
+same_initial_weights = pytest.mark.skipif(
+    Version(torch.__version__) < Version("2.12"),
+    reason="before torch 2.12 truncated normals are drawn in another way: a seed is another model")
 EXPECTED: dict[str, Any] = json.loads((FROZEN / "expected.json").read_text(encoding="utf-8"))
 
 # What the tests call of the library: names change here and nowhere below. Numbers that the
@@ -241,6 +246,7 @@ def test_it_is_shown(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 # Computed again, the numbers are those of then.
 
 
+@same_initial_weights
 @pytest.mark.parametrize("name", RUNS)
 def test_training_begins_as_it_did(name: str) -> None:
     """Initial weights, stream of data, learning rates and updates: five losses depend on all."""
@@ -341,12 +347,14 @@ def test_the_bench_writes_as_it_did(name: str) -> None:
     np.testing.assert_allclose(outcome.outputs, wanted["outputs"], rtol=0, atol=1e-4)
 
 
+@same_initial_weights
 def test_similarity_is_what_it_was() -> None:
     found = similarity_again(frozen_run("logic"))
     # Cosines of centred means divide by differences that are small where nothing varies.
     assert_same(found, "similarity", cosines=2e-3, means=1e-3, samples=1e-3, concentration=1e-3)
 
 
+@same_initial_weights
 def test_value_networks_are_what_they_were() -> None:
     assert_same(value_networks_again(frozen_run("logic")), "value-networks",
                 networks=relative, spectra=relative, cosines=2e-3)

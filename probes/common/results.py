@@ -20,6 +20,10 @@ FIGURE = "figure.png"
 CONTROLS = "residual", "untrained"
 """Sources that stand beside the code unless the caller leaves them out."""
 META_KEYS = {"format", "format_version", "provenance", "sha256", "settings"}
+EXACTLY: dict[str, Any] = (
+    {"float_precision": "round_trip"} if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
+    else {})
+"""Numbers as they were written to the last bit, which pandas reads by default from 3.1 on."""
 
 
 class TableResult(ABC):
@@ -122,7 +126,7 @@ class TableResult(ABC):
             try:
                 tables[name] = pd.read_parquet(path) if name in cls.OPEN else pd.read_csv(
                     path, dtype=dict.fromkeys(cls.TEXT, str), keep_default_na=False,
-                    na_values=[""])
+                    na_values=[""], **EXACTLY)
             except (OSError, ValueError) as error:
                 raise ArtifactError(f"{folder} is damaged: {error}") from None
             found = set(tables[name])

@@ -179,8 +179,12 @@ def pca(x: np.ndarray, *, seed: int = 0, progress: Progress | None = None) -> Fi
           "points of 2 dimensions", ProbeError)
     from sklearn.decomposition import PCA
 
-    fitted = PCA(n_components=2, svd_solver="full")
-    coordinates = fitted.fit_transform(x)
+    fitted = PCA(n_components=2, svd_solver="full").fit(x)
+    # Axes have no sign of their own: here the largest component is positive, as scikit-learn has
+    # it from 1.5 on.
+    largest = np.abs(fitted.components_).argmax(axis=1)[:, None]
+    fitted.components_ *= np.sign(np.take_along_axis(fitted.components_, largest, axis=1))
+    coordinates = fitted.transform(x)
     if progress is not None:
         progress(1, 1)
     share = [float(v) for v in fitted.explained_variance_ratio_]
