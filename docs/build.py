@@ -86,6 +86,8 @@ def main(folder: Path = HERE / "api") -> None:
     # A module that cannot be described must not be left out silently.
     warnings.simplefilter("error", UserWarning)
     warnings.filterwarnings("ignore", ".* has already been added")  # below packages not lazy
+    # Of what a tensor inherits; private members have no page.
+    warnings.filterwarnings("ignore", r"Cannot determine where .*\._\w+ is taken from")
     try:
         with replace_folder(folder, overwrite=True, marker="latentcode.html") as pages:
             count = build(pages)

@@ -80,13 +80,14 @@ def convert(hint: Any, value: Any, where: str) -> Any:
         if value is None and type(None) in args:
             return None
         args = tuple(a for a in args if a is not type(None))
+        if len(args) > 1 and all(dataclasses.is_dataclass(a) for a in args):
+            by_name = {a.name: a for a in args}
+            name = _name_in(value, where)
+            check_choice(f"{where}.name", name, by_name)
+            return from_dict(by_name[name], value, where)
         return convert(args[0], value, where)
     if hint is TaskConfig:
-        check(isinstance(value, Mapping) and "name" in value,
-              f"{where} is {value!r}; expected a mapping with a name")
-        name = value["name"]
-        check(isinstance(name, str), f"{where}.name is {name!r}; expected the name of a task")
-        return from_dict(TASKS.find(name), value, where)
+        return from_dict(TASKS.find(_name_in(value, where)), value, where)
     if dataclasses.is_dataclass(hint):
         return from_dict(hint, value, where)  # type: ignore[arg-type]
     if origin is Literal:
@@ -103,6 +104,16 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     check(isinstance(value, hint) and not (hint is not bool and isinstance(value, bool)),
           f"{where} is {value!r}; expected {hint.__name__}")
     return value
+
+
+def _name_in(value: object, where: str) -> str:
+    """Return the name by which a mapping says which class it is of."""
+    check(isinstance(value, Mapping) and "name" in value,
+          f"{where} is {value!r}; expected a mapping with a name")
+    assert isinstance(value, Mapping)
+    name = value["name"]
+    check(isinstance(name, str), f"{where}.name is {name!r}; expected text")
+    return str(name)
 
 
 def task_from_dict(data: object) -> TaskConfig:

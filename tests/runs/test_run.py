@@ -199,7 +199,7 @@ def test_a_folder_in_use_is_refused(run: Run) -> None:
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="cannot make the folder"):
+    with pytest.raises(RunError, match=r"run cannot be made, because .*file is a file"):
         Run.create(tmp_path / "file" / "sub" / "run", CONFIG)
 
 
