@@ -278,8 +278,8 @@ def _as_artifact_error(name: str, folder: Path | None) -> Iterator[None]:
         if isinstance(error, (ArtifactError, ConfigError, torch.OutOfMemoryError)):
             raise
         where = (f"model folder {name!r} cannot be opened" if folder is not None else
-                 f"model {name!r} is no folder here, and could not be had from the Hugging Face "
-                 "hub")
+                 f"model {name!r} is no folder here, and could not be fetched from the Hugging "
+                 "Face hub")
         raise ArtifactError(f"{where}: {_first_line(error)}") from error
 
 

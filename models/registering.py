@@ -59,7 +59,7 @@ def register_normalization(
              are refused
     replace  take the place of an earlier registration, as in a notebook whose cell runs again
 
-    `ConfigError` for a name that is taken, and for a function that does none of this on a small
+    `ConfigError` for a name that is taken, and for a function that fails any of this on a small
     example, with the reason.
     """
     check(masked in ("lowest", "zero", None), f"masked is {masked!r}; expected 'lowest', 'zero' or "

@@ -143,7 +143,7 @@ def test_errors_are_one_line_and_nothing_is_written(
     bad.write_text('{"prompt": "Lima is", "query": -1, "key": "Rome", "label": "a"}\n')
     for arguments, message in (
         (["extract-prompts", str(tmp_path / "nowhere"), str(prompts)], "does not exist"),
-        (["extract-prompts", "somebody/no-such-model", str(prompts)], "could not be had"),
+        (["extract-prompts", "somebody/no-such-model", str(prompts)], "could not be fetched"),
         (["extract-prompts", folder, str(tmp_path / "nowhere.jsonl")], "cannot be read"),
         (["extract-prompts", folder, str(bad)], "'Rome', which does not occur"),
         (["extract-prompts", folder, str(prompts), "--layers", "5"], "unknown layer 5"),

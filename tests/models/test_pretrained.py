@@ -192,7 +192,7 @@ def test_what_is_no_model_is_one_clear_error(small_models: SmallModels, tmp_path
         (damaged, "cannot be opened"),
         (strange, "cannot be opened.*abacus"),
         (mute, "holds no tokenizer"),
-        ("somebody/no-such-model", "could not be had from the Hugging Face hub"),
+        ("somebody/no-such-model", "could not be fetched from the Hugging Face hub"),
     ):
         with pytest.raises(ArtifactError, match=message) as raised:
             load_pretrained(folder)

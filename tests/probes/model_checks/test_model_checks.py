@@ -196,7 +196,7 @@ def test_bad_input_is_one_clear_line(small_models: SmallModels, tmp_path: Path) 
     for error, message, arguments in (
         (ArtifactError, "does not exist", (tmp_path / "nowhere",)),
         (ArtifactError, "holds no config.json", (tmp_path / "empty",)),
-        (ArtifactError, "could not be had from the Hugging Face hub", ("somebody/no-such-model",)),
+        (ArtifactError, "could not be fetched from the Hugging Face", ("somebody/no-such-model",)),
         (ConfigError, "expected at least 2 tokens each", (folder, (1, 4))),
         (ConfigError, "longest prompt has 65 tokens; expected at most 64", (folder, (65,))),
         (UnknownNameError, "unknown dtype 'float8'", (folder, None, "float8")),
