@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -49,11 +49,15 @@ class Registry(Mapping[str, Value], Generic[Value]):
         self._values[name] = value
         self._files[name] = _file_of(source)
 
-    def find(self, name: str) -> Value:
-        """Return what a name stands for; `UnknownNameError` that says how one is registered."""
-        if not isinstance(name, str) or name not in self._values:
+    def find(self, name: str, among: Collection[str] | None = None) -> Value:
+        """Return what a name stands for; `UnknownNameError` that says how one is registered.
+
+        among  the names that can be used here; default: all
+        """
+        valid = self._values if among is None else among
+        if not isinstance(name, str) or name not in valid:
             raise UnknownNameError(
-                self.what, name, self._values,
+                self.what, name, valid,
                 f"; one of your own is registered with {self.register}, by importing the file "
                 "that does so (on the command line --import FILE)")
         return self._values[name]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import latentcode as lc
+from latentcode.errors import check, check_whole
 from latentcode.tasks.splits import split_combinations
 
 TOKENS = ("first", "second", "answer")
@@ -31,6 +32,13 @@ class ModAddConfig:
     d_input: ClassVar[int] = 3  # a token: cosine, sine, and whether it asks for the answer
     d_output: ClassVar[int] = 2  # cosine and sine of the answer
     n_tokens: ClassVar[int] = 3
+
+    def __post_init__(self) -> None:
+        check_whole("task.modulus", self.modulus, 2)
+        check_whole("task.split_seed", self.split_seed, 0)
+        n_pairs = self.modulus * (self.modulus + 1) // 2
+        check(1 <= self.ood_fraction * n_pairs < n_pairs, f"task.ood_fraction is "
+              f"{self.ood_fraction}; expected a share of the {n_pairs} pairs that holds out one")
 
 
 @lc.register_task("modadd", config=ModAddConfig)

@@ -96,7 +96,7 @@ def train_with_defaults(arguments: Sequence[str]) -> tuple[Any, Train[Any, Any]]
     tasks = drawn_tasks()
     for word in arguments[1:2]:
         if not word.startswith("-"):
-            TASKS.find(word)  # an unknown task is named before any of its flags
+            TASKS.find(word, tasks)  # an unknown task is named before any of its flags
     problem = next((a for a in arguments if a in tasks), "logic")
     name, kind, path = (_value(arguments, flag) for flag in ("--preset", "--kind", "--config"))
     config = _starting_point(problem, name, kind, Path(path) if path else None)

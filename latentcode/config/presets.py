@@ -23,7 +23,7 @@ from latentcode.config import (
     TrainingConfig,
     drawn_tasks,
 )
-from latentcode.errors import UnknownNameError, check, check_choice
+from latentcode.errors import check, check_choice
 from latentcode.models.config import ModelConfig, with_kind
 
 PRESETS: tuple[str, ...] = ("paper", "small", "smoke")
@@ -89,9 +89,8 @@ def preset(name: str = "small", task: str = "logic", kind: str = "hyla") -> RunC
     `UnknownNameError` lists the valid names.
     """
     check_choice("preset", name, PRESETS)
-    if task in TASKS and task not in drawn_tasks():
-        raise UnknownNameError("task", task, drawn_tasks())
-    config = _CONFIGS.get((task, name)) or _of_users(name, TASKS.find(task))
+    of_task = TASKS.find(task, drawn_tasks())
+    config = _CONFIGS.get((task, name)) or _of_users(name, of_task)
     return replace(config, model=with_kind(config.model, kind))
 
 

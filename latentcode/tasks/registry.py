@@ -132,7 +132,8 @@ def task_distances(task: Task, label: str, split: str) -> Distances:
 
 
 def _those_with(reader: str) -> str:
-    return " or ".join(name for name, found in REGISTRY.items() if getattr(found, reader))
+    return " or ".join([*(name for name, found in REGISTRY.items() if getattr(found, reader)),
+                        f"a task of your own with lc.register_task(..., {reader}=...)"])
 
 
 def _check_members(task: type[Task]) -> None:
@@ -163,8 +164,12 @@ def _check_config(name: str, config: type[TaskConfig]) -> None:
     for size in ("d_input", "d_output", "n_tokens"):
         check(hasattr(default, size), f"{what} lacks {size}; expected a property or a field")
         check_whole(f"{what}.{size}", getattr(default, size), 1)
+    for field in fields:
+        value = getattr(default, field.name)
+        check(not isinstance(value, (dict, list)), f"{what}.{field.name} is {value!r}; expected "
+              f"{HELD}")
     try:
-        again = from_dict(config, to_dict(default))
+        again = from_dict(config, to_dict(default), what)
     except (TypeError, NameError) as error:  # of JSON, or of an annotation
         raise ConfigError(f"{what} has a field that a file cannot hold ({error}); expected "
                           f"{HELD}") from None

@@ -13,6 +13,7 @@ import torch
 from places import EXAMPLE
 
 import latentcode as lc
+from latentcode.cli.train import train_with_defaults
 from latentcode.config import TASKS, SravenConfig, from_yaml, task_from_dict, to_dict, to_yaml
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.imports import import_file
@@ -65,6 +66,15 @@ def test_a_task_is_known_by_its_name() -> None:
         lc.preset("paper", task="own")
 
 
+@pytest.mark.parametrize("task", ["logik", "language"])
+def test_language_is_not_offered_where_it_cannot_be_drawn(task: str) -> None:
+    said = rf"unknown task {task!r}; expected one of: logic, sraven; .*register_task"
+    with pytest.raises(UnknownNameError, match=said):
+        lc.preset("small", task)
+    with pytest.raises(UnknownNameError, match=said):
+        train_with_defaults(["train", task])
+
+
 @pytest.mark.parametrize("member", ["losses", "pairs", "labels", "constituent", "headline"])
 def test_what_a_class_lacks_is_named(member: str) -> None:
     with pytest.raises(ConfigError, match=f"Own lacks {member}; expected every member"):
@@ -103,7 +113,21 @@ class Unwritable(Sizes):
     known: frozenset[int] = field(default=frozenset({1}))
 
 
+@dataclass(frozen=True)
+class Listed(Sizes):
+    name: str = "own"
+    known: dict = field(default_factory=dict)  # type: ignore[type-arg]
+
+
+@dataclass(frozen=True)
+class Mistyped(Sizes):
+    name: str = "own"
+    modulus: int = "x"  # type: ignore[assignment]
+
+
 @pytest.mark.parametrize(("config", "message"), [
+    (Listed, r"Listed\.known is {}; expected numbers, text"),
+    (Mistyped, r"Mistyped\.modulus is 'x'; expected int"),
     (dict, "config is dict; expected a frozen dataclass"),
     (Nameless, "Nameless lacks the field name"),
     (Undecided, "Undecided has no default for modulus"),
@@ -160,11 +184,21 @@ def test_readers_are_optional() -> None:
     config, marker = config_class(), object()
     lc.register_task("own", config=config)(whole_task())
     task = lc.make_task(config())
-    with pytest.raises(ConfigError, match="task 'own' offers no minimal pairs"):
+    with pytest.raises(ConfigError, match=r"offers no minimal pairs.*, counterfactuals=\.\.\."):
         lc.make_counterfactuals(task)
+    with pytest.raises(ConfigError, match=r"defines no distance.*, distances=\.\.\."):
+        lc.task_distances(task, "sum", "ood")
     lc.register_task("own", config=config, counterfactuals=lambda task: (marker, task),
                      replace=True)(type(task))
     assert lc.make_counterfactuals(task) == (marker, task)  # type: ignore[comparison-overlap]
+
+
+@pytest.mark.parametrize("wrong", [
+    {"modulus": 0}, {"split_seed": -1}, {"ood_fraction": 1.0}, {"ood_fraction": 0.0}])
+def test_the_example_checks_its_configuration(wrong: dict[str, Any]) -> None:
+    import_file(str(EXAMPLE))
+    with pytest.raises(ConfigError, match=f"task.{next(iter(wrong))} is .*; expected"):
+        TASKS["modadd"](**wrong)
 
 
 def test_what_a_task_need_not_say_has_a_plain_default() -> None:
