@@ -6,8 +6,9 @@ import io
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import replace
+from inspect import getdoc
 from types import NoneType, UnionType
-from typing import Any, Union, get_args
+from typing import Any, Union, get_args, get_origin
 
 import tyro
 from tyro.constructors import (
@@ -21,6 +22,9 @@ from latentcode.cli.mistakes import explained
 from latentcode.errors import ConfigError, LatentCodeError
 
 REGISTRY = ConstructorRegistry()
+IMPORTS = ("With --import FILE, a file of your own that registers tasks or attention is imported "
+           "first; it may be given several times.")
+"""What every command takes, and `options.take_imports` reads."""
 CONFIG = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes,
           tyro.conf.PositionalMetavarFromFieldName)
 
@@ -41,10 +45,11 @@ def parse(
     drawn = io.StringIO()
     given = {} if default is None else {"default": default}
     config = (*CONFIG, tyro.conf.DisallowNone) if disallow_none else CONFIG
+    about = f"{getdoc(get_origin(command) or command)}\n\n{IMPORTS}"
     try:
         with redirect_stderr(drawn):
-            return tyro.cli(command, args=list(words), prog=prog, config=config,
-                            registry=REGISTRY, **given)
+            return tyro.cli(command, args=list(words), prog=prog, description=about,
+                            config=config, registry=REGISTRY, **given)
     except SystemExit as stopped:
         if stopped.code == 0:
             raise

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from latentcode.config import TaskConfig
-from latentcode.errors import check
+from latentcode.errors import ProbeError, check
 from latentcode.probes.alignment.of_codes import align_codes
 from latentcode.probes.alignment.result import AlignmentResult
 from latentcode.probes.common.extraction import extract_with_untrained, load_runs
@@ -51,9 +51,11 @@ def align(
     of the result's summary and figures, which says so.
 
     Raises what `load_run`, `own_labels`, `extract` and `align_codes` raise, `ProbeError` for a
-    single run and for runs of the same name, and `ConfigError` for runs whose tasks differ in more
-    than their split.
+    single run, for no instances and for runs of the same name, and `ConfigError` for runs whose
+    tasks differ in more than their split.
     """
+    for name, number in (("n_train", n_train), ("n_heldout", n_heldout)):
+        check(number >= 1, f"{name} is {number!r}; expected at least 1", ProbeError)
     opened = load_runs(runs, least=2)
     for a, b in pairwise(opened):
         ours, theirs = (_family(run.config.task) for run in (a, b))

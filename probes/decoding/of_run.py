@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from latentcode.config import TaskConfig
+from latentcode.errors import ProbeError, check
 from latentcode.probes.common.extraction import extract_with_untrained
 from latentcode.probes.common.own_labels import Labels, names_of, own_labels
 from latentcode.probes.decoding.of_codes import decode_codes
@@ -46,12 +47,15 @@ def decode(
     n_jobs   processes that fit probes side by side
     progress  called with (probes done, probes in all)
 
-    Raises what `load_run`, `own_labels`, `extract` and `decode_codes` raise.
+    Raises what `load_run`, `own_labels`, `extract` and `decode_codes` raise, `ProbeError` for no
+    instances.
     """
     run = load_run(run)
     own = make_task(run.config.task)
     source = as_task(task or own.probe_config)
     labels = own.probe_labels if labels is None else labels
+    for name, number in (("n_train", n_train), ("n_heldout", n_heldout)):
+        check(number >= 1, f"{name} is {number!r}; expected at least 1", ProbeError)
     parts = ("train", n_train), ("ood", n_heldout)
     further = own_labels(labels, source, parts, seed=seed, device=device)
     train, heldout = (

@@ -41,6 +41,13 @@ def test_help_lists_every_command_in_one_line(
         "value-networks", "intervene", "show"]
 
 
+@pytest.mark.parametrize("command", ["train", "decode", "zoo", "sweep"])
+def test_help_of_a_command_says_that_it_imports(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert "With --import FILE, a file of your own" in help_of(capsys, command)
+
+
 def test_help_of_a_command_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of(capsys, "similarity")
     assert re.search(r"same|similar codes\?\n\nExample: latentcode similarity", text)
@@ -134,6 +141,10 @@ def test_errors_about_a_run_name_what_is_valid(
         (["extract", run.path, "--out", out, "--layers", "7"],
          "unknown layer 7; expected one of: 0, 1"),
         (["decode", run.path, "--out", out, "--labels", "colour"], "unknown label 'colour'"),
+        (["decode", run.path, "--out", out, "--n-train", "0"],
+         "error: --n-train is 0; expected at least 1"),
+        (["align", run.path, run.path, "--out", out, "--n-heldout", "0"],
+         "error: --n-heldout is 0; expected at least 1"),
         (["train", "logic", "--preset", "smoke", "--out", run.path], "already holds a run"),
     ):
         assert message in refused(*arguments)
