@@ -13,7 +13,7 @@ from latentcode.errors import check
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
 from latentcode.seeds import make_generator
-from latentcode.tasks import Batch, Task, as_task
+from latentcode.tasks import Batch, Task, as_task, try_task
 from latentcode.tasks.base import DRAW
 
 
@@ -42,6 +42,7 @@ def instances(
           "instances, from 0")
     task = (as_task(load_run(run_or_task).config.task)
             if isinstance(run_or_task, Run | str | Path) else as_task(run_or_task))
+    try_task(task, split)
     place = resolve_device(str(device))
     found = {block: drawn(task, split, block, seed, place)
              for block in sorted({row // DRAW for row in rows})}

@@ -31,7 +31,7 @@ from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
 from latentcode.seeds import checked_seed
-from latentcode.tasks import Batch, Task, as_task
+from latentcode.tasks import Batch, Task, as_task, try_task
 from latentcode.tasks.base import DRAW
 
 
@@ -173,6 +173,7 @@ class CodeReader(Reader):
         meta: dict[str, Any] | None = None,
     ) -> None:
         seed = checked_seed(seed)
+        try_task(task, split)
         names = tuple(task.pairs)[:1] if pairs is None else as_tuple(pairs)
         task.check_pairs(names)
         self.task, self.split, self.seed, self.names = task, split, seed, names

@@ -16,5 +16,6 @@ if TYPE_CHECKING:
     from latentcode.tasks.registry import make_task as make_task
     from latentcode.tasks.registry import register_task as register_task
     from latentcode.tasks.registry import task_distances as task_distances
+    from latentcode.tasks.trials import try_task as try_task
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

@@ -16,7 +16,7 @@ from latentcode.errors import ArtifactError
 from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
-from latentcode.tasks import Batch, Task, make_task
+from latentcode.tasks import Batch, Task, make_task, try_task
 from latentcode.training.batches import TrainingBatches
 from latentcode.training.evaluation import forward, matrix_products
 from latentcode.training.optimizer import learning_rate, make_optimizer, set_learning_rate
@@ -99,6 +99,7 @@ class TrainingState:
         device = resolve_device(settings.device)
         check_precision(settings.precision, device)
         task = make_task(config.task)
+        try_task(task, *task.splits)
         model = HookedTransformer(config.model, seed=settings.seed).to(device).train()
         return cls(
             config, task, model, make_optimizer(model, settings),

@@ -1,0 +1,83 @@
+"""Is a task of one's own refused by what its members return, before anything is computed?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from places import EXAMPLE
+
+import latentcode as lc
+from latentcode.errors import ConfigError
+from latentcode.imports import import_file
+from latentcode.tasks import try_task
+from latentcode.tasks.registry import REGISTRY
+
+pytestmark = pytest.mark.usefixtures("own_names")
+
+
+def changed(member: str, change: Any) -> lc.Task:
+    """Return the example's task, of which one member returns something else."""
+    import_file(str(EXAMPLE))
+    task = lc.make_task(lc.preset("smoke", task="modadd").task)
+    if not callable(change):
+        setattr(task, member, change)
+        return task
+    whole = getattr(task, member)
+    setattr(task, member, lambda *arguments: change(whole(*arguments)))
+    return task
+
+
+WRONG = [
+    ("headline", "beauty", "measures returned loss, accuracy; expected the headline 'beauty'"),
+    ("sample", lambda batch: batch[:3], r"sample \(inputs\) returned a tensor \[3, 3, 3\]"),
+    ("sample", lambda batch: (batch.inputs, batch.targets), "sample returned a tuple; expected a"),
+    ("losses", torch.mean, r"losses returned a tensor \[\]; expected a tensor \[4\]"),
+    ("losses", torch.Tensor.detach, "losses returned numbers without a gradient"),
+    ("measures", lambda all_: {"accuracy": 1.0}, r"measures \('accuracy'\) returned a float"),
+    ("measures", lambda all_: [1.0], "measures returned a list; expected a dictionary"),
+    ("sample", lambda batch: replace(batch, combination=batch.combination + 999),
+     r"sample \(combination\) returned numbers from"),
+    ("positions", lambda found: (found[0] + 1, found[1]),
+     r"positions \(query\) returned numbers from 3 to 3; expected 0 to 2"),
+    ("positions", lambda found: (found[0], found[1][:, :1]),
+     r"positions \(key\) returned a tensor \[4, 1\]; expected a tensor \[4, 3\]"),
+    ("labels", lambda frame: frame[1:], "labels returned 3 rows; expected 4"),
+    ("labels", dict, "labels returned a dict; expected a data frame"),
+    ("labels", lambda frame: frame[["sum"]], "the columns sum; expected 'combination' among them"),
+]
+
+
+@pytest.mark.parametrize(("member", "change", "message"), WRONG)
+def test_a_member_that_returns_something_else_is_named(
+    member: str, change: Any, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"task 'modadd': for 4 instances of ood, .*{message}"):
+        try_task(changed(member, change), "ood")
+
+
+def test_training_extraction_and_instances_try_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = changed("constituent", "term")
+    try_task(whole, *whole.splits)
+    config = lc.preset("smoke", task="modadd", kind="softmax")
+    model = lc.HookedTransformer(config.model)
+    monkeypatch.setattr(type(whole), "losses", lambda self, logits, targets: logits.mean())
+    for begin in (lambda: lc.train(config, tmp_path / "run", progress=False),
+                  lambda: lc.extract_model(model, whole, "ood", n=4),
+                  lambda: lc.instances(whole, "ood", 4)):
+        with pytest.raises(ConfigError, match=r"losses returned a tensor \[\]"):
+            begin()
+
+
+def test_tasks_of_the_library_keep_what_is_asked_of_others(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("logic", "sraven"):
+        task = lc.make_task(lc.preset("smoke", name).task)
+        monkeypatch.setitem(REGISTRY._files, name, "as if it were a user's")
+        try_task(task, *task.splits)
