@@ -46,8 +46,7 @@ def _initial_value(
         return value.zero_()
     if is_table:
         return value.normal_(0.0, 1.0 / math.sqrt(parameter.shape[-1]), generator=generator)
-    fan_in = parameter.shape[-2]
-    if module.endswith("attn") and leaf not in ("W_Q", "W_K", "W_V"):
-        fan_in = math.prod(parameter.shape[:-1])
+    contracts_all = module.endswith("attn") and leaf not in ("W_Q", "W_K", "W_V")
+    fan_in = math.prod(parameter.shape[:-1]) if contracts_all else parameter.shape[-2]
     std = 1.0 / math.sqrt(fan_in) / TRUNCATED_STD
     return nn.init.trunc_normal_(value, 0.0, std, -2 * std, 2 * std, generator=generator)

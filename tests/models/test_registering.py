@@ -192,6 +192,21 @@ def test_written_codes_are_renormalised_as_was_registered() -> None:
     assert torch.equal(out, code)
 
 
+def test_a_parameter_of_one_axis_is_drawn_like_any_other() -> None:
+    def scaled(
+        code: Tensor, v: Tensor, phi: Callable[[Tensor], Tensor], W_G: Tensor
+    ) -> Tensor:  # [*E, d] beside [*E, B, Q, H, d]
+        z = torch.einsum("...hqk,...khd->...qhd", code, phi(v))
+        return z * W_G[..., None, None, None, :]
+
+    lc.register_value_network("scaled", scaled,
+                              parameters={"W_G": lambda config: (config.d_head_v,)})
+    config = replace(lc.preset("smoke").model, value_network="scaled")
+    weight = lc.HookedTransformer(config, seed=0).blocks[0].attn.W_G
+    assert weight.shape == (config.d_head_v,)
+    assert float(weight.detach().std()) > 0.0
+
+
 def test_a_kind_is_a_name_for_its_fields() -> None:
     lc.register_normalization("sharp", sharp)
     fields = {"normalization": "sharp", "value_network": "linear"}
