@@ -16,12 +16,10 @@ from pathlib import Path
 from traceback import extract_tb
 
 from latentcode.errors import ConfigError, LatentCodeError, check
+from latentcode.sources import Import
 
 IMPORTS = "LATENTCODE_IMPORTS"
 """Environment variable that tells the explorer's server what to import, as a JSON list."""
-
-Import = tuple[str, str]
-"""A module of the user's, and the folder that it is looked for in."""
 
 _asked: list[Import] = []
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from latentcode.errors import ConfigError, UnknownNameError, check
+from latentcode.sources import Source, caller
 
 Value = TypeVar("Value")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -27,12 +26,11 @@ class Registry(Mapping[str, Value], Generic[Value]):
         self.what, self.register = what, register
         self._built_in = frozenset(built_in)
         self._values = dict(built_in)
-        self._files: dict[str, str] = {}
+        self._sources: dict[str, Source] = {}
 
-    def add(self, name: str, value: Value, *, source: object, replace: bool = False) -> None:
-        """Register a value under a name.
+    def add(self, name: str, value: Value, *, replace: bool = False) -> None:
+        """Register a value under a name, and remember which file of the user's does so.
 
-        source   the function or class of the user's that it is made of, whose file is remembered
         replace  take the place of an earlier value, as when a cell of a notebook runs again
 
         `ConfigError` for a name that is taken, or that is not of lower-case letters, digits and
@@ -47,7 +45,7 @@ class Registry(Mapping[str, Value], Generic[Value]):
             raise ConfigError(f"{self.what} {name!r} is registered already, in {self.file(name)}; "
                               "expected another name, or replace=True")
         self._values[name] = value
-        self._files[name] = _file_of(source)
+        self._sources[name] = caller()
 
     def find(self, name: str, among: Collection[str] | None = None) -> Value:
         """Return what a name stands for; `UnknownNameError` that says how one is registered.
@@ -64,7 +62,12 @@ class Registry(Mapping[str, Value], Generic[Value]):
 
     def file(self, name: str) -> str | None:
         """The file in which a user registered a name; None for a name of the library."""
-        return self._files.get(name)
+        source = self.source(name)
+        return None if source is None else source.file
+
+    def source(self, name: str) -> Source | None:
+        """Where a user registered a name; None for a name of the library."""
+        return self._sources.get(name)
 
     def __getitem__(self, name: str) -> Value:
         return self._values[name]
@@ -74,10 +77,3 @@ class Registry(Mapping[str, Value], Generic[Value]):
 
     def __len__(self) -> int:
         return len(self._values)
-
-
-def _file_of(source: object) -> str:
-    try:
-        return Path(inspect.getfile(source)).name  # type: ignore[arg-type]
-    except (TypeError, OSError):
-        return "a notebook or an interpreter"

@@ -66,7 +66,7 @@ def register_normalization(
           "None")
     made = Normalization(fn, masked, renormalize)
     try_normalization(name, made)
-    NORMALIZATIONS.add(name, made, source=fn, replace=replace)
+    NORMALIZATIONS.add(name, made, replace=replace)
 
 
 def register_nonlinearity(name: str, fn: Function, *, replace: bool = False) -> None:
@@ -80,7 +80,7 @@ def register_nonlinearity(name: str, fn: Function, *, replace: bool = False) -> 
     `ConfigError` as for `register_normalization`.
     """
     try_nonlinearity(name, fn)
-    NONLINEARITIES.add(name, fn, source=fn, replace=replace)
+    NONLINEARITIES.add(name, fn, replace=replace)
 
 
 def register_value_network(
@@ -122,7 +122,7 @@ def register_value_network(
               "word, other than those of every attention layer (W_Q, b_Q, W_K, ..., W_V2)")
     made = OwnValueNetwork(fn, parameters, _takes(fn, "hook_hidden"))
     try_value_network(name, made)
-    VALUE_NETWORKS.add(name, made, source=fn, replace=replace)
+    VALUE_NETWORKS.add(name, made, replace=replace)
 
 
 def register_kind(
@@ -154,9 +154,7 @@ def register_kind(
         same = its.items() <= fields.items() if other in TABLE_A1 else its == fields
         check(not same or (other == name and replace), f"kind {name!r} has the fields of "
               f"{other!r}, by which its models are called; expected fields that no kind has")
-    frame = inspect.currentframe()
-    ATTENTION_KINDS.add(name, fields, source=None if frame is None else frame.f_back,
-                        replace=replace)
+    ATTENTION_KINDS.add(name, fields, replace=replace)
 
 
 def _takes(fn: Callable[..., Any], argument: str) -> bool:

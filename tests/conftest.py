@@ -84,7 +84,7 @@ def own_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
         monkeypatch.setattr(imports, "_asked", [])
         for registry, values in known:
             monkeypatch.setattr(registry, "_values", dict(values))
-            monkeypatch.setattr(registry, "_files", {})
+            monkeypatch.setattr(registry, "_sources", {})
 
     monkeypatch.setattr(sys, "path", [*sys.path])
     forget()

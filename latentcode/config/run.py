@@ -17,6 +17,7 @@ from latentcode.config.training import TrainingConfig
 from latentcode.errors import ConfigError, check, reason
 from latentcode.models.config import OWN, ModelConfig
 from latentcode.registry import Registry
+from latentcode.sources import Source
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,15 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
 
 def registered_in(config: RunConfig) -> dict[str, dict[str, str]]:
     """Which names of users does a configuration hold? What -> name -> the file it comes from."""
+    return {what: {name: source.file} for what, (name, source) in own_in(config).items()}
+
+
+def own_in(config: RunConfig) -> dict[str, tuple[str, Source]]:
+    """Which names of users does a configuration hold? What -> the name, and where it is from."""
     named = {TASKS.what: config.task.name, **{
         registry.what: getattr(config.model, field) for field, registry in OWN.items()}}
-    return {what: {name: file} for what, name in named.items()
-            if (file := REGISTRIES[what].file(name)) is not None}
+    return {what: (name, source) for what, name in named.items()
+            if (source := REGISTRIES[what].source(name)) is not None}
 
 
 def check_registered(names: Mapping[str, Mapping[str, str]], where: object) -> None:
@@ -68,11 +74,11 @@ def check_registered(names: Mapping[str, Mapping[str, str]], where: object) -> N
         for name, file in files.items():
             if name not in REGISTRIES.get(what, ()):
                 raise ConfigError(
-                    f"{where} has {what} {name!r}, which is not registered here; expected "
-                    f"`import {Path(file).stem}` first, or --import {file} on the command line"
-                    if file.endswith(".py") else
                     f"{where} has {what} {name!r}, which was registered in {file}; expected it to "
-                    "be registered first, as it was there")
+                    "be registered first, as it was there"
+                    if " " in file else  # as in `NOWHERE`
+                    f"{where} has {what} {name!r}, which is not registered here; expected `import "
+                    f"{file.removesuffix('.py')}` first, or --import {file} on the command line")
 
 
 def load_config(path: str | Path) -> RunConfig:

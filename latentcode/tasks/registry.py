@@ -81,9 +81,8 @@ def register_task(
               "the name that it is registered under")
         _check_members(task)
         _check_config(name, config)
-        TASKS.add(name, config, source=config, replace=replace)
-        REGISTRY.add(name, Registered(task, counterfactuals, distances), source=task,
-                     replace=replace)
+        TASKS.add(name, config, replace=replace)
+        REGISTRY.add(name, Registered(task, counterfactuals, distances), replace=replace)
         return task
 
     return register
@@ -132,8 +131,8 @@ def task_distances(task: Task, label: str, split: str) -> Distances:
 
 
 def _those_with(reader: str) -> str:
-    return " or ".join([*(name for name, found in REGISTRY.items() if getattr(found, reader)),
-                        f"a task of your own with lc.register_task(..., {reader}=...)"])
+    names = [name for name, found in REGISTRY.items() if getattr(found, reader)]
+    return " or ".join([*names, f"a task of your own with {REGISTRY.register}(..., {reader}=...)"])
 
 
 def _check_members(task: type[Task]) -> None:

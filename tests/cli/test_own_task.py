@@ -126,7 +126,7 @@ def test_an_own_run_names_the_file_to_import(
     known = json.loads((folder / "provenance.json").read_text())
     assert known["registered"] == {"task": {"modadd": "modadd.py"}}
     own_names()
-    capsys.readouterr()
+    capsys.readouterr()  # how far training is, where it takes long enough to be told
     said = refused("show", folder)
     assert "has task 'modadd', which is not registered here" in said
     assert "`import modadd` first, or --import modadd.py on the command line" in said

@@ -147,7 +147,8 @@ def test_a_run_is_opened_where_its_names_are_registered(tmp_path: Path) -> None:
     assert "sharp/hyla/relu on logic" in repr(lc.load_run(run.path))
     del NORMALIZATIONS._values["sharp"]
     with pytest.raises(ConfigError, match=r"run has normalization 'sharp', which is not registered "
-                       r"here; expected `import test_registering` first, or --import test_reg"):
+                       r"here; expected `import tests\.models\.test_registering` first, or "
+                       r"--import tests"):
         lc.load_run(run.path)
     with pytest.raises(ConfigError, match=r"one of your own is registered with lc\.register_norm"):
         replace(config.model, n_layers=1)
@@ -214,7 +215,7 @@ def test_a_kind_is_a_name_for_its_fields() -> None:
     lc.register_kind("sharp_moe", **fields, feedforward="moe")
     for kind in ("sharp_linear", "sharp_moe", "softmax"):
         assert kind_of(lc.preset("smoke", "sraven", kind).model) == kind
-    assert ATTENTION_KINDS.file("sharp_moe") == "test_registering.py"
+    assert ATTENTION_KINDS.file("sharp_moe") == "tests.models.test_registering"
     lc.register_kind("sharp_moe", **fields, feedforward="moe", replace=True)
     for name, message, bad in (
         ("again", "has the fields of 'sharp_linear'", fields),
@@ -223,7 +224,7 @@ def test_a_kind_is_a_name_for_its_fields() -> None:
          {"normalization": "softmax", "value_network": "linear", "feedforward": "gelu"}),
         ("blunt", "unknown normalization 'blunt'",
          {"normalization": "blunt", "value_network": "linear"}),
-        ("sharp_moe", "registered already, in test_registering",
+        ("sharp_moe", "registered already, in tests.models.test_registering",
          {"normalization": "sharp", "value_network": "hyla"}),
         ("hyla", "comes with latentcode", {"normalization": "sharp", "value_network": "hyla"}),
     ):
