@@ -25,8 +25,10 @@ from threading import Thread
 from typing import Any, Self, cast
 
 from latentcode.config import RunConfig
+from latentcode.config.run import own_in
 from latentcode.errors import ConfigError, LatentCodeError, TrainingError, check
-from latentcode.imports import Import, asked_for, import_again
+from latentcode.imports import asked_for, import_again
+from latentcode.sources import Import
 from latentcode.training.signals import request_stop
 
 Job = Mapping[Path, RunConfig]
@@ -228,8 +230,13 @@ def _listen(connection: Connection, inbox: SimpleQueue[Packed | None]) -> None:
 
 
 def packed(job: Job) -> Packed:
-    """Return a job for another process, and what that one has to import before it unpacks it."""
-    return asked_for(), pickle.dumps(job)
+    """Return a job for another process, and what that one has to import before it unpacks it.
+
+    It is what was asked for here, and what registers the names that the job's configurations hold.
+    """
+    own = [source.module for config in job.values() for _, source in own_in(config).values()
+           if source.module is not None]
+    return tuple(dict.fromkeys([*asked_for(), *own])), pickle.dumps(job)
 
 
 def unpacked(job: Packed) -> Job:

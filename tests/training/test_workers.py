@@ -8,15 +8,19 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import latentcode as lc
 from latentcode.errors import ConfigError
+from latentcode.models.names import NORMALIZATIONS
 from latentcode.training import signals
 from latentcode.training.signals import request_stop, stop_on_signals
-from latentcode.training.workers import Workers
+from latentcode.training.workers import Workers, packed, unpacked
 
 PARENT = """
 import json, os, signal, sys
@@ -87,6 +91,24 @@ def test_what_becomes_of_jobs(tmp_path: Path) -> None:
 def test_there_must_be_a_process() -> None:
     with pytest.raises(ConfigError, match="processes is 0"):
         Workers(print, [])
+
+
+def test_a_worker_imports_what_registers_a_job_s_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_names: Callable[[], None]
+) -> None:
+    (tmp_path / "sharpened.py").write_text(
+        "import latentcode as lc\n"
+        "lc.register_normalization('sharp', lambda scores: (2 * scores).softmax(-1))\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import_module("sharpened")
+    config = lc.preset("smoke")
+    job = packed({tmp_path: replace(config, model=replace(config.model, normalization="sharp"))})
+    assert job[0] == (("sharpened", str(tmp_path)),)
+    own_names()
+    del sys.modules["sharpened"]
+    assert "sharp" not in NORMALIZATIONS
+    unpacked(job)
+    assert "sharp" in NORMALIZATIONS
 
 
 ORPHAN = """
