@@ -22,6 +22,7 @@ import streamlit as st
 from latentcode.app.data.catalog import Entry, allowed_folders, catalog, find_entry
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
+from latentcode.config.run import own_in
 from latentcode.errors import ArtifactError, check
 from latentcode.probes.projection.cache import default_cache
 from latentcode.progress import Progress
@@ -59,6 +60,9 @@ def cache_folder(kind: str, run: Run, **described: Any) -> Path:
     """Return the folder of the cache for something made from the newest weights of a run."""
     known = {"run": run.id, "config": run.provenance["config_hash"], "steps": run.checkpoints(),
              **described}
+    # What a user registers means what its file says, which may change while the run stays.
+    if own := own_in(run.config):
+        known["own"] = {what: source.digest for what, (_, source) in own.items()}
     digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
     return default_cache() / kind / digest[:24]
 

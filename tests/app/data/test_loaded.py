@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import streamlit as st
+from places import EXAMPLE
 from small_app import drawn_codes, open_folders
 from small_zoo import tiny_run
 
@@ -23,6 +26,7 @@ from latentcode.app.data.problem import neighbours, problem
 from latentcode.app.data.projections import colour_labels, project_once, reduced_settings
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ConfigError, ProbeError
+from latentcode.imports import import_file
 from latentcode.probes.projection.cache import default_cache
 from latentcode.probes.projection.of_codes import project_codes
 
@@ -295,3 +299,22 @@ def test_codes_of_no_instance_are_said_to_be_none(
     open_folders(monkeypatch, [tmp_path])
     with pytest.raises(ArtifactError, match="holds no codes"):
         data.saved_codes(tmp_path / "codes")
+
+
+def test_what_is_kept_of_an_own_task_is_made_again_when_its_file_has_changed(
+    tmp_path: Path, own_names: Callable[[], None]
+) -> None:
+    file = tmp_path / "modadd.py"
+    shutil.copy(EXAMPLE, file)
+    folders = []
+    for text in ("", "", "# another task"):
+        file.write_text(file.read_text() + text)
+        import_file(str(file))
+        if not folders:
+            config = lc.preset("smoke", "modadd")
+            path = lc.train(replace(config, training=replace(
+                config.training, steps=1, warmup_steps=0, eval_instances=8)), tmp_path / "run",
+                progress=False).path
+        folders.append(data.cache_folder("codes", lc.load_run(path)))
+        own_names()
+    assert folders[0] == folders[1] != folders[2]
