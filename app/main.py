@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 
 import streamlit as st
 
@@ -12,6 +14,7 @@ from latentcode.app.state.messages import guarded
 from latentcode.app.state.url import take_along
 from latentcode.imports import import_from_environment
 
+HERE = Path(__file__).resolve().parent
 # Module with the function `page`, which is its name in the URL, too; title, icon.
 PAGES: tuple[tuple[str, str, str], ...] = (
     ("explore", "Explore", ":material/scatter_plot:"),
@@ -38,6 +41,8 @@ def opened(module: str) -> Callable[[], None]:
 
 def main() -> None:
     """Show the page that the URL names."""
+    # Streamlit looks for modules beside this file first, where `data` is not a user's data.py.
+    sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != HERE]
     import_from_environment()
     # Before the pages: their own icons for the browser's tab would come from a network.
     st.set_page_config(page_icon=tab_icon(), layout="wide")

@@ -32,18 +32,15 @@ def import_file(name: str) -> None:
     """
     path = Path(name)
     if path.suffix != ".py":
-        import_again([(name, str(Path.cwd()))])
+        check(all(part.isidentifier() for part in name.split(".")), f"cannot import {name}: "
+              "expected a file such as my_tasks.py, or a module such as my_package.tasks")
+        _look_in(str(Path.cwd()))
+        _import_from(name, str(_found_in(name) or Path.cwd()), name)
         return
     check(path.is_file(), f"cannot import {name}: there is no such file")
     check(path.stem.isidentifier(), f"cannot import {name}: expected a file whose name is that of "
           "a module, such as my_tasks.py")
-    _look_in(str(path.resolve().parent))
-    found = find_spec(path.stem)
-    origin = None if found is None else found.origin
-    mine = origin is not None and Path(origin).exists() and path.samefile(origin)
-    check(mine, f"cannot import {name}: {path.stem} is the name of another module ({origin}); "
-          "expected a file of another name")
-    import_again([(path.stem, str(path.resolve().parent))])
+    _import_from(path.stem, str(path.resolve().parent), path.name)
 
 
 def asked_for() -> tuple[Import, ...]:
@@ -54,14 +51,7 @@ def asked_for() -> tuple[Import, ...]:
 def import_again(asked: Iterable[Sequence[str]]) -> None:
     """Import modules from their folders, as the process that started this one did."""
     for module, folder in asked:
-        if (module, folder) in _asked:
-            continue
-        _look_in(folder)
-        try:
-            import_module(module)
-        except (Exception, SystemExit) as error:
-            raise ConfigError(f"cannot import {module}: {_told(error, folder)}") from None
-        _asked.append((module, folder))
+        _import_from(module, folder, module)
 
 
 def in_environment() -> dict[str, str]:
@@ -74,17 +64,43 @@ def import_from_environment() -> None:
     import_again(json.loads(os.environ.get(IMPORTS, "[]")))
 
 
+def _import_from(module: str, folder: str, called: str) -> None:
+    """Import a module of a folder, unless another one goes by its name."""
+    if (module, folder) in _asked:
+        return
+    _look_in(folder)
+    found = _found_in(module)
+    check(found is None or (found.exists() and found.samefile(folder)),
+          f"cannot import {called}: {module} is the name of another module, in {found}; expected a "
+          "file of another name")
+    try:
+        import_module(module)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"cannot import {called}: {_told(error, folder)}") from None
+    _asked.append((module, folder))
+
+
+def _found_in(module: str) -> Path | None:
+    """Return the folder in which Python finds a module or its package; None where it is in none."""
+    spec = find_spec(module.partition(".")[0])
+    if spec is None:
+        return None
+    if spec.submodule_search_locations:
+        return Path(spec.submodule_search_locations[0]).parent
+    return Path(spec.origin).parent if spec.has_location and spec.origin else None
+
+
 def _look_in(folder: str) -> None:
     if folder not in sys.path:
         sys.path.append(folder)
 
 
 def _told(error: BaseException, folder: str) -> str:
-    """Return the last line of an error, and where in the user's files it was raised."""
-    said = (str(error).splitlines() or [""])[-1]
+    """Return what an error says, in one line, and where in the user's files it was raised."""
+    said = " ".join(str(error).split())
     if not isinstance(error, LatentCodeError):
         said = f"{type(error).__name__}: {said}"
-    lines = [f"{Path(frame.filename).name}, line {frame.lineno}: "
-             for frame in extract_tb(error.__traceback__)
-             if Path(frame.filename).is_relative_to(folder)]
+    paths = [(Path(frame.filename), frame.lineno) for frame in extract_tb(error.__traceback__)]
+    lines = [f"{path.name}, line {line}: " for path, line in paths
+             if path.is_relative_to(folder) and "site-packages" not in path.parts]
     return f"{lines[-1] if lines else ''}{said}"

@@ -18,6 +18,7 @@ from latentcode import imports
 from latentcode.cli import main
 from latentcode.cli.options import take_imports
 from latentcode.config import TASKS
+from latentcode.models.names import NONLINEARITIES
 
 LITTLE = ["--preset", "smoke", "--training.steps", "2", "--training.warmup-steps", "0",
           "--training.eval-every", "2", "--training.eval-instances", "64"]
@@ -148,13 +149,15 @@ def test_an_unknown_task_is_named_before_its_flags(refused: Callable[..., str]) 
 @pytest.mark.parametrize(("name", "text", "message"), [
     ("missing.py", None, "cannot import missing.py: there is no such file"),
     ("broken.py", "x = 1\nraise RuntimeError('no\\nluck')\n",
-     "cannot import broken: broken.py, line 2: RuntimeError: luck"),
-    ("typo.py", "def f(:\n", "cannot import typo: SyntaxError: invalid syntax (typo.py, line 1)"),
+     "cannot import broken.py: broken.py, line 2: RuntimeError: no luck"),
+    ("typo.py", "def f(:\n",
+     "cannot import typo.py: SyntaxError: invalid syntax (typo.py, line 1)"),
     ("leaves.py", "import sys\nsys.exit('bye')\n", "leaves.py, line 2: SystemExit: bye"),
     ("own.py", "import latentcode as lc\nlc.register_task('x', config=dict)(lc.Task)\n",
-     "cannot import own: own.py, line 2: Task lacks combinations"),
+     "cannot import own.py: own.py, line 2: Task lacks combinations"),
     ("json.py", "", "json is the name of another module"),
     ("my-tasks.py", "", "expected a file whose name is that of a module"),
+    (".", None, "cannot import .: expected a file such as my_tasks.py, or a module"),
     ("no.such.module", None, "ModuleNotFoundError: No module named 'no'"),
 ])
 def test_a_file_that_cannot_be_imported_is_one_line(
@@ -201,6 +204,36 @@ def test_the_server_of_the_explorer_imports_it_too(
     monkeypatch.setenv(imports.IMPORTS, variables[imports.IMPORTS])
     imports.import_from_environment()
     assert "modadd" in TASKS
+
+
+def test_a_module_that_takes_a_file_s_name_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_names: Callable[[], None]
+) -> None:
+    for folder in ("mine", "other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "charts.py").touch()
+    monkeypatch.syspath_prepend(tmp_path / "other")
+    asked = [("charts", str(tmp_path / "mine"))]
+    with pytest.raises(lc.LatentCodeError, match="charts is the name of another module"):
+        imports.import_again(asked)
+    assert imports.asked_for() == ()
+    sys.path.remove(str(tmp_path / "other"))
+    imports.import_again(asked)
+    assert imports.asked_for() == tuple(asked)
+
+
+def test_modules_of_the_explorer_do_not_stand_before_a_user_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_names: Callable[[], None]
+) -> None:
+    testing = pytest.importorskip("streamlit.testing.v1")
+    from latentcode.app import main as entry
+
+    (tmp_path / "words.py").write_text("import latentcode as lc\n"
+                                       "lc.register_nonlinearity('own', lambda x: x.exp())\n")
+    monkeypatch.setenv(imports.IMPORTS, json.dumps([["words", str(tmp_path)]]))
+    test = testing.AppTest.from_file(str(Path(entry.__file__)), default_timeout=60).run()
+    assert not test.exception
+    assert "own" in NONLINEARITIES
 
 
 def test_help_says_how_files_are_imported(capsys: pytest.CaptureFixture[str]) -> None:
