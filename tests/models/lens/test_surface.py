@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -101,9 +103,15 @@ def test_ids_stand_for_their_vectors() -> None:
     assert len(ids.unique()) == 3 * 5
     assert torch.equal(model(ids), model(inputs))
     assert torch.equal(model(ids[1:, :3]), model(inputs[1:, :3]))
-    edited = ids[:]
-    edited[0, 0] = 0
-    for lost in (ids.clone(), ids[..., :3], ids + 0, edited):
+    assert torch.equal(model(copy.deepcopy(ids)), model(inputs))
+    edits: list[Callable[[Tensor], Any]] = [
+        lambda ids: ids[:].__setitem__((0, 0), 0), lambda ids: ids.fill_(0),
+        lambda ids: ids.copy_(ids.flip(0)), lambda ids: ids.view(-1).zero_()]
+    edited = [model.to_tokens(inputs) for _ in edits]
+    for edit, one in zip(edits, edited, strict=True):
+        edit(one)
+    for lost in (ids.clone(), ids[..., :3], ids + 0, *edited, edited[0][:2],
+                 copy.deepcopy(edited[0])):
         with pytest.raises(ConfigError, match="have lost their vectors"):
             model(lost)
     ours, tokens = model_and_inputs(TIED)
