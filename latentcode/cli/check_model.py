@@ -17,7 +17,8 @@ class CheckModel(Seeded):
 
     Its TransformerLens bridge has to compute what transformers computes, to show the codes that
     attention used, and to take those that are written. The exit status is 0 if everything holds
-    (SUPPORTED), 1 if something fails, 2 if the model cannot be opened.
+    (SUPPORTED), 1 if something fails or its codes cannot be compared, 2 if the model cannot be
+    opened.
 
     Example: latentcode check-model gpt2
     """

@@ -46,8 +46,13 @@ class ModelCheckResult(TableResult):
 
     @property
     def supported(self) -> bool:
-        """Whether every answer is yes."""
-        return not self.failed
+        """Whether every answer is yes, that about the codes of every layer included."""
+        return not self.failed and not self._codes_unseen
+
+    @property
+    def _codes_unseen(self) -> bool:
+        codes = self.table.loc[self.table["check"] == "codes", "outcome"]
+        return codes.empty or "not compared" in set(codes)
 
     @property
     def trusted(self) -> dict[str, bool]:
@@ -57,11 +62,14 @@ class ModelCheckResult(TableResult):
 
     @property
     def verdict(self) -> str:
-        """`SUPPORTED`, or what fails and what can be used nevertheless, in one line."""
+        """`SUPPORTED`, or what fails or was not seen, and what can be used, in one line."""
         if self.supported:
             return SUPPORTED
         failing = "; ".join(f"{row.check} ({_told(row)})" for row in self.worst().itertuples()
                             if row.outcome == "fails")
+        if not failing:
+            return ("NOT SHOWN: codes were not compared in every layer. Nothing that was compared "
+                    "fails.")
         left = [verb for verb, trusted in self.trusted.items() if trusted]
         return (f"NOT SUPPORTED in full: {failing}. "
                 + (f"Nothing speaks against {', '.join(left)}." if left else

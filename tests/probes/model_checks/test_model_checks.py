@@ -186,7 +186,8 @@ def test_what_was_not_seen_is_said(small_models: SmallModels) -> None:
     table.loc[rows, ["outcome", "note"]] = ["not compared", "transformers tells no weights"]
     table.loc[rows, "value"] = np.nan
     blind = lc.ModelCheckResult(table, result.settings)
-    assert blind.supported
+    assert not blind.supported
+    assert blind.verdict.startswith("NOT SHOWN: codes were not compared in every layer.")
     assert "Not compared: codes, as transformers tells no weights." in blind.caveats
 
 
