@@ -47,20 +47,22 @@ def shared_combinations(
 def shared_instances(train: LatentCodes, heldout: LatentCodes) -> tuple[int, str]:
     """Return how many held-out instances are training instances, and by what they are known.
 
-    Two extractions of one task, split and seed begin with the same instances, whatever model read
-    them. Where codes do not say what they are of, and in parts of codes, those are the same whose
-    labels and codes all are.
+    Two extractions of one task, split and seed number the same instances, whatever model read
+    them. Where codes do not say what they are of, those are the same whose labels and codes all
+    are.
     """
     names = [name for name in train.labels if name in heldout.labels and name != "split"]
-    n = min(len(train), len(heldout))
-    if all(_origin(train, key) == _origin(heldout, key) is not None
+    _, of_train, of_heldout = np.intersect1d(train.instances(), heldout.instances(),
+                                             return_indices=True)
+    if of_train.size and all(_origin(train, key) == _origin(heldout, key) is not None
            for key in ("task", "split", "seed")):
         exact = [name for name in names if train.labels[name].dtype.kind != "f"]
-        ours, theirs = (codes.labels[exact].head(n).astype(str).to_numpy()
-                        for codes in (train, heldout))
+        ours, theirs = (codes.labels[exact].iloc[rows].astype(str).to_numpy()
+                        for codes, rows in ((train, of_train), (heldout, of_heldout)))
         if np.array_equal(ours, theirs):
-            return n, (f"both are of split {train.meta['split']!r} with seed {train.meta['seed']}, "
-                       "from the first on")
+            same = np.isin(heldout.instances(), train.instances())
+            return int(same.sum()), (f"both are of split {train.meta['split']!r} with seed "
+                                     f"{train.meta['seed']}")
     same = np.isin(_digests(heldout, names), _digests(train, names))
     return int(same.sum()), "their labels and codes are the same"
 
