@@ -63,7 +63,8 @@ def sources_of(
     controls   False leaves out both; `ProbeError` says what else is missing
     """
     check_pair_of_codes(codes, codes, "codes")
-    check_controls(codes, codes, None if untrained is None else (untrained, untrained), controls)
+    check_controls(codes, codes, None if untrained is None else (untrained, untrained), controls,
+                   extracted="the instances", given="untrained=codes")
     if not controls or untrained is None:
         return (Source("code", codes),)
     check_same_instances(codes, untrained, "untrained codes")
@@ -100,10 +101,12 @@ def check_pair_of_codes(train: LatentCodes, heldout: LatentCodes, what: str) -> 
 def check_controls(
     train: LatentCodes, heldout: LatentCodes,
     untrained: tuple[LatentCodes, LatentCodes] | None, controls: bool,
+    extracted: str = "both splits", given: str = "untrained=(training, held-out)",
 ) -> None:
     """Raise `ProbeError` unless the controls that are asked for can be computed.
 
-    The message says how to obtain what is missing. With controls=False nothing may be given.
+    The message says how to obtain what is missing: what has to be `extracted`, and how it is
+    `given` to the caller. With controls=False nothing may be given.
     """
     if not controls:
         check(untrained is None, "codes of an untrained model are given, but controls=False; "
@@ -111,14 +114,13 @@ def check_controls(
         return
     missing = []
     if untrained is None:
-        missing.append("the codes of an untrained model (extract both splits once more from the "
-                       "model with its initial weights, and pass them as untrained=(training, "
-                       "held-out))")
+        missing.append(f"the codes of an untrained model (extract {extracted} once more from the "
+                       f"model with its initial weights, and pass them as {given})")
     if train.residuals is None or heldout.residuals is None:
-        missing.append("the residual streams (extract both splits with residuals=True)")
-    check(not missing, "a probe is not reported without its controls, and there is no "
-          f"{' and no '.join(m.removeprefix('the ') for m in missing)}; controls=False leaves "
-          "them out and marks the result so", ProbeError)
+        missing.append(f"the residual streams (extract {extracted} with residuals=True)")
+    check(not missing, "a probe is not reported without its controls; expected, too, "
+          f"{' and '.join(missing)}; controls=False leaves them out and marks the result so",
+          ProbeError)
     if untrained is None:
         return
     check_pair_of_codes(*untrained, "codes of the untrained model")

@@ -123,8 +123,11 @@ def test_missing_controls_are_named_with_their_remedy(
         check_controls(train, heldout, None, True)
     with pytest.raises(ProbeError, match="residuals=True"):
         check_controls(bare, heldout, untrained, True)
-    with pytest.raises(ProbeError, match=r"untrained model .* and no residual streams"):
+    with pytest.raises(ProbeError, match=r"untrained model .* and the residual streams"):
         check_controls(bare, heldout, None, True)
+    with pytest.raises(ProbeError, match=r"(?s)extract the instances .*untrained=codes\) and the "
+                                         "residual streams .extract the instances with"):
+        sources_of(bare, None, True)
     check_controls(train, heldout, untrained, True)
     check_controls(bare, heldout, None, False)
     with pytest.raises(ProbeError, match="controls=False"):
