@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from pathlib import Path
 
 import torch
 
+from latentcode.arguments import as_tuple
 from latentcode.config import TaskConfig
 from latentcode.devices import resolve_device
 from latentcode.errors import check
@@ -35,11 +37,12 @@ def instances(
     device       where the codes were extracted, as a GPU draws other numbers from the same seed
 
     Fewer are the first of more. Raises what `load_run` raises, `ConfigError` for an n below 1 and
-    for a negative number, `SplitError` for a split that the task does not offer.
+    for what is no whole number from 0, `SplitError` for a split that the task does not offer.
     """
-    rows = range(n) if isinstance(n, int) else n
-    check(len(rows) > 0 and min(rows) >= 0, f"n is {n!r}; expected at least 1, or numbers of "
-          "instances, from 0")
+    given = n.tolist() if hasattr(n, "tolist") else n  # an array, a tensor, or a number of numpy
+    rows = range(given) if type(given) is int else as_tuple(given)
+    check(len(rows) > 0 and all(_is_number(row) for row in rows), f"n is {n!r}; expected at least "
+          "1, or numbers of instances, from 0")
     task = (as_task(load_run(run_or_task).config.task)
             if isinstance(run_or_task, Run | str | Path) else as_task(run_or_task))
     try_task(task, split)
@@ -50,6 +53,10 @@ def instances(
     together = Batch.cat(list(found.values()))
     chosen = [start[row // DRAW] + row % DRAW for row in rows]
     return together[torch.tensor(chosen, device=together.inputs.device)]
+
+
+def _is_number(row: object) -> bool:
+    return isinstance(row, Integral) and not isinstance(row, bool) and int(row) >= 0
 
 
 def drawn(task: Task, split: str, block: int, seed: int, device: torch.device | str) -> Batch:

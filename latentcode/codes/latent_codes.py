@@ -164,7 +164,7 @@ class LatentCodes:
             return self.labels[f"{name}_{token}"]
         raise UnknownNameError("label", name, self.labels.columns)
 
-    def with_labels(self, **values: Any) -> LatentCodes:
+    def with_labels(self, /, **values: Any) -> LatentCodes:
         """Return these codes with further labels: `codes.with_labels(even=target % 2 == 0)`.
 
         values  name -> one value per instance, as an array, a tensor or a list: bool, whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -34,6 +35,9 @@ def test_they_are_those_that_are_extracted(
         pd.testing.assert_frame_equal(labels, codes.labels[list(labels)])
     few = lc.instances(run, "test", [n - 1, 0, 2], seed=3)
     assert torch.equal(few.inputs, batch.inputs[[n - 1, 0, 2]])
+    for given in (np.array([n - 1, 0, 2]), torch.tensor([n - 1, 0, 2]), [np.int64(n - 1), 0, 2]):
+        assert torch.equal(lc.instances(run, "test", given, seed=3).inputs, few.inputs)
+    assert torch.equal(lc.instances(run, "test", np.int64(n), seed=3).inputs, batch.inputs)
 
 
 def test_defaults_are_those_of_extract(run: lc.Run) -> None:
@@ -45,6 +49,8 @@ def test_defaults_are_those_of_extract(run: lc.Run) -> None:
 @pytest.mark.parametrize(("arguments", "error", "message"), [
     (("ood", 0), ConfigError, "n is 0; expected at least 1"),
     (("ood", [3, -1]), ConfigError, r"n is \[3, -1\]"),
+    (("ood", 2.5), ConfigError, "n is 2.5; expected at least 1"),
+    (("ood", [True, False]), ConfigError, r"n is \[True, False\]"),
     (("odd",), UnknownNameError, "unknown split 'odd'"),
     (("unknown",), SplitError, "has no split 'unknown'"),
 ])

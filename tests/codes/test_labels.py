@@ -66,6 +66,7 @@ def test_a_name_that_stands_for_something_is_refused(name: str) -> None:
 
 
 def test_a_name_is_text() -> None:
+    assert "self" in make_codes().with_labels(**{"self": [1, 2, 3]}).labels
     with pytest.raises(ConfigError, match="the name of a label is ' '"):
         make_codes().with_labels(**{" ": [1, 2, 3]})
     codes = make_codes().with_labels(even_1=[1, 2, 3])
