@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from latentcode.arguments import as_tuple
 from latentcode.errors import check, check_choice
 from latentcode.files.provenance import package_version
 from latentcode.models.pretrained import as_bridge, load_network
@@ -26,7 +27,7 @@ LENGTHS = (4, 9, 32)
 def check_model(
     name_or_folder: str | Path,
     *,
-    lengths: Sequence[int] | None = None,
+    lengths: Sequence[int] | int | None = None,
     dtype: str = "float32",
     seed: int = 0,
     device: str | torch.device = "cpu",
@@ -50,13 +51,15 @@ def check_model(
     Raises what `load_pretrained` raises, and `ConfigError` for lengths that the model cannot take.
     """
     check_choice("dtype", dtype, TOLERANCES)
-    check(lengths is None or (len(lengths) > 0 and min(lengths) >= 2), f"lengths are {lengths}; "
-          "expected at least 2 tokens each")
+    if lengths is not None:
+        lengths = as_tuple(lengths)
+        check(len(lengths) > 0 and min(lengths) >= 2, f"lengths are {lengths}; "
+              "expected at least 2 tokens each")
     network, tokenizer = load_network(
         name_or_folder, device=device, dtype=getattr(torch, dtype))
     config = network.config.get_text_config()
     limit = getattr(config, "max_position_embeddings", None)
-    lengths = lengths or [min(length, limit or length) for length in LENGTHS]
+    lengths = lengths or tuple(min(length, limit or length) for length in LENGTHS)
     check(not limit or max(lengths) <= limit, f"the longest prompt has {max(lengths)} tokens; "
           f"expected at most {limit}, the context of the model")
     weight = next(network.parameters())

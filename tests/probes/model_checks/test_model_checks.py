@@ -179,7 +179,7 @@ def test_a_pattern_that_is_only_shown_serves_for_reading(small_models: SmallMode
 
 
 def test_what_was_not_seen_is_said(small_models: SmallModels) -> None:
-    result = lc.check_model(small_models("gemma2"), lengths=(4,))
+    result = lc.check_model(small_models("gemma2"), lengths=4)
     assert "sliding window has 4096 tokens and the longest prompt 4" in " ".join(result.caveats)
     table = result.table.copy()
     rows = table["check"] == "codes"
