@@ -137,12 +137,16 @@ class LensSurface(HookedRootModule):
         """w_ln W_U[:, token]: the direction in which LN(x), before its weights, is read.
 
         With the weight of the last LayerNorm folded in, the attributions of what sums to the
-        residual stream sum to the logit, less the constant `b_ln W_U + b_U`.
+        residual stream sum to the logit, less the constant `b_ln W_U + b_U`. `ConfigError` for what
+        is no token id.
         """
         if isinstance(tokens, str):
             self._refuse("to_single_token")
         index = torch.as_tensor(tokens, device=self.W_U.device)
-        directions = self.W_U.T[index if index.numel() > 1 else int(index)]
+        known = (index >= 0) & (index < self.W_U.shape[1])
+        check(not index.is_floating_point() and bool(known.all()), f"tokens are {tokens}; expected "
+              f"ids from 0 to {self.W_U.shape[1] - 1}")
+        directions = self.W_U.T[index if index.numel() != 1 else int(index)]
         return directions * self.ln_final.w
 
     def accumulated_bias(
