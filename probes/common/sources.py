@@ -118,7 +118,7 @@ def check_controls(
                        f"model with its initial weights, and pass them as {given})")
     if train.residuals is None or heldout.residuals is None:
         missing.append(f"the residual streams (extract {extracted} with residuals=True)")
-    check(not missing, "a probe is not reported without its controls; expected, too, "
+    check(not missing, "a probe is not reported without its controls; missing are "
           f"{' and '.join(missing)}; controls=False leaves them out and marks the result so",
           ProbeError)
     if untrained is None:
