@@ -144,7 +144,7 @@ class LensSurface(HookedRootModule):
             self._refuse("to_single_token")
         index = torch.as_tensor(tokens, device=self.W_U.device)
         known = (index >= 0) & (index < self.W_U.shape[1])
-        check(not index.is_floating_point() and bool(known.all()), f"tokens are {tokens}; expected "
+        check(bool(known.all()), f"tokens are {tokens}; expected "
               f"ids from 0 to {self.W_U.shape[1] - 1}")
         directions = self.W_U.T[index if index.numel() != 1 else int(index)]
         return directions * self.ln_final.w
