@@ -189,7 +189,7 @@ def as_bridge(name: str, network: nn.Module, tokenizer: Any) -> TransformerBridg
               f"model {name!r} is a {architecture}, not every layer of which is attention; "
               "expected a transformer with an attention pattern in every layer")
         layout(model)
-    except (ConfigError, torch.OutOfMemoryError):
+    except (ConfigError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # adapters check what they support in many ways
         raise ConfigError(f"model {name!r} is a {architecture}, which TransformerLens cannot open: "

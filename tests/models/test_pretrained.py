@@ -15,6 +15,7 @@ from torch import Tensor
 
 from latentcode.config.presets import preset
 from latentcode.errors import ArtifactError, ConfigError
+from latentcode.models import pretrained
 from latentcode.models.hypernetwork import value_network
 from latentcode.models.pretrained import identity_error, layout, load_pretrained
 from latentcode.models.transformer import HookedTransformer
@@ -197,6 +198,17 @@ def test_what_is_no_model_is_one_clear_error(small_models: SmallModels, tmp_path
         with pytest.raises(ArtifactError, match=message) as raised:
             load_pretrained(folder)
         assert len(str(raised.value).splitlines()) == 1
+
+
+def test_too_little_memory_is_no_matter_of_the_architecture(
+    small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(model: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(pretrained, "layout", exhausted)
+    with pytest.raises(MemoryError):
+        load_pretrained(small_models("gpt2"))
 
 
 def test_weights_that_do_not_fit_are_refused(small_models: SmallModels, tmp_path: Path) -> None:
