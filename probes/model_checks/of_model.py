@@ -90,7 +90,9 @@ def _worst(found: Sequence[Answer], tolerance: float) -> pd.DataFrame:
     for name, question in QUESTIONS.items():
         for layer, rows in frame[frame["check"] == name].groupby("layer", sort=False):
             values = rows["value"].to_numpy()
-            worst = float(values.min() if question.changes else values.max())
+            # No change and one without bounds are both wrong.
+            least = question.changes and not np.isinf(values).any()
+            worst = float(values.min() if least else values.max())
             unknown = bool(np.isnan(values).any())
             told = next((note for note in rows["note"] if note), "")
             table.append({

@@ -40,7 +40,8 @@ class Question:
 
     def holds(self, value: float, tolerance: float) -> bool:
         bound = self.bound(tolerance)
-        return value > bound if self.changes else value <= bound  # False for NaN
+        # False for NaN; a change that is not finite breaks the model.
+        return bound < value < float("inf") if self.changes else value <= bound
 
 
 QUESTIONS: Mapping[str, Question] = {

@@ -191,6 +191,15 @@ def test_what_was_not_seen_is_said(small_models: SmallModels) -> None:
     assert "Not compared: codes, as transformers tells no weights." in blind.caveats
 
 
+@pytest.mark.parametrize(("values", "outcome"), [
+    ((0.5, 0.2), "holds"), ((0.5, 0.0), "fails"), ((0.5, float("inf")), "fails")])
+def test_codes_that_break_the_logits_do_not_take_effect(
+    values: tuple[float, ...], outcome: str
+) -> None:
+    table = of_model._worst([("patch", 0, value, "") for value in values], 1e-4)
+    assert list(table["outcome"]) == [outcome]
+
+
 def test_bad_input_is_one_clear_line(small_models: SmallModels, tmp_path: Path) -> None:
     folder = small_models("gpt2")
     (tmp_path / "empty").mkdir()
