@@ -139,14 +139,23 @@ def load_network(
     dtype: torch.dtype = torch.float32,
     untrained: bool = False,
     seed: int = 0,
+    tokenized: bool = True,
 ) -> tuple[Any, Any]:
     """What is it before it is a bridge? The model of `transformers`, and its tokenizer.
 
-    Arguments and errors are those of `load_pretrained`. Nothing of the model is wrapped yet, so
-    that its own forward pass can be compared with the bridge's.
+    tokenized  False: the tokenizer is None where a folder holds none
+
+    Other arguments and errors are those of `load_pretrained`. Nothing of the model is wrapped yet,
+    so that its own forward pass can be compared with the bridge's.
     """
     seed = checked_seed(seed)
     folder = _folder(name_or_folder)
+    has_tokenizer = folder is None or any(
+        found for pattern in TOKENIZERS for found in folder.glob(pattern))
+    # transformers would make up an empty tokenizer.
+    check(has_tokenizer or not tokenized, f"model folder {str(name_or_folder)!r} holds no "
+          "tokenizer; expected tokenizer.json, which the tokenizer's save_pretrained writes",
+          ArtifactError)
     name = str(name_or_folder)
     with _quiet(), _as_artifact_error(name, folder):
         from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -154,7 +163,7 @@ def load_network(
         source = {"local_files_only": folder is not None, "trust_remote_code": False}
         config = AutoConfig.from_pretrained(name, **source)
         config.output_attentions = False  # or the patterns of all layers would be collected
-        tokenizer = AutoTokenizer.from_pretrained(name, **source)
+        tokenizer = AutoTokenizer.from_pretrained(name, **source) if has_tokenizer else None
         if untrained:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
@@ -175,6 +184,8 @@ def load_network(
 def as_bridge(name: str, network: nn.Module, tokenizer: Any) -> TransformerBridge:
     """Return the bridge of a model of `transformers`, which it takes over and changes.
 
+    tokenizer  None where the bridge is to be given token ids alone
+
     `ConfigError` for an architecture that TransformerLens cannot open, or that does not show a
     pattern in every layer.
     """
@@ -184,7 +195,8 @@ def as_bridge(name: str, network: nn.Module, tokenizer: Any) -> TransformerBridg
     weight = next(network.parameters())
     try:
         model = TransformerBridge.boot_transformers(
-            name, hf_model=network, tokenizer=tokenizer, device=weight.device, dtype=weight.dtype)
+            name, hf_model=network, tokenizer=_wordless() if tokenizer is None else tokenizer,
+            device=weight.device, dtype=weight.dtype)
         check(hasattr(model, "blocks") and all(hasattr(block, "attn") for block in model.blocks),
               f"model {name!r} is a {architecture}, not every layer of which is attention; "
               "expected a transformer with an attention pattern in every layer")
@@ -197,6 +209,16 @@ def as_bridge(name: str, network: nn.Module, tokenizer: Any) -> TransformerBridg
     for block in model.blocks:
         block.attn.register_forward_hook(_forget_pattern)
     return model.eval()
+
+
+def _wordless() -> Any:
+    """Return a tokenizer that knows no word: without any, TransformerLens looks for one."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel({"?": 0}, unk_token="?")), unk_token="?")
 
 
 def _forget_pattern(attention: nn.Module, inputs: object, output: object) -> None:
@@ -261,10 +283,6 @@ def _folder(name_or_folder: str | Path) -> Path | None:
                "loaded" if pickled else "no weights")
         raise ArtifactError(f"model folder {text!r} holds {why}; expected {SAFE[0]}, which "
                             "save_pretrained writes")
-    # transformers would make up an empty tokenizer.
-    check(any(found for pattern in TOKENIZERS for found in folder.glob(pattern)),
-          f"model folder {text!r} holds no tokenizer; expected tokenizer.json, which the "
-          "tokenizer's save_pretrained writes", ArtifactError)
     return folder
 
 

@@ -35,7 +35,7 @@ def check_model(
 ) -> ModelCheckResult:
     """Can the codes of a pretrained model be trusted? Its bridge against `transformers`.
 
-    name_or_folder  as for `load_pretrained`
+    name_or_folder  as for `load_pretrained`; a folder needs no tokenizer
     lengths         of the prompts, two of each, of tokens drawn at random; default: `LENGTHS`
     dtype           of the weights: `float32`, as verbs use them, or `float64`, in which rounding
                     hides no mistake and for which the memory has to suffice
@@ -56,7 +56,7 @@ def check_model(
         check(len(lengths) > 0 and min(lengths) >= 2, f"lengths are {lengths}; "
               "expected at least 2 tokens each")
     network, tokenizer = load_network(
-        name_or_folder, device=device, dtype=getattr(torch, dtype))
+        name_or_folder, device=device, dtype=getattr(torch, dtype), tokenized=False)
     config = network.config.get_text_config()
     limit = getattr(config, "max_position_embeddings", None)
     lengths = lengths or tuple(min(length, limit or length) for length in LENGTHS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,13 @@ def test_codes_that_break_the_logits_do_not_take_effect(
 ) -> None:
     table = of_model._worst([("patch", 0, value, "") for value in values], 1e-4)
     assert list(table["outcome"]) == [outcome]
+
+
+def test_a_folder_needs_no_tokenizer(small_models: SmallModels, tmp_path: Path) -> None:
+    mute = shutil.copytree(small_models("gpt2"), tmp_path / "mute")
+    for file in mute.glob("tokenizer*"):
+        file.unlink()
+    assert lc.check_model(mute, lengths=4).supported
 
 
 def test_bad_input_is_one_clear_line(small_models: SmallModels, tmp_path: Path) -> None:
