@@ -50,7 +50,7 @@ REGISTRY: Registry[Registered] = Registry("task", "lc.register_task", {
 def register_task(
     name: str,
     *,
-    config: type[TaskConfig],
+    config: type[TaskConfig] | None = None,
     counterfactuals: Callable[[Any], Counterfactuals] | None = None,
     distances: Callable[[Any, str, str], Distances] | None = None,
     replace: bool = False,
@@ -72,17 +72,21 @@ def register_task(
     Raises `ConfigError` that names the member which the class or its configuration lacks, and
     for a name that is taken.
     """
+    if config is None:
+        raise ConfigError(f"register_task({name!r}) is given no config; expected config=, a frozen "
+                          "dataclass of what its instances depend on")
+
     def register(task: type[TaskT]) -> type[TaskT]:
         check(isinstance(task, type) and issubclass(task, Task),
               f"task {name!r} is {task!r}; expected a subclass of lc.Task")
-        if "name" not in vars(task):
-            task.name = name
-        check(task.name == name, f"{task.__qualname__}.name is {task.name!r}; expected {name!r}, "
-              "the name that it is registered under")
+        own = vars(task).get("name", name)
+        check(own == name, f"{task.__qualname__}.name is {own!r}; expected {name!r}, the name that "
+              "it is registered under")
         _check_members(task)
         _check_config(name, config)
         TASKS.add(name, config, replace=replace)
         REGISTRY.add(name, Registered(task, counterfactuals, distances), replace=replace)
+        task.name = name
         return task
 
     return register

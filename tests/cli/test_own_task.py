@@ -236,6 +236,18 @@ def test_modules_of_the_explorer_do_not_stand_before_a_user_s(
     assert "own" in NONLINEARITIES
 
 
+def test_an_error_of_a_library_names_the_user_s_line(
+    tmp_path: Path, own_names: Callable[[], None]
+) -> None:
+    library = tmp_path / ".venv" / "site-packages" / "latentcode_fails.py"
+    library.parent.mkdir(parents=True)
+    library.write_text("def fail(): raise ValueError('no luck')\n")
+    sys.path.append(str(library.parent))
+    (tmp_path / "latentcode_caller.py").write_text("import latentcode_fails as f\nf.fail()\n")
+    with pytest.raises(lc.LatentCodeError, match=r"latentcode_caller\.py, line 2: ValueError"):
+        imports.import_file(str(tmp_path / "latentcode_caller.py"))
+
+
 def test_help_says_how_files_are_imported(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])

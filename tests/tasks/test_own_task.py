@@ -172,6 +172,18 @@ def test_another_thing_is_no_task() -> None:
         lc.register_task("own", config=config_class())(named)
 
 
+def test_a_task_without_a_configuration_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"register_task\('own'\) is given no config"):
+        lc.register_task("own")
+
+
+def test_a_class_that_is_refused_keeps_the_name_it_had() -> None:
+    refused = without("losses")
+    with pytest.raises(ConfigError, match="lacks losses"):
+        lc.register_task("own", config=config_class())(refused)
+    assert "name" not in vars(refused)
+
+
 def test_a_task_that_nobody_registered_is_no_other_task() -> None:
     config: Any = config_class("stranger")()
     for ask in (lc.make_task, lambda task: replace(lc.preset("smoke"), task=task)):
