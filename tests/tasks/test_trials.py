@@ -13,6 +13,7 @@ from places import EXAMPLE
 import latentcode as lc
 from latentcode.errors import ConfigError
 from latentcode.imports import import_file
+from latentcode.sources import Source
 from latentcode.tasks import try_task
 from latentcode.tasks.registry import REGISTRY
 
@@ -79,5 +80,5 @@ def test_tasks_of_the_library_keep_what_is_asked_of_others(
 ) -> None:
     for name in ("logic", "sraven"):
         task = lc.make_task(lc.preset("smoke", name).task)
-        monkeypatch.setitem(REGISTRY._files, name, "as if it were a user's")
+        monkeypatch.setitem(REGISTRY._sources, name, Source("as_if_it_were_a_users.py"))
         try_task(task, *task.splits)

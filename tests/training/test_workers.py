@@ -25,11 +25,13 @@ from latentcode.training.workers import Workers, packed, unpacked
 PARENT = """
 import json, os, signal, sys
 from pathlib import Path
+from latentcode.config.presets import preset
 from latentcode.errors import TrainingError, UnknownNameError
 from latentcode.training.workers import Workers
 
 def work(job):
-    [(path, what)] = job.items()
+    [path] = job
+    what = path.name.partition(" ")[2]
     with path.open("a") as file:
         file.write(f"{os.getpid()} {os.environ.get('SLOT')}\\n")
     begun = len(path.read_text().splitlines())
@@ -49,12 +51,12 @@ if __name__ == "__main__":
     whats = ["good", "killed once", "wrong", "killed always", "bug", "stopped once", "good"]
     with Workers(work, [{"SLOT": "a"}, {"SLOT": "b"}]) as workers:
         for number, what in enumerate(whats):
-            workers.submit({out / f"{number} {what}": what})
+            workers.submit({out / f"{number} {what}": preset("smoke")})
         outcomes = []
         while workers.n_pending:
             outcomes += workers.wait(5.0)
         workers.stop()
-        workers.submit({out / "too late": "good"})
+        workers.submit({out / "too late": preset("smoke")})
         assert workers.n_pending == 0
     print(json.dumps({next(iter(o.job)).name: [type(o.error).__name__, str(o.error)]
                       for o in outcomes}))
