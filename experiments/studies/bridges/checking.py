@@ -24,15 +24,16 @@ def check_architecture(name: str) -> dict[str, Any]:
         except NotBuiltError as error:
             return {"outcome": "not built", "reason": str(error)}
         found: dict[str, Any] = {}
+        supported: dict[str, bool] = {}
         for dtype in TOLERANCES:
             try:
-                found[dtype] = _told(check_model(model, dtype=dtype))
+                result = check_model(model, dtype=dtype)
+                found[dtype], supported[dtype] = _told(result), result.supported
             except LatentCodeError as error:
                 found[dtype] = {"reason": str(error).replace(f"{str(model)!r} ", "")}
     if "reason" in found["float32"]:
         return {"outcome": "refused", "reason": found["float32"]["reason"]}
-    supported = not found["float32"]["failed"]
-    return {"outcome": "supported" if supported else "partly", **found}
+    return {"outcome": "supported" if supported["float32"] else "partly", **found}
 
 
 def _told(result: ModelCheckResult) -> dict[str, Any]:
