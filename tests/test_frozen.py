@@ -115,7 +115,8 @@ def writes() -> list[lc.Intervention]:
 
 
 def intervene_on(run: lc.Run, chosen: list[lc.Intervention], split: str) -> TableResult:
-    return lc.intervene(run, chosen, split=split, n=600, n_reference=400, n_bootstrap=200)
+    return lc.intervene(run, chosen, split=split, n=600, n_reference=400, n_bootstrap=200,
+                        factorial=False)
 
 
 def similarity_again(run: lc.Run) -> TableResult:

@@ -26,7 +26,7 @@ CURRENT: dict[str, int] = {
     "latentcode.similarity": 1,
     "latentcode.topography": 1,
     "latentcode.alignment": 1,
-    "latentcode.interventions": 1,
+    "latentcode.interventions": 2,
     "latentcode.projection": 1,
     "latentcode.cached_projection": 1,
     "latentcode.value_networks": 1,
@@ -35,12 +35,21 @@ CURRENT: dict[str, int] = {
 }
 """The version in which each format is written today."""
 
+ABSENT = "absent"
+"""In place of the checksum of a file that the version that was read did not have yet."""
+
 Data = dict[str, Any]
 
 
 def _without_checksums(*files: str) -> Callable[[Data], Data]:
     """Version 1 recorded neither what wrote it nor the checksums of its files: null."""
     return lambda data: {**data, "provenance": None, "sha256": dict.fromkeys(files)}
+
+
+def _without_classes(data: Data) -> Data:
+    """Version 1 knew minimal pairs alone: no classes of answers, and no comparisons of them."""
+    return {**data, "sha256": {**data["sha256"], "classes.csv": ABSENT,
+                               "comparisons.csv": ABSENT}}
 
 
 def _with_instances_first(data: Data) -> Data:
@@ -58,6 +67,7 @@ MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
     ("latentcode.checkpoint", 3): dict,
     ("latentcode.codes", 1): _without_checksums("codes.safetensors", "labels.parquet"),
     ("latentcode.codes", 2): _with_instances_first,
+    ("latentcode.interventions", 1): _without_classes,
     ("latentcode.decoding", 1): _without_checksums("table.csv", "per_class.csv"),
 }
 """(format, version) -> what turns its data into those of the next version."""
@@ -118,5 +128,6 @@ def read_checked(
           f"{path} has sha256 {data['sha256']!r}; expected those of {' and '.join(files)}",
           ArtifactError)
     for file, recorded in data["sha256"].items() if verify else ():
-        check_checksum(path.with_name(file), recorded)
+        if recorded != ABSENT:
+            check_checksum(path.with_name(file), recorded)
     return data

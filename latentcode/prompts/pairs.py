@@ -26,7 +26,6 @@ from latentcode.prompts import Prompts, as_prompts
 from latentcode.prompts.prompts import encode, row_name
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
-    Answered,
     Counterfactuals,
     MinimalPairs,
     code_mask,
@@ -184,7 +183,7 @@ class PromptCounterfactuals(Counterfactuals):
         return torch.stack([code_mask(query[:, p], key[:, p:p + 1], n_tokens)
                             for p in range(n_pairs)]).any(0)
 
-    def right(self, pairs: MinimalPairs, logits: Tensor, of: Answered) -> Tensor:
+    def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
         """Return where the model says the answer, bool [B]."""
         ours, theirs = self._says(pairs, logits)
         return theirs if of == "donors" else ours

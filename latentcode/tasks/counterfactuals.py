@@ -1,19 +1,23 @@
 """What would the answer be under another rule or term? What every task offers to interventions.
 
-An intervention needs, for an instance, a *minimal pair*: a donor that shares everything with it
-but one constituent; and the answers that both constituents give. An answer *switches* where it
-becomes the donor's. That is also what the donor's constituent answers to the instance: a switch
-does not tell which of the two arrived.
+An intervention needs, for an instance, donors: problems that differ from it in what is asked
+about. The donor of a *minimal pair* shares everything with it but one constituent. An answer
+*switches* where it becomes the donor's. Of a minimal pair that is also what the donor's
+constituent answers to the instance: a switch does not tell which of the two arrived.
+
+A *factorial* of donors tells. An instance applies operation A to operands x, in a context (the
+rest of the problem); donors have another operation B, other operands x', another context, or
+several of these. The answers A(x), B(x), A(x') and B(x') all differ, and each is a class.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from latentcode.errors import UnknownNameError, check
@@ -24,13 +28,30 @@ SCOPES: dict[str, str] = {
     "pairs": "that pair, and the response attending to the same feature in its row",
     "row": "the response attending to every key",
     "feature": "every query of the response's feature, attending to every key",
+    "examples": "every example attending to every example",
     "everything": "every query attending to every key",
 }
 """Which codes an intervention writes; a task offers some of them."""
 
+CLASSES: dict[str, str] = {
+    "instance": "A(x), the instance's own answer",
+    "operation": "B(x), the donor's operation on the instance's operands",
+    "operands": "A(x'), the instance's operation on the donor's operands",
+    "copied": "B(x'), the donor's operation on the donor's operands",
+    "else": "none of these",
+}
+"""Whose answer an answer is, in the order of `MinimalPairs.candidates`."""
 
-Answered = Literal["instances", "donors", "same"]
-"""Whose answer: a batch of `MinimalPairs`."""
+OTHERS: dict[str, str] = {
+    "operands": "other operands",
+    "operation+operands": "another operation and other operands",
+    "context": "another context",
+    "operation+context": "another operation and another context",
+    "operands+context": "other operands and another context",
+    "operation+operands+context": "another operation, other operands and another context",
+    "unrelated": "another problem, with a third operation",
+}
+"""What the donors of a factorial have that the instance has not, beside the minimal pair's."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +65,11 @@ class MinimalPairs:
     slot       int64 [B], which of the constituents of an instance differs (SRAVEN: the response
                token whose rule it is; 0 where constituents have no place of their own)
     source, target  int64 [B], the constituent of the instance and of its donor
-    counts     bool [B]: both answers are known, and they differ; other pairs do not count
+    counts     bool [B]: the answers are known, and they differ; other pairs do not count
+    others     the donors of a factorial, by their name in `OTHERS`, and further ones of the task's
+               own; empty where there is none
+    candidates float64 [B, 4], the answers A(x), B(x), A(x') and B(x') of a factorial, NaN where
+               one is not defined; None where there is none
 
     The `combination` of a donor is that of its instance.
     """
@@ -56,6 +81,8 @@ class MinimalPairs:
     source: Tensor
     target: Tensor
     counts: Tensor
+    others: Mapping[str, Batch] = field(default_factory=dict)
+    candidates: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.slot)
@@ -64,7 +91,17 @@ class MinimalPairs:
         """Return the pairs of a slice, an index tensor or a boolean mask."""
         return MinimalPairs(
             self.instances[index], self.donors[index], self.same[index], self.slot[index],
-            self.source[index], self.target[index], self.counts[index])
+            self.source[index], self.target[index], self.counts[index],
+            {name: batch[index] for name, batch in self.others.items()},
+            None if self.candidates is None else self.candidates[index])
+
+    def batch(self, name: str) -> Batch:
+        """Return `instances`, `donors`, `same` or one of `others`."""
+        return self.others[name] if name in self.others else getattr(self, name)
+
+    def with_donors(self, name: str) -> MinimalPairs:
+        """Return the same with another batch as the donors, whose answers are then theirs."""
+        return self if name == "donors" else replace(self, donors=self.batch(name))
 
 
 class Counterfactuals(ABC):
@@ -85,6 +122,8 @@ class Counterfactuals(ABC):
     """What a write may need (`Write.needs`) and the task does not offer, and why."""
     notes: tuple[str, ...] = ()
     """What a reader of the outcomes must know, one sentence each."""
+    factorial: bool = False
+    """Whether `sample` draws the donors of a factorial (`MinimalPairs.others`)."""
 
     @abstractmethod
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
@@ -110,8 +149,11 @@ class Counterfactuals(ABC):
         """
 
     @abstractmethod
-    def right(self, pairs: MinimalPairs, logits: Tensor, of: Answered) -> Tensor:
-        """Return where logits answer the instances, their donors or the control's, bool [B]."""
+    def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
+        """Return where logits answer a batch of the pairs, bool [B].
+
+        of  `instances`, `donors`, `same` or one of `others`
+        """
 
     @abstractmethod
     def outcomes(
@@ -121,6 +163,13 @@ class Counterfactuals(ABC):
 
         switch  1 where the answer is the donor's, stay: 1 where it is still the instance's
         """
+
+    @property
+    def lacking(self) -> Mapping[str, str]:
+        """`lacks`, and why there is no factorial of donors, where there is none."""
+        reason = "these pairs have no donors with other operands or in another context"
+        return self.lacks if self.factorial else {
+            "factorial": reason, "permuted": reason, **self.lacks}
 
     def check_scope(self, name: str) -> None:
         """Raise `UnknownNameError` unless the task knows the scope."""
@@ -187,6 +236,19 @@ class ChosenPairs(Counterfactuals):
     def _name(self, constituent: int) -> object:
         known = constituent in range(len(self.constituents))
         return self.constituents[constituent] if known else constituent
+
+
+def class_rates(found: Tensor, suffix: str = "") -> dict[str, Tensor]:
+    """Return for each of `CLASSES` whether an answer is of it, float [B] of int64 [B]."""
+    hits = F.one_hot(found, len(CLASSES)).float().unbind(1)
+    return {f"{name}{suffix}": hit for name, hit in zip(CLASSES, hits, strict=True)}
+
+
+def all_differ(candidates: Tensor, least: float = 0.0) -> Tensor:
+    """Return where candidates [B, 4] are all defined, and differ by more than `least`: bool [B].
+    """
+    gaps = candidates.sort(1).values.diff(dim=1)  # NaN sorts last, and is never greater
+    return (gaps > least).all(1)
 
 
 def row_mask(queries: Tensor, n_tokens: int) -> Tensor:

@@ -110,13 +110,20 @@ def as_task(task: Task | TaskConfig) -> Task:
     return task if isinstance(task, Task) else make_task(task)
 
 
-def make_counterfactuals(task: Task) -> Counterfactuals:
-    """Return the minimal pairs of a task; `ConfigError` for a task that has none."""
+def make_counterfactuals(task: Task, *, factorial: bool = True) -> Counterfactuals:
+    """Return the minimal pairs of a task; `ConfigError` for a task that has none.
+
+    factorial  with donors that differ in operation, operands and context, where the task offers
+               them; without, minimal pairs of any two constituents
+    """
     found = REGISTRY.get(task.name)
     if found is None or found.counterfactuals is None:
         raise ConfigError(f"task {task.name!r} offers no minimal pairs, which interventions need; "
                           f"expected {_those_with('counterfactuals')}")
-    return found.counterfactuals(task)
+    pairs = found.counterfactuals(task)
+    if not factorial:
+        pairs.factorial = False
+    return pairs
 
 
 def task_distances(task: Task, label: str, split: str) -> Distances:

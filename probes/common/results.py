@@ -12,7 +12,7 @@ import pandas as pd
 
 from latentcode.errors import ArtifactError, check
 from latentcode.figures.style import Figure
-from latentcode.files.migrations import header, read_checked
+from latentcode.files.migrations import ABSENT, header, read_checked
 from latentcode.files.provenance import git_commit, software
 from latentcode.files.storage import checksums, replace_folder, write_json
 
@@ -123,6 +123,9 @@ class TableResult(ABC):
         tables = {}
         for (name, columns), file in zip(cls.COLUMNS.items(), cls._files(), strict=True):
             path = folder / file
+            if meta["sha256"][file] == ABSENT:
+                tables[name] = pd.DataFrame(columns=list(columns))
+                continue
             try:
                 tables[name] = pd.read_parquet(path) if name in cls.OPEN else pd.read_csv(
                     path, dtype=dict.fromkeys(cls.TEXT, str), keep_default_na=False,

@@ -32,7 +32,8 @@ class Intervention:
     write        a key of `WRITES`: what
     scope        a key of `SCOPES` that the task offers: at which queries and keys
     layers       in which layers, all in one run
-    site         `code`, `value` or `residual`: the activation that is written
+    site         `code`, `value` or `residual`: the activation that is written; several joined by
+                 `+`, such as `code+value`, are written in one run
     alpha        how far `steer` goes
     heads        of which heads alone; None: all
     renormalize  bring what was written back to the constraint of the model's codes
@@ -53,7 +54,10 @@ class Intervention:
     def check(self, task: Counterfactuals, model: Any) -> None:
         """Raise a `ConfigError` that names what does not fit the task or the model."""
         check_choice("write", self.write, WRITES)
-        check_choice("site", self.site, SITES)
+        for site in self.sites:
+            check_choice("site", site, SITES)
+        check(len(set(self.sites)) == len(self.sites), f"site is {self.site!r}; expected each of "
+              "its parts once")
         task.check_scope(self.scope)
         check(len(self.layers) > 0, "layers is empty; expected at least one")
         check(self.heads is None or len(self.heads) > 0, "heads is empty; expected None for all, "
@@ -63,29 +67,40 @@ class Intervention:
             if layer not in range(model.cfg.n_layers):
                 raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
         needs = WRITES[self.write].needs
-        if needs in task.lacks:
-            raise ConfigError(f"{self.write!r} cannot be written: {task.lacks[needs]}")
-        if self.site != "code":
+        if needs in task.lacking:
+            raise ConfigError(f"{self.write!r} cannot be written: {task.lacking[needs]}")
+        if self.sites != ("code",):
             check(needs != "erasers" and not self.renormalize, f"{self.write!r} with renormalize="
                   f"{self.renormalize} at site {self.site!r}; labels are erased from codes, and "
                   "codes are renormalised")
-        check(needs != "elsewhere" or self.scope != "everything", f"{self.write!r} at scope "
-              "'everything', which leaves no other position; expected another scope")
-        check(self.site != "value" or self.scope not in ("row", "feature"), f"scope is "
-              f"{self.scope!r} at site 'value', where it covers every key, for all queries; "
-              "expected 'everything', or single keys with 'pair' or 'pairs'")
+        check(needs != "elsewhere" or self.scope not in ("examples", "everything"),
+              f"{self.write!r} at scope {self.scope!r}, which leaves no other position; expected "
+              "another scope")
+        check("value" not in self.sites or self.scope not in ("row", "feature"), f"scope is "
+              f"{self.scope!r} at site {self.site!r}, where it covers every key, for all "
+              "queries; expected 'everything', or single keys with 'pair' or 'pairs'")
         check(needs != "erasers" or self.scope in ERASABLE, f"scope is {self.scope!r}; expected "
               f"one of {', '.join(ERASABLE)} to erase a label")
         if self.renormalize:
             check_constraint(normalization_of(model))
         groups = getattr(model.cfg, "n_key_value_heads", None) or model.cfg.n_heads
-        check(self.heads is None or self.site != "value" or groups == model.cfg.n_heads,
-              f"heads is {self.heads} at site 'value'; expected None, as the {model.cfg.n_heads} "
-              f"heads of this model share the values of {groups}")
+        check(self.heads is None or "value" not in self.sites or groups == model.cfg.n_heads,
+              f"heads is {self.heads} at site {self.site!r}; expected None, as the "
+              f"{model.cfg.n_heads} heads of this model share the values of {groups}")
         for head in self.heads or ():
-            check(self.site != "residual" and head in range(model.cfg.n_heads),
+            check("residual" not in self.sites and head in range(model.cfg.n_heads),
                   f"head {head} at site {self.site!r}; expected one of {model.cfg.n_heads} heads "
                   "of codes or values")
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The parts of `site`."""
+        return tuple(self.site.split("+"))
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Every site in every layer that is written."""
+        return tuple((site, layer) for site in self.sites for layer in self.layers)
 
     def edits(
         self, model: Any, scope: Tensor, values: Callable[[Place, Tensor], Tensor]
@@ -95,11 +110,11 @@ class Intervention:
         scope   bool [B, Q, K], which codes; of the task, by the name that the intervention has
         values  what is to be put at a place, given what is computed there
         """
-        mask = SITES[self.site].mask(scope, self.heads, model.cfg.n_heads)
+        masks = {site: SITES[site].mask(scope, self.heads, model.cfg.n_heads)
+                 for site in self.sites}
         normalization = normalization_of(model) if self.renormalize else None
-        places = [(self.site, layer) for layer in self.layers]
-        return {place: in_scope(partial(values, place), mask, scope, normalization)
-                for place in places}
+        return {place: in_scope(partial(values, place), masks[place[0]], scope, normalization)
+                for place in self.places}
 
     def row(self) -> dict[str, Any]:
         """Return the columns that name this intervention in tables."""

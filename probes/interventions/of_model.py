@@ -30,6 +30,12 @@ from latentcode.progress import Progress
 from latentcode.seeds import checked_seed, make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
+CORE = ("operands", "operation+operands")
+"""Donors of a factorial that the model has to answer rightly, beside that of the minimal pair, for
+its instance to count."""
+UNANSWERED = ("unrelated", "permuted")
+"""Donors whose own answer does not matter."""
+
 
 def intervene_model(
     model: Any,
@@ -49,8 +55,10 @@ def intervene_model(
 
     model   anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
     task    the minimal pairs and their answers: `make_counterfactuals(make_task(...))`
-    n       instances drawn; those count whose two answers differ and which the model answers
-            rightly, the instance and the donor (for `same` the control's donor, too)
+    n       instances drawn; those count whose answers differ and which the model answers
+            rightly: the instance and the donor, of a factorial the donors with other operands
+            and the same context, too. A write counts where the model answers the donor that it
+            comes from rightly (`unrelated` always)
     n_reference  training instances for means and erasers, where one of the writes needs them
     batch_size   instances at once; transplants and shuffled donors come from the same batch
     progress     called with (instances passed through the model, those in all)
@@ -71,13 +79,14 @@ def intervene_model(
         "n_reference": n_reference, "seed": seed, "batch_size": batch_size,
         "n_bootstrap": n_bootstrap, "level": 0.95,
         "chance": None if np.isnan(task.chance) else task.chance,
-        "normalization": normalization_of(model), "constituents": list(task.constituents),
+        "factorial": task.factorial, "normalization": normalization_of(model),
+        "constituents": list(task.constituents),
         "notes": list(task.notes),
         "interventions": [
             {**asdict(i), "layers": list(i.layers),
              "heads": None if i.heads is None else list(i.heads)} for i in interventions]}
     return InterventionResult(
-        *tables(instances, [i.row() for i in interventions], task.constituents, n_bootstrap, seed),
+        **tables(instances, [i.row() for i in interventions], task.constituents, n_bootstrap, seed),
         settings=settings)
 
 
@@ -109,8 +118,10 @@ def _measured(
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """Return the outcomes of single instances, as `tables` takes them, and how many count."""
     device = next(model.parameters()).device
-    places = sorted({(i.site, layer) for i in interventions for layer in i.layers})
-    n_passes = len(interventions) + 3
+    places = sorted({place for i in interventions for place in i.places})
+    donors = {WRITES[i.write].donor for i in interventions} - {""}
+    answered = {"donors", "same", *(CORE if task.factorial else ())}
+    n_passes = len(interventions) + 2 + len(answered | donors)
     total = n_reference + n * n_passes
 
     def advance(done: int, _: int = 0) -> None:
@@ -129,10 +140,11 @@ def _measured(
     for index, pairs in enumerate(task.batches(split, n, batch_size, generator)):
         if index == 0:
             check_written(model, pairs.instances.inputs[:2], places)
-        clean = _clean(model, task, pairs, places)
+        clean = _clean(model, task, pairs, places, donors)
         known = clean.pairs
         done = n_reference + n_drawn * n_passes
-        advance(done + 3 * len(pairs))
+        before = n_passes - len(interventions)
+        advance(done + before * len(pairs))
         n_drawn += len(pairs)
         n_counted, n_known = n_counted + int(pairs.counts.sum()), n_known + len(known)
         if len(known) == 0:
@@ -150,32 +162,48 @@ def _measured(
                 model, scope, partial(_value, intervention, material)))
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)
-            outcomes = task.outcomes(known, unpatched, clean.answered, patched)
-            frames.append(_frame(number, outcomes, material, intervention))
-            advance(done + (number + 4) * len(pairs))
+            outcomes = task.outcomes(
+                known.with_donors(WRITES[intervention.write].donor or "donors"), unpatched,
+                clean.answered, patched)
+            frames.append(_frame(number, n_drawn, outcomes, material, intervention))
+            advance(done + (before + number + 1) * len(pairs))
     advance(total)
-    check(n_known >= 2, f"of {n} instances of {split}, {n_counted} have two different answers, and "
-          f"the model gives both in {n_known}; expected at least two. Is it trained?",
+    asked = "four different answers" if task.factorial else "two different answers"
+    check(n_known >= 2, f"of {n} instances of {split}, {n_counted} have {asked}, and the model "
+          f"gives all of them in {n_known}; expected at least two. Is it trained?"
+          + (" factorial=False needs two right answers alone" if task.factorial else ""),
           ProbeError)
     return (pd.concat(frames, ignore_index=True),
             {"n_counted": n_counted, "n_known": n_known})
 
 
 def _clean(
-    model: Any, task: Counterfactuals, pairs: MinimalPairs, places: Collection[Place]
+    model: Any, task: Counterfactuals, pairs: MinimalPairs, places: Collection[Place],
+    donors: Collection[str],
 ) -> Clean:
-    """Pass a batch through the model before anything is written, and keep the pairs that count."""
-    (own, own_codes), (answered, donors), (controlled, same) = (
-        capture(model, batch.inputs, places)
-        for batch in (pairs.instances, pairs.donors, pairs.same))
-    kept = (pairs.counts & task.right(pairs, own, "instances")
-            & task.right(pairs, answered, "donors"))
+    """Pass a batch through the model before anything is written, and keep the pairs that count.
+
+    donors  the batches whose activations are wanted
+    """
+    own, pool = capture(model, pairs.instances.inputs, places)
+    core = CORE if task.factorial else ()
+    kept = pairs.counts & task.right(pairs, own, "instances")
+    logits, activations, right = {}, {}, {}
+    for name in dict.fromkeys(("donors", "same", *core, *donors)):
+        logits[name], activations[name] = capture(
+            model, pairs.batch(name).inputs, places if name in donors else ())
+        if name not in UNANSWERED:
+            right[name] = task.right(pairs, logits[name], name)
+    for name in ("donors", *core):
+        kept = kept & right[name]
     # Found once: with a mask a GPU would be waited for at every use.
     known = kept.nonzero()[:, 0]
     return Clean(
-        pairs[known], answered[known], {place: x[known] for place, x in donors.items()},
-        {place: x[known] for place, x in same.items()},
-        task.right(pairs, controlled, "same")[known], own_codes, task.membership(pairs.instances))
+        pairs[known], logits["donors"][known],
+        {name: {place: x[known] for place, x in found.items()}
+         for name, found in activations.items()},
+        {name: mask[known] for name, mask in right.items()}, pool,
+        task.membership(pairs.instances))
 
 
 def _erasers(
@@ -187,9 +215,7 @@ def _erasers(
         return {}
     fitted = references.erasers[intervention.scope, intervention.write == "erase_shuffled"]
     label = label_to_erase(task, pairs)
-    return {(intervention.site, layer):
-            fitted[intervention.site, layer].edit(scope, pairs.slot, label)
-            for layer in intervention.layers}
+    return {place: fitted[place].edit(scope, pairs.slot, label) for place in intervention.places}
 
 
 def _value(intervention: Intervention, material: Material, place: Place, live: Tensor) -> Tensor:
@@ -197,12 +223,14 @@ def _value(intervention: Intervention, material: Material, place: Place, live: T
 
 
 def _frame(
-    number: int, outcomes: Mapping[str, Tensor], material: Material, intervention: Intervention
+    number: int, first: int, outcomes: Mapping[str, Tensor], material: Material,
+    intervention: Intervention,
 ) -> pd.DataFrame:
     """Return one row per instance that counts."""
     pairs = material.pairs
     frame = pd.DataFrame({
-        "intervention": number, "combination": pairs.instances.combination.cpu().numpy(),
+        "intervention": number, "number": first + np.arange(len(pairs)),
+        "combination": pairs.instances.combination.cpu().numpy(),
         "source": pairs.source.cpu().numpy(), "target": pairs.target.cpu().numpy(),
         **{name: values.double().cpu().numpy() for name, values in outcomes.items()}})
     return frame[possible(WRITES[intervention.write], material).cpu().numpy()]

@@ -27,6 +27,7 @@ def intervene(
     split: str = "ood",
     n: int = 2_000,
     task: TaskConfig | None = None,
+    factorial: bool = True,
     step: int | None = None,
     seed: int = 0,
     device: str = "cpu",
@@ -40,6 +41,9 @@ def intervene(
     split    instances whose codes are overwritten; means and erasers come from `train`
     n        instances drawn; those count which the model answers rightly, donor included
     task     what to draw from; default: the run's own
+    factorial  draw natural donors, which differ in operation, operands and context
+             (`latentcode.tasks.counterfactuals`), where the task offers them; without it, minimal
+             pairs of any two operations
     step     the checkpoint; default: the newest
     settings  of `intervene_model`: n_reference, batch_size, n_bootstrap
 
@@ -48,11 +52,11 @@ def intervene(
     run = load_run(run)
     own = make_task(run.config.task if task is None else task)
     model = run.load_model(step, device=str(resolve_device(device)))
-    counterfactuals = make_counterfactuals(own)
+    counterfactuals = make_counterfactuals(own, factorial=factorial)
     if interventions is None:
         interventions = standard_interventions(
             model.cfg.n_layers, model.cfg.n_heads, counterfactuals.scopes,
-            has_constraint(model.cfg.normalization), counterfactuals.lacks)
+            has_constraint(model.cfg.normalization), counterfactuals.lacking)
     meta = {"run": run.name, "run_id": run.id, "kind": kind_of(run.config.model),
             "config_hash": config_hash(run.config), "task": to_dict(own.config),
             "step": run.checkpoints()[-1] if step is None else step}

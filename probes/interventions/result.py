@@ -13,6 +13,8 @@ from latentcode.figures.style import Figure
 from latentcode.probes.common.bootstrap import percentile_interval, resample
 from latentcode.probes.common.results import TableResult
 from latentcode.probes.interventions.figure import intervention_figure, matrix_figure, written
+from latentcode.probes.interventions.writes import WRITES
+from latentcode.tasks.counterfactuals import CLASSES
 
 PLACE: tuple[str, ...] = ("write", "scope", "layers", "site", "alpha", "heads", "renormalized")
 """Columns that name an intervention."""
@@ -28,6 +30,11 @@ class InterventionResult(TableResult):
              becomes the donor's, which in a minimal pair does not tell operation from answer
     by_constituent  one row per intervention, constituent of the instance (`source`) and of the
              donor (`target`): instances, `switch` and `stay`
+    classes  one row per intervention, constituents and class of answers (`CLASSES`): instances and
+             `rate`; empty without a factorial of donors
+    comparisons  one row per write and class, and other donor's write at the same place
+             (`against`): `value`, the difference of the two rates over the instances that both
+             count, with its interval
     settings everything else that determines the numbers; `n_counted` instances have two
              different answers, `n_known` of them the model answers rightly
     """
@@ -36,25 +43,36 @@ class InterventionResult(TableResult):
     SHOWS = "rates at which answers switch to the donor's and stay"
     COLUMNS: ClassVar = {
         "table": (*PLACE, "metric", "value", "low", "high", "n", "n_combinations"),
-        "by_constituent": (*PLACE, "source", "target", "n", "switch", "stay")}
-    TEXT = ("layers", "heads", "source", "target")
+        "by_constituent": (*PLACE, "source", "target", "n", "switch", "stay"),
+        "classes": (*PLACE, "source", "target", "class", "n", "rate"),
+        "comparisons": (*PLACE, "against", "class", "value", "low", "high", "n",
+                        "n_combinations")}
+    TEXT = ("layers", "heads", "source", "target", "class", "against")
 
     table: pd.DataFrame
     by_constituent: pd.DataFrame
+    classes: pd.DataFrame
+    comparisons: pd.DataFrame
     settings: Mapping[str, Any]
 
     @property
     def caveats(self) -> tuple[str, ...]:
         s = self.settings
-        notes = [f"{s['n_known']} of {s['n']} instances count: {s['n_counted']} have two different "
-                 "answers, and the model gives both of these."]
+        answers = "four" if s.get("factorial") else "two"
+        notes = [f"{s['n_known']} of {s['n']} instances count: {s['n_counted']} have {answers} "
+                 "different answers, and the model gives all of these."]
         if s["chance"] is not None:
             notes.append(f"An answer drawn at random switches in {s['chance']:.3f}.")
         return (*notes, *s.get("notes", ()))
 
-    def summary(self, metrics: Sequence[str] = ("switch", "stay", "others", "moved")
-                ) -> pd.DataFrame:
-        """Return one row per intervention, and `value [low, high]` by metric."""
+    def summary(self, metrics: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return one row per intervention, and `value [low, high]` by metric.
+
+        metrics  default: the classes of a factorial; without one, `switch`, `stay`, `others` and
+                 `moved`
+        """
+        if metrics is None:
+            metrics = list(CLASSES) if len(self.classes) else ["switch", "stay", "others", "moved"]
         rows = []
         for key, block in self.table.groupby(list(PLACE), sort=False, dropna=False):
             assert isinstance(key, tuple)
@@ -111,36 +129,69 @@ class InterventionResult(TableResult):
 def tables(
     instances: pd.DataFrame, rows: Sequence[Mapping[str, Any]], constituents: Sequence[str],
     n_bootstrap: int, seed: int,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the two tables of the outcomes of single instances.
+) -> dict[str, pd.DataFrame]:
+    """Return the tables of the outcomes of single instances.
 
-    instances  `intervention` (a row of `rows`), `combination`, `source`, `target`, and one
-               column per metric
+    instances  `intervention` (a row of `rows`), `number`, `combination`, `source`, `target`, and
+               one column per metric
     """
     metrics = [c for c in instances.columns
-               if c not in ("intervention", "combination", "source", "target")]
-    long: list[dict[str, Any]] = []
-    pairs: list[dict[str, Any]] = []
+               if c not in ("intervention", "number", "combination", "source", "target")]
+    classes = [c for c in CLASSES if c in metrics]
+    names = dict(enumerate(constituents))
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in InterventionResult.COLUMNS}
+    blocks = {number: instances[instances["intervention"] == number]
+              for number in range(len(rows))}
     for number, place in enumerate(rows):
-        block = instances[instances["intervention"] == number]
-        if not len(block):  # nothing could be transplanted
-            long += [{**place, "metric": metric, "value": np.nan, "low": np.nan, "high": np.nan,
-                      "n": 0, "n_combinations": 0} for metric in metrics]
-            continue
-        clusters = block.groupby("combination")[metrics].agg("sum").to_numpy()
-        sizes = block.groupby("combination").size().to_numpy(dtype=np.float64)
-        # The same replicates for every intervention, so that their intervals can be compared.
-        weights = resample(len(sizes), n_bootstrap, np.random.default_rng(seed))
-        replicates = (weights @ clusters) / (weights @ sizes)[:, None]
-        low, high = percentile_interval(replicates, len(sizes))
-        means = clusters.sum(0) / sizes.sum()
-        long += [{**place, "metric": metric, "value": means[i], "low": low[i], "high": high[i],
-                  "n": len(block), "n_combinations": len(sizes)}
-                 for i, metric in enumerate(metrics)]
+        block = blocks[number]
+        means, low, high, n_clusters = _clustered(block, metrics, n_bootstrap, seed)
+        found["table"] += [
+            {**place, "metric": metric, "value": means[i], "low": low[i], "high": high[i],
+             "n": len(block), "n_combinations": n_clusters} for i, metric in enumerate(metrics)]
         for (source, target), cell in block.groupby(["source", "target"], sort=True):
-            names = constituents[int(str(source))], constituents[int(str(target))]
-            pairs.append({**place, "source": names[0], "target": names[1], "n": len(cell),
-                          "switch": cell["switch"].mean(), "stay": cell["stay"].mean()})
-    columns = InterventionResult.COLUMNS
-    return (pd.DataFrame(long, columns=list(columns["table"])),
-            pd.DataFrame(pairs, columns=list(columns["by_constituent"])))
+            which = {**place, "source": names[int(str(source))],
+                     "target": names[int(str(target))]}
+            found["by_constituent"].append({
+                **which, "n": len(cell), "switch": cell["switch"].mean(),
+                "stay": cell["stay"].mean()})
+            found["classes"] += [{**which, "class": name, "n": len(cell),
+                                  "rate": cell[name].mean()} for name in classes]
+        for other in _beside(number, rows) if classes else ():
+            both = block.merge(blocks[other], on="number", suffixes=("", " of the other"))
+            paired = both[["combination"]].assign(**{
+                name: both[name] - both[f"{name} of the other"] for name in classes})
+            means, low, high, n_clusters = _clustered(paired, classes, n_bootstrap, seed)
+            found["comparisons"] += [
+                {**place, "against": rows[other]["write"], "class": name, "value": means[i],
+                 "low": low[i], "high": high[i], "n": len(paired),
+                 "n_combinations": n_clusters} for i, name in enumerate(classes)]
+    return {name: pd.DataFrame(found[name], columns=list(columns))
+            for name, columns in InterventionResult.COLUMNS.items()}
+
+
+def _clustered(
+    block: pd.DataFrame, metrics: Sequence[str], n_bootstrap: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Return the means of metrics, their intervals clustered by combination, and the clusters."""
+    if not len(block):  # nothing could be transplanted
+        nothing = np.full(len(metrics), np.nan)
+        return nothing, nothing, nothing, 0
+    grouped = block.groupby("combination")
+    clusters = grouped[list(metrics)].agg("sum").to_numpy()
+    sizes = grouped.size().to_numpy(dtype=np.float64)
+    # The same replicates for every intervention, so that their intervals can be compared.
+    weights = resample(len(sizes), n_bootstrap, np.random.default_rng(seed))
+    replicates = (weights @ clusters) / (weights @ sizes)[:, None]
+    low, high = percentile_interval(replicates, len(sizes))
+    return clusters.sum(0) / sizes.sum(), low, high, len(sizes)
+
+
+def _beside(number: int, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the other donors' writes at the place of a donor's write, by their numbers."""
+    def where(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[name] for name in PLACE if name not in ("write", "alpha"))
+
+    if not WRITES[rows[number]["write"]].donor:
+        return []
+    return [other for other, row in enumerate(rows) if other != number
+            and WRITES[row["write"]].donor and where(row) == where(rows[number])]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from latentcode.probes.interventions.references import References
 from latentcode.probes.interventions.sites import SITES, Edit, Place
-from latentcode.tasks.counterfactuals import MinimalPairs
+from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 
 
 def noise_like(x: Tensor, axis: int, generator: torch.Generator) -> Tensor:
@@ -30,17 +31,16 @@ class Clean:
 
     pairs       the B pairs of the batch that count: the model gives both answers
     answered    the logits of their donors
-    donors, same  place -> activations [B, ...] of their two donors
-    same_right  bool [B]: the model answers the control's donor rightly
+    donors      name of a batch of `MinimalPairs` -> place -> its activations [B, ...]
+    right       name of a batch -> bool [B]: the model answers it rightly
     pool        place -> activations of the whole batch, to transplant
     membership  which constituents the whole batch has, bool [N, S, C]
     """
 
     pairs: MinimalPairs
     answered: Tensor
-    donors: Mapping[Place, Tensor]
-    same: Mapping[Place, Tensor]
-    same_right: Tensor
+    donors: Mapping[str, Mapping[Place, Tensor]]
+    right: Mapping[str, Tensor]
     pool: Mapping[Place, Tensor]
     membership: Tensor
 
@@ -93,8 +93,9 @@ class Write:
     values       (material, place, live, alpha) -> what to put there
     description  one sentence for people
     control      whether nothing should come of it
-    needs        of the material: `same`, `means`, `erasers`, `pool`, `another` (instance of the
-                 batch), `elsewhere` or nothing
+    donor        the batch of `MinimalPairs` that it comes from; "" for what comes from none
+    needs        of the task or the material: `same`, `factorial`, `permuted` (donors), `means`,
+                 `erasers`, `pool`, `another` (instance of the batch), `elsewhere` or nothing
     measured     whose constituent must have been measured: `source`, `target`
     real         it is a code that the model computed for some instance: nothing to renormalise
                  while a whole row is written
@@ -104,6 +105,7 @@ class Write:
     values: Callable[[Material, Place, Tensor, float], Tensor]
     description: str
     control: bool = False
+    donor: str = ""
     needs: str = ""
     measured: tuple[str, ...] = ()
     real: bool = False
@@ -127,17 +129,25 @@ def _vector(place: Place, live: Tensor) -> int:
     return SITES[place[0]].vector % live.ndim
 
 
+def _from_donor(name: str, description: str, **properties: Any) -> Write:
+    """Return what writes the activations of a batch of `MinimalPairs`."""
+    return Write(lambda m, p, x, _: m.clean.donors[name][p], description, donor=name, real=True,
+                 **properties)
+
+
 WRITES: Mapping[str, Write] = {
-    "donor": Write(lambda m, p, x, _: m.clean.donors[p], "the minimal pair's", real=True),
-    "same": Write(lambda m, p, x, _: m.clean.same[p],
-                  "a donor's with the same constituents and fresh values", control=True,
-                  needs="same", real=True),
-    "elsewhere": Write(lambda m, p, x, _: m.clean.donors[p],
-                       "the minimal pair's, at another position", control=True,
-                       needs="elsewhere", real=True, elsewhere=True),
-    "shuffled": Write(lambda m, p, x, _: m.clean.donors[p][m.others()],
-                      "the donor's of another instance", control=True, needs="another",
-                      real=True),
+    "donor": _from_donor("donors", "the minimal pair's: another operation"),
+    "same": _from_donor("same", "a donor's with the same constituents and fresh values",
+                        control=True, needs="same"),
+    **{name: _from_donor(name, f"a donor's with {what}", needs="factorial",
+                         control=name == "unrelated") for name, what in OTHERS.items()},
+    "permuted": _from_donor("permuted", "the instance's with its examples' values permuted",
+                            control=True, needs="permuted"),
+    "elsewhere": _from_donor("donors", "the minimal pair's, at another position", control=True,
+                             needs="elsewhere", elsewhere=True),
+    "shuffled": Write(lambda m, p, x, _: m.clean.donors["donors"][p][m.others()],
+                      "the donor's of another instance", control=True, donor="donors",
+                      needs="another", real=True),
     "transplant": Write(lambda m, p, x, _: m.clean.pool[p][m.transplants],
                         "another instance's that has the donor's constituent", needs="pool",
                         real=True),
@@ -178,8 +188,8 @@ def possible(write: Write, material: Material) -> Tensor:
     rows = torch.ones_like(pairs.counts)
     if write.needs == "pool":
         rows = material.transplants >= 0
-    elif write.needs == "same":
-        rows = material.clean.same_right
+    elif write.needs in ("same", "factorial") and write.donor in material.clean.right:
+        rows = material.clean.right[write.donor]
     elif write.needs == "another" and len(pairs) == 1:
         rows = ~rows
     for name in write.measured:

@@ -22,6 +22,7 @@ from latentcode.errors import ArtifactError, LatentCodeError, RunError
 from latentcode.files.migrations import CURRENT, MIGRATIONS, upgrade
 from latentcode.files.storage import read_json, read_tensors
 from latentcode.probes.decoding.result import DecodingResult
+from latentcode.probes.interventions import InterventionResult
 from latentcode.runs import Run
 from latentcode.training import train
 
@@ -31,6 +32,7 @@ FILES = {
     "latentcode.checkpoint": "run/checkpoints/step_0000002/state.json",
     "latentcode.codes": "codes/meta.json",
     "latentcode.decoding": "decoding/decoding.json",
+    "latentcode.interventions": "interventions/interventions.json",
 }
 
 
@@ -45,6 +47,8 @@ def load(old: Path, name: str) -> object:
         return LatentCodes.load(old / "codes")
     if name == "latentcode.decoding":
         return DecodingResult.load(old / "decoding")
+    if name == "latentcode.interventions":
+        return InterventionResult.load(old / "interventions")
     return Run.open(old / "run").load_model(2)
 
 

@@ -19,7 +19,6 @@ from latentcode.models.dense import LAYER_NORM_EPSILON
 from latentcode.models.transformer import HookedTransformer
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
-    Answered,
     ChosenPairs,
     MinimalPairs,
     code_mask,
@@ -122,7 +121,7 @@ class Selector(ChosenPairs):
             return row_mask(query[:, None], 3)
         return code_mask(query, torch.zeros_like(query)[:, None], 3)
 
-    def right(self, pairs: MinimalPairs, logits: Tensor, of: Answered) -> Tensor:
+    def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
         return (logits[:, 1:].argmax(-1) == getattr(pairs, of).targets).all(1)
 
     def outcomes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,17 +11,25 @@ from torch import Tensor
 from latentcode.errors import check
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
-    Answered,
+    CLASSES,
+    OTHERS,
     ChosenPairs,
     MinimalPairs,
+    all_differ,
+    class_rates,
     code_mask,
     row_mask,
 )
-from latentcode.tasks.logic.task import FuzzyLogic, literals
+from latentcode.tasks.logic.task import FuzzyLogic, evaluate, literals
 
 LEAST_DIFFERENCE = 0.1
 """Pairs count where f and f' differ by at least this at the query: nearer to which of the two an
 answer lies says nothing where both are nearly the same."""
+WINDOWS = (0.05, 0.025, 0.1)
+"""How near to an answer of a factorial another one is of its class: first the width that counts,
+which is half of `LEAST_DIFFERENCE`, then others that are reported beside it."""
+TRIES = 64
+"""Inputs that are drawn for a query before it is given up."""
 
 
 class LogicCounterfactuals(ChosenPairs):
@@ -28,18 +37,25 @@ class LogicCounterfactuals(ChosenPairs):
 
     The query is the same, so its right answer is f'(query) in place of f(query). The donor of the
     control has the same function and query, and other examples.
+
+    factorial  also draw the donors of `OTHERS`: the function is the operation, the query's input
+               the operand, the examples' inputs the context; and `permuted`, the instance with
+               its examples' values in another order. Query inputs x and x' are drawn until f(x),
+               f'(x), f(x') and f'(x') all differ by `LEAST_DIFFERENCE`; where they never do, the
+               pair does not count. Not where the task fixes some of its inputs
     """
 
     exclusive = False
     symbolic = False
     n_slots = 1
     chance = float("nan")
-    scopes = ("pair", "row", "everything")
+    scopes = ("pair", "row", "examples", "everything")
     notes = ("An answer counts as switched where it is nearer to the donor's, so that destroyed "
              "answers switch too: read the rate beside those of zero, mean and random.",)
 
-    def __init__(self, task: FuzzyLogic) -> None:
+    def __init__(self, task: FuzzyLogic, factorial: bool = True) -> None:
         self.task = task
+        self.factorial = factorial and task.config.inputs == "uniform"
         self.constituents = tuple(task.term_symbols(t) for t in range(len(task.signs)))
 
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
@@ -57,10 +73,44 @@ class LogicCounterfactuals(ChosenPairs):
         k = torch.randint(config.n_terms, (n, 1), generator=generator, device=device)
         order = torch.rand(n, len(self.constituents), generator=generator, device=device)
         order[:, :first], order[:, last:] = -1.0, -1.0
-        target = order.scatter(1, terms, -1.0).argmax(1)
-        return self._with_target(instances, k[:, 0], target, generator)
+        target = order.scatter(1, terms, -1.0).argmax(1, keepdim=True)
+        if not self.factorial:
+            return self._minimal(instances, k[:, 0], target[:, 0], generator)
+        tried = torch.rand(2, n, TRIES, config.n_variables, generator=generator, device=device)
+        x, other = self._first_to_differ(terms, terms.scatter(1, k, target), tried[0], tried[1])
+        variables = instances.inputs[..., :-1].clone()
+        variables[:, -1] = x
+        instances = self.task.build_functions(split, instances.combination, terms, variables)
+        pairs = self._with_others(self._minimal(instances, k[:, 0], target[:, 0], generator), k,
+                                  other, generator)
+        assert pairs.candidates is not None
+        return replace(pairs, counts=all_differ(pairs.candidates, LEAST_DIFFERENCE))
 
     def _with_target(
+        self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
+    ) -> MinimalPairs:
+        pairs, k = self._minimal(batch, which, target, generator), which[:, None]
+        terms, x = batch.info["terms"], batch.inputs[:, -1, :-1]
+        tried = torch.rand(len(x), TRIES, x.shape[1], generator=generator, device=x.device)
+        _, other = self._first_to_differ(
+            terms, terms.scatter(1, k, target[:, None]), x[:, None].expand_as(tried), tried)
+        return self._with_others(pairs, k, other, generator)
+
+    def _first_to_differ(
+        self, terms: Tensor, changed: Tensor, x: Tensor, other: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the first of several inputs [B, N, L] whose four answers differ: [B, L] each.
+
+        The first of all where there is none.
+        """
+        signs = self.task.signs.to(x.device)
+        answers = torch.stack([evaluate(signs[functions], inputs) for inputs in (x, other)
+                               for functions in (terms, changed)], -1)  # [B, N, 4]
+        differ = all_differ(answers.flatten(0, 1), LEAST_DIFFERENCE).view(x.shape[:2])
+        first, row = differ.long().argmax(1), torch.arange(len(x), device=x.device)
+        return x[row, first], other[row, first]
+
+    def _minimal(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
         terms, variables, k = batch.info["terms"], batch.inputs[..., :-1], which[:, None]
@@ -73,6 +123,33 @@ class LogicCounterfactuals(ChosenPairs):
         differ = (donors.targets - batch.targets).abs()[:, 0] >= LEAST_DIFFERENCE
         return MinimalPairs(batch, donors, same, torch.zeros_like(target),
                             terms.gather(1, k)[:, 0], target, differ)
+
+    def _with_others(
+        self, pairs: MinimalPairs, which: Tensor, other: Tensor, generator: torch.Generator
+    ) -> MinimalPairs:
+        """Add the donors of a factorial: a term `which` [B, 1] is another, `other` [B, L] are x'.
+        """
+        batch = pairs.instances
+        terms, variables = batch.info["terms"], batch.inputs[..., :-1]
+        device = terms.device
+        fresh = torch.rand(variables.shape, generator=generator, device=device)
+        elsewhere = self.task.sample(batch.split, len(batch), generator)
+        order = torch.rand(variables.shape[:2], generator=generator, device=device)[:, :-1]
+        others = {"unrelated": replace(elsewhere, combination=batch.combination)}
+        for name in [name for name in OTHERS if name not in others]:
+            inputs = torch.cat([
+                (fresh if "context" in name else variables)[:, :-1],
+                other[:, None] if "operands" in name else variables[:, -1:]], 1)
+            function = (terms.scatter(1, which, pairs.target[:, None]) if "operation" in name
+                        else terms)
+            others[name] = self.task.build_functions(batch.split, batch.combination, function,
+                                                     inputs)
+        inputs = batch.inputs.clone()
+        inputs[:, :-1, -1] = inputs[:, :-1, -1].gather(1, order.argsort(1))
+        others["permuted"] = replace(batch, inputs=inputs)
+        candidates = torch.cat([b.targets for b in (
+            batch, pairs.donors, others["operands"], others["operation+operands"])], 1)
+        return replace(pairs, others=others, candidates=candidates.double())
 
     def held(self, batch: Batch) -> Tensor:
         """Return the terms of each function, int64 [B, K]."""
@@ -128,10 +205,18 @@ class LogicCounterfactuals(ChosenPairs):
                               device=query.device)
         if name == "row":
             return row_mask(query[:, None], n_tokens)
+        if name == "examples":
+            example = torch.arange(n_tokens, device=query.device) != query[:, None]
+            return example[:, :, None] & example[:, None]
         return code_mask(query, query[:, None], n_tokens)
 
-    def right(self, pairs: MinimalPairs, logits: Tensor, of: Answered) -> Tensor:
-        """Return where the answer lies nearer to its own function's than to the other's."""
+    def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
+        """Return where the answer lies nearer to its own function's than to the other's.
+
+        Of a factorial: within `WINDOWS[0]` of its own answer.
+        """
+        if pairs.candidates is not None:
+            return (logits[:, -1, 0] - pairs.batch(of).targets[:, 0]).abs() < WINDOWS[0]
         ours, theirs = pairs.instances.targets[:, 0], pairs.donors.targets[:, 0]
         return _nearer(logits, theirs, ours) if of == "donors" else _nearer(logits, ours, theirs)
 
@@ -143,11 +228,20 @@ class LogicCounterfactuals(ChosenPairs):
         switch, stay   the answer lies nearer to f'(query), or not
         moved          where the answer lies between f(query) (0) and f'(query) (1)
         error_source, error_target  squared error against f(query) and against f'(query)
+        instance, operation, operands, copied, else  of a factorial: the nearest of its answers,
+                     where the answer is nearer to it than `WINDOWS[0]` (`CLASSES`); those of
+                     other windows are called `operation@0.1`
         """
         ours, theirs = pairs.instances.targets[:, 0], pairs.donors.targets[:, 0]
         answer = patched[:, -1, 0]
         switch = _nearer(patched, theirs, ours).float()
-        return {"switch": switch, "stay": 1.0 - switch,
+        classes: dict[str, Tensor] = {}
+        if pairs.candidates is not None:
+            distance = (answer[:, None] - pairs.candidates).abs().min(1)
+            for window in WINDOWS:
+                found = torch.where(distance.values < window, distance.indices, len(CLASSES) - 1)
+                classes |= class_rates(found, "" if window == WINDOWS[0] else f"@{window}")
+        return {**classes, "switch": switch, "stay": 1.0 - switch,
                 # Pairs that do not count may have the same answer.
                 "moved": (answer - ours) / torch.where(theirs == ours, 1.0, theirs - ours),
                 "error_source": (answer - ours).square(),

@@ -11,20 +11,27 @@ from torch import Tensor
 
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
-    Answered,
+    OTHERS,
     ChosenPairs,
     MinimalPairs,
+    all_differ,
+    class_rates,
     code_mask,
     row_mask,
 )
-from latentcode.tasks.sraven.rules import (
-    DISTRIBUTE,
-    RULES,
-    complete,
-    random_permutations,
-    sample_features,
+from latentcode.tasks.sraven.donors import (
+    TRIES,
+    answers_to,
+    draw_operands,
+    feature_of,
+    in_context,
+    natural_pairs,
+    operands_of,
+    rewritten,
+    with_operands,
 )
-from latentcode.tasks.sraven.task import Sraven, rules_shown, tokenize, tokens_of
+from latentcode.tasks.sraven.rules import DISTRIBUTE, RULES, SUM, complete
+from latentcode.tasks.sraven.task import Sraven, rules_shown, tokens_of
 
 
 class SravenCounterfactuals(ChosenPairs):
@@ -35,9 +42,16 @@ class SravenCounterfactuals(ChosenPairs):
         constant b;  progression by d: b + d;  sum a + b;  difference a - b
         distribute-three: the third symbol, which the rewritten rows supply (only for a != b)
 
-    A row that was drawn under rule A need not obey rule B (a constant row has a = b): the donor is
-    a problem that no rule generates as a whole, and what its answer should be is known all the
-    same. So pairs are kept where the model gives that answer (`right`).
+    factorial  draw last rows that both rules could have generated (sum beside constant, the
+               progressions and difference: `natural_pairs`), so that every donor is a *natural*
+               problem, and draw the donors of `OTHERS`: x = (a, b) are the operands, the other
+               features the context. Instances of which no response token has a rule with a
+               natural pair do not count
+
+    Without it, a row that was drawn under rule A need not obey rule B (a constant row has a = b):
+    the donor is a problem that no rule generates as a whole, and what its answer should be is
+    known all the same. So pairs are kept where the model gives that answer (`right`); of eight
+    symbols a model hits one in eight by luck.
     """
 
     constituents = RULES
@@ -45,33 +59,117 @@ class SravenCounterfactuals(ChosenPairs):
     symbolic = True
     scopes = ("pair", "pairs", "row", "feature", "everything")
 
-    def __init__(self, task: Sraven) -> None:
-        self.task = task
+    def __init__(self, task: Sraven, factorial: bool = True) -> None:
+        self.task, self.factorial = task, factorial
         self.n_slots = task.config.n_features
         self.chance = 1.0 / task.config.n_values
-        self.lacks = {} if self.n_slots > 1 else {
-            "elsewhere": "with one feature there is no other response token"}
+        self.lacks = {"permuted": "a matrix has no examples whose values could be permuted"}
+        if self.n_slots == 1:
+            self.lacks["elsewhere"] = "with one feature there is no other response token"
 
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
-        """Draw n instances, and for each a response token and another rule, both uniform."""
+        """Draw n instances, and for each a response token and another rule, both uniform.
+
+        Of a factorial: among the tokens and rules that have a natural pair.
+        """
         instances = self.task.sample(split, n, generator)
+        if self.factorial:
+            return self._natural(instances, generator)
         device = generator.device
         slot = torch.randint(self.n_slots, (n,), generator=generator, device=device)
         source = rules_shown(instances).gather(1, slot[:, None])[:, 0]
         other = torch.randint(1, len(RULES), (n,), generator=generator, device=device)
         target = (source + other) % len(RULES)
-        return self._with_target(instances, slot, target, generator)
+        return self._minimal(instances, slot, target, generator)
+
+    def _natural(self, batch: Batch, generator: torch.Generator) -> MinimalPairs:
+        """Return the donors of instances whose last row is drawn anew, so that it fits them."""
+        config, device = self.task.config, generator.device
+
+        def one_of(possible: Tensor) -> Tensor:
+            chance = torch.rand(possible.shape, generator=generator, device=device)
+            return torch.where(possible, chance, -1.0).argmax(1)
+
+        pairs, rules = natural_pairs().to(device), rules_shown(batch)
+        slot = one_of(pairs.any(1)[rules])
+        source = rules.gather(1, slot[:, None])[:, 0]
+        target = one_of(pairs[source])
+        x, x_other = (draw_operands(source, target, config, TRIES, generator) for _ in range(2))
+        x, x_other = self._first_to_differ(x, x_other, source, target)
+        instances, _ = rewritten(with_operands(batch, slot, x, config), slot, source, source,
+                                 config, generator)
+        return self._with_others(self._minimal(instances, slot, target, generator), x_other,
+                                 generator)
 
     def _with_target(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
+        pairs = self._minimal(batch, which, target, generator)
+        drawn = draw_operands(pairs.source, target, self.task.config, TRIES, generator)
+        own = operands_of(batch, which)[:, None].expand_as(drawn)
+        _, other = self._first_to_differ(own, drawn, pairs.source, target)
+        # A given row need not fit the target's rule: what counts is that of the minimal pair.
+        return replace(self._with_others(pairs, other, generator), counts=pairs.counts)
+
+    def _minimal(
+        self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
+    ) -> MinimalPairs:
+        config = self.task.config
         source = rules_shown(batch).gather(1, which[:, None])[:, 0]
-        third = self._other_symbol(batch, which, generator)
-        donors, possible = self._rewritten(batch, which, target, third, generator)
+        third = self._third(batch, which, generator)
+        donors, possible = rewritten(batch, which, target, third, config, generator)
         own = self._answer(batch, which)
-        same, _ = self._rewritten(batch, which, source, own, generator)
+        same, _ = rewritten(batch, which, source, own, config, generator)
         differ = (donors.targets != batch.targets).any(1)
         return MinimalPairs(batch, donors, same, which, source, target, possible & differ)
+
+    def _with_others(
+        self, pairs: MinimalPairs, operands: Tensor, generator: torch.Generator
+    ) -> MinimalPairs:
+        """Add the donors of a factorial; `operands` are x' [B, G - 1]."""
+        config, batch, slot = self.task.config, pairs.instances, pairs.slot
+        fresh = [self.task.sample(batch.split, len(batch), generator) for _ in range(2)]
+        others: dict[str, Batch] = {}
+        for name in OTHERS:
+            donor = with_operands(batch, slot, operands, config) if "operands" in name else batch
+            if "context" in name:
+                donor = in_context(donor, fresh[0], slot, config)
+            rule = pairs.target if "operation" in name else pairs.source
+            if name == "unrelated":
+                taken = F.one_hot(torch.stack([pairs.source, pairs.target]), len(RULES)).sum(0)
+                taken[:, DISTRIBUTE] = 1
+                chance = torch.rand(taken.shape, generator=generator, device=slot.device)
+                rule = torch.where(taken.bool(), -1.0, chance).argmax(1)
+                x = draw_operands(rule, torch.full_like(rule, SUM), config, 1, generator)[:, 0]
+                donor = with_operands(in_context(batch, fresh[1], slot, config), slot, x, config)
+            third = self._third(donor, slot, generator)
+            others[name], _ = rewritten(donor, slot, rule, third, config, generator)
+        own = operands_of(batch, slot)
+        candidates = self._candidates(own[:, None], operands[:, None], pairs.source,
+                                      pairs.target)[:, 0]
+        natural = natural_pairs().to(slot.device)[pairs.source, pairs.target]
+        return replace(pairs, others=others, candidates=candidates,
+                       counts=pairs.counts & natural & all_differ(candidates))
+
+    def _first_to_differ(
+        self, x: Tensor, other: Tensor, source: Tensor, target: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the first of several operands [B, N, G - 1] whose four answers differ: [B, G - 1].
+
+        The first of all where there is none.
+        """
+        differ = all_differ(self._candidates(x, other, source, target).flatten(0, 1))
+        first = differ.view(x.shape[:2]).long().argmax(1)
+        row = torch.arange(len(x), device=x.device)
+        return x[row, first], other[row, first]
+
+    def _candidates(self, x: Tensor, other: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        """Return A(x), B(x), A(x'), B(x') of operands [B, N, G - 1] each: float64 [B, N, 4]."""
+        n_values = self.task.config.n_values
+        answers = torch.stack([answers_to(operands, rule, n_values)
+                               for operands in (x, other) for rule in (source, target)], -1)
+        defined = (source != DISTRIBUTE) & (target != DISTRIBUTE)
+        return torch.where(defined[:, None, None], answers.double(), torch.nan)
 
     def held(self, batch: Batch) -> Tensor:
         """Return the rule of each response token, int64 [B, M]."""
@@ -89,8 +187,7 @@ class SravenCounterfactuals(ChosenPairs):
         the rule, or whose donor has it.
         """
         batch, slot = pairs.instances, pairs.slot
-        feature = batch.info["grid"].gather(3, self._places(batch, slot))[..., 0]
-        _, answers = complete(feature, self.task.config.n_values)
+        _, answers = complete(feature_of(batch, slot), self.task.config.n_values)
         answers = answers.double()
         third = torch.where(pairs.counts, self._answer(pairs.donors, slot), torch.nan)
         answers[:, DISTRIBUTE] = torch.where(pairs.target == DISTRIBUTE, third, torch.nan)
@@ -128,10 +225,9 @@ class SravenCounterfactuals(ChosenPairs):
         keys = response[:, None] if name == "pair" else places[:, -1]
         return code_mask(response, keys, n_tokens)
 
-    def right(self, pairs: MinimalPairs, logits: Tensor, of: Answered) -> Tensor:
+    def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
         """Return where the answer at the response token is right, bool [B]."""
-        batch: Batch = getattr(pairs, of)
-        return self._answer(batch, pairs.slot) == self._chosen(logits, pairs.slot)
+        return self._answer(pairs.batch(of), pairs.slot) == self._chosen(logits, pairs.slot)
 
     def outcomes(
         self, pairs: MinimalPairs, clean: Tensor, donor: Tensor, patched: Tensor
@@ -139,6 +235,7 @@ class SravenCounterfactuals(ChosenPairs):
         """Return what became of each answer, float [B] each.
 
         switch, stay   the answer is the donor's, is the instance's
+        instance, operation, operands, copied, else  of a factorial: whose answer it is (`CLASSES`)
         others         the answers to all other features are unchanged
         p_target, p_source  probability of the two answers
         kl             KL(clean || patched) at the response token, in nats
@@ -154,58 +251,23 @@ class SravenCounterfactuals(ChosenPairs):
         unchanged = patched[:, -m:].argmax(-1) == clean[:, -m:].argmax(-1)
         instance = torch.arange(len(slot), device=slot.device)
         probability = after.exp()[instance, slot]
+        classes: dict[str, Tensor] = {}
+        if pairs.candidates is not None:
+            is_one = chosen[:, None] == pairs.candidates
+            classes = class_rates(torch.where(is_one.any(1), is_one.long().argmax(1), 4))
         return {
-            "switch": (chosen == theirs).float(), "stay": (chosen == ours).float(),
+            **classes, "switch": (chosen == theirs).float(), "stay": (chosen == ours).float(),
             "others": (unchanged | here).all(1).float(),
             "p_target": probability.gather(1, theirs[:, None])[:, 0].float(),
             "p_source": probability.gather(1, ours[:, None])[:, 0].float(),
             "kl": divergence[instance, slot].float(),
             "kl_others": (divergence * ~here).sum(1).float() / max(m - 1, 1)}
 
-    def _rewritten(
-        self, batch: Batch, slot: Tensor, rule: Tensor, third: Tensor, generator: torch.Generator
-    ) -> tuple[Batch, Tensor]:
-        """Return the batch with the first rows of a feature redrawn, and where that is possible.
-
-        The target of the feature becomes the answer of `rule`; that of distribute-three is `third`,
-        which the rows then hold beside the symbols of the last row.
-        """
-        config = self.task.config
-        grid, size = batch.info["grid"].clone(), config.grid_size
-        place = self._places(batch, slot)
-        feature = grid.gather(3, place)[..., 0]  # [B, row, column]
-        fresh = sample_features(rule, config.n_values, size, generator)
-        context = feature[:, -1, :-1]
-        symbols = torch.cat([context, third[:, None]], 1)
-        orders = random_permutations((len(batch), size), size, generator)
-        arranged = symbols[:, None].expand(-1, size, -1).gather(2, orders)
-        fresh = torch.where((rule == DISTRIBUTE)[:, None, None], arranged, fresh)
-        in_order = symbols.sort(1).values
-        distinct = (in_order.diff(dim=1) != 0).all(1)
-        feature = torch.cat([fresh[:, :-1], feature[:, -1:]], 1)
-        _, answers = complete(feature, config.n_values)
-        answer = answers.gather(1, rule[:, None])[:, 0]
-        feature[:, -1, -1] = answer
-        grid.scatter_(3, place, feature[..., None])
-        rules = batch.info["rules"].clone()
-        shown = batch.info["permutations"][:, -1].gather(1, slot[:, None])
-        rules.scatter_(1, shown, rule[:, None])
-        return replace(
-            batch, inputs=tokenize(grid, config.n_values), targets=grid[:, -1, -1],
-            info={**batch.info, "rules": rules, "grid": grid}), (rule != DISTRIBUTE) | distinct
-
-    def _other_symbol(self, batch: Batch, slot: Tensor, generator: torch.Generator) -> Tensor:
+    def _third(self, batch: Batch, slot: Tensor, generator: torch.Generator) -> Tensor:
         """Return a symbol that the last row does not show of a feature, uniform: int64 [B]."""
-        context = batch.info["grid"].gather(3, self._places(batch, slot))[:, -1, :-1, 0]
         chance = torch.rand(len(batch), self.task.config.n_values, generator=generator,
                             device=slot.device)
-        return chance.scatter(1, context, -1.0).argmax(1)
-
-    def _places(self, batch: Batch, slot: Tensor) -> Tensor:
-        """Return where the grid [B, G, G, M] shows the feature of a response token."""
-        size = self.task.config.grid_size
-        tokens = tokens_of(batch.info["permutations"], slot)
-        return tokens[:, None, :, None].expand(-1, size, -1, 1)
+        return chance.scatter(1, operands_of(batch, slot), -1.0).argmax(1)
 
     @staticmethod
     def _answer(batch: Batch, slot: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ class Bench:
     """A model, instances, and what can be written into their codes.
 
     model  anything with `cfg` and `run_with_hooks`
-    task   `make_counterfactuals(make_task(...))`
+    task   `make_counterfactuals(make_task(...), factorial=False)`
     batch  the instances, numbered from 0
     seed   of donors and of noise: the same writing gives the same outcome
     n_reference  training instances that `mean` codes are taken of, when they are first asked for
@@ -89,7 +89,8 @@ class Bench:
         source = make_task(run.config.task if task is None else task)
         place = next(model.parameters()).device
         batch = instances(source, split, range(n), seed=seed, device=place)
-        return cls(model, make_counterfactuals(source), batch, seed=seed, **settings)
+        task_pairs = make_counterfactuals(source, factorial=False)
+        return cls(model, task_pairs, batch, seed=seed, **settings)
 
     def __len__(self) -> int:
         return len(self.batch)

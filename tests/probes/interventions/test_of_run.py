@@ -51,14 +51,14 @@ def test_layers_are_drawn_in_their_order() -> None:
 def test_a_run_is_intervened_on(run: lc.Run) -> None:
     chosen = [lc.Intervention("identity", "row", (1,)),
               lc.Intervention("donor", "everything", (0, 1))]
-    result = lc.intervene(run, chosen, n=800)
+    result = lc.intervene(run, chosen, n=800, factorial=False)
     rates = result.table.pivot(index="write", columns="metric", values="value")
     assert rates.loc["identity", "stay"] == 1.0
     assert rates.loc["identity", "kl"] == 0.0
     assert rates.loc["donor", "kl"] > 0.0
     assert result.settings["kind"] == "hyla"
     assert 2 <= result.settings["n_known"] < result.settings["n_counted"] <= 800
-    again = lc.intervene(run.path, chosen, n=800)
+    again = lc.intervene(run.path, chosen, n=800, factorial=False)
     assert again.table.equals(result.table)
-    with pytest.raises(ProbeError, match="the model gives both in"):
+    with pytest.raises(ProbeError, match="the model gives all of them in"):
         lc.intervene(run, chosen[:1], n=4)

@@ -26,12 +26,12 @@ def model_of(kind: str, task: str = "sraven") -> lc.HookedTransformer:
 
 @pytest.fixture(scope="module")
 def sraven() -> Counterfactuals:
-    return lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
+    return lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task), factorial=False)
 
 
 @pytest.fixture(scope="module")
 def logic() -> Counterfactuals:
-    return lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "logic").task))
+    return lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "logic").task), factorial=False)
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +230,7 @@ def test_shuffled_labels_erase_something_else_than_the_label(logic: Counterfactu
 
 def test_a_constituent_that_was_not_measured_is_not_written() -> None:
     config = replace(lc.preset("smoke", "logic").task, n_variables=4, unknown_fraction=0.25)
-    task = lc.make_counterfactuals(lc.make_task(config))
+    task = lc.make_counterfactuals(lc.make_task(config), factorial=False)
     model = lc.HookedTransformer(replace(lc.preset("smoke", "logic").model, d_input=5),
                                  seed=1).eval()
     names = ("donor", "set", "set_same", "steer", "erase", "set_shuffled", "mean")
