@@ -153,8 +153,8 @@ def _measured(
         unpatched, _ = capture(model, known.instances.inputs, ())
         for number, intervention in enumerate(interventions):
             noise = make_generator(seed, f"intervention {number} batch {index}", device)
-            scope = task.scope(intervention.scope, known,
-                               elsewhere=WRITES[intervention.write].elsewhere)
+            how = WRITES[intervention.write]
+            scope = task.scope(intervention.scope, known, elsewhere=how.elsewhere)
             material = Material(
                 clean, transplants(clean.membership, known, noise), references,
                 _erasers(intervention, references, scope, known, task), noise)
@@ -162,9 +162,9 @@ def _measured(
                 model, scope, partial(_value, intervention, material)))
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)
-            outcomes = task.outcomes(
-                known.with_donors(WRITES[intervention.write].donor or "donors"), unpatched,
-                clean.answered, patched)
+            # A control switches where the answer becomes that of the minimal pair, all the same.
+            asked = known.with_donors(how.donor) if how.donor and not how.control else known
+            outcomes = task.outcomes(asked, unpatched, clean.answered, patched)
             frames.append(_frame(number, n_drawn, outcomes, material, intervention))
             advance(done + (before + number + 1) * len(pairs))
     advance(total)
