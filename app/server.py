@@ -72,15 +72,17 @@ def serve(
              folder it is started in
     port     default: the first free one from 8501
 
-    `ConfigError` for a folder that does not exist, a port that is taken, and if Streamlit or Plotly
-    is not installed.
+    `ConfigError` for a folder that does not exist or is a file, a port that is taken, and if
+    Streamlit or Plotly is not installed.
     """
     for package in ("streamlit", "plotly"):
         check(find_spec(package) is not None, f"the explorer needs {package}, which is not "
               "installed; expected latentcode[app] (pip install 'latentcode[app]')", ConfigError)
     folders = tuple(folders) or (Path.cwd(),)
-    for folder in folders:
-        check(Path(folder).is_dir(), f"folder {folder} does not exist", ConfigError)
+    for folder in map(Path, folders):
+        check(folder.is_dir(), f"{folder} is a file; expected the folder of a run or of codes, or "
+              "one that contains some" if folder.exists() else f"folder {folder} does not exist",
+              ConfigError)
     chosen = free_port() if port is None else port
     check(0 < chosen < 65_536, f"port is {port}; expected 1 to 65535", ConfigError)
     check(_is_free(chosen), f"port {chosen} is taken; expected a free one, or none, which finds "

@@ -100,6 +100,9 @@ def test_what_is_wrong_is_said_before_anything_starts(
 ) -> None:
     with pytest.raises(ConfigError, match=r"folder .*nowhere does not exist"):
         server.serve([tmp_path / "nowhere"])
+    (tmp_path / "run.yaml").touch()
+    with pytest.raises(ConfigError, match=r"run\.yaml is a file; expected the folder of a run"):
+        server.serve([tmp_path, tmp_path / "run.yaml"])
     with pytest.raises(ConfigError, match=f"port {taken} is taken"):
         server.serve([tmp_path], port=taken)
     for port in (0, 65_536):
