@@ -3,6 +3,9 @@
 Under torch's `FakeTensorMode` a tensor has a shape, a type and a device, and no numbers. An
 operation on tensors of two devices raises as it would on a GPU. Here is what a GPU refuses or
 waits for besides, and stand-ins for what a build of torch without CUDA lacks.
+
+What it cannot see: kernels, the order of streams, and branches of torch's C++ side that ask for
+CUDA. Those need a GPU.
 """
 
 from __future__ import annotations

@@ -1,0 +1,42 @@
+"""Which models and tasks are tried on the device that computes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from fake_cuda import FROM_HOST
+
+from latentcode.config import RunConfig
+from latentcode.config.presets import preset
+from latentcode.models.config import ATTENTION_KINDS
+from latentcode.models.transformer import HookedTransformer
+
+without_cuda = pytest.mark.skipif(
+    torch.version.cuda is not None, reason="stands in for CUDA where torch was built without it")
+
+
+def kinds_and_tasks(*of_every_day: str) -> pytest.MarkDecorator:
+    """Return all kinds on both tasks, slow but for some `kind-task`."""
+    return pytest.mark.parametrize(("kind", "task"), [
+        pytest.param(kind, task, id=f"{kind}-{task}",
+                     marks=[] if f"{kind}-{task}" in of_every_day else pytest.mark.slow)
+        for task in ("logic", "sraven") for kind in ATTENTION_KINDS])
+
+
+CONSTANTS = {
+    "logic": {("FuzzyLogic._tables", FROM_HOST), ("_buckets_on", FROM_HOST)},
+    "sraven": {("Sraven._combinations_on", FROM_HOST), ("_buckets_on", FROM_HOST)}}
+"""What is copied to the device when it is first needed, and never again."""
+
+
+def configure(task: str = "logic", kind: str = "hyla", **training: Any) -> RunConfig:
+    config = preset("smoke", task, kind)
+    return replace(config, training=replace(
+        config.training, **{"device": "cuda", "grad_clip": 1.0, "batch_size": 8, **training}))
+
+
+def model_of(config: RunConfig) -> HookedTransformer:
+    return HookedTransformer(config.model).to("cuda").eval()
