@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from latentcode.models.attention import apply_value_network as apply_value_network
     from latentcode.models.attention import attention_scores as attention_scores
     from latentcode.models.attention import normalize as normalize
+    from latentcode.models.bridges import identity_error as identity_error
     from latentcode.models.config import ATTENTION_KINDS as ATTENTION_KINDS
     from latentcode.models.config import ModelConfig as ModelConfig
     from latentcode.models.config import kind_of as kind_of
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from latentcode.models.hypernetwork import ValueNetwork as ValueNetwork
     from latentcode.models.hypernetwork import value_network as value_network
     from latentcode.models.pretrained import Layout as Layout
-    from latentcode.models.pretrained import identity_error as identity_error
     from latentcode.models.pretrained import layout as layout
     from latentcode.models.pretrained import load_pretrained as load_pretrained
     from latentcode.models.transformer import HookedTransformer as HookedTransformer

@@ -8,18 +8,17 @@ group share W_V^h in grouped-query attention.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentcode.errors import ArtifactError, ConfigError, check
-from latentcode.models.hypernetwork import value_network
+from latentcode.models.bridges import see
 from latentcode.seeds import checked_seed
 
 if TYPE_CHECKING:
@@ -75,22 +74,15 @@ def layout(model: Any) -> Layout:
 
 def _is_written(model: Any, patterns: tuple[str, ...], residuals: tuple[str, ...]) -> bool:
     """Return whether patterns of zero change the logits, after seeing that all hooks exist."""
-    seen: dict[str, tuple[int, ...]] = {}
-
-    def see(name: str) -> tuple[str, Callable[..., None]]:
-        def store(activation: Tensor, hook: object) -> None:
-            seen[name] = tuple(activation.shape)
-        return name, store
-
     def erase(pattern: Tensor, hook: object) -> Tensor:
         return torch.zeros_like(pattern)
 
     tokens = torch.arange(2, device=next(model.parameters()).device)[None]
-    known = [name for name in (*patterns, *residuals) if name in model.hook_dict]
     with torch.no_grad(), warnings.catch_warnings():
         # TransformerLens warns of an edit that it discards; that is what we want to find out.
         warnings.simplefilter("ignore")
-        logits = model.run_with_hooks(tokens, fwd_hooks=[see(name) for name in known])
+        logits, shown = see(model, tokens, [*patterns, *residuals])
+        seen = {name: tuple(activation.shape) for name, activation in shown.items()}
         expected = {**dict.fromkeys(patterns, (1, model.cfg.n_heads, 2, 2)),
                     **dict.fromkeys(residuals, (1, 2, model.cfg.d_model))}
         missing = [f"{name} {seen.get(name, '')}".strip() for name, shape in expected.items()
@@ -229,43 +221,6 @@ def _forget_pattern(attention: nn.Module, inputs: object, output: object) -> Non
     attention._pattern = None  # type: ignore[assignment]
 
 
-def identity_error(model: Any, tokens: Int[Tensor, "B T"]) -> Float[Tensor, " L"]:
-    """max |sum_k W_qk x_k + b_O - y_q| of every layer: is Eq. 2 = Eq. 5 of the paper in a bridge?
-
-    tokens  a few: every W_qk is made, for each query B x T matrices of D x D
-
-    Rounding where the value networks are what `value_network` says; otherwise attention does
-    something more (a gate, a norm before the output projection), and the value networks of this
-    architecture are not to be trusted.
-    """
-    errors = []
-    with torch.no_grad():
-        for layer in range(len(model.blocks)):
-            names = [f"blocks.{layer}.attn.{point}"
-                     for point in ("hook_in", "hook_pattern", "o.hook_out")]
-            _, cache = model.run_with_cache(tokens, names_filter=names)
-            x, pattern, output = (cache[name] for name in names)
-            errors.append((generated_output(model, layer, x, pattern) - output).abs().max())
-    return torch.stack(errors)
-
-
-def generated_output(
-    model: Any, layer: int, x: Float[Tensor, "B T D"], pattern: Float[Tensor, "B H Q T"]
-) -> Float[Tensor, "B Q D"]:
-    """sum_k W_qk x_k + b_O for every query of a layer of a bridge            (paper, Eq. 5)
-
-    x        what `attn.hook_in` shows, LN1 of the residual stream in most architectures
-    pattern  codes, measured or made up
-
-    One query at a time, because each has a matrix D x D per key.
-    """
-    total = torch.stack([
-        value_network(model, layer, code.transpose(1, 2))(x).sum(dim=1)
-        for code in pattern.unbind(dim=2)], dim=1)
-    bias = model.blocks[layer].attn.b_O
-    return total if bias is None else total + bias
-
-
 def _folder(name_or_folder: str | Path) -> Path | None:
     """Return a model folder after a look at its files, or None for a name on the hub."""
     folder = Path(name_or_folder)
@@ -320,5 +275,4 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-__all__ = ["Layout", "as_bridge", "generated_output", "identity_error", "layout", "load_network",
-           "load_pretrained"]
+__all__ = ["Layout", "as_bridge", "layout", "load_network", "load_pretrained"]

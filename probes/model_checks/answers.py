@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from latentcode.models.bridges import generated_and_shown, see
 from latentcode.models.modes import evaluating
-from latentcode.models.pretrained import generated_output, layout
+from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.sites import capture, write
 from latentcode.probes.model_checks.reference import Reference
 
@@ -40,7 +41,7 @@ def answers(model: Any, references: Sequence[Reference], seed: int = 0) -> Itera
 def _forward(model: Any, reference: Reference) -> Iterator[Answer]:
     """Compare one pass with that of transformers, and what it shows with itself."""
     shown = layout(model)
-    logits, cache = _see(model, reference.tokens, [
+    logits, cache = see(model, reference.tokens, [
         *shown.pattern_hooks, *shown.residual_hooks,
         *(f"blocks.{layer}.attn.{point}" for layer in range(shown.n_layers) for point in SEEN)])
     yield "logits", None, difference(logits, reference.logits), ""
@@ -79,13 +80,9 @@ def _values(cache: dict[str, Tensor], layer: int, code: Tensor) -> tuple[float, 
 def _generated(model: Any, tokens: Int[Tensor, "B T"]) -> Iterator[Answer]:
     """sum_k W_qk x_k + b_O = MHA_q(X), on the shortest prompt."""
     for layer in range(model.cfg.n_layers):
-        names = [f"blocks.{layer}.attn.{point}" for point in
-                 ("hook_in", "hook_pattern", "o.hook_out")]
-        _, cache = _see(model, tokens, names)
         try:
-            x, code, output = (cache[name] for name in names)
-            total = generated_output(model, layer, x, code)
-            yield "value networks", layer, difference(total, output), ""
+            generated, shown = generated_and_shown(model, tokens, layer)
+            yield "value networks", layer, difference(generated, shown), ""
         except (AttributeError, KeyError, ValueError, RuntimeError, TypeError) as error:
             # Weights that the bridge does not have, or not in the shape of value heads.
             lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -142,19 +139,3 @@ def _padded(model: Any, references: Sequence[Reference]) -> Iterator[Answer]:
     together = model.run_with_hooks(padded, attention_mask=mask.long(), fwd_hooks=[])
     yield "padding", None, max(difference(found[:len(logits)], logits)
                                for found, (_, logits) in zip(together, rows, strict=True)), ""
-
-
-def _see(
-    model: Any, tokens: Int[Tensor, "B T"], names: Sequence[str]
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the logits and what those of some hooks show that exist."""
-    seen: dict[str, Tensor] = {}
-
-    def look(name: str) -> Callable[..., None]:
-        def keep(activation: Tensor, hook: object) -> None:
-            seen[name] = activation.clone()
-        return keep
-
-    logits = model.run_with_hooks(tokens, fwd_hooks=[
-        (name, look(name)) for name in dict.fromkeys(names) if name in model.hook_dict])
-    return logits, seen

@@ -16,8 +16,9 @@ from torch import Tensor
 from latentcode.config.presets import preset
 from latentcode.errors import ArtifactError, ConfigError
 from latentcode.models import pretrained
+from latentcode.models.bridges import identity_error
 from latentcode.models.hypernetwork import value_network
-from latentcode.models.pretrained import identity_error, layout, load_pretrained
+from latentcode.models.pretrained import layout, load_pretrained
 from latentcode.models.transformer import HookedTransformer
 
 ARCHITECTURES = ("gpt2", "llama", "neox", "qwen2", "gemma2")
