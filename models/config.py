@@ -8,16 +8,23 @@ at once. Every variant of the paper's Table A1 is a combination of the same few 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from latentcode.errors import ConfigError, check, check_choice, check_whole
-from latentcode.models.names import NONLINEARITIES, NORMALIZATIONS, VALUE_NETWORKS
+from latentcode.models.names import (
+    NONLINEARITIES,
+    NORMALIZATIONS,
+    VALUE_NETWORKS,
+    BuiltInNonlinearity,
+    BuiltInNormalization,
+    BuiltInValueNetwork,
+)
 from latentcode.registry import Registry
 
 # Any name that is registered; those of the library are here for readers and for `--help`.
-NormalizationName = str | Literal["softmax", "rms_head", "none", "softmax_rms_head"]
-ValueNetworkName = str | Literal["linear", "hyla", "hyla_linear", "deep"]
-NonlinearityName = str | Literal["identity", "relu", "gelu", "silu", "sigmoid", "tanh"]
+NormalizationName = str | BuiltInNormalization
+ValueNetworkName = str | BuiltInValueNetwork
+NonlinearityName = str | BuiltInNonlinearity
 Feedforward = Literal["gelu", "swiglu", "moe"]
 Positions = Literal["t5", "rotary", "none"]
 
@@ -25,8 +32,8 @@ OWN: dict[str, Registry[Any]] = {
     "normalization": NORMALIZATIONS, "value_network": VALUE_NETWORKS,
     "nonlinearity": NONLINEARITIES}
 """The fields of a model whose names users add to."""
-FEEDFORWARDS: tuple[str, ...] = ("gelu", "swiglu", "moe")
-POSITIONS: tuple[str, ...] = ("t5", "rotary", "none")
+FEEDFORWARDS: tuple[str, ...] = get_args(Feedforward)
+POSITIONS: tuple[str, ...] = get_args(Positions)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from latentcode.registry import Registry
 
@@ -51,12 +51,14 @@ class OwnValueNetwork:
     sees_hidden: bool = False
 
 
+# What comes with the library: the one list of each, for type checkers and `--help` as well.
+BuiltInNormalization = Literal["softmax", "rms_head", "none", "softmax_rms_head"]
+BuiltInValueNetwork = Literal["linear", "hyla", "hyla_linear", "deep"]
+BuiltInNonlinearity = Literal["identity", "relu", "gelu", "silu", "sigmoid", "tanh"]
+
 NORMALIZATIONS: Registry[Normalization | None] = Registry(
-    "normalization", "lc.register_normalization",
-    dict.fromkeys(("softmax", "rms_head", "none", "softmax_rms_head")))
+    "normalization", "lc.register_normalization", dict.fromkeys(get_args(BuiltInNormalization)))
 VALUE_NETWORKS: Registry[OwnValueNetwork | None] = Registry(
-    "value network", "lc.register_value_network",
-    dict.fromkeys(("linear", "hyla", "hyla_linear", "deep")))
+    "value network", "lc.register_value_network", dict.fromkeys(get_args(BuiltInValueNetwork)))
 NONLINEARITIES: Registry[Function | None] = Registry(
-    "nonlinearity", "lc.register_nonlinearity",
-    dict.fromkeys(("identity", "relu", "gelu", "silu", "sigmoid", "tanh")))
+    "nonlinearity", "lc.register_nonlinearity", dict.fromkeys(get_args(BuiltInNonlinearity)))

@@ -30,7 +30,8 @@ SERVED_NORMALIZATIONS: dict[str, int] = {
     "none": 0, "softmax": 1, "rms_head": 2, "softmax_rms_head": 3}
 SERVED_VALUE_NETWORKS: tuple[str, ...] = ("linear", "hyla", "hyla_linear")
 SERVED_NONLINEARITIES: tuple[str, ...] = ("identity", "relu", "gelu", "silu", "sigmoid", "tanh")
-"""In the order of their numbers in the kernels."""
+"""In the order of their numbers in the kernels; not asked of `latentcode.models.names`, because a
+name that is added there is none of theirs yet."""
 SERVED_TYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
 LARGEST_HEAD = 16
 """Head dimension beyond which a row of features no longer fits the registers, and the plain
