@@ -196,7 +196,11 @@ class LanguageConfig:
 TASKS: Registry[type[TaskConfig]] = Registry("task", "lc.register_task", {
     LogicConfig.name: LogicConfig, SravenConfig.name: SravenConfig,
     LanguageConfig.name: LanguageConfig})
-"""The class of each task's configuration, by name; `latentcode.tasks.registry` has the tasks."""
+"""The class of each task's configuration, by name.
+
+Apart from the tasks themselves (`latentcode.tasks.registry`), so that a configuration is read, and
+help shown, without importing torch, and because language has a configuration and no task.
+"""
 
 
 def drawn_tasks() -> tuple[str, ...]:

@@ -44,7 +44,11 @@ REGISTRY: Registry[Registered] = Registry("task", "lc.register_task", {
     FuzzyLogic.name: Registered(FuzzyLogic, LogicCounterfactuals, logic_distances),
     Sraven.name: Registered(Sraven, SravenCounterfactuals, sraven_distances),
 })
-"""By the name of the task; `latentcode.config.TASKS` has the classes of the configurations."""
+"""By the name of the task.
+
+Apart from the classes of the configurations (`latentcode.config.TASKS`), which are known below the
+tasks, where there is no torch; `register_task` adds to both.
+"""
 
 
 def register_task(
