@@ -32,7 +32,7 @@ def attention(
     text = [f"{names[q]} → {names[k]}" for q, k in zip(rows, columns, strict=True)]
     size = max(4.0, 340.0 / n)
     figure = go.Figure(go.Scatter(
-        x=columns, y=rows, mode="markers", customdata=np.arange(n * n), text=text,
+        x=columns, y=rows, mode="markers", customdata=np.arange(n * n)[:, None], text=text,
         marker={"symbol": "square", "size": size, "color": scores.ravel(),
                 "colorscale": DIVERGING, "cmid": 0.0, "line": {"width": 0}},
         selected={"marker": {"opacity": 1.0}}, unselected={"marker": {"opacity": 1.0}},

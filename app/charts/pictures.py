@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
+from latentcode.app.charts.clicks import on_click
 from latentcode.app.charts.scatter import scatter
 from latentcode.app.charts.theme import CHART, is_dark, show_chart
 from latentcode.app.state.messages import answering, say_all_the_same
@@ -18,51 +19,6 @@ from latentcode.app.words import literal
 from latentcode.errors import ConfigError
 from latentcode.probes.common.sources import varies
 from latentcode.probes.projection.methods import Projection
-
-_LISTENER = """
-export default function ({ data, setTriggerValue }) {
-    const chart = `.st-key-${data.chart}`;
-    const plotAt = target => target.closest?.(`${chart} .js-plotly-plot`);
-    const report = point => {
-        const instance = point.customdata?.[0];
-        if (instance !== undefined) setTriggerValue('instance', instance);
-    };
-    // The point that the mouse was last seen over, and what was pressed there.
-    let seen = null, pressed = null;
-    const isAt = (event, at) => Math.hypot(event.clientX - at.x, event.clientY - at.y) < 4;
-    const listen = ({ target }) => {
-        const plot = plotAt(target);
-        if (!plot?.on || plot.listensToClicks) return;
-        plot.listensToClicks = true;
-        plot.on('plotly_hover', ({ points, event }) => {
-            seen = { point: points[0], x: event.clientX, y: event.clientY };
-        });
-        plot.on('plotly_click', ({ points }) => {
-            pressed = null;
-            // In the other modes the chart reports the click itself.
-            if (!plot._fullLayout.clickmode.includes('select')) report(points[0]);
-        });
-    };
-    const press = event => {
-        listen(event);
-        pressed = seen && isAt(event, seen) && event.target.closest?.(chart)
-            ? { ...seen, plot: plotAt(event.target) } : null;
-    };
-    const release = event => {
-        const click = pressed;
-        // A chart tells of a click a moment later. One that is drawn anew meanwhile is another
-        // chart, which knows of no click.
-        if (click && isAt(event, click)) setTimeout(() => {
-            if (click === pressed && !click.plot?.isConnected) report(click.point);
-        }, 100);
-    };
-    const heard = { pointermove: listen, pointerdown: press, pointerup: release };
-    for (const name in heard) document.addEventListener(name, heard[name], true);
-    return () => {
-        for (const name in heard) document.removeEventListener(name, heard[name], true);
-    };
-}
-"""
 
 
 def lay_out(chosen: Chosen, asked: Sequence[Picture]) -> dict[Picture, Projection]:
@@ -142,28 +98,6 @@ def show(
     show_chart(figure, key, CHART, on_select=answering(noted(key, axes, note)),
                selection_mode=("points", "box", "lasso"), alt=alt)
     on_click(key, lambda instance: note(Selection(instances=(instance,), plane=axes["x"])))
-
-
-def on_click(chart: str, note: Callable[[int], None]) -> None:
-    """Call `note` with the instance of a point that is clicked, whichever tool the mouse holds.
-
-    Streamlit's chart reports clicks only while the mouse zooms or pans, not while it draws a lasso
-    or a box. This listens to the chart itself, and counts a click on a point also where the chart
-    is drawn anew meanwhile.
-
-    chart  key of a Plotly chart, the points of which have their instance as `customdata`
-    """
-    key = f"clicks on {chart}"
-
-    def noted() -> None:
-        instance = st.session_state[key]["instance"]
-        if isinstance(instance, int):
-            note(instance)
-
-    listener = st.components.v2.component("latentcode_clicks", js=_LISTENER)
-    # A chart is found by its class, in which its key has hyphens for spaces.
-    listener(key=key, data={"chart": chart.replace(" ", "-")}, height=0,
-             on_instance_change=answering(noted))
 
 
 def noted(

@@ -9,6 +9,7 @@ import numpy as np
 import streamlit as st
 
 from latentcode.app.charts import idea as charts
+from latentcode.app.charts.clicks import on_click
 from latentcode.app.charts.theme import is_dark, reach, show_still
 from latentcode.app.data import loaded
 from latentcode.app.data.benches import MOST
@@ -117,19 +118,25 @@ def _map(seen: TwoWays, names: Sequence[str], query: int, key: int) -> int:
                   default=int(seen.codes[key].abs().argmax()))
     show_still(charts.attention(seen.pattern[head].numpy(), names, query, key, dark=is_dark()),
                MAP_KEY, selection_mode="points",
-               on_select=answering(lambda: note_place(len(names))))
+               on_select=answering(lambda: note_clicked(len(names))))
     st.caption(f"Scores of head {head}: a row per query, a column per key. The code of a pair is "
                f"its square in the maps of all {n_heads} heads. **Click a square** to choose the "
                "pair.")
+    on_click(MAP_KEY, lambda square: note_place(*divmod(square, len(names))))
     return head
 
 
-def note_place(n: int) -> None:
-    """Put a clicked square of the map of n tokens into the URL."""
+def note_clicked(n: int) -> None:
+    """Put the square of the map of n tokens that is clicked into the URL."""
     if cell := clicked_cell(st.session_state.get(MAP_KEY), n):
-        remember("query", str(cell[0]))
-        remember("key", str(cell[1]))
-        remember("score", None)
+        note_place(*cell)
+
+
+def note_place(query: int, key: int) -> None:
+    """Put a query and a key into the URL; a changed score was that of another code."""
+    remember("query", str(query))
+    remember("key", str(key))
+    remember("score", None)
 
 
 def _code(
@@ -200,4 +207,4 @@ def generated(
         return ([w.numpy() for w in weights], own(x).numpy(), mine(x).numpy())
 
 
-__all__ = ["generated", "note_place", "page", "two_ways"]
+__all__ = ["generated", "note_clicked", "page", "two_ways"]

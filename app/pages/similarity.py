@@ -71,6 +71,8 @@ def _matrix(
                 "its two codes.")
     left, right = st.columns([1.15, 1.0], gap="medium")
     with left:
+        # Without `on_click`: another layer has its cells in another order, and a click that counts
+        # late would choose another cell.
         show_still(
             cosine_chart(cosines, values, title=label, chosen=(one, other),
                          signed=centring == "centred", dark=is_dark()),

@@ -273,6 +273,21 @@ def test_a_square_of_the_map_chooses_query_and_key(explorer: Explorer) -> None:
     explorer.check()
 
 
+def test_a_click_on_the_map_counts_while_it_is_drawn_anew(explorer: Explorer) -> None:
+    explorer.open("idea", {"model": MODEL})
+    chart = explorer.page.locator(".st-key-map-of-codes")
+    area = chart.locator(".nsewdrag").first.bounding_box()
+    explorer.page.mouse.move(area["x"] + area["width"] / 3, area["y"] + area["height"] / 3)
+    chart.locator(".hovertext").first.wait_for()
+    explorer.page.mouse.down()
+    with explorer.rerun():
+        explorer.page.get_by_role("radio", name="2", exact=True).dispatch_event("click")
+    explorer.page.mouse.up()
+    explorer.until(lambda: {"query", "key"} <= query(explorer).keys())
+    assert query(explorer)["layer"] == "2"
+    explorer.check()
+
+
 def test_another_task_has_pairs_and_colours_of_its_own(explorer: Explorer) -> None:
     explorer.open(query={"model": MODEL, "projection": "PCA", "colour": "rule"})
     before = explorer.chosen()

@@ -97,9 +97,9 @@ def test_equations_fit_the_kind() -> None:
 
 def test_a_clicked_square_comes_into_the_url() -> None:
     def click() -> None:
-        from latentcode.app.pages.idea import note_place
+        from latentcode.app.pages.idea import note_clicked
 
-        note_place(3)
+        note_clicked(3)
 
     test = AppTest.from_function(click)
     test.session_state[MAP_KEY] = {"selection": {"points": [{"customdata": {"0": 5}}]}}
