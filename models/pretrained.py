@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 SAFE = ("model.safetensors", "model.safetensors.index.json")
 TOKENIZERS = ("tokenizer*", "vocab*", "*.model")
+ROUNDING = 0.01
+"""How far from 1 the sum of a row of a softmax may be, whatever the type of the weights."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Layout:
     residual_hooks  per layer the hook that shows the residual stream [B, T, D] entering it
     writable        whether what a hook returns at the pattern is what the layer goes on with; some
                     architectures show their pattern only after it was used
+    normalized      whether codes obey their normalisation: those of a query of a bridge sum to 1
     causal          whether a query sees no later key
     """
 
@@ -46,6 +49,7 @@ class Layout:
     pattern_hooks: tuple[str, ...]
     residual_hooks: tuple[str, ...]
     writable: bool
+    normalized: bool
     causal: bool
 
     def check_writable(self) -> None:
@@ -53,6 +57,12 @@ class Layout:
         check(self.writable, "this architecture shows its attention pattern only after it was "
               "used, so that a code written there changes nothing; expected one whose pattern can "
               "be replaced, such as GPT-2, Llama, GPT-NeoX, Qwen or Gemma")
+
+    def check_normalized(self) -> None:
+        """Raise `ConfigError` where renormalised codes would be none that the model ever has."""
+        check(self.normalized, "the codes of a query of this model do not sum to 1, to which "
+              "renormalising would bring them (latentcode check-model: rows); expected "
+              "renormalize=False")
 
 
 def layout(model: Any) -> Layout:
@@ -67,13 +77,18 @@ def layout(model: Any) -> Layout:
     ours = not hasattr(model, "original_model")
     causal = (config.causal if ours
               else getattr(config, "attention_dir", "causal") == "causal")
-    writable = ours or _is_written(model, patterns, residuals)
+    writable, normalized = (True, True) if ours else _tried(model, patterns, residuals)
     return Layout(config.n_layers, config.n_heads, config.d_model, patterns, residuals,
-                  writable, causal)
+                  writable, normalized, causal)
 
 
-def _is_written(model: Any, patterns: tuple[str, ...], residuals: tuple[str, ...]) -> bool:
-    """Return whether patterns of zero change the logits, after seeing that all hooks exist."""
+def _tried(
+    model: Any, patterns: tuple[str, ...], residuals: tuple[str, ...]
+) -> tuple[bool, bool]:
+    """Return whether patterns of zero change the logits, and whether the rows of patterns sum to 1.
+
+    `ConfigError` unless all hooks exist.
+    """
     def erase(pattern: Tensor, hook: object) -> Tensor:
         return torch.zeros_like(pattern)
 
@@ -91,7 +106,8 @@ def _is_written(model: Any, patterns: tuple[str, ...], residuals: tuple[str, ...
               f"show {', '.join(missing)}; expected the attention pattern [B, H, Q, K] and the "
               "residual stream [B, T, D] of every layer")
         erased = model.run_with_hooks(tokens, fwd_hooks=[(name, erase) for name in patterns])
-    return not torch.equal(logits, erased)
+    off = max(float((shown[name].float().sum(-1) - 1.0).abs().max()) for name in patterns)
+    return not torch.equal(logits, erased), off < ROUNDING
 
 
 def load_pretrained(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,9 @@ def extract_prompts(
     one batch, what is asked for, and nothing else.
 
     Raises what `Prompts.tokenize` raises, `UnknownNameError` for a layer, `ConfigError` for a model
-    without a pattern and for a key after its query, which a causal model gives no score; with
-    `out` what `extract` raises.
+    without a pattern, for a key after its query, which a causal model gives no score, and for a
+    causal model that is seen to give it one, such as in a padded batch; with `out` what `extract`
+    raises.
     """
     reader = PromptReader(model, as_prompts(prompts), layers=layers, residuals=residuals,
                           batch_size=batch_size, prepend_bos=prepend_bos, meta=meta)
@@ -155,9 +156,28 @@ class PromptReader(Reader):
             # The logits of all tokens of a batch would be larger than everything else.
             return stream[torch.arange(len(lengths), device=self.device), lengths - 1][:, None]
 
-        return self.model.run_with_hooks(
+        ahead: dict[int, Tensor] = {}
+        logits: Tensor = self.model.run_with_hooks(
             padded.to(self.device), **padding,
-            fwd_hooks=[*self._hooks(batch, place), (LAST, last_only)])
+            fwd_hooks=[*self._hooks(batch, place), (LAST, last_only), *self._look_ahead(ahead)])
+        at_fault = [str(layer) for layer, seen in ahead.items() if bool(seen)]
+        check(not at_fault, f"layer {', '.join(at_fault)} of model {self.meta['run']!r} "
+              f"({self.meta['architecture']}) lets tokens attend to later ones"
+              f"{' in a padded batch' if padding else ''}; expected "
+              f"{'batch_size=1, or ' if padding else ''}a model in which latentcode check-model "
+              "finds no such fault")
+        return logits
+
+    def _look_ahead(self, ahead: dict[int, Tensor]) -> Hooks:
+        """Return what notes of each layer whether the first token, which may see none but itself,
+        attends to others."""
+        def note(layer: int) -> Callable[..., None]:
+            def store(pattern: Tensor, hook: object) -> None:
+                ahead[layer] = pattern[:, :, 0, 1:].any()
+            return store
+
+        return [(self.layout.pattern_hooks[layer], note(layer))
+                for layer in self.layers if self.layout.causal]
 
     def _hooks(self, batch: np.ndarray, place: dict[str, Tensor]) -> Hooks:
         query, key = (torch.from_numpy(positions[batch]).to(self.device)

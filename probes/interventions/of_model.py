@@ -14,6 +14,7 @@ from torch import Tensor
 
 from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, ProbeError, check
+from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.references import References, label_to_erase, measure
 from latentcode.probes.interventions.result import InterventionResult, tables
@@ -104,6 +105,8 @@ def _check(
         check(value >= least, f"{name} is {value!r}; expected at least {least}", ConfigError)
     for intervention in interventions:
         intervention.check(task, model)
+    if any(i.renormalize for i in interventions):
+        layout(model).check_normalized()
     check(n_reference >= 2 or not _need_references(interventions), f"n_reference is "
           f"{n_reference!r}; expected at least 2 for means and erasers", ConfigError)
 

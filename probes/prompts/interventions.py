@@ -12,7 +12,7 @@ from torch import Tensor
 
 from latentcode.errors import check
 from latentcode.files.provenance import package_version
-from latentcode.models.pretrained import load_pretrained
+from latentcode.models.pretrained import layout, load_pretrained
 from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.result import InterventionResult
@@ -68,7 +68,8 @@ def intervene_prompts(
         model = load_pretrained(model, device=device, dtype=dtype)
     task = PromptCounterfactuals(model, prompts, among=among, prepend_bos=prepend_bos)
     if interventions is None:
-        interventions = prompt_interventions(task, model.cfg.n_layers)
+        interventions = prompt_interventions(
+            task, model.cfg.n_layers, layout(model).normalized)
     name = str(model.cfg.model_name)
     split = "ood" if "split" in task.prompts.labels else "prompts"
     check(LAST in model.hook_dict, f"the model has no hook {LAST}; expected a language model")
@@ -84,18 +85,21 @@ def intervene_prompts(
                 "latentcode_version": package_version("latentcode")})
 
 
-def prompt_interventions(task: PromptCounterfactuals, n_layers: int) -> tuple[Intervention, ...]:
+def prompt_interventions(
+    task: PromptCounterfactuals, n_layers: int, normalized: bool = True
+) -> tuple[Intervention, ...]:
     """Return what is written by default: the donor's codes, and codes that change nothing.
 
     Of `standard_interventions`: the donor's and the control's codes at pairs and rows, in each
     layer, in the upper half and in all, and all codes in all layers; another position, another
     instance's donor, noise and the identity at rows of the upper half. The control `same` only
-    where there are prompts for it. Means, erasure, single heads, values and residual streams
+    where there are prompts for it, and renormalised codes only where `normalized` says that the
+    model's codes of a query sum to 1. Means, erasure, single heads, values and residual streams
     have to be asked for.
     """
     every = tuple(range(n_layers))
     chosen = [
-        i for i in standard_interventions(n_layers, 0, task.scopes)
+        i for i in standard_interventions(n_layers, 0, task.scopes, normalized)
         if i.write in WRITTEN and i.site == "code" and WRITES[i.write].needs not in task.lacks
         and (i.scope != "everything" or i.layers == every)
         and (not i.renormalize or WRITES[i.write].real)]

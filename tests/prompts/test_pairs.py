@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,6 +15,7 @@ from small_language_models import SmallModels
 import latentcode as lc
 from latentcode import Intervention, PromptCounterfactuals, intervene_prompts
 from latentcode.errors import ConfigError, ProbeError, SplitError, UnknownNameError
+from latentcode.experiments.studies.bridges.small_models import make
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.interventions.sites import SITES, Site, capture, write
 from latentcode.probes.prompts.interventions import prompt_interventions
@@ -242,6 +244,24 @@ def test_the_control_is_needed_to_be_written(model: Any, rows: list[dict[str, An
     donor, same = (result.table[result.table["write"] == name] for name in ("donor", "same"))
     assert (donor["n"] == len(rows)).all()
     assert (same["n"] == 0).all()
+
+
+def test_codes_that_do_not_sum_to_1_are_not_renormalised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make("GptOssForCausalLM", tmp_path / "sinks")  # whose heads also attend to nothing
+    model = load_pretrained(tmp_path / "sinks")
+    pairs = pd.DataFrame([{"prompt": f"1 {a} 3", "donor": f"1 {b} 3", "query": -1, "key": 1,
+                           "answer": a, "donor_answer": b} for a in range(5, 9) for b in (11, 12)])
+    with pytest.raises(ConfigError, match=r"do not sum to 1, .*check-model.*; expected renormalize="
+                                          "False"):
+        intervene_prompts(model, pairs, [Intervention("donor", "pair", (0,), renormalize=True)])
+    asked: list[Intervention] = []
+    monkeypatch.setattr("latentcode.probes.prompts.interventions.intervene_model",
+                        lambda model, task, interventions, **_: asked.extend(interventions))
+    intervene_prompts(model, pairs)
+    every = prompt_interventions(PromptCounterfactuals(model, pairs), 2)
+    assert set(asked) == {i for i in every if not i.renormalize} < {*every}
 
 
 def test_a_standard_set_for_twelve_layers_is_small(gpt2: Any) -> None:

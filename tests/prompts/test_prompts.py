@@ -24,6 +24,7 @@ from latentcode.errors import (
     SplitError,
     UnknownNameError,
 )
+from latentcode.experiments.studies.bridges.small_models import make
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import Prompts
 from latentcode.prompts import codes as prompt_codes
@@ -185,6 +186,17 @@ def test_long_prompts_share_no_batch(gpt2: Any, monkeypatch: pytest.MonkeyPatch)
     assert max(b for b, _ in sizes) > 1
     assert max(t for _, t in sizes) == lengths[-1]
     assert [t for _, t in sizes] == sorted(t for _, t in sizes)
+
+
+def test_a_model_that_looks_ahead_in_padded_batches_is_refused_there(tmp_path: Path) -> None:
+    make("OpenAIGPTLMHeadModel", tmp_path / "gpt1")  # whose bridge forgets causality under a mask
+    model = load_pretrained(tmp_path / "gpt1")
+    lengths = frame(*({"prompt": " ".join(map(str, range(1, n))), "query": -1, "key": 0}
+                      for n in (4, 9)))
+    with pytest.raises(ConfigError, match=r"layer 0, 1 of model 'gpt1' .* later ones in a padded "
+                                          r"batch; expected batch_size=1, or a model in which"):
+        lc.extract_prompts(model, lengths)
+    assert len(lc.extract_prompts(model, lengths, batch_size=1)) == 2
 
 
 def test_what_cannot_be_read_is_named(gpt2: Any, tmp_path: Path) -> None:
