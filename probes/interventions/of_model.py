@@ -166,8 +166,8 @@ def _measured(
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)
             # A control switches where the answer becomes that of the minimal pair, all the same.
-            asked = known.with_donors(how.donor) if how.donor and not how.control else known
-            outcomes = task.outcomes(asked, unpatched, clean.answered, patched)
+            written = known.with_donors(how.donor) if how.donor and not how.control else known
+            outcomes = task.outcomes(written, unpatched, clean.answered, patched)
             frames.append(_frame(number, n_drawn, outcomes, material, intervention))
             advance(done + (before + number + 1) * len(pairs))
     advance(total)

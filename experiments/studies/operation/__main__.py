@@ -1,0 +1,110 @@
+"""Operation, operands or answer? A factorial of donors, written into every run.
+
+    python -m latentcode.experiments.studies.operation --runs RUNS/sraven_known/* \
+        logic-hyla logic-linear logic-softmax --work WORK --out experiments/results/operation
+
+writes the codes, values and residual streams of donors into each run and counts whose answer comes
+(`places`, `latentcode.tasks.counterfactuals.CLASSES`); for the runs of `--along` at every
+checkpoint, too. What was computed is kept in `work`, so that an interrupted study goes on. Its
+outcome is written to `out`: a page, `tables/` and `figures/`. Which words are earned follows from
+`criteria.yaml`, which was written before the models were measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import tyro
+
+from latentcode.config import to_dict
+from latentcode.experiments.studies.codes_study.__main__ import kept, key_of
+from latentcode.experiments.studies.operation.page import drawn, page
+from latentcode.experiments.studies.operation.places import (
+    all_places,
+    interventions,
+    main_places,
+)
+from latentcode.experiments.studies.operation.tables import combined
+from latentcode.experiments.studies.writing import write_study
+from latentcode.files.storage import write_text
+from latentcode.probes.interventions import Intervention, InterventionResult, intervene
+from latentcode.progress import bar
+from latentcode.runs import Run
+from latentcode.runs.named import load_run
+from latentcode.tasks import make_counterfactuals, make_task
+
+
+@dataclass(frozen=True)
+class Study:
+    """Write a factorial of donors into runs, and say which words they earn."""
+
+    runs: tuple[str, ...]
+    """Runs, their folders, or names of the zoo."""
+    work: Path
+    """Folder where the results of single runs are kept."""
+    out: Path
+    """Folder of the page, its tables and its figures."""
+    along: tuple[str, ...] = ()
+    """Runs that are looked at along their training, too."""
+    n: int = 800
+    """Instances drawn for each run; those count that the model answers."""
+    n_along: int = 400
+    """The same for each checkpoint along a training."""
+    batch_size: int = 125
+    """Instances at once."""
+    seed: int = 0
+    """Of the instances."""
+
+    def run(self) -> None:
+        began = time.monotonic()
+        runs = [load_run(name) for name in self.runs]
+        found = {run.name: self._whole(run) for run in runs}
+        along = {(run.name, step): self._at(run, step)
+                 for run in map(load_run, self.along) for step in run.checkpoints()}
+        tables = combined(runs, found, along)
+        for name, table in tables.items():
+            write_text(self.out / "tables" / f"{name}.csv",
+                       table.to_csv(index=False, float_format="%.4g"))
+        write_text(self.out / "README.md", page(tables))
+        write_study(self.out, "study", {
+            "settings": {"n": self.n, "n_along": self.n_along, "seed": self.seed},
+            "runs": [{"name": run.name, "id": run.id, "step": run.checkpoints()[-1],
+                      "config": to_dict(run.config)} for run in runs]},
+            {f"figures/{name}.png": figure for name, figure in drawn(tables).items()})
+        print(f"{(time.monotonic() - began) / 60:.1f} minutes; wrote {self.out / 'README.md'}")
+
+    def _whole(self, run: Run) -> InterventionResult:
+        task = make_counterfactuals(make_task(run.config.task))
+        n_layers = run.config.model.n_layers
+        return self._kept(run, None, self.n, interventions(
+            task, n_layers, all_places(task, n_layers)))
+
+    def _at(self, run: Run, step: int) -> InterventionResult:
+        task = make_counterfactuals(make_task(run.config.task))
+        n_layers = run.config.model.n_layers
+        return self._kept(run, step, self.n_along, interventions(
+            task, n_layers, main_places(task, n_layers), contexts=False))
+
+    def _kept(
+        self, run: Run, step: int | None, n: int, written: list[Intervention]
+    ) -> InterventionResult:
+        key = key_of([run], {"n": n, "seed": self.seed, "step": step,
+                             "interventions": list(map(str, written))})
+        print(run.name, "" if step is None else step, flush=True)
+        return kept(self.work / f"{run.name}-{key}", InterventionResult, partial(
+            intervene, run, written, n=n, step=step, seed=self.seed, batch_size=self.batch_size,
+            progress=bar("writing codes back")))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the study from the command line."""
+    tyro.cli(Study, args=arguments,
+             prog="python -m latentcode.experiments.studies.operation").run()
+
+
+if __name__ == "__main__":
+    main()

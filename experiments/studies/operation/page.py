@@ -1,0 +1,225 @@
+"""The page of the study: what the tables say, and their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from latentcode.experiments.studies.operation.words import CRITERIA, WHERE
+from latentcode.figures.markdown import markdown_table
+from latentcode.figures.style import GREY, PALETTE, Figure, style
+from latentcode.probes.common.results import distinct, where
+from latentcode.tasks.counterfactuals import CLASSES
+
+COMMAND = """python -m latentcode.experiments.studies.operation --runs RUNS/sraven_known/*kind=* \\
+    logic-hyla logic-linear logic-softmax --along RUNS/sraven_known/seed=0* \\
+    --work WORK --out experiments/results/operation"""
+COLOURS = dict(zip(CLASSES, (*PALETTE[:4], GREY), strict=True))
+TOLD = "operation+operands"
+"""The donor whose own answer is neither the instance's operation's nor its operands'."""
+
+
+def page(tables: Mapping[str, pd.DataFrame]) -> str:
+    """Return the page as Markdown."""
+    words, over = tables["words"], tables["over_seeds"]
+    parts = [f"""# Operation, operands or answer: what do codes carry?
+
+    {COMMAND.replace(chr(10), chr(10) + "    ")}
+
+An instance applies operation A to operands x. What is written comes from a donor with another
+operation B and other operands x'; the four answers A(x), B(x), A(x') and B(x') all differ. Numbers
+are the shares of answers that are each of these (`instance`, `operation`, `operands`, `copied`) or
+something `else`, on held-out combinations that the model solves: means over the runs of a kind,
+with the smallest and the largest. In brackets the same from a donor that is unrelated to the
+instance. All numbers, with intervals: `tables/`. [Criteria](../../studies/operation/criteria.yaml)
+were written before the models were measured.
+
+## Runs
+
+{_markdown(tables["runs"])}"""]
+    for (task,) in distinct(over, "task"):
+        parts.append(f"""## {task}: from a donor with another operation and other operands
+
+![classes of answers](figures/{task}.png)
+
+{_classes(where(over, task=task))}
+
+### Words that are earned
+
+A word is earned where the paired difference from each donor that lacks what the word says has an
+interval above 0 in every run, and a mean of at least {CRITERIA["least"]:.2f}.
+
+{_words(where(words, task=task))}
+
+### Other donors, at the main places
+
+{_donors(where(over, task=task), tables)}""")
+    if len(tables["by_rules"]):
+        parts.append(f"""## SRAVEN: by the rules of instance and donor
+
+Pooled over the runs of a kind; all codes of all layers, donor with another rule and other operands.
+
+{_by_rules(tables["by_rules"])}""")
+    if len(tables["windows"]):
+        parts.append(f"""## Fuzzy logic: other windows
+
+An answer is of a class where it is nearer than the window to its answer.
+
+{_windows(tables["windows"])}""")
+    if len(tables["along"]):
+        parts.append(f"""## Along a training
+
+![classes along the training](figures/along.png)
+
+{_along(tables["along"])}""")
+    return "\n\n".join(parts) + "\n"
+
+
+def drawn(tables: Mapping[str, pd.DataFrame]) -> dict[str, Figure]:
+    """Return the figures, by name."""
+    figures = {str(task): _bars(where(tables["over_seeds"], task=task))
+               for (task,) in distinct(tables["over_seeds"], "task")}
+    if len(tables["along"]):
+        figures["along"] = _curves(tables["along"])
+    return figures
+
+
+def _place(row: Mapping[str, object]) -> str:
+    return f"{row['site']}, {row['scope']}, layers {row['layers']}"
+
+
+def _classes(over: pd.DataFrame) -> str:
+    """Return a row per kind and place, with the unrelated donor's rates in brackets."""
+    def cell(block: pd.DataFrame, name: str) -> str:
+        told, null = (block[(block["write"] == write) & (block["class"] == name)]
+                      for write in (TOLD, "unrelated"))
+        if not len(told):
+            return ""
+        found = told.iloc[0]
+        spread = f" {found['min']:.2f}-{found['max']:.2f}" if found["count"] > 1 else ""
+        return f"{found['mean']:.2f}{spread} ({null.iloc[0]['mean']:.2f})"
+
+    rows = []
+    for kind, *key in distinct(over, "kind", *WHERE):
+        block = where(over, kind=kind, **dict(zip(WHERE, key, strict=True)))
+        rows.append([kind, _place(dict(zip(WHERE, key, strict=True))),
+                     *(cell(block, name) for name in CLASSES)])
+    return markdown_table(["kind", "written", *CLASSES], rows)
+
+
+def _words(words: pd.DataFrame) -> str:
+    """Return a row per word that is earned somewhere, and what is not earned anywhere."""
+    passed = words[words["earned"]]
+    rows = []
+    for record in passed.to_dict("records"):
+        row = {str(name): value for name, value in record.items()}
+        differences = "; ".join(
+            f"{row[name]:.2f} from {name.removeprefix('mean against ')}" for name in row
+            if name.startswith("mean against ") and not pd.isna(row[name]))
+        rows.append([row["kind"], _place(row), row["word"], differences, row["runs"]])
+    table = markdown_table(["kind", "written", "word", "mean difference", "runs"], rows)
+    missing = [f"{kind}: {word}" for (kind,) in distinct(words, "kind")
+               for word in CRITERIA["words"]
+               if not len(where(passed, kind=kind, word=word))]
+    never = f"\n\nEarned nowhere: {'; '.join(missing)}." if missing else ""
+    return table + never
+
+
+def _donors(over: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> str:
+    contexts = over[over["write"].str.contains("context")]
+    main = distinct(contexts, *WHERE)
+    rows = []
+    for (kind,) in distinct(over, "kind"):
+        for key in main:
+            block = where(over, kind=kind, **dict(zip(WHERE, key, strict=True)))
+            for (write,) in distinct(block, "write"):
+                means = where(block, write=write).set_index("class")["mean"]
+                rows.append([kind, _place(dict(zip(WHERE, key, strict=True))), write,
+                             *(f"{means[name]:.2f}" for name in CLASSES)])
+    return markdown_table(["kind", "written", "donor", *CLASSES], rows)
+
+
+def _by_rules(by_rules: pd.DataFrame) -> str:
+    whole = by_rules[(by_rules["site"] == "code") & (by_rules["scope"] == "everything")]
+    rows = []
+    for kind, source, target in distinct(whole, "kind", "source", "target"):
+        block = where(whole, kind=kind, source=source, target=target).set_index("class")
+        rows.append([kind, source, target, int(block["n"].iloc[0]),
+                     *(f"{block['rate'][name]:.2f}" for name in CLASSES)])
+    return markdown_table(["kind", "instance's rule", "donor's rule", "n", *CLASSES], rows)
+
+
+def _windows(windows: pd.DataFrame) -> str:
+    told = windows[windows["write"] == TOLD]
+    rows = []
+    for kind, *key, window in distinct(told, "kind", *WHERE, "window"):
+        block = where(told, kind=kind, window=window, **dict(zip(WHERE, key, strict=True)))
+        means = block.groupby("class")["value"].mean()
+        rows.append([kind, _place(dict(zip(WHERE, key, strict=True))), window,
+                     *(f"{means[name]:.2f}" for name in CLASSES)])
+    return markdown_table(["kind", "written", "window", *CLASSES], rows)
+
+
+def _along(along: pd.DataFrame) -> str:
+    told = along[along["write"] == TOLD]
+    rows = []
+    for run, kind, step, known, *key in distinct(told, "run", "kind", "step", "known", *WHERE):
+        block = where(told, run=run, step=step, **dict(zip(WHERE, key, strict=True)))
+        means = block.set_index("class")["value"]
+        rows.append([kind, step, known, _place(dict(zip(WHERE, key, strict=True))),
+                     *(f"{means[name]:.2f}" for name in CLASSES)])
+    return markdown_table(["kind", "updates", "n", "written", *CLASSES], rows)
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    return markdown_table(list(table.columns), table.itertuples(index=False, name=None))
+
+
+def _bars(over: pd.DataFrame) -> Figure:
+    """Draw the classes of the telling donor as stacked bars, a panel per kind."""
+    told = over[over["write"] == TOLD]
+    kinds = [kind for (kind,) in distinct(told, "kind")]
+    places = [dict(zip(WHERE, key, strict=True)) for key in distinct(told, *WHERE)]
+    with style():
+        figure = Figure(figsize=(3.0 * len(kinds) + 2.4, 0.2 * len(places) + 1.2),
+                        layout="constrained")
+        panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
+        for axes, kind in zip(panels, kinds, strict=True):
+            left = [0.0] * len(places)
+            for name in CLASSES:
+                widths = [where(told, kind=kind, **place, **{"class": name})["mean"].sum()
+                          for place in places]
+                axes.barh(range(len(places)), widths, left=left, color=COLOURS[name], label=name,
+                          height=0.8)
+                left = [a + b for a, b in zip(left, widths, strict=True)]
+            axes.set(title=kind, xlim=(0, 1), xlabel="share of answers")
+            axes.grid(visible=False)
+        panels[0].set_yticks(range(len(places)), [_place(place) for place in places])
+        panels[0].invert_yaxis()
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center",
+                      ncols=len(CLASSES))
+    return figure
+
+
+def _curves(along: pd.DataFrame) -> Figure:
+    """Draw the classes of the telling donor over updates, a row per place and a column per kind."""
+    told = along[along["write"] == TOLD]
+    kinds = [kind for (kind,) in distinct(told, "kind")]
+    places = [dict(zip(WHERE, key, strict=True)) for key in distinct(told, *WHERE)]
+    with style():
+        figure = Figure(figsize=(2.6 * len(kinds), 1.8 * len(places) + 0.4), layout="constrained")
+        grid = figure.subplots(len(places), len(kinds), sharex=True, sharey=True, squeeze=False)
+        for place, row in zip(places, grid, strict=True):
+            for kind, axes in zip(kinds, row, strict=True):
+                for name in CLASSES:
+                    line = where(told, kind=kind, **place, **{"class": name})
+                    axes.plot(line["step"], line["value"], color=COLOURS[name], label=name,
+                              marker="o", markersize=3)
+                axes.set_title(f"{kind}: {_place(place)}", fontsize=7)
+                axes.set_ylim(-0.03, 1.03)
+        for axes in grid[-1]:
+            axes.set_xlabel("updates")
+        figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center",
+                      ncols=len(CLASSES))
+    return figure

@@ -1,0 +1,75 @@
+"""What the study writes where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from latentcode.probes.interventions import Intervention
+from latentcode.tasks.counterfactuals import OTHERS, Counterfactuals
+
+DONORS = ("operation+operands", "operands", "donor", "unrelated")
+"""Donors in the instance's own context, which are written at every place."""
+CONTEXTS = ("same", *(name for name in OTHERS if "context" in name))
+"""Donors that are written at the main places alone."""
+
+Place = tuple[str, str, tuple[int, ...]]
+"""Site, scope, layers."""
+
+
+def sanity(task: Counterfactuals, n_layers: int) -> Place:
+    """Return the place that must bring the donor's answer: all that the answer can depend on.
+
+    A matrix's response tokens are blank; the query of fuzzy logic holds its own input.
+    """
+    site = "code+value+residual" if "examples" in task.scopes else "code+value"
+    return site, "everything", tuple(range(n_layers))
+
+
+def main_places(task: Counterfactuals, n_layers: int) -> list[Place]:
+    """Return the response's rows in the upper half, all codes, all values, and the sanity row."""
+    every = tuple(range(n_layers))
+    return [("code", "row", every[n_layers // 2:]), ("code", "everything", every),
+            ("value", "everything", every), sanity(task, n_layers)]
+
+
+def all_places(task: Counterfactuals, n_layers: int) -> list[Place]:
+    """Return every place that the study writes at.
+
+    Codes of a pair, of rows and of everything: layers singly, from the lowest up, from the upper
+    half up, and all; values and codes of the examples where a task has them (residual streams of
+    the examples that enter layer 0 are the examples themselves); values; residual streams of the
+    response.
+    """
+    every = tuple(range(n_layers))
+    singly = [(layer,) for layer in every]
+    upward = [every[:layer + 1] for layer in every[1:]]
+    sets = list(dict.fromkeys([*singly, *upward, every[n_layers // 2:]]))
+    places: list[Place] = [("code", scope, every) for scope in ("pair", "pairs")
+                           if scope in task.scopes]
+    places += [("code", scope, layers) for scope in ("row", "everything") for layers in sets]
+    places += [("value", "everything", layers)
+               for layers in dict.fromkeys([*singly, every[n_layers // 2:], every])]
+    places += [("residual", "row", (layer,)) for layer in every[1:]]
+    if "feature" in task.scopes:
+        places += [("code", "feature", every[n_layers // 2:]), ("code", "feature", every)]
+    if "examples" in task.scopes:
+        places += [("code", "examples", layers) for layers in (*singly, every)]
+        places += [("value", "examples", layers) for layers in (*singly, every)]
+        places += [("residual", "examples", (0,)), ("code+value", "everything", every)]
+    return [*places, sanity(task, n_layers)]
+
+
+def interventions(
+    task: Counterfactuals, n_layers: int, places: Sequence[Place], contexts: bool = True
+) -> list[Intervention]:
+    """Return the donors' writes at some places; `contexts`: those of `CONTEXTS`, too."""
+    def written() -> Iterator[Intervention]:
+        main = main_places(task, n_layers)
+        for site, scope, layers in places:
+            here = DONORS + (CONTEXTS if contexts and (site, scope, layers) in main else ())
+            for name in here:
+                yield Intervention(name, scope, layers, site)
+            if "permuted" not in task.lacking and site == "value":
+                yield Intervention("permuted", scope, layers, site)
+
+    return list(dict.fromkeys(written()))
