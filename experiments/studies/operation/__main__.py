@@ -66,6 +66,7 @@ class Study:
         along = {(run.name, step): self._at(run, step)
                  for run in map(load_run, self.along) for step in run.checkpoints()}
         tables = combined(runs, found, along)
+        (self.out / "tables").mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
             write_text(self.out / "tables" / f"{name}.csv",
                        table.to_csv(index=False, float_format="%.4g"))

@@ -1,0 +1,92 @@
+"""Words are earned by the criteria alone, and the page shows what the tables hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import latentcode as lc
+from latentcode.experiments.studies.operation.__main__ import Study
+from latentcode.experiments.studies.operation.places import (
+    all_places,
+    interventions,
+    main_places,
+    sanity,
+)
+from latentcode.experiments.studies.operation.words import CRITERIA, earned
+from latentcode.probes.interventions.of_model import _check
+from latentcode.tasks.counterfactuals import CLASSES
+
+
+def comparisons(differences: dict[tuple[str, str, str], tuple[float, float]]) -> pd.DataFrame:
+    """Return rows of one place: (run, class, against) -> mean and low end."""
+    return pd.DataFrame([
+        {"task": "sraven", "kind": "hyla", "run": run, "site": "code", "scope": "row",
+         "layers": "2,3", "write": "operation+operands", "class": name, "against": against,
+         "value": value, "low": low}
+        for (run, name, against), (value, low) in differences.items()])
+
+
+def words(differences: dict[tuple[str, str, str], tuple[float, float]]) -> dict[str, bool]:
+    return earned(comparisons(differences)).set_index("word")["earned"].to_dict()
+
+
+def test_a_word_needs_every_run_and_every_comparison() -> None:
+    good = {(run, "operation", against): (0.3, 0.2) for run in "ab"
+            for against in ("operands", "unrelated")}
+    assert words(good) == {"carries the operation": True, "carries the operands": False,
+                           "carries the answer": False}
+    for spoiled in ({("b", "operation", "unrelated"): (0.3, -0.01)},
+                    {("b", "operation", "operands"): (0.3, float("nan"))},
+                    {(run, "operation", "operands"): (0.09, 0.05) for run in "ab"}):
+        assert not words({**good, **spoiled})["carries the operation"]
+    assert not words({key: value for key, value in good.items() if key[2] != "unrelated"})[
+        "carries the operation"]
+
+
+def test_the_answer_is_compared_with_the_minimal_pair_too() -> None:
+    found = {("a", "copied", against): (0.5, 0.4)
+             for against in ("donor", "operands", "unrelated")}
+    assert words(found)["carries the answer"]
+    assert not words({**found, ("a", "copied", "donor"): (0.5, -0.1)})["carries the answer"]
+    assert not words({**found, ("a", "copied", "donor"): (0.01, 0.001)})["carries the answer"]
+
+
+def test_criteria_speak_of_classes_and_donors() -> None:
+    for rule in CRITERIA["words"].values():
+        assert rule["class"] in CLASSES
+        assert rule["donor"] == "operation+operands"
+
+
+@pytest.mark.parametrize("name", ["sraven", "logic"])
+def test_every_place_can_be_written(name: str) -> None:
+    config = lc.preset("smoke", name)
+    task = lc.make_counterfactuals(lc.make_task(config.task))
+    model = lc.HookedTransformer(config.model)
+    n_layers = config.model.n_layers
+    places = all_places(task, n_layers)
+    assert len(set(places)) == len(places)
+    assert set(main_places(task, n_layers)) <= set(places)
+    assert places[-1] == sanity(task, n_layers)
+    chosen = interventions(task, n_layers, places)
+    _check(model, task, chosen, 10, 10, 0, 100)
+    assert {"permuted" in i.write for i in chosen} == ({True, False} if name == "logic"
+                                                     else {False})
+
+
+@pytest.mark.slow
+def test_the_study_of_two_models(tmp_path: Path) -> None:
+    study = Study(runs=("logic-linear",), along=("logic-linear",), work=tmp_path / "work",
+                  out=tmp_path / "out", n=40, n_along=30)
+    study.run()
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert "## logic: from a donor with another operation and other operands" in page
+    assert "code+value+residual, everything, layers 0,1" in page
+    rates = pd.read_csv(tmp_path / "out" / "tables" / "rates.csv", dtype={"layers": str})
+    whole = rates[(rates["site"] == "code+value+residual") & (rates["class"] == "copied")
+                  & (rates["write"] == "operation+operands")]
+    assert whole["value"].tolist() == [1.0]
+    assert (tmp_path / "out" / "figures" / "logic.png").stat().st_size > 10_000
+    assert (tmp_path / "out" / "figures" / "along.png").stat().st_size > 10_000
