@@ -33,8 +33,11 @@ def bars(
             whiskers = np.abs(np.array([[s.median - s.lower for s in spreads],
                                         [s.upper - s.median for s in spreads]]))
             heights = np.array(places) + (i - (len(names) - 1) / 2) * thickness
-            axes.barh(heights, medians, height=0.92 * thickness, xerr=whiskers, label=name,
-                      color=PALETTE[i % len(PALETTE)], error_kw={"elinewidth": 0.8, "capsize": 1.5})
+            axes.barh(heights, medians, height=0.92 * thickness, label=name,
+                      color=PALETTE[i % len(PALETTE)])
+            # Not as xerr of barh, which makes a list of them: a single bar made numpy 1.26 warn.
+            axes.errorbar(medians, heights, xerr=whiskers, fmt="none", ecolor="black",
+                          elinewidth=0.8, capsize=1.5)
             for g, height, spread in zip(places, heights, spreads, strict=True):
                 note = "" if notes is None else notes[g].get(name, "")
                 axes.annotate(note, (max(spread.upper, spread.median), height), (4, 0),

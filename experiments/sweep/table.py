@@ -48,7 +48,8 @@ def member_table(
     axes = list(next(iter(points.values())))
     table = pd.DataFrame(rows, columns=["member", *axes, *RESULTS])
     for axis in axes:
-        table[axis] = table[axis].convert_dtypes()
+        with np.errstate(invalid="ignore"):  # pandas 2.2 casts 1e30 to an integer to see if it fits
+            table[axis] = table[axis].convert_dtypes()
     return table.astype({
         "member": "string", "split": "string", "metric": "string", "mean": "float64",
         "se": "float64", "n": "Int64", "step": "Int64", "complete": "bool", "error": "string"})
