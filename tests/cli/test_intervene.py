@@ -13,12 +13,15 @@ from latentcode.cli import main
 from latentcode.probes.interventions import standard_interventions
 from latentcode.tasks.counterfactuals import SCOPES
 
+SEED = 3
+"""Of a model that is right often enough: in 9 of 400 pairs with torch 2.6 as with 2.13."""
+
 
 @pytest.mark.slow
 def test_the_standard_interventions(
     sraven: Callable[[str, int], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["intervene", sraven("hyla", 0), "--out", str(tmp_path), "--n", "400"])
+    main(["intervene", sraven("hyla", SEED), "--out", str(tmp_path), "--n", "400"])
     out = capsys.readouterr().out
     assert "elsewhere" in out
     assert "instances count" in out
@@ -31,7 +34,7 @@ def test_every_combination_of_what_is_written_where(
     sraven: Callable[[str, int], str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
     refused: Callable[..., str],
 ) -> None:
-    command = ["intervene", sraven("hyla", 0), "--out", str(tmp_path), "--n", "400"]
+    command = ["intervene", sraven("hyla", SEED), "--out", str(tmp_path), "--n", "400"]
     main([*command, "--write", "donor", "steer", "--scope", "row", "pair", "--layers", "each",
           "upper", "0,1", "--alpha", "1", "3", "--heads", "0", "2"])
     switches = lc.InterventionResult.load(tmp_path).table.query("metric == 'switch'")
@@ -47,7 +50,7 @@ def test_every_combination_of_what_is_written_where(
 def test_errors(
     sraven: Callable[[str, int], str], tmp_path: Path, refused: Callable[..., str]
 ) -> None:
-    command = ["intervene", sraven("hyla", 0), "--out", tmp_path / "new"]
+    command = ["intervene", sraven("hyla", SEED), "--out", tmp_path / "new"]
     for arguments, message in (
         (["--write", "give"], "unknown write 'give'"),
         (["--scope", "row", "pair"], "--scope is given without --write"),

@@ -68,8 +68,11 @@ def test_decode_prompts_with_all_controls(
     assert (table["n_train"] == 24).all()
     assert result.settings["train"]["split"] == "train"
     assert result.settings["heldout"]["split"] == "ood"
-    # The key's token is another one for each label, and the code is a score of that token.
-    assert table.loc["code", "value"] > table.loc["shuffled", "value"]
+    if architecture == "llama":
+        # The key's token is another one for each label, and the code is a score of that token,
+        # from the same distance in every wording (GPT-2 has absolute positions, which openings
+        # move).
+        assert table.loc["code", "value"] > table.loc["shuffled", "value"]
     assert (out / "figure.png").stat().st_size > 1_000
 
 
