@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from initial_weights import OTHER_WEIGHTS
 from places import ROOT
 
 from latentcode.config.presets import preset
@@ -42,8 +43,8 @@ def test_rms_head_fixes_the_squared_code_and_the_variance_of_the_second_layer() 
         fixed, free = (found[kind][layer, "squared_code"] for kind in found)
         assert fixed.mean() == pytest.approx(1.0, abs=1e-3)
         assert fixed.std() < 1e-2 < free.std()
-        # of one seed, whose initial weights depend on the version of torch
-        assert found["hyla"][layer, "weights_2"].mean() == pytest.approx(1.0, abs=0.25)
+        assert found["hyla"][layer, "weights_2"].mean() == pytest.approx(
+            1.0, abs=0.25 if OTHER_WEIGHTS else 0.15)
         # fan_in = d_model is the first layer's, but n_heads matrices of variance 1 / d_model add up
         assert found["hyla"][layer, "weights_1"].mean() == pytest.approx(8.0, rel=0.15)
 
