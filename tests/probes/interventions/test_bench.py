@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from selector import K, Selector, selector_model
+from hand_built import operation_model
+from selector import K, Selector
 
 import latentcode as lc
 from latentcode.codes.instances import instances
@@ -21,7 +22,7 @@ N = 60
 @pytest.fixture(scope="module")
 def selector() -> Bench:
     pairs = Selector().sample("train", N, torch.Generator().manual_seed(0))
-    return Bench(selector_model(), Selector(), pairs.instances, n_reference=300)
+    return Bench(operation_model(), Selector(), pairs.instances, n_reference=300)
 
 
 def of_task(name: str, kind: str = "hyla", split: str = "ood") -> Bench:

@@ -1,0 +1,117 @@
+"""A factorial of donors tells what codes carry: the operation, the operands or the answer.
+
+In each hand-built model the codes of one layer carry one of them, by construction.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F
+import yaml
+from hand_built import MODELS
+from places import ROOT
+from selector import K, Selector, symbol_of
+
+from latentcode.probes.interventions import Intervention, InterventionResult, intervene_model
+from latentcode.probes.interventions.sites import capture
+from latentcode.tasks.counterfactuals import CLASSES, OTHERS
+
+N = 400
+BOTH = "operation+operands"
+LAYER = {"operation": 0, "operands": 1, "answer": 1}
+"""Model -> the layer whose codes carry that."""
+CODE = {"operation": {"operation"}, "operands": {"operands"}, "answer": {"operation", "operands"}}
+VALUE = {"operation": {"operands"}, "operands": {"operation"}, "answer": set[str]()}
+"""Model -> what its codes and its values bring of a donor."""
+
+
+@cache
+def rates(name: str, *interventions: Intervention) -> pd.DataFrame:
+    """Return the rates of the classes, a row per intervention."""
+    table = result(name, *interventions).table
+    rows = table[table["metric"].isin(CLASSES)]
+    values = rows["value"].to_numpy().reshape(len(interventions), len(CLASSES))
+    return pd.DataFrame(values, columns=list(CLASSES))
+
+
+@cache
+def result(name: str, *interventions: Intervention) -> InterventionResult:
+    found = intervene_model(MODELS[name](), Selector(), interventions, n=N, split="train",
+                            n_bootstrap=200)
+    assert found.settings["n_known"] == N  # the model is never wrong
+    return found
+
+
+def rows_of(name: str) -> tuple[Intervention, ...]:
+    """Return the writes of every donor's row."""
+    return tuple(Intervention(write, "row", (LAYER[name],)) for write in ("donor", *OTHERS))
+
+
+def brought(parts: set[str]) -> str:
+    """Return the class of an answer that has these parts of the donor."""
+    return ("instance", "operation", "operands", "copied")[
+        ("operation" in parts) + 2 * ("operands" in parts)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_codes_are_what_the_model_is_called(name: str) -> None:
+    instances = Selector().sample("train", 50, torch.Generator().manual_seed(0)).instances
+    place = ("code", LAYER[name])
+    code = capture(MODELS[name](), instances.inputs, [place])[1][place][:, :, 1:]  # [B, H, 2, T]
+    symbol = symbol_of(instances)[:, None].expand(-1, 2)
+    holds = {"operation": instances.info["rules"], "operands": symbol,
+             "answer": instances.targets}[name]
+    keys = torch.tensor([1, 2] if name == "operands" else [0, 0])
+    expected = torch.einsum("bqh,qk->bhqk", F.one_hot(holds, K), F.one_hot(keys, 3))
+    torch.testing.assert_close(code, expected.float(), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_row_brings_what_its_codes_carry_and_nothing_else(name: str) -> None:
+    luck = 1 / (K - 2)
+    for i, (_, found) in zip(rows_of(name), rates(name, *rows_of(name)).iterrows(), strict=True):
+        differs = {"operation"} if i.write == "donor" else set(i.write.split("+"))
+        if i.write == "unrelated":
+            # Whatever it brings, one of K - 2, is an answer of the four by luck at most: the null.
+            assert found.drop("else").max() < luck + 4 * (luck * (1 - luck) / N) ** 0.5
+        else:
+            assert found[brought(differs & CODE[name])] == 1.0, i.write
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_codes_and_values_together_copy_the_answer(name: str) -> None:
+    every = tuple(range(LAYER[name] + 1))
+    expected = {"code": CODE[name], "value": VALUE[name], "code+value": {"operation", "operands"}}
+    for layers in dict.fromkeys(((LAYER[name],), every)):
+        found = rates(name, *(Intervention(BOTH, "everything", layers, site=s) for s in expected))
+        for (_, row), (site, parts) in zip(found.iterrows(), expected.items(), strict=True):
+            # Earlier values bring the symbol to the codes of layer 1, or to what they hold.
+            if site != "value" or len(layers) == 1:
+                assert row[brought(parts)] == 1.0, (site, layers)
+
+
+def test_codes_below_the_answer_are_the_operation() -> None:
+    found = rates("answer", Intervention(BOTH, "row", (0,)), Intervention(BOTH, "row", (0, 1)))
+    assert found["operation"].tolist() == [1.0, 0.0]
+    assert found["copied"].tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_earns_its_word_alone(name: str) -> None:
+    criteria = yaml.safe_load(
+        (ROOT / "experiments/studies/operation/criteria.yaml").read_text(encoding="utf-8"))
+    comparisons = result(name, *rows_of(name)).comparisons
+    earned = []
+    for word, asked in criteria["words"].items():
+        against = ["donor" if other == "operation" else other for other in asked["against"]]
+        rows = comparisons[(comparisons["write"] == asked["donor"])
+                           & (comparisons["class"] == asked["class"])
+                           & comparisons["against"].isin(against)]
+        assert sorted(rows["against"]) == sorted(against)
+        if (rows["low"] > 0.0).all() and (rows["value"] >= criteria["least"]).all():
+            earned.append(word)
+    assert earned == [f"carries the {name}"]
