@@ -250,6 +250,7 @@ def test_the_control_counts_where_the_model_answers_it(sraven: Counterfactuals) 
     # With the whole input of the donor or the control, the answer is the one that counts there.
     assert rates.loc["donor", "switch"] == 1.0
     assert rates.loc["same", "stay"] == 1.0
+    assert rates.loc["same", "switch"] == 0.0
     n = table[table["metric"] == "stay"].set_index("write")["n"]
     assert 0 < n["same"] < n["donor"]
 
