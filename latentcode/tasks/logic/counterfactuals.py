@@ -30,6 +30,8 @@ WINDOWS = (0.05, 0.025, 0.1)
 which is half of `LEAST_DIFFERENCE`, then others that are reported beside it."""
 TRIES = 64
 """Inputs that are drawn for a query before it is given up."""
+PROBLEMS = 8
+"""Unrelated problems that are drawn for an instance, of which the most different one is taken."""
 
 
 class LogicCounterfactuals(ChosenPairs):
@@ -133,7 +135,11 @@ class LogicCounterfactuals(ChosenPairs):
         terms, variables = batch.info["terms"], batch.inputs[..., :-1]
         device = terms.device
         fresh = torch.rand(variables.shape, generator=generator, device=device)
-        elsewhere = self.task.sample(batch.split, len(batch), generator)
+        elsewhere = self.task.sample(batch.split, PROBLEMS * len(batch), generator)
+        taken = torch.cat([terms, pairs.target[:, None]], 1)[:, None, None]
+        drawn = elsewhere.info["terms"].view(len(batch), PROBLEMS, -1, 1)
+        least = (drawn == taken).any(-1).sum(-1).argmin(1)  # terms that it shares with f and f'
+        elsewhere = elsewhere[torch.arange(len(batch), device=device) * PROBLEMS + least]
         order = torch.rand(variables.shape[:2], generator=generator, device=device)[:, :-1]
         others = {"unrelated": replace(elsewhere, combination=batch.combination)}
         for name in [name for name in OTHERS if name not in others]:

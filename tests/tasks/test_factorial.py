@@ -1,0 +1,201 @@
+"""Every donor of a factorial differs from its instance in what its name says, and in that alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import latentcode as lc
+from latentcode.config import LogicConfig, SravenConfig
+from latentcode.tasks.batch import Batch
+from latentcode.tasks.counterfactuals import OTHERS, ChosenPairs, MinimalPairs
+from latentcode.tasks.logic.counterfactuals import LEAST_DIFFERENCE
+from latentcode.tasks.logic.task import evaluate
+from latentcode.tasks.sraven.donors import feature_of, natural_pairs, operands_of, places_of
+from latentcode.tasks.sraven.rules import DISTRIBUTE, SUM, rules_that_hold
+from latentcode.tasks.sraven.task import aligned, rules_shown
+
+N = 400
+SRAVEN = {"permuted": SravenConfig(n_features=3), "not permuted": SravenConfig(
+    n_features=3, permuted=False), "one feature of seven values": SravenConfig(
+    n_features=1, n_values=7, ood_fraction=0.0), "larger grid": SravenConfig(
+    n_features=2, grid_size=4)}
+LOGIC = LogicConfig(ood_fraction=0.5, unknown_fraction=0.25)
+DONORS = {"donors": {"operation"}, "same": set[str](),
+          **{name: set(name.split("+")) for name in OTHERS if name != "unrelated"}}
+"""Donor -> what is other than in its instance."""
+SAME = ("instances", "donors", "operands", "operation+operands")
+"""Whose answers the candidates are."""
+
+
+def drawn(
+    config: SravenConfig | LogicConfig, split: str | None = None
+) -> tuple[ChosenPairs, MinimalPairs]:
+    task = lc.make_task(config)
+    factorial = lc.make_counterfactuals(task)
+    assert isinstance(factorial, ChosenPairs)
+    split = split or ("ood" if "ood" in task.splits else "train")
+    return factorial, factorial.sample(split, N, lc.make_generator(0, "pairs"))
+
+
+def answer(batch: Batch, slot: Tensor) -> Tensor:
+    return batch.targets.gather(1, slot[:, None])[:, 0]
+
+
+@pytest.mark.parametrize("name", SRAVEN)
+def test_sraven_donors_differ_in_what_their_name_says(name: str) -> None:
+    config = SRAVEN[name]
+    _, pairs = drawn(config)
+    pairs = pairs[pairs.counts]
+    ours, slot = pairs.instances, pairs.slot
+    here = F.one_hot(slot, config.n_features).bool()
+    for donor, differs in DONORS.items():
+        theirs = pairs.batch(donor)
+        rule = pairs.target if "operation" in differs else pairs.source
+        assert torch.equal(rules_shown(theirs)[here], rule)
+        assert ("operands" in differs) == bool(
+            (operands_of(theirs, slot) != operands_of(ours, slot)).any(1).all())
+        assert torch.equal(operands_of(ours, slot), operands_of(theirs, slot)) == (
+            "operands" not in differs)
+        mine, other = (b.info["grid"].scatter(3, places_of(b, slot), 0) for b in (ours, theirs))
+        same_rules = torch.equal(rules_shown(ours)[~here], rules_shown(theirs)[~here])
+        if config.n_features > 1:
+            assert torch.equal(mine, other) == same_rules == ("context" not in differs)
+        # The first rows are always drawn anew.
+        fresh = (feature_of(ours, slot) != feature_of(theirs, slot))[:, :-1].flatten(1).any(1)
+        assert fresh.float().mean() > 0.97
+
+
+@pytest.mark.parametrize("name", SRAVEN)
+def test_every_row_obeys_its_rule_and_every_token_keeps_its_place(name: str) -> None:
+    config = SRAVEN[name]
+    _, pairs = drawn(config)
+    pairs = pairs[pairs.counts]
+    ours = pairs.instances
+    for donor in ("instances", "donors", "same", *pairs.others):
+        batch = pairs.batch(donor)
+        assert torch.equal(batch.info["permutations"], ours.info["permutations"])
+        assert torch.equal(batch.combination, ours.combination)
+        features = aligned(batch.info["grid"], batch.info["permutations"]).movedim(-1, 1)
+        held = rules_that_hold(features, config.n_values)
+        assert held.gather(-1, rules_shown(batch)[..., None]).all(), donor
+        assert torch.equal(batch.targets, batch.info["grid"][:, -1, -1])
+        # Inputs show what the grid says, with the answer hidden.
+        shown = batch.inputs.unflatten(1, (config.grid_size**2, -1))
+        assert torch.equal(shown[:, :-1].argmax(-1), batch.info["grid"].flatten(1, 2)[:, :-1])
+        assert shown[:, -1].abs().max() == 0
+
+
+@pytest.mark.parametrize("name", SRAVEN)
+def test_sraven_candidates_are_four_answers(name: str) -> None:
+    _, pairs = drawn(SRAVEN[name])
+    assert pairs.candidates is not None
+    targets = torch.stack([answer(pairs.batch(n), pairs.slot) for n in SAME], 1).double()
+    counted, pairs = pairs.counts, pairs[pairs.counts]
+    assert torch.equal(pairs.candidates, targets[counted])
+    assert all(len(set(row)) == 4 for row in pairs.candidates.tolist())
+    # A third rule, which has natural rows too.
+    rule = answer(replace(pairs.others["unrelated"], targets=rules_shown(
+        pairs.others["unrelated"])), pairs.slot)
+    assert ((rule != pairs.source) & (rule != pairs.target) & (rule != DISTRIBUTE)).all()
+
+
+def test_sraven_pairs_are_those_with_natural_rows() -> None:
+    _, pairs = drawn(SRAVEN["one feature of seven values"])
+    assert torch.equal(pairs.counts, pairs.source != DISTRIBUTE)  # for which there is no pair
+    source, target = pairs[pairs.counts].source, pairs[pairs.counts].target
+    seen = torch.zeros(8, 8, dtype=torch.bool).index_put((source, target), torch.tensor(True))
+    assert torch.equal(seen, natural_pairs())
+    # Every rule comes up as often as any other, and so do those that sum is changed to.
+    assert (torch.bincount(source, minlength=7) / len(source)).min() > 0.1  # 1 / 7
+    others = target[source == SUM]
+    assert (torch.bincount(others, minlength=7)[:SUM] / len(others)).min() > 0.05  # 1 / 6
+
+
+@pytest.mark.parametrize("config", [SRAVEN["permuted"], LOGIC], ids=["sraven", "logic"])
+def test_donors_of_given_instances_have_candidates(config: SravenConfig | LogicConfig) -> None:
+    factorial, some = drawn(config)
+    batch = some.instances[:200]
+    which = torch.arange(200) % factorial.held(batch).shape[1]
+    choices = factorial.choices(batch, which)
+    order = torch.rand(choices.shape, generator=lc.make_generator(0, "targets"))
+    target = torch.where(choices, order, -1.0).argmax(1)
+    pairs = factorial.with_target(batch, which, target, lc.make_generator(1, "chosen"))
+    assert pairs.instances is batch
+    assert pairs.candidates is not None
+    assert set(pairs.others) >= set(OTHERS)
+    expected = torch.stack([answer(pairs.batch(n), pairs.slot) for n in SAME], 1).double()
+    unknown = torch.zeros(200, dtype=torch.bool)
+    if isinstance(config, SravenConfig):
+        unknown = (pairs.source == DISTRIBUTE) | (pairs.target == DISTRIBUTE)
+        assert unknown.any()
+    assert torch.equal(pairs.candidates.isnan().all(1), unknown)
+    assert torch.equal(pairs.candidates[~unknown], expected[~unknown])
+
+
+@pytest.mark.parametrize("split", ["train", "ood", "unknown"])
+def test_logic_donors_differ_in_what_their_name_says(split: str) -> None:
+    _, pairs = drawn(LOGIC, split)
+    ours = pairs.instances
+    changed = torch.where(ours.info["terms"] == pairs.source[:, None], pairs.target[:, None],
+                          ours.info["terms"])
+    signs = lc.make_task(LOGIC).signs
+    for donor, differs in DONORS.items():
+        theirs = pairs.batch(donor)
+        assert torch.equal(theirs.info["terms"],
+                           changed if "operation" in differs else ours.info["terms"])
+        fresh = (theirs.inputs[..., :-1] != ours.inputs[..., :-1]).any(-1)  # [B, T]
+        # The control has other examples, as those of another context.
+        of_examples = "context" in differs or donor == "same"
+        assert fresh[:, :-1].all() if of_examples else not fresh[:, :-1].any()
+        assert fresh[:, -1].all() if "operands" in differs else not fresh[:, -1].any()
+        values = evaluate(signs[theirs.info["terms"]], theirs.inputs[..., :-1])
+        assert torch.equal(theirs.inputs[:, :-1, -1], values[:, :-1])
+        assert torch.equal(theirs.targets, values[:, -1:])
+        assert theirs.inputs[:, -1, -1].abs().max() == 0  # the query's is hidden
+        assert torch.equal(theirs.combination, ours.combination)
+
+
+@pytest.mark.parametrize("split", ["train", "ood", "unknown"])
+def test_logic_candidates_are_four_answers(split: str) -> None:
+    _, pairs = drawn(LOGIC, split)
+    assert pairs.candidates is not None
+    assert torch.equal(pairs.candidates, torch.cat(
+        [pairs.batch(name).targets for name in SAME], 1).double())
+    least = (pairs.candidates[:, :, None] - pairs.candidates[:, None]).abs()
+    least = (least + torch.eye(4)).amin((1, 2))
+    assert torch.equal(pairs.counts, least > LEAST_DIFFERENCE)
+    assert pairs.counts.float().mean() > 0.4
+
+
+def test_an_unrelated_function_shares_no_term_where_there_are_enough() -> None:
+    for split, at_most in (("train", 0), ("ood", 0), ("unknown", 1)):  # of four unknown terms
+        _, pairs = drawn(LOGIC, split)
+        taken = torch.cat([pairs.instances.info["terms"], pairs.target[:, None]], 1)[:, None]
+        theirs = pairs.others["unrelated"]
+        shared = (theirs.info["terms"][..., None] == taken).any(-1).sum(1)
+        assert (shared <= at_most).float().mean() > 0.98
+        assert (theirs.inputs != pairs.instances.inputs).any(-1).all()
+
+
+def test_permuted_values_are_those_of_other_examples() -> None:
+    _, pairs = drawn(LOGIC)
+    ours, theirs = pairs.instances.inputs, pairs.others["permuted"].inputs
+    assert torch.equal(theirs[..., :-1], ours[..., :-1])
+    assert torch.equal(theirs[:, -1], ours[:, -1])
+    assert torch.equal(theirs[:, :-1, -1].sort(1).values, ours[:, :-1, -1].sort(1).values)
+    assert (theirs[:, :-1, -1] != ours[:, :-1, -1]).float().mean() > 0.9
+    assert torch.equal(pairs.others["permuted"].targets, pairs.instances.targets)
+
+
+@pytest.mark.parametrize("inputs", ["fixed_context", "fixed_query"])
+def test_fixed_inputs_have_no_factorial(inputs: str) -> None:
+    factorial, pairs = drawn(replace(LOGIC, inputs=inputs))  # type: ignore[arg-type]
+    assert not factorial.factorial
+    assert (dict(pairs.others), pairs.candidates) == ({}, None)
+    assert "no donors with other operands" in factorial.lacking["factorial"]
+    assert "permuted" in factorial.lacking
