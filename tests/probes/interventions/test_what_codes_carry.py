@@ -11,11 +11,10 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-import yaml
 from hand_built import MODELS
-from places import ROOT
 from selector import K, Selector, symbol_of
 
+from latentcode.experiments.studies.operation.words import earned
 from latentcode.probes.interventions import Intervention, InterventionResult, intervene_model
 from latentcode.probes.interventions.sites import capture
 from latentcode.tasks.counterfactuals import CLASSES, OTHERS
@@ -102,16 +101,6 @@ def test_codes_below_the_answer_are_the_operation() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_each_earns_its_word_alone(name: str) -> None:
-    criteria = yaml.safe_load(
-        (ROOT / "experiments/studies/operation/criteria.yaml").read_text(encoding="utf-8"))
     comparisons = result(name, *rows_of(name)).comparisons
-    earned = []
-    for word, asked in criteria["words"].items():
-        against = ["donor" if other == "operation" else other for other in asked["against"]]
-        rows = comparisons[(comparisons["write"] == asked["donor"])
-                           & (comparisons["class"] == asked["class"])
-                           & comparisons["against"].isin(against)]
-        assert sorted(rows["against"]) == sorted(against)
-        if (rows["low"] > 0.0).all() and (rows["value"] >= criteria["least"]).all():
-            earned.append(word)
-    assert earned == [f"carries the {name}"]
+    words = earned(comparisons.assign(task="selector", kind=name, run="one"))
+    assert words[words["earned"]]["word"].tolist() == [f"carries the {name}"]
