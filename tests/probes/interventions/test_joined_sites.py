@@ -1,0 +1,94 @@
+"""Several sites in one run: each is written, in every layer, of the heads that were asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+import latentcode as lc
+from latentcode.errors import ConfigError
+from latentcode.probes.interventions import Intervention
+from latentcode.probes.interventions.sites import Place, capture, write
+from latentcode.tasks.counterfactuals import Counterfactuals
+
+EVERYTHING = Intervention("donor", "everything", (0, 1))
+
+
+@pytest.fixture(scope="module")
+def task() -> Counterfactuals:
+    return lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
+
+
+@pytest.fixture(scope="module")
+def model() -> lc.HookedTransformer:
+    return lc.HookedTransformer(lc.preset("smoke", "sraven", "linear").model, seed=1).eval()
+
+
+def patched(
+    model: lc.HookedTransformer, task: Counterfactuals, intervention: Intervention
+) -> tuple[Tensor, Tensor, dict[Place, Tensor], dict[Place, Tensor]]:
+    """Return the logits of the patched run and of the donors, and what was there before and after
+    at codes and values."""
+    pairs = task.sample("ood", 12, lc.make_generator(0, "pairs"))
+    places = [(site, layer) for site in ("code", "value") for layer in (0, 1)]
+    donors = pairs.others["operation+operands"].inputs
+    _, before = capture(model, pairs.instances.inputs, places)
+    logits, theirs = capture(model, donors, intervention.places)
+    edits = intervention.edits(model, task.scope(intervention.scope, pairs),
+                               lambda place, live: theirs[place])
+    after: dict[Place, Tensor] = {}
+
+    def seen(place: Place, live: Tensor) -> Tensor:
+        after[place] = edits[place](live) if place in edits else live
+        return after[place]
+
+    out = write(model, pairs.instances.inputs, {
+        place: lambda live, place=place: seen(place, live)
+        for place in dict.fromkeys((*places, *edits))})
+    return out, logits, before, after
+
+
+def test_with_codes_values_and_residual_streams_it_is_the_donor(
+    model: lc.HookedTransformer, task: Counterfactuals
+) -> None:
+    outs = {}
+    for site in ("code", "value", "code+value", "code+value+residual"):
+        intervention = replace(EVERYTHING, site=site)
+        assert intervention.places == tuple(
+            (part, layer) for part in site.split("+") for layer in (0, 1))
+        outs[site], donor, *_ = patched(model, task, intervention)
+    torch.testing.assert_close(outs["code+value+residual"], donor)
+    for site in ("code", "value"):
+        assert (outs["code+value"] - outs[site]).abs().amax((1, 2)).min() > 1e-6
+
+
+def test_codes_and_values_are_written_of_the_heads_alone(
+    model: lc.HookedTransformer, task: Counterfactuals
+) -> None:
+    *_, before, after = patched(model, task, replace(
+        EVERYTHING, layers=(0,), site="code+value", heads=(1, 3)))
+    for site, axis in (("code", 1), ("value", 2)):
+        changed = (after[site, 0] != before[site, 0]).movedim(axis, 0).flatten(1).any(1)
+        assert changed.tolist() == [False, True, False, True]
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"site": "code+key"}, "unknown site 'key'; expected one of: code, value, residual"),
+    ({"site": "code+"}, "unknown site ''"),
+    ({"site": "code+value+code"}, "expected each of its parts once"),
+    ({"scope": "row"}, "where it covers every key"),
+    ({"renormalize": True}, "codes are renormalised"),
+    ({"write": "erase", "scope": "pair"}, "labels are erased from codes"),
+    ({"site": "code+residual", "heads": (0,)}, r"head 0 at site 'code\+residual'"),
+    ({"write": "permuted"}, "a matrix has no examples"),
+])
+def test_what_does_not_fit_one_of_the_sites_is_refused(
+    change: dict[str, object], message: str, model: lc.HookedTransformer, task: Counterfactuals
+) -> None:
+    wrong = replace(EVERYTHING, **{"site": "code+value", **change})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=message):
+        wrong.check(task, model)
+    replace(EVERYTHING, site="code+value").check(task, model)

@@ -1,0 +1,93 @@
+"""Rates of classes, and differences between two donors' writes over the instances of both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hand_built import operation_model
+from selector import Selector
+
+from latentcode.probes.interventions import Intervention, InterventionResult, intervene_model
+from latentcode.probes.interventions.result import tables
+from latentcode.tasks.counterfactuals import CLASSES
+
+ROWS = [Intervention(write, "row", layers).row() for write, layers in (
+    ("operation+operands", (0,)), ("operands", (0,)), ("unrelated", (1,)), ("zero", (0,)))]
+"""Two donors at one place, one at another, and what comes from no donor."""
+CONSTITUENTS = ("sum", "difference")
+
+
+def outcomes(number: int, found: dict[int, str]) -> pd.DataFrame:
+    """Return the outcomes of an intervention: instance -> class. Combinations are 0, 0, 1, 1, 2;
+    instances 0 and 1 have another rule than the others."""
+    return pd.DataFrame([
+        {"intervention": number, "number": instance, "combination": instance // 2,
+         "source": int(instance > 1), "target": int(instance <= 1), "switch": 0.0, "stay": 0.0,
+         **{name: float(name == which) for name in CLASSES}}
+        for instance, which in found.items()])
+
+
+INSTANCES = pd.concat([
+    outcomes(0, {0: "operation", 1: "operation", 2: "operation", 3: "copied"}),
+    outcomes(1, {1: "else", 2: "operation", 3: "else", 4: "copied"}),
+    outcomes(2, {0: "copied", 1: "copied", 2: "copied", 3: "copied"}),
+    outcomes(3, {0: "else", 1: "else", 2: "else", 3: "else"})], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, pd.DataFrame]:
+    return tables(INSTANCES, ROWS, CONSTITUENTS, 200, 0)
+
+
+def test_differences_are_those_over_the_instances_of_both(found: dict[str, pd.DataFrame]) -> None:
+    comparisons = found["comparisons"]
+    # Of neither another place nor what comes from no donor.
+    assert set(zip(comparisons["write"], comparisons["against"], strict=True)) == {
+        ("operation+operands", "operands"), ("operands", "operation+operands")}
+    mine = comparisons[comparisons["write"] == "operation+operands"].set_index("class")
+    assert list(mine.index) == list(CLASSES)
+    assert mine["n"].eq(3).all()  # instances 1, 2 and 3
+    assert mine["n_combinations"].eq(2).all()
+    expected = {"instance": 0, "operation": 1 / 3, "operands": 0, "copied": 1 / 3, "else": -2 / 3}
+    assert mine["value"].to_dict() == pytest.approx(expected)
+    assert (mine["low"] <= mine["value"]).all()
+    assert (mine["value"] <= mine["high"]).all()
+    # Resampled are whole combinations: instance 1, and 2 with 3.
+    assert mine.loc["operation", ["low", "high"]].tolist() == pytest.approx([0.0, 1.0])
+    assert mine.loc["operands", ["low", "high"]].tolist() == [0.0, 0.0]
+    other = comparisons[comparisons["write"] == "operands"].set_index("class")
+    assert other["value"].to_dict() == pytest.approx(
+        {name: -value for name, value in expected.items()})
+
+
+def test_classes_are_rates_by_both_constituents(found: dict[str, pd.DataFrame]) -> None:
+    classes = found["classes"]
+    assert classes.groupby(["write", "source"])["rate"].sum().eq(1.0).all()
+    mine = classes[classes["write"] == "operation+operands"].set_index(
+        ["source", "target", "class"])
+    assert mine.loc[("sum", "difference", "operation"), ["n", "rate"]].tolist() == [2, 1.0]
+    assert mine.loc[("difference", "sum", "operation"), ["n", "rate"]].tolist() == [2, 0.5]
+    assert mine.loc[("difference", "sum", "copied"), "rate"] == 0.5
+
+
+def test_without_a_factorial_there_are_no_classes() -> None:
+    plain = tables(INSTANCES.drop(columns=list(CLASSES)), ROWS, CONSTITUENTS, 200, 0)
+    assert plain["classes"].empty
+    assert plain["comparisons"].empty
+    assert list(plain["comparisons"]) == list(InterventionResult.COLUMNS["comparisons"])
+
+
+def test_classes_and_differences_are_kept(tmp_path: Path) -> None:
+    result = intervene_model(operation_model(), Selector(), [
+        *(Intervention(write, "row", (0,)) for write in ("donor", "operation+operands")),
+        Intervention("operation+operands", "everything", (0,), site="code+value")],
+        n=100, n_bootstrap=100)
+    loaded = InterventionResult.load(result.save(tmp_path / "result", figures=False))
+    for name in InterventionResult.COLUMNS:
+        assert len(getattr(result, name)) > 0
+        pd.testing.assert_frame_equal(getattr(loaded, name), getattr(result, name))
+    assert loaded.settings["factorial"] is True
+    assert list(CLASSES) == [c for c in loaded.summary().columns if c in CLASSES]
+    assert "four different answers" in loaded.caveats[0]
