@@ -13,11 +13,13 @@ import torch
 import torch.nn.functional as F
 from hand_built import MODELS
 from selector import K, Selector, symbol_of
+from torch import Tensor
 
 from latentcode.experiments.studies.operation.words import earned
 from latentcode.probes.interventions import Intervention, InterventionResult, intervene_model
 from latentcode.probes.interventions.sites import capture
-from latentcode.tasks.counterfactuals import CLASSES, OTHERS
+from latentcode.seeds import make_generator
+from latentcode.tasks.counterfactuals import CLASSES, OTHERS, MinimalPairs
 
 N = 400
 BOTH = "operation+operands"
@@ -104,3 +106,25 @@ def test_each_earns_its_word_alone(name: str) -> None:
     comparisons = result(name, *rows_of(name)).comparisons
     words = earned(comparisons.assign(task="selector", kind=name, run="one"))
     assert words[words["earned"]]["word"].tolist() == [f"carries the {name}"]
+
+
+class NeverZero(Selector):
+    """Problems in which a symbol or a rule is 0 are answered wrongly."""
+
+    def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
+        batch = pairs.batch(of)
+        return (symbol_of(batch) > 0) & (batch.info["rules"] > 0).all(1)
+
+
+def test_what_counts_is_answered_rightly_donors_included() -> None:
+    writes = ("donor", "context", "unrelated")
+    found = intervene_model(MODELS["operation"](), NeverZero(), [
+        Intervention(write, "row", (0,)) for write in writes], n=200, batch_size=200)
+    pairs = NeverZero().sample("ood", 200, make_generator(0, "interventions ood"))
+    right = {name: NeverZero().right(pairs, torch.empty(0), name) for name in (
+        "instances", "donors", "operands", BOTH, "context")}
+    known = right["instances"] & right["donors"] & right["operands"] & right[BOTH]
+    assert found.settings["n_known"] == int(known.sum())
+    n = found.table.groupby("write")["n"].first()
+    assert n["donor"] == n["unrelated"] == int(known.sum())
+    assert n["context"] == int((known & right["context"]).sum()) < n["donor"]
