@@ -96,8 +96,10 @@ class SravenCounterfactuals(ChosenPairs):
         target = one_of(pairs[source])
         x, x_other = (draw_operands(source, target, config, TRIES, generator) for _ in range(2))
         x, x_other = self._first_to_differ(x, x_other, source, target)
-        instances, _ = rewritten(with_operands(batch, slot, x, config), slot, source, source,
-                                 config, generator)
+        # Distribute-three, where every token has it, keeps its last row.
+        x = torch.where((source == DISTRIBUTE)[:, None], operands_of(batch, slot), x)
+        instances, _ = rewritten(with_operands(batch, slot, x, config), slot, source,
+                                 self._answer(batch, slot), config, generator)
         return self._with_others(self._minimal(instances, slot, target, generator), x_other,
                                  generator)
 
