@@ -149,9 +149,8 @@ class SravenCounterfactuals(ChosenPairs):
         own = operands_of(batch, slot)
         candidates = self._candidates(own[:, None], operands[:, None], pairs.source,
                                       pairs.target)[:, 0]
-        natural = natural_pairs().to(slot.device)[pairs.source, pairs.target]
         return replace(pairs, others=others, candidates=candidates,
-                       counts=pairs.counts & natural & all_differ(candidates))
+                       counts=pairs.counts & all_differ(candidates))
 
     def _first_to_differ(
         self, x: Tensor, other: Tensor, source: Tensor, target: Tensor
