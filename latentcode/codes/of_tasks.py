@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
@@ -33,6 +33,9 @@ from latentcode.runs.named import load_run
 from latentcode.seeds import checked_seed
 from latentcode.tasks import Batch, Task, as_task, try_task
 from latentcode.tasks.base import DRAW
+
+if TYPE_CHECKING:
+    from latentcode.models.transformer import HookedTransformer
 
 
 def extract(
@@ -98,10 +101,22 @@ def code_reader(
     **reading: Any,
 ) -> CodeReader:
     """Return what `extract` reads with, with the same arguments and errors; nothing is read yet."""
+    reading["seed"] = checked_seed(reading.get("seed", 0))
+    model, drawn_from, meta = opened(load_run(run), untrained=untrained, task=task, step=step,
+                                     device=device)
+    return CodeReader(model, drawn_from, split, meta=meta | {
+        "split": split, "seed": reading["seed"]}, **reading)
+
+
+def opened(
+    run: Run, *, untrained: bool, task: Task | TaskConfig | None, step: int | None, device: str
+) -> tuple[HookedTransformer, Task, dict[str, Any]]:
+    """Return a run's model, or its initial weights, what to draw from, and what says which.
+
+    `ConfigError` for a task that does not fit the model.
+    """
     from latentcode.models.transformer import HookedTransformer
 
-    reading["seed"] = checked_seed(reading.get("seed", 0))
-    run = load_run(run)
     place = resolve_device(device)
     config = run.config
     drawn_from = as_task(config.task if task is None else task)
@@ -113,14 +128,12 @@ def code_reader(
         model = HookedTransformer(config.model, seed=config.training.seed).to(place).eval()
     else:
         model = run.load_model(step, device=device)
-    meta = {
+    return model, drawn_from, {
         "run": run.name, "run_id": run.id, "kind": kind_of(config.model),
-        "config_hash": config_hash(config), "split": split, "seed": reading["seed"],
-        "untrained": untrained,
+        "config_hash": config_hash(config), "untrained": untrained,
         "step": 0 if untrained else (run.checkpoints()[-1] if step is None else step),
         "task": to_dict(source), "model": to_dict(config.model),
         "latentcode_version": package_version("latentcode")}
-    return CodeReader(model, drawn_from, split, meta=meta, **reading)
 
 
 def extract_model(
@@ -287,4 +300,4 @@ def _from_rows(
     return [(f"{name}.hook_q", keep), (f"{name}.hook_k", store)]
 
 
-__all__ = ["CodeReader", "code_reader", "extract", "extract_model", "gather_codes"]
+__all__ = ["CodeReader", "code_reader", "extract", "extract_model", "gather_codes", "opened"]

@@ -7,7 +7,7 @@ response), or a group: `terms` means which values occur in any of the columns `t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,11 @@ class Target:
     heldout: np.ndarray
 
     @property
+    def varies(self) -> bool:
+        """Whether training holds instances with a class and instances without it."""
+        return bool((self.train.any(axis=0) & ~self.train.all(axis=0)).any())
+
+    @property
     def n_unseen(self) -> int:
         """Held-out instances with a class that never occurs in training."""
         unseen = ~self.train.any(axis=0)
@@ -52,15 +57,31 @@ def make_target(train: LatentCodes, heldout: LatentCodes, name: str, pair: str) 
     with values that are no classes, or with a single class in training.
     """
     columns, multilabel = label_columns(train, name, pair)
-    frames = [codes.labels[list(columns)] if set(columns) <= set(codes.labels) else None
-              for codes in (train, heldout)]
-    for codes, frame in zip((train, heldout), frames, strict=True):
-        if frame is None:
+    for codes in (train, heldout):
+        if not set(columns) <= set(codes.labels):
             raise UnknownNameError("label", name, codes.labels.columns)
+    target = indicated(name, columns, multilabel, train.labels, heldout.labels)
+    if not target.varies:
+        only = [target.classes[i] for i in np.flatnonzero(target.train.any(axis=0))]
+        held = "classes" if len(only) > 1 else "class"
+        raise ProbeError(f"label {name!r} of pair {pair!r} has a single outcome in training, the "
+                         f"{held} {', '.join(map(repr, only))}; expected at least two")
+    return target
+
+
+def indicated(
+    name: str, columns: Sequence[str], multilabel: bool, train: pd.DataFrame,
+    heldout: pd.DataFrame,
+) -> Target:
+    """Return the label `name`, which stands for some columns, as indicator matrices.
+
+    `ProbeError` for missing values and for values that are no classes.
+    """
+    frames = [labels[list(columns)] for labels in (train, heldout)]
+    for frame in frames:
         for column in columns:
             check_classes(name, column, frame[column])
-    values = [np.stack([f[c].to_numpy(dtype=object) for c in columns], axis=1)
-              for f in frames if f is not None]
+    values = [np.stack([f[c].to_numpy(dtype=object) for c in columns], axis=1) for f in frames]
     classes = _sorted_classes(name, np.concatenate([v.ravel() for v in values]))
     index = {value: i for i, value in enumerate(classes)}
     indicators = []
@@ -70,13 +91,7 @@ def make_target(train: LatentCodes, heldout: LatentCodes, name: str, pair: str) 
         for column in block.T:
             indicator[rows, [index[v] for v in column]] = True
         indicators.append(indicator)
-    seen = indicators[0]
-    if not (seen.any(axis=0) & ~seen.all(axis=0)).any():
-        only = [classes[i] for i in np.flatnonzero(seen.any(axis=0))]
-        held = "classes" if len(only) > 1 else "class"
-        raise ProbeError(f"label {name!r} of pair {pair!r} has a single outcome in training, the "
-                         f"{held} {', '.join(map(repr, only))}; expected at least two")
-    return Target(columns, multilabel, classes, indicators[0], indicators[1])
+    return Target(tuple(columns), multilabel, classes, indicators[0], indicators[1])
 
 
 def label_columns(codes: LatentCodes, name: str, pair: str) -> tuple[tuple[str, ...], bool]:

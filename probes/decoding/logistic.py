@@ -10,8 +10,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
@@ -34,6 +36,9 @@ stops short of the minimum where the penalty is weak, at a point that depends on
 MAX_ITERATIONS = 200
 """Most Newton iterations, of which a fit needs about ten; one that needs more is reported as
 not converged."""
+LEAST_PROBABILITY = 1e-4
+"""A class that was given less than this counts as if it had been given this much in a log loss: a
+class that training lacks would make the mean infinite."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,19 @@ class LogisticProbe:
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """Return which classes are given to x [N, d], bool [N, class]."""
-        scores = (x - self.mean) / self.scale @ self.weights.T + self.bias
-        return _answer(scores, self.multilabel)
+        return _answer(self._scores(x), self.multilabel)
+
+    def log_losses(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return -log p(class | x) of the true classes y bool [N, class] in nats, float64 [N].
+
+        `ProbeError` for a multi-label probe: its balanced weights make no probabilities.
+        """
+        check(not self.multilabel, "a multi-label probe has no log loss; expected one that gives "
+              "a single class", ProbeError)
+        return _log_losses(self._scores(x), y)
+
+    def _scores(self, x: np.ndarray) -> np.ndarray:
+        return np.asarray((x - self.mean) / self.scale @ self.weights.T + self.bias)
 
 
 def fit_probe(
@@ -75,6 +91,7 @@ def fit_probe(
     penalties: Sequence[float] = PENALTIES,
     n_folds: int = N_FOLDS,
     selection_instances: int | None = SELECTION_INSTANCES,
+    selected_by: Literal["hits", "log_loss"] = "hits",
     seed: int = 0,
 ) -> LogisticProbe:
     """Return argmin_W,b of the mean log loss + lambda / 2 |W|^2, with lambda cross-validated.
@@ -82,8 +99,10 @@ def fit_probe(
     x       codes [N, d]; standardised with their own mean and standard deviation
     y       bool [N, class]; one True per row unless `multilabel`
     groups  int [N], the combination of each instance: `GroupKFold` keeps it in one fold
+    selected_by  what the choice of lambda looks at: answers that are right, or probabilities
 
-    The predictions of all folds are pooled and scored by accuracy (by macro F1 if `multilabel`);
+    The predictions of all folds are pooled and scored by accuracy (by macro F1 if `multilabel`),
+    or by minus their mean log loss;
     among equals the strongest penalty wins. With fewer combinations than folds there are as many
     folds as combinations. The yes and no of each class of a multi-label problem weigh the same,
     since most classes are rare and a probe would otherwise do best by never giving them.
@@ -108,7 +127,8 @@ def fit_probe(
     if len(falling) > 1:
         with threadpool_limits(1, user_api="blas"):
             selection = _cross_validate(z, y, groups, multilabel, falling,
-                                        min(n_folds, n_groups), selection_instances, seed)
+                                        min(n_folds, n_groups), selection_instances, seed,
+                                        selected_by)
         best = max(falling, key=lambda penalty: selection[penalty])
     # Of many small products: two threads that wait for each other after each take twice as long.
     with threadpool_limits(1, user_api="blas"):
@@ -119,7 +139,7 @@ def fit_probe(
 
 def _cross_validate(
     z: np.ndarray, y: np.ndarray, groups: np.ndarray, multilabel: bool,
-    penalties: Sequence[float], n_folds: int, limit: int | None, seed: int,
+    penalties: Sequence[float], n_folds: int, limit: int | None, seed: int, selected_by: str,
 ) -> dict[float, float]:
     """Return the score of each penalty on combinations outside its fold."""
     if limit is not None and len(z) > limit:
@@ -128,11 +148,14 @@ def _cross_validate(
         first = np.unique(groups, return_index=True)[1]
         rows = np.union1d(rows, first)
         z, y, groups = z[rows], y[rows], groups[rows]
-    answers = np.zeros((len(penalties), *y.shape), dtype=bool)
+    scores = np.zeros((len(penalties), *y.shape))
     for fit, score in GroupKFold(n_folds).split(z, groups=groups):
         path = _fit_path(z[fit], y[fit], multilabel, penalties)
         for i, (weights, bias, _) in enumerate(path):
-            answers[i, score] = _answer(z[score] @ weights.T + bias, multilabel)
+            scores[i, score] = z[score] @ weights.T + bias
+    if selected_by == "log_loss":
+        return {penalty: -float(_log_losses(of_penalty, y).mean())
+                for penalty, of_penalty in zip(penalties, scores, strict=True)}
     one_cluster = np.zeros(len(y), dtype=np.int64)
     metric = macro_f1 if multilabel else accuracy
 
@@ -140,7 +163,8 @@ def _cross_validate(
         counts: ClassCounts = count_by_cluster(y, answer, one_cluster)
         return float(metric(counts.total()))
 
-    return {penalty: pooled(answer) for penalty, answer in zip(penalties, answers, strict=True)}
+    return {penalty: pooled(_answer(of_penalty, multilabel))
+            for penalty, of_penalty in zip(penalties, scores, strict=True)}
 
 
 def _fit_path(
@@ -213,6 +237,10 @@ def _converges(model: LogisticRegression, z: np.ndarray, target: np.ndarray) -> 
             warnings.warn_explicit(warning.message, warning.category, warning.filename,
                                    warning.lineno)
     return converged
+
+
+def _log_losses(scores: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return -np.maximum(log_softmax(scores, axis=1)[y], np.log(LEAST_PROBABILITY))
 
 
 def _answer(scores: np.ndarray, multilabel: bool) -> np.ndarray:
