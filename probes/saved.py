@@ -14,6 +14,7 @@ from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions.result import InterventionResult
 from latentcode.probes.model_checks.result import ModelCheckResult
 from latentcode.probes.projection.result import ProjectionResult
+from latentcode.probes.rows.result import RowsResult
 from latentcode.probes.similarity.result import SimilarityResult
 from latentcode.probes.topography.result import TopographyResult
 from latentcode.probes.value_networks.result import ValueNetworksResult
@@ -21,8 +22,8 @@ from latentcode.probes.value_networks.result import ValueNetworksResult
 Kinds = Sequence[type[TableResult]]
 
 RESULTS: Kinds = (
-    DecodingResult, SimilarityResult, TopographyResult, AlignmentResult, ProjectionResult,
-    ValueNetworksResult, InterventionResult, ModelCheckResult)
+    DecodingResult, RowsResult, SimilarityResult, TopographyResult, AlignmentResult,
+    ProjectionResult, ValueNetworksResult, InterventionResult, ModelCheckResult)
 """The results of all questions; what each imports is what its pictures need."""
 
 

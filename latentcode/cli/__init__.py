@@ -27,6 +27,7 @@ from latentcode.cli.overview import overview
 from latentcode.cli.parsing import parse
 from latentcode.cli.project import Project
 from latentcode.cli.prompts import DecodePrompts, ExtractPrompts, IntervenePrompts
+from latentcode.cli.rows import DecodeRows
 from latentcode.cli.show import Show
 from latentcode.cli.similarity import Similarity
 from latentcode.cli.sweep import Sweep
@@ -40,9 +41,9 @@ COMMANDS: dict[str, type] = {
     "train": Train, "extract": Extract, "decode": Decode, "project": Project,
     "similarity": Similarity, "topography": Topography, "align": Align,
     "value-networks": ValueNetworks, "intervene": Intervene, "show": Show, "explore": Explore,
-    "zoo": Zoo, "sweep": Sweep, "demo": Demo, "extract-prompts": ExtractPrompts,
-    "decode-prompts": DecodePrompts, "intervene-prompts": IntervenePrompts,
-    "check-model": CheckModel,
+    "decode-rows": DecodeRows, "zoo": Zoo, "sweep": Sweep, "demo": Demo,
+    "extract-prompts": ExtractPrompts, "decode-prompts": DecodePrompts,
+    "intervene-prompts": IntervenePrompts, "check-model": CheckModel,
     "import-flax": ImportFlax, "export-flax": ExportFlax, "parity": Parity}
 """Every command by its name, in the order in which `latentcode --help` lists them."""
 

@@ -23,6 +23,7 @@ CURRENT: dict[str, int] = {
     "latentcode.codes": 3,
     "latentcode.card": 1,
     "latentcode.decoding": 2,
+    "latentcode.rows": 1,
     "latentcode.similarity": 1,
     "latentcode.topography": 1,
     "latentcode.alignment": 1,

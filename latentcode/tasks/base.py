@@ -65,6 +65,27 @@ class Task(ABC):
     def positions(self, names: Sequence[str], batch: Batch) -> tuple[Tensor, Tensor]:
         """Return query and key token positions of the named pairs, each int64 [B, P]."""
 
+    def key_sets(self, batch: Batch) -> dict[str, Tensor]:
+        """Return named sets of keys over which a query's codes are worth reading together.
+
+        Each int64 [B, n], token positions; by default none.
+        """
+        return {}
+
+    def row_labels(self, labels: pd.DataFrame, token: int | None) -> pd.DataFrame:
+        """Return what one response is asked and what it answers, a column each.
+
+        Columns called `operand...` hold what is operated on, `answer` what comes out, and the
+        others the operation; measurements are put into bins by who decodes them. By default
+        they are the labels for probing alone, of that response.
+
+        labels  what `labels` returns
+        token   the response token of the pair that is read (`Pair.token`)
+        """
+        columns = {name: column for name in self.probe_labels
+                   for column in (name, f"{name}_{token}") if column in labels}
+        return pd.DataFrame({name: labels[column] for name, column in columns.items()})
+
     @property
     @abstractmethod
     def splits(self) -> tuple[str, ...]:

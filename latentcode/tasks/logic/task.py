@@ -125,6 +125,23 @@ class FuzzyLogic(Task):
         key = key.expand(len(batch), -1)
         return torch.full_like(key, last), key
 
+    def key_sets(self, batch: Batch) -> dict[str, Tensor]:
+        """Return `examples`: every token but the query."""
+        examples = torch.arange(self.config.n_examples - 1, device=batch.inputs.device)
+        return {"examples": examples.expand(len(batch), -1)}
+
+    def row_labels(self, labels: pd.DataFrame, token: int | None) -> pd.DataFrame:
+        """Return `term_1` .. `term_K`, the `operand`, and f at the query, the `answer`.
+
+        The operand is the query with its inputs rounded to 0 and 1, written as the term that is
+        truest there: of 2^L.
+        """
+        inputs = labels[[f"query_x{v + 1}" for v in range(self.config.n_variables)]].to_numpy()
+        corner = (inputs > 0.5) @ (2 ** np.arange(self.config.n_variables)[::-1])
+        names = np.array(self._symbols, dtype=object)
+        terms = {name: labels[name] for name in self.probe_labels if name in labels}
+        return pd.DataFrame({**terms, "operand": names[corner], "answer": labels["target"]})
+
     @property
     def splits(self) -> tuple[str, ...]:
         """The splits that this configuration offers, out of `SPLITS`."""

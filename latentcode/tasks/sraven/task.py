@@ -119,6 +119,21 @@ class Sraven(Task):
             return empty, empty
         return torch.stack(queries, 1), torch.stack(keys, 1)
 
+    def key_sets(self, batch: Batch) -> dict[str, Tensor]:
+        """Return `last_row`: the tokens of all panels of the last row, the response included."""
+        n = self.config.grid_size * self.config.n_features
+        last_row = torch.arange(self.config.n_tokens - n, self.config.n_tokens,
+                                device=batch.inputs.device)
+        return {"last_row": last_row.expand(len(batch), -1)}
+
+    def row_labels(self, labels: pd.DataFrame, token: int | None) -> pd.DataFrame:
+        """Return the `rule` of a response token, its symbol `answer`, and `operand_{p}`: that
+        feature's symbol in context panel p of the last row."""
+        operands = {f"operand_{panel}": labels[f"context_{panel}_{token}"]
+                    for panel in range(1, self.config.grid_size)}
+        return pd.DataFrame({"rule": labels[f"rule_{token}"], **operands,
+                             "answer": labels[f"target_{token}"]})
+
     @property
     def splits(self) -> tuple[str, ...]:
         """`train` and `test`, and `ood` where combinations are held out."""

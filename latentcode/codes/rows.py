@@ -1,0 +1,213 @@
+"""What else is there to read of one instance than one code? Rows, all codes, values, streams.
+
+source     numbers  in each layer
+pair       H        the code of one (query, key) pair
+row        T H      the codes of that query over all keys
+row.NAME   n H      of that query over the keys of a set that the task names (`Task.key_sets`)
+codes      T T H    the codes of all queries over all keys; of all layers together, too
+values     T H d    the values of all keys
+residual   D        the residual stream that enters the layer, at the query
+tokens     T D      that of all tokens
+
+A source x of more than WIDEST numbers is reduced while it is read, to x R / sqrt(WIDEST) with R
+[d, WIDEST] standard normal: the same R for all instances and models, and R of its own for each
+source and layer. Memory grows with instances times WIDEST, not with all codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from latentcode.arguments import as_tuple
+from latentcode.codes.instances import drawn
+from latentcode.codes.of_tasks import opened
+from latentcode.codes.reader import gather_codes
+from latentcode.config import TaskConfig
+from latentcode.errors import UnknownNameError, check
+from latentcode.models.modes import evaluating
+from latentcode.runs import Run
+from latentcode.runs.named import load_run
+from latentcode.seeds import checked_seed, make_generator
+from latentcode.tasks import Task, try_task
+from latentcode.tasks.base import DRAW
+
+WIDEST = 512
+"""Numbers per instance, layer and source that are kept."""
+ALL_LAYERS = "all"
+"""The layer of the codes of all layers together."""
+
+Place = tuple[str, str]
+"""A source and its layer, a number as text or `ALL_LAYERS`."""
+Hook = Callable[[Tensor, object], None]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """N instances, read at one pair's query.
+
+    values  place -> float32 [N, d], or [N, WIDEST] where d is larger
+    sizes   place -> d, the numbers that the source has
+    labels  of the instances (`Task.labels`)
+    meta    which model, task and instances
+    """
+
+    values: dict[Place, np.ndarray]
+    sizes: Mapping[Place, int]
+    labels: pd.DataFrame
+    meta: Mapping[str, Any]
+
+
+def read_rows(
+    run: Run | str | Path,
+    split: str = "ood",
+    *,
+    n: int = 4_096,
+    pair: str | None = None,
+    layers: Sequence[int] | int | None = None,
+    sources: Sequence[str] | None = None,
+    untrained: bool = False,
+    task: Task | TaskConfig | None = None,
+    step: int | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    batch_size: int = 256,
+) -> Rows:
+    """Run a model over the instances of `extract(run, split, n=n, seed=seed)` and keep sources.
+
+    pair     whose query and code are read; default: the paper's, the first of the task's
+    sources  default: all
+    others   as in `extract`
+
+    Raises what `extract` raises, and `UnknownNameError` for a source.
+    """
+    seed = checked_seed(seed)
+    model, drawn_from, meta = opened(load_run(run), untrained=untrained, task=task, step=step,
+                                     device=device)
+    try_task(drawn_from, split)
+    pair = next(iter(drawn_from.pairs)) if pair is None else pair
+    drawn_from.check_pairs([pair])
+    for name, number in (("n", n), ("batch_size", batch_size)):
+        check(number >= 1, f"{name} is {number!r}; expected at least 1")
+    place = next(model.parameters()).device
+    batch = drawn(drawn_from, split, 0, seed, place)
+    known = source_names(drawn_from.key_sets(batch))
+    wanted = known if sources is None else as_tuple(sources)
+    kept = tuple(range(model.cfg.n_layers)) if layers is None else as_tuple(layers)
+    choices: tuple[tuple[str, Sequence[Any], Sequence[Any]], ...] = (
+        ("source", wanted, known), ("layer", kept, range(model.cfg.n_layers)))
+    for what, names, available in choices:
+        check(len(names) > 0, f"{what}s is empty; expected some of {list(available)}")
+        for unknown in set(names).difference(available):
+            raise UnknownNameError(what, unknown, available)
+    gathered = _Gathered(n, wanted, kept)
+    tables = []
+    with evaluating(model):
+        for index in range(-(-n // DRAW)):
+            if index:
+                batch = drawn(drawn_from, split, index, seed, place)
+            batch = batch[:n - index * DRAW]
+            query, key = (found[:, 0] for found in drawn_from.positions([pair], batch))
+            sets = drawn_from.key_sets(batch)
+            tables.append(drawn_from.labels(batch.to("cpu")))
+            for first in range(0, len(batch), batch_size):
+                part = slice(first, min(first + batch_size, len(batch)))
+                gathered.start = index * DRAW + first
+                model.run_with_hooks(batch.inputs[part], fwd_hooks=gathered.hooks(
+                    query[part], key[part], {name: keys[part] for name, keys in sets.items()}))
+    return Rows(gathered.values, gathered.sizes, pd.concat(tables, ignore_index=True), meta | {
+        "split": split, "seed": seed, "pair": pair, "widest": WIDEST})
+
+
+def source_names(key_sets: Mapping[str, object]) -> tuple[str, ...]:
+    """Return every source that can be read, given the task's sets of keys."""
+    return ("pair", "row", *(f"row.{name}" for name in key_sets), "codes", "values", "residual",
+            "tokens")
+
+
+class _Gathered:
+    """What has been read so far; the next batch begins at instance `start`."""
+
+    def __init__(self, n: int, sources: Sequence[str], layers: Sequence[int]) -> None:
+        self.n, self.sources, self.layers, self.start = n, sources, layers, 0
+        self.values: dict[Place, np.ndarray] = {}
+        self.sizes: dict[Place, int] = {}
+        self._projections: dict[Place, Tensor] = {}
+
+    def hooks(
+        self, query: Tensor, key: Tensor, sets: Mapping[str, Tensor]
+    ) -> list[tuple[str, Hook]]:
+        """Return the hooks that read one batch; query and key are positions [B]."""
+        at = torch.arange(len(query), device=query.device)
+
+        def of_codes(layer: int) -> Hook:
+            def store(pattern: Float[Tensor, "B H Q K"], hook: object) -> None:
+                row = pattern[at, :, query]  # [B, H, K]
+                found = {"pair": gather_codes(pattern, query[:, None], key[:, None]),
+                         "row": row, "codes": pattern}
+                for name, keys in sets.items():
+                    index = keys[:, None].expand(-1, row.shape[1], -1)
+                    found[f"row.{name}"] = row.gather(2, index)
+                for source, values in found.items():
+                    if source in self.sources:
+                        self._add(source, layer, values)
+            return store
+
+        def of_values(layer: int) -> Hook:
+            def store(values: Tensor, hook: object) -> None:
+                self._add("values", layer, values)
+            return store
+
+        def of_stream(layer: int) -> Hook:
+            def store(stream: Float[Tensor, "B T D"], hook: object) -> None:
+                for source, values in (("residual", stream[at, query]), ("tokens", stream)):
+                    if source in self.sources:
+                        self._add(source, layer, values)
+            return store
+
+        wanted: list[tuple[str, Callable[[int], Hook], bool]] = [
+            ("hook_resid_pre", of_stream, bool({"residual", "tokens"} & set(self.sources))),
+            ("attn.hook_v", of_values, "values" in self.sources),
+            ("attn.hook_pattern", of_codes, any(
+                source == "codes" or source.startswith(("pair", "row"))
+                for source in self.sources))]
+        return [(f"blocks.{layer}.{name}", hook(layer))
+                for layer in self.layers for name, hook, is_wanted in wanted if is_wanted]
+
+    def _add(self, source: str, layer: int, x: Tensor) -> None:
+        """Keep x [B, ...] of the present batch, reduced where it is wide."""
+        x = x.detach().flatten(1)
+        place, d = (source, str(layer)), x.shape[1]
+        every = source == "codes" and len(self.layers) > 1
+        projected = x @ self._projection(place, x) if d > WIDEST or every else x
+        self._room(place, d, min(d, WIDEST))[:len(x)] = (
+            projected if d > WIDEST else x).cpu().numpy()
+        if every:  # the projection of layers together is the sum of theirs
+            together = (source, ALL_LAYERS)
+            self._room(together, d * len(self.layers), WIDEST)[:len(x)] += projected.cpu().numpy()
+
+    def _room(self, place: Place, d: int, kept: int) -> np.ndarray:
+        """Return where the present batch and all after it go, [..., kept]."""
+        if place not in self.values:
+            self.values[place] = np.zeros((self.n, kept), np.float32)
+            self.sizes[place] = d
+        return self.values[place][self.start:]
+
+    def _projection(self, place: Place, x: Tensor) -> Tensor:
+        """Return R / sqrt(WIDEST), [d, WIDEST]; drawn on the CPU, so the same on every device."""
+        if place not in self._projections:
+            generator = make_generator(0, f"project {' '.join(place)}")
+            drawn_once = torch.randn(x.shape[1], WIDEST, generator=generator) / WIDEST**0.5
+            self._projections[place] = drawn_once.to(x.device, x.dtype)
+        return self._projections[place]
+
+
+__all__ = ["ALL_LAYERS", "WIDEST", "Place", "Rows", "read_rows", "source_names"]

@@ -1,0 +1,90 @@
+"""The pictures of decoded rows: scores and gains per layer, a colour per source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from latentcode.errors import ProbeError, check
+from latentcode.figures.style import GREY, Figure, category_styles
+from latentcode.probes.common.figures import name_panels, panels
+from latentcode.probes.common.results import distinct, where
+
+MODELS: dict[str, dict[str, Any]] = {
+    "trained": {"marker": "o"}, "untrained": {"marker": "o", "markerfacecolor": "white"},
+    "shuffled": {"marker": "x", "alpha": 0.35}}
+"""How the points of a model are drawn: filled, hollow, and faint for labels of others."""
+
+
+def rows_figure(table: pd.DataFrame, *, missing: Sequence[str] = ()) -> Figure:
+    """Return the scores of `RowsResult.table`: a row per pair and width, a column per label.
+
+    Dashed is the training prior's score, dotted that of the best constant answer.
+    """
+    names = {"accuracy": "accuracy", "f1": "F1", "macro_f1": "macro F1",
+             "balanced_accuracy": "balanced accuracy", "log_loss": "log loss (nats)"}
+    return _grid(table, ("label", "metric"), lambda kind: f"{kind[0]}\n{names[kind[1]]}", "value",
+                 (("prior", "--", "training prior"), ("best_constant", ":", "best constant")),
+                 f"without controls: {', '.join(missing)}" if missing else "")
+
+
+def gains_figure(given: pd.DataFrame) -> Figure:
+    """Return the gains of `RowsResult.given`: a row per pair and width, a column per question."""
+    return _grid(given.assign(none=0.0), ("label", "given"),
+                 lambda kind: f"{kind[0]} given\n{kind[1]}", "gain", (("none", "--", "no gain"),),
+                 "held-out log loss gained (nats)")
+
+
+def _grid(
+    table: pd.DataFrame, columns: tuple[str, str], titled: Any, value: str,
+    lines: Sequence[tuple[str, Any, str]], title: str,
+) -> Figure:
+    check(len(table) > 0, "there are no rows of the chosen metrics to draw", ProbeError)
+    kinds, places = distinct(table, *columns), distinct(table, "pair", "width")
+    layers, sources = list(dict.fromkeys(table["layer"])), list(dict.fromkeys(table["source"]))
+    colors = {source: color for source, (color, _) in category_styles(sources).items()}
+    width = max(2.2, 0.09 * len(layers) * len(sources) + 0.6)
+    with panels(len(places), len(kinds), width * len(kinds) + 1.8, 2.1 * len(places) + 0.6, title,
+                sharex=True) as (figure, grid):
+        for row, (pair, width) in enumerate(places):
+            for column, kind in enumerate(kinds):
+                block = where(table, pair=pair, width=width,
+                              **dict(zip(columns, kind, strict=True)))
+                axes = grid[row, column]
+                _draw(axes, block, layers, colors, value)
+                for name, dashes, _ in lines:
+                    axes.axhline(block[name].iloc[0], color=GREY, linestyle=dashes, linewidth=1.0,
+                                 zorder=1)
+        name_panels(grid, [titled(kind) for kind in kinds],
+                    [f"{pair}\n{width} dimensions" for pair, width in places], "layer")
+        handles = [Line2D([], [], color=color, marker="o", linestyle="", markersize=4, label=source)
+                   for source, color in colors.items()]
+        handles += [Line2D([], [], color=GREY, linestyle="", markersize=4, label=model,
+                           **style)
+                    for model, style in MODELS.items() if model in set(table["model"])]
+        handles += [Line2D([], [], color=GREY, linestyle=dashes, label=label)
+                    for _, dashes, label in lines]
+        figure.legend(handles=handles, loc="outside right upper")
+    return figure
+
+
+def _draw(
+    axes: Axes, block: pd.DataFrame, layers: Sequence[str], colors: dict[Any, str], value: str
+) -> None:
+    step = 0.8 / max(len(colors), 1)
+    for model, style in MODELS.items():
+        for i, (source, color) in enumerate(colors.items()):
+            rows = where(block, model=model, source=source)
+            x = np.array([layers.index(layer) for layer in rows["layer"]]) + step * (
+                i - (len(colors) - 1) / 2)
+            bars = np.stack([rows[value] - rows["low"], rows["high"] - rows[value]])
+            axes.errorbar(x, rows[value], yerr=np.clip(np.nan_to_num(bars), 0.0, None),
+                          color=color, linestyle="", markersize=3.5, elinewidth=0.8,
+                          **style)
+    axes.set_xticks(range(len(layers)), layers)
+    axes.set_xlim(-0.5, len(layers) - 0.5)

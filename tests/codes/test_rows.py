@@ -1,0 +1,66 @@
+"""Are the sources what the hooks show, and what becomes of the wide ones?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+import latentcode as lc
+from latentcode.codes.rows import WIDEST, read_rows
+from latentcode.errors import ConfigError, UnknownNameError
+
+
+@pytest.fixture(scope="module")
+def run(smoke_run: Callable[[str, str], lc.Run]) -> lc.Run:
+    return smoke_run("sraven", "hyla")
+
+
+def test_sources_are_what_the_hooks_show(run: lc.Run) -> None:
+    pair = "response.0->row3.panel2.same"
+    rows = read_rows(run, n=6, pair=pair, batch_size=4)
+    task, batch = lc.make_task(run.config.task), lc.instances(run, n=6)
+    _, cache = run.load_model().run_with_cache(batch.inputs)
+    query, key = (found[:, 0] for found in task.positions([pair], batch))
+    at, n_row = torch.arange(6), 3 * task.config.n_features
+    pattern, stream = cache["blocks.1.attn.hook_pattern"], cache["blocks.1.hook_resid_pre"]
+    shown = {
+        "pair": pattern[at, :, query, key], "row": pattern[at, :, query],
+        "row.last_row": pattern[at, :, query, -n_row:], "codes": pattern,
+        "values": cache["blocks.1.attn.hook_v"], "residual": stream[at, query], "tokens": stream}
+    narrow = 0
+    for source, values in shown.items():
+        expected = values.flatten(1)
+        assert rows.sizes[source, "1"] == expected.shape[1]
+        kept = rows.values[source, "1"]
+        assert kept.shape == (6, min(expected.shape[1], WIDEST))
+        if expected.shape[1] <= WIDEST:
+            narrow += 1
+            np.testing.assert_allclose(kept, expected, rtol=1e-4, atol=1e-4)
+    assert narrow >= 4
+    assert (rows.labels["combination"] == task.labels(batch)["combination"]).all()
+
+
+def test_wide_sources_are_projected_and_layers_add_up(run: lc.Run) -> None:
+    rows = read_rows(run, n=5, sources="codes", batch_size=2)
+    _, cache = run.load_model().run_with_cache(lc.instances(run, n=5).inputs)
+    total = 0.0
+    for layer in range(run.config.model.n_layers):
+        codes = cache[f"blocks.{layer}.attn.hook_pattern"].flatten(1)
+        generator = lc.make_generator(0, f"project codes {layer}")
+        projected = codes @ torch.randn(codes.shape[1], WIDEST, generator=generator) / WIDEST**0.5
+        np.testing.assert_allclose(rows.values["codes", str(layer)], projected, atol=1e-4)
+        total = total + projected
+    np.testing.assert_allclose(rows.values["codes", "all"], total, atol=1e-4)
+    assert rows.sizes["codes", "all"] == run.config.model.n_layers * codes.shape[1]
+
+
+def test_what_there_is_not_is_said(run: lc.Run) -> None:
+    with pytest.raises(UnknownNameError, match=r"rows.*row\.last_row"):
+        read_rows(run, n=2, sources=["rows"])
+    with pytest.raises(UnknownNameError, match="layer"):
+        read_rows(run, n=2, layers=[9])
+    with pytest.raises(ConfigError, match="n is 0; expected at least 1"):
+        read_rows(run, n=0)
