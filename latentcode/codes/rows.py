@@ -97,8 +97,8 @@ def read_rows(
     drawn_from.check_pairs([pair])
     for name, number in (("n", n), ("batch_size", batch_size)):
         check(number >= 1, f"{name} is {number!r}; expected at least 1")
-    place = next(model.parameters()).device
-    batch = drawn(drawn_from, split, 0, seed, place)
+    on = next(model.parameters()).device
+    batch = drawn(drawn_from, split, 0, seed, on)
     known = source_names(drawn_from.key_sets(batch))
     wanted = known if sources is None else as_tuple(sources)
     kept = tuple(range(model.cfg.n_layers)) if layers is None else as_tuple(layers)
@@ -113,7 +113,7 @@ def read_rows(
     with evaluating(model):
         for index in range(-(-n // DRAW)):
             if index:
-                batch = drawn(drawn_from, split, index, seed, place)
+                batch = drawn(drawn_from, split, index, seed, on)
             batch = batch[:n - index * DRAW]
             query, key = (found[:, 0] for found in drawn_from.positions([pair], batch))
             sets = drawn_from.key_sets(batch)
@@ -123,7 +123,9 @@ def read_rows(
                 gathered.start = index * DRAW + first
                 model.run_with_hooks(batch.inputs[part], fwd_hooks=gathered.hooks(
                     query[part], key[part], {name: keys[part] for name, keys in sets.items()}))
-    return Rows(gathered.values, gathered.sizes, pd.concat(tables, ignore_index=True), meta | {
+    places = [(source, layer) for source in wanted for layer in (*map(str, kept), ALL_LAYERS)]
+    values = {place: gathered.values[place] for place in places if place in gathered.values}
+    return Rows(values, gathered.sizes, pd.concat(tables, ignore_index=True), meta | {
         "split": split, "seed": seed, "pair": pair, "widest": WIDEST})
 
 

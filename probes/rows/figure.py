@@ -46,7 +46,8 @@ def _grid(
 ) -> Figure:
     check(len(table) > 0, "there are no rows of the chosen metrics to draw", ProbeError)
     kinds, places = distinct(table, *columns), distinct(table, "pair", "width")
-    layers, sources = list(dict.fromkeys(table["layer"])), list(dict.fromkeys(table["source"]))
+    layers = sorted(table["layer"].unique(), key=lambda name: (len(name), name))  # `all` last
+    sources = list(table["source"].unique())
     colors = {source: color for source, (color, _) in category_styles(sources).items()}
     width = max(2.2, 0.09 * len(layers) * len(sources) + 0.6)
     with panels(len(places), len(kinds), width * len(kinds) + 1.8, 2.1 * len(places) + 0.6, title,

@@ -1,0 +1,93 @@
+"""Which models are asked, about what, and in which order?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from latentcode.config import LogicConfig
+from latentcode.models.config import kind_of
+from latentcode.runs import Run
+from latentcode.runs.named import load_run
+
+LOGIC = ("logic-hyla", "logic-linear", "logic-softmax")
+"""Models of the zoo at the published setting."""
+READINGS: tuple[Literal["fixed_context", "fixed_query"], ...] = "fixed_context", "fixed_query"
+"""What all instances share: the examples' inputs, as in the paper, or the query's."""
+SMALL = ("pair", "row", "residual")
+"""Sources of seeds beyond the first, and of milestones."""
+STEPS = (750, 1_500, 3_000, 4_500, 6_000)
+"""Milestones that are read; the newest checkpoint is read in any case."""
+FINISHED = 9_000
+"""Updates of a finished run of `sraven_known`."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One call of `decode_rows`.
+
+    name   of the folder that its result is kept in
+    about  what tells its rows from others: part, run, kind, seed, step, inputs
+    how    further arguments
+    """
+
+    name: str
+    run: Run
+    about: Mapping[str, Any]
+    how: Mapping[str, Any] = field(default_factory=dict)
+
+
+def jobs(sraven: Path, checkpoints: Path) -> list[Job]:
+    """Return all jobs: first seeds, fuzzy logic, milestones of the first seeds, other seeds.
+
+    sraven       folder of the published runs of `sraven_known`
+    checkpoints  folder of the same runs with their milestones
+    """
+    paths = sorted(path.parent for path in sraven.glob("*/config.yaml"))
+    runs = [run for run in map(Run.open, paths) if run.checkpoints()[-1:] == [FINISHED]]
+    first = [run for run in runs if run.config.training.seed == 0]
+    rest = [run for run in runs if run.config.training.seed != 0]
+    milestones = [job for step in STEPS for run in first
+                  for job in _milestone(checkpoints / run.path.name, step)]
+    return [*(_sraven(run, {}) for run in first), *_logic(), *milestones,
+            *(_sraven(run, {"sources": SMALL, "widths": (128,)}) for run in rest)]
+
+
+def _sraven(run: Run, how: Mapping[str, Any]) -> Job:
+    return Job(f"sraven-{_short(run)}", run, {"part": "sraven", **_of(run), "step": FINISHED}, how)
+
+
+def _milestone(folder: Path, step: int) -> Sequence[Job]:
+    if not folder.is_dir():
+        return ()
+    run = Run.open(folder)
+    if step not in run.checkpoints():
+        return ()
+    return [Job(f"milestone-{_short(run)}-{step:04d}", run,
+                {"part": "milestones", **_of(run), "step": step},
+                {"sources": SMALL, "widths": (128,), "step": step, "controls": False})]
+
+
+def _logic() -> list[Job]:
+    """Return both readings of fuzzy logic: one context for all instances, or one query."""
+    found: list[Job] = []
+    for name in LOGIC:
+        run = load_run(name)
+        config = run.config.task
+        assert isinstance(config, LogicConfig)
+        found += [Job(f"{name}-{inputs}", run, {
+            "part": "logic", **_of(run), "step": run.checkpoints()[-1], "inputs": inputs}, {
+            "task": replace(config, inputs=inputs),
+            "sources": ("pair", "row", "values", "residual"), "widths": (128,),
+            "labels": ("term_1", "terms", "operand", "answer")}) for inputs in READINGS]
+    return found
+
+
+def _of(run: Run) -> dict[str, Any]:
+    return {"run": run.name, "kind": kind_of(run.config.model), "seed": run.config.training.seed}
+
+
+def _short(run: Run) -> str:
+    return f"{kind_of(run.config.model)}-{run.config.training.seed}"

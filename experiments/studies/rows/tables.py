@@ -1,0 +1,70 @@
+"""The numbers of all jobs in two tables, and the cells that a reader sees of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from latentcode.experiments.studies.rows.jobs import Job
+from latentcode.probes.common.results import where
+from latentcode.probes.rows.result import FLAT, ONE_CLASS, RowsResult
+
+ORDER = ("pair", "row", "row.last_row", "row.examples", "codes", "values", "residual", "tokens")
+"""The order in which sources are listed."""
+LEFT_OUT = ("run", "pair", "n_classes", "n_heldout_combinations", "penalty")
+"""Columns that are the same for all, or that only results of single models need."""
+NOTHING = {FLAT: "nothing to read", ONE_CLASS: "the same for all"}
+"""What a cell says in place of a score."""
+
+
+def joined(found: Sequence[tuple[Job, RowsResult]]) -> dict[str, pd.DataFrame]:
+    """Return `scores` and `given` of all jobs, after the columns that tell them apart."""
+    tables = {}
+    for name, field in (("scores", "table"), ("given", "given")):
+        parts = [getattr(result, field).assign(**{"inputs": "", **job.about})
+                 for job, result in found]
+        table = pd.concat(parts, ignore_index=True)
+        first = ["part", "kind", "seed", "step", "inputs"]
+        rest = [column for column in table if column not in (*first, *LEFT_OUT)]
+        tables[name] = table[first + rest].sort_values(
+            ["source", "layer"], key=lambda c: c.map(ORDER.index) if c.name == "source" else c,
+            kind="stable")
+    return tables
+
+
+def cells(table: pd.DataFrame, index: Sequence[str], column: str, value: str) -> pd.DataFrame:
+    """Return a row per place and a column per label: trained / untrained / shuffled.
+
+    Over several seeds a value is their mean, and for the trained model (smallest to largest).
+    """
+    rows = []
+    for place, block in table.groupby(list(index), sort=False):
+        row: dict[str, object] = dict(zip(index, place, strict=True))
+        for name, asked in block.groupby(column, sort=False):
+            row[str(name)] = " / ".join(
+                _cell(where(asked, model=model), value, spread=model == "trained")
+                for model in ("trained", "untrained", "shuffled"))
+            row[str(name)] = NOTHING.get(asked["status"].iloc[0], row[str(name)])
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _cell(block: pd.DataFrame, value: str, *, spread: bool) -> str:
+    values = block[value].dropna()
+    if values.empty:
+        return "–"
+    mean = f"{values.mean():.2f}"
+    return (f"{mean} ({values.min():.2f} to {values.max():.2f})" if spread and len(values) > 1
+            else mean)
+
+
+def ranged(values: pd.Series) -> str:
+    """Return the smallest and the largest of some values, `0.12 to 0.17`, or the one there is."""
+    low, high = f"{values.min():.2f}", f"{values.max():.2f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def headline(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return the accuracies, and the F1 of groups."""
+    return scores[scores["metric"].isin(["accuracy", "f1"])]
