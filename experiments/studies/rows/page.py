@@ -150,8 +150,8 @@ def _nulls(block: pd.DataFrame) -> str:
 
 
 def _known(block: pd.DataFrame) -> str:
-    said = [f"{ranged(rows['known'])} with {name!s}"
-            for name, rows in block.groupby("given", sort=False)]
+    said = [f"{ranged(where(block, given=name)['known'])} with {name}"
+            for name in block["given"].unique()]
     return f"The log loss without a source is {', '.join(said)}."
 
 

@@ -27,9 +27,9 @@ def joined(found: Sequence[tuple[Job, RowsResult]]) -> dict[str, pd.DataFrame]:
         table = pd.concat(parts, ignore_index=True)
         first = ["part", "kind", "seed", "step", "inputs"]
         rest = [column for column in table if column not in (*first, *LEFT_OUT)]
-        tables[name] = table[first + rest].sort_values(
-            ["source", "layer"], key=lambda c: c.map(ORDER.index) if c.name == "source" else c,
-            kind="stable")
+        rank = table["source"].map(ORDER.index)
+        order = table.assign(source=rank).sort_values(["kind", "source", "layer"], kind="stable")
+        tables[name] = table.loc[order.index, first + rest]
     return tables
 
 
