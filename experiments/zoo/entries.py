@@ -136,7 +136,8 @@ class Build:
             run, n=self.n_probe, pairs=pairs[:1], seed=SEED, n_samples=SAMPLES,
             progress=bar("comparing codes"))).save(folder / "similarity", figures=False)
         intervene(run, interventions(run.config.model.n_layers), n=self.n_interventions, seed=SEED,
-                  progress=bar("writing codes back")).save(folder / "interventions", figures=False)
+                  factorial=False, progress=bar("writing codes back")
+                  ).save(folder / "interventions", figures=False)
         return codes
 
     def _card(self, run: Run, source: Run, codes: LatentCodes) -> Card:

@@ -24,13 +24,16 @@ class Writes:
     write: Annotated[tuple[str, ...], default_is("the standard interventions")] = ()
     """What to write:
     donor, same, elsewhere, shuffled, transplant, set, set_same, set_shuffled,
-    steer, steer_random, zero, mean, erase, erase_shuffled, random, identity."""
+    steer, steer_random, zero, mean, erase, erase_shuffled, random, identity;
+    of a factorial also the donors operands, operation+operands, unrelated,
+    context, operation+context, operands+context,
+    operation+operands+context and (fuzzy logic) permuted."""
     scope: tuple[str, ...] = ("row",)
-    """Which codes to overwrite: pair, pairs, row, feature, everything."""
+    """Which codes to overwrite: pair, pairs, row, feature, examples, everything."""
     layers: tuple[str, ...] = ("upper",)
     """In which layers: each, upper, all, or sets such as 2,3."""
     site: tuple[str, ...] = ("code",)
-    """What to overwrite: code, value, residual."""
+    """What to overwrite: code, value, residual; code+value writes both in one run."""
     alpha: tuple[float, ...] = (1.0,)
     """How far to steer, in multiples of the difference between means."""
     heads: Annotated[tuple[int, ...], default_is("all")] = ()
@@ -64,15 +67,19 @@ class Intervene(Writes, Seeded, Sampling):
 
     Example: latentcode intervene runs/sraven --out results/switch --write donor same --scope row
 
-    Overwrites codes, and counts how often the answer follows. Without --write: the standard
-    interventions and their controls, over layers and scopes. The rate `switch` says how often the
-    answer becomes the donor's. In a minimal pair, that does not tell whether the donor's operation
-    or its answer arrived.
+    Overwrites codes, and counts whose answer the model then gives. An instance applies operation A
+    to operands x, a donor another operation B, other operands x', or both. The classes of answers:
+    instance A(x), operation B(x), operands A(x'), copied B(x'), else none of these. Only the donor
+    operation+operands tells all of them apart: of a minimal pair, operation and copied are the
+    same. The rate `switch` says how often the answer becomes the donor's. Without --write: the
+    standard interventions and their controls, over layers and scopes.
     """
 
     path: tyro.conf.Positional[RunName]
     n: int = 2_000
-    """Number of instances; only those that the model answers correctly are counted."""
+    """Instances; those are counted that the model answers correctly, donors included."""
+    no_factorial: bool = False
+    """Draw minimal pairs alone, of any two operations, whose donors need not be natural."""
 
     def run(self) -> None:
         from latentcode.probes.interventions import InterventionResult, intervene
@@ -81,8 +88,8 @@ class Intervene(Writes, Seeded, Sampling):
         run = load_run(self.path)
         chosen = self.interventions(run.config.model.n_layers)
         self.save_result(InterventionResult, "forward passes", lambda progress: intervene(
-            run, chosen, split=self.split, n=self.n, seed=self.seed, device=self.device,
-            progress=progress))
+            run, chosen, split=self.split, n=self.n, factorial=not self.no_factorial,
+            seed=self.seed, device=self.device, progress=progress))
 
 
 def _layers(text: str, n_layers: int) -> list[tuple[int, ...]]:

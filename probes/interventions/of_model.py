@@ -174,7 +174,8 @@ def _measured(
     asked = "four different answers" if task.factorial else "two different answers"
     check(n_known >= 2, f"of {n} instances of {split}, {n_counted} have {asked}, and the model "
           f"gives all of them in {n_known}; expected at least two. Is it trained?"
-          + (" factorial=False needs two right answers alone" if task.factorial else ""),
+          + (" Minimal pairs need two right answers alone (factorial=False, --no-factorial)"
+             if task.factorial else ""),
           ProbeError)
     return (pd.concat(frames, ignore_index=True),
             {"n_counted": n_counted, "n_known": n_known})

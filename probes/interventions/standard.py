@@ -8,6 +8,9 @@ from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.references import ERASABLE
 from latentcode.probes.interventions.writes import WRITES
 
+MAPPED: tuple[str, ...] = ("row", "everything")
+"""Scopes at which the donors of a factorial are written into every set of layers."""
+
 
 def standard_interventions(
     n_layers: int, n_heads: int, scopes: Sequence[str], normalized: bool = True,
@@ -15,21 +18,29 @@ def standard_interventions(
 ) -> tuple[Intervention, ...]:
     """Return every way to write, with its controls, once over.
 
-    - the minimal pair's codes and the same constituents' (control), at every scope and layer, in
-      the upper half of the layers and in all;
+    - the donors that tell operation, operands and answer apart (the minimal pair, other operands,
+      both) beside the same constituents and an unrelated problem: rows and all codes in each
+      layer, in each with those below it, in the upper half and in all; codes of other scopes in
+      the upper half. Values, residual streams, and codes and values together, at some places;
+    - without a factorial: the minimal pair's codes and the same constituents' (control), at every
+      scope and layer, in the upper half of the layers and in all;
     - every other way to write, with its controls, at the response's row in the upper half of the
       layers; steering by 1, 2 and 4 times the difference; what is no real code both raw and
       (where `normalized` says that the model's codes obey a constraint) renormalised;
     - the donor's codes of one head alone, for every head: is one of them doing it all?
     - labels erased at every scope that allows it;
-    - values (of all keys: a row sees them all) and residual streams in place of codes.
+    - values (of all keys: a row sees them all; of the examples alone) and residual streams in
+      place of codes.
 
-    lacks  what the task does not offer (`Counterfactuals.lacks`) is left out
+    lacks  what the task does not offer (`Counterfactuals.lacking`) is left out
     """
     upper, every = tuple(range(n_layers // 2, n_layers)), tuple(range(n_layers))
+    factorial = "factorial" not in lacks
+    donors = ("donor", "same", *(("operands", "operation+operands", "unrelated")
+                                 if factorial else ()))
     chosen = [Intervention(write, scope, layers)
-              for scope in scopes for layers in _layer_sets(n_layers)
-              for write in ("donor", "same")]
+              for scope in scopes for layers in _layer_sets(n_layers, factorial, scope)
+              for write in donors]
     for name, write in WRITES.items():
         if write.needs == "erasers":
             chosen += [Intervention(name, scope, upper) for scope in scopes if scope in ERASABLE]
@@ -40,8 +51,10 @@ def standard_interventions(
             if normalized and not write.real and name != "zero":
                 chosen.append(Intervention(name, "row", upper, alpha=alpha, renormalize=True))
     chosen += [Intervention("donor", "row", upper, heads=(head,)) for head in range(n_heads)]
+    # Donors in another context: at the row above, and in all codes here.
     chosen += [Intervention(name, "everything", every)
-               for name in ("shuffled", "transplant", "random")]
+               for name, write in WRITES.items()
+               if name in ("shuffled", "transplant", "random", "permuted") or "context" in name]
     if normalized:  # a pair alone breaks the sum over keys of a softmax
         chosen += [Intervention(write, scope, upper, renormalize=True)
                    for scope in scopes if scope.startswith("pair") for write in ("donor", "same")]
@@ -51,12 +64,24 @@ def standard_interventions(
                    ("value", "everything", every),
                    ("residual", "row", upper), ("residual", "row", every),
                    ("residual", "everything", every[:1]), ("residual", "everything", upper))
-               for write in ("donor", "same")]
+               for write in (donors if site == "value" else ("donor", "same"))]
+    if factorial:
+        chosen += [Intervention(write, "everything", every, site="code+value")
+                   for write in donors]
+        if "examples" in scopes:
+            chosen += [Intervention(write, "examples", every, site="value")
+                       for write in (*donors, "permuted")]
     return tuple(i for i in dict.fromkeys(chosen) if WRITES[i.write].needs not in lacks)
 
 
-def _layer_sets(n_layers: int) -> tuple[tuple[int, ...], ...]:
-    """Return each layer alone, the upper half, and all."""
+def _layer_sets(n_layers: int, factorial: bool, scope: str) -> tuple[tuple[int, ...], ...]:
+    """Return each layer alone, the upper half, and all; of a factorial also each with all below.
+
+    There, a scope that is not one of `MAPPED` has the upper half alone.
+    """
     every = tuple(range(n_layers))
-    sets = [*((layer,) for layer in every), every[n_layers // 2:], every]
-    return tuple(dict.fromkeys(sets))
+    upper = every[n_layers // 2:]
+    if factorial and scope not in MAPPED:
+        return (upper,)
+    below = [every[:last] for last in every[2:]] if factorial else []
+    return tuple(dict.fromkeys([*((layer,) for layer in every), *below, upper, every]))

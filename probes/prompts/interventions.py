@@ -99,7 +99,7 @@ def prompt_interventions(
     """
     every = tuple(range(n_layers))
     chosen = [
-        i for i in standard_interventions(n_layers, 0, task.scopes, normalized)
+        i for i in standard_interventions(n_layers, 0, task.scopes, normalized, task.lacking)
         if i.write in WRITTEN and i.site == "code" and WRITES[i.write].needs not in task.lacks
         and (i.scope != "everything" or i.layers == every)
         and (not i.renormalize or WRITES[i.write].real)]

@@ -11,7 +11,7 @@ import pytest
 import latentcode as lc
 from latentcode.cli import main
 from latentcode.probes.interventions import standard_interventions
-from latentcode.tasks.counterfactuals import SCOPES
+from latentcode.tasks.counterfactuals import CLASSES
 
 SEED = 3
 """Of a model that is right often enough: in 9 of 400 pairs with torch 2.6 as with 2.13."""
@@ -21,20 +21,23 @@ SEED = 3
 def test_the_standard_interventions(
     sraven: Callable[[str, int], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["intervene", sraven("hyla", SEED), "--out", str(tmp_path), "--n", "400"])
+    folder = sraven("hyla", SEED)
+    main(["intervene", folder, "--out", str(tmp_path), "--n", "400", "--no-factorial"])
     out = capsys.readouterr().out
     assert "elsewhere" in out
     assert "instances count" in out
     assert f"wrote result {tmp_path}" in out
     switches = lc.InterventionResult.load(tmp_path).table.query("metric == 'switch'")
-    assert len(switches) == len(standard_interventions(2, 4, tuple(SCOPES)))
+    task = lc.make_counterfactuals(lc.make_task(lc.Run.open(folder).config.task), factorial=False)
+    assert len(switches) == len(standard_interventions(2, 4, task.scopes, lacks=task.lacking))
 
 
 def test_every_combination_of_what_is_written_where(
     sraven: Callable[[str, int], str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
     refused: Callable[..., str],
 ) -> None:
-    command = ["intervene", sraven("hyla", SEED), "--out", str(tmp_path), "--n", "400"]
+    command = ["intervene", sraven("hyla", SEED), "--out", str(tmp_path), "--n", "400",
+               "--no-factorial"]
     main([*command, "--write", "donor", "steer", "--scope", "row", "pair", "--layers", "each",
           "upper", "0,1", "--alpha", "1", "3", "--heads", "0", "2"])
     switches = lc.InterventionResult.load(tmp_path).table.query("metric == 'switch'")
@@ -47,6 +50,20 @@ def test_every_combination_of_what_is_written_where(
     assert "steer 3, heads 0,2" in capsys.readouterr().out
 
 
+def test_whose_answer_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["intervene", "sraven-hyla", "--out", str(tmp_path), "--n", "100", "--write", "donor",
+          "operands", "operation+operands", "--scope", "everything", "--layers", "all", "--site",
+          "code+value"])
+    assert "have four different answers" in capsys.readouterr().out
+    result = lc.InterventionResult.load(tmp_path)
+    rates = result.table.pivot(index="write", columns="metric", values="value")
+    # With codes and values of all layers the donor's whole computation is written.
+    assert [rates.loc[write, name] for write, name in (
+        ("donor", "operation"), ("operands", "operands"), ("operation+operands", "copied")
+    )] == [1.0, 1.0, 1.0]
+    assert set(result.comparisons["class"]) == set(CLASSES)
+
+
 def test_errors(
     sraven: Callable[[str, int], str], tmp_path: Path, refused: Callable[..., str]
 ) -> None:
@@ -55,6 +72,8 @@ def test_errors(
         (["--write", "give"], "unknown write 'give'"),
         (["--scope", "row", "pair"], "--scope is given without --write"),
         (["--write", "donor", "--layers", "top"], "layers is 'top'; expected each, upper"),
+        (["--write", "unrelated", "--no-factorial"], "'unrelated' cannot be written: these pairs"),
+        (["--write", "permuted"], "a matrix has no examples whose values could be permuted"),
     ):
         assert message in refused(*command, *arguments)
     assert not (tmp_path / "new").exists()

@@ -96,7 +96,8 @@ class Study:
                 similarity, run, n=self.n_probe, device=device,
                 progress=bar("comparing codes")))
             caused[run.name] = kept(folder / "interventions", InterventionResult, partial(
-                intervene, run, n=self.n, device=device, progress=bar("writing codes back")))
+                intervene, run, n=self.n, factorial=False, device=device,
+                progress=bar("writing codes back")))
         distances = kept(work / f"topography-{key_of(runs, sizes)}", TopographyResult, partial(
             topography, runs, n=self.n_probe, device=device,
             progress=bar("comparing distances")))

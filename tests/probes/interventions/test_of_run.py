@@ -36,6 +36,26 @@ def test_every_write_has_its_place() -> None:
                        (i.scope, i.layers, i.site) for j in chosen)
 
 
+def test_the_donors_of_a_factorial_stand_beside_each_other() -> None:
+    sraven, logic = (tuple(s for s in SCOPES if s not in without) for without in (
+        ("examples",), ("pairs", "feature")))
+    chosen = standard_interventions(4, 16, sraven, lacks=("permuted",))
+    assert len(chosen) < 200
+    donors = {"donor", "same", "operands", "operation+operands", "unrelated"}
+    for scope in ("row", "everything"):
+        for layers in ((0,), (3,), (0, 1), (0, 1, 2), (2, 3), (0, 1, 2, 3)):
+            assert donors <= {i.write for i in chosen if i.site == "code"
+                              and (i.scope, i.layers) == (scope, layers)}
+    assert {i.write for i in chosen if i.site == "code+value"} == donors
+    assert not any(i.write == "permuted" for i in chosen)
+    examples = {(i.write, i.site) for i in standard_interventions(2, 8, logic)
+                if i.scope == "examples" and i.layers == (0, 1)}
+    assert examples == {(write, "value") for write in (*donors, "permuted")}
+    alone = standard_interventions(4, 16, sraven, lacks=("factorial", "permuted"))
+    assert {i.write for i in alone}.isdisjoint(donors - {"donor", "same"})
+    assert all(len(i.layers) in (1, 4) or i.layers == (2, 3) for i in alone)
+
+
 def test_layers_are_drawn_in_their_order() -> None:
     table = pd.DataFrame([
         {**lc.Intervention(write, "row", layers).row(), "metric": "switch", "value": 0.5,
