@@ -12,6 +12,7 @@ import pandas as pd
 from latentcode.figures.style import Figure
 from latentcode.probes.common.bootstrap import percentile_interval, resample
 from latentcode.probes.common.results import TableResult
+from latentcode.probes.interventions.class_figure import class_figure
 from latentcode.probes.interventions.figure import intervention_figure, matrix_figure, written
 from latentcode.probes.interventions.writes import WRITES
 from latentcode.tasks.counterfactuals import CLASSES
@@ -89,13 +90,21 @@ class InterventionResult(TableResult):
         return pd.DataFrame(rows)
 
     def figure(self) -> Figure:
-        """Return rates of switching and staying; see `intervention_figure`."""
-        return intervention_figure(self.table, self.settings["chance"])
+        """Return the classes of answers (`class_figure`), or rates (`intervention_figure`)."""
+        return class_figure(self.table) if len(self.classes) else intervention_figure(
+            self.table, self.settings["chance"])
 
     def figures(self) -> dict[str, Figure]:
-        """Return the rates and, of the donor's codes where they switch most, rule by rule."""
+        """Return the rates and, where they are highest, those of each rule beside each other.
+
+        Of a factorial the rates at which the donor with another operation and other operands is
+        copied; else those at which answers switch to the minimal pair's.
+        """
+        write, metric, metrics = (
+            ("operation+operands", "copied", tuple(CLASSES)) if len(self.classes)
+            else ("donor", "switch", ("switch", "stay")))
         plain = self.table[
-            (self.table["write"] == "donor") & (self.table["metric"] == "switch")
+            (self.table["write"] == write) & (self.table["metric"] == metric)
             & (self.table["heads"] == "all") & (self.table["site"] == "code")
             & ~self.table["renormalized"]]
         rates = plain[plain["scope"] != "everything"].dropna(subset="value")
@@ -104,18 +113,21 @@ class InterventionResult(TableResult):
         best = rates.sort_values("value", kind="stable").iloc[-1]
         place = {name: best[name] for name in ("write", "scope", "layers", "site", "heads",
                                                "renormalized")}
-        title = f"donor's codes: {best['scope']}, layers {best['layers']}"
+        title = f"{write}: {best['scope']}, layers {best['layers']}"
         return super().figures() | {
-            f"{metric}.png": matrix_figure(self.matrix(metric, **place), f"{metric} rate\n{title}")
-            for metric in ("switch", "stay")}
+            f"{name}.png": matrix_figure(self.matrix(name, **place), f"{name} rate\n{title}")
+            for name in metrics}
 
     def matrix(self, metric: str = "switch", **place: object) -> pd.DataFrame:
         """Return a metric as a table: constituents of instances down, of donors across.
 
-        place  columns that choose one intervention, such as write="donor", scope="row",
-               layers="2,3"; instances of all that fit are pooled
+        metric  `switch`, `stay` or one of the classes of a factorial
+        place   columns that choose one intervention, such as write="donor", scope="row",
+                layers="2,3"; instances of all that fit are pooled
         """
         rows = self.by_constituent
+        if metric in CLASSES:
+            rows = self.classes[self.classes["class"] == metric].rename(columns={"rate": metric})
         for column, value in place.items():
             rows = rows[rows[column] == value]
         rows = rows.assign(hits=rows[metric] * rows["n"])

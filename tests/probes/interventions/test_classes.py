@@ -1,0 +1,66 @@
+"""What a result of a factorial shows: whose answers there were, by write and place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import latentcode as lc
+from latentcode.probes.interventions.result import tables
+from latentcode.tasks.counterfactuals import CLASSES
+
+WRITES = {"donor": "operation", "operands": "operands", "operation+operands": "copied",
+          "zero": "else"}
+"""What each write brings in 30 instances of 40; the others stay."""
+
+
+@pytest.fixture(scope="module")
+def result() -> lc.InterventionResult:
+    rows = [lc.Intervention(write, scope, (2, 3)).row()
+            for scope in ("row", "everything") for write in WRITES]
+    instances = pd.DataFrame([
+        {"intervention": number, "number": i, "combination": i % 10, "source": 0,
+         "target": 1 + i % 2, "switch": float(found == "operation"),
+         "stay": float(found == "instance"), **{name: float(found == name) for name in CLASSES}}
+        for number, row in enumerate(rows) for i in range(40)
+        for found in ["instance" if i < 10 else WRITES[row["write"]]]])
+    settings = {"n": 50, "n_counted": 45, "n_known": 40, "chance": 0.125, "factorial": True,
+                "constituents": ["sum", "+1", "-1"]}
+    return lc.InterventionResult(
+        **tables(instances, rows, settings["constituents"], 100, 0), settings=settings)
+
+
+def test_bars_of_the_classes_by_place(result: lc.InterventionResult) -> None:
+    donors, others = result.figure().axes
+    names = [text.get_text() for text in donors.get_yticklabels()]
+    assert names == ["row, layers 2,3: donor", "operands", "operation+operands",
+                     "everything, layers 2,3: donor", "operands", "operation+operands"]
+    assert [t.get_text() for t in others.get_yticklabels()] == [
+        "row, layers 2,3: zero", "everything, layers 2,3: zero"]
+    rates = dict(zip(CLASSES, ([bar.get_width() for bar in bars] for bars in donors.containers),
+                     strict=True))
+    assert rates["instance"] == [0.25] * 6
+    assert rates["copied"] == [0.0, 0.0, 0.75] * 2
+    ends = [bar.get_x() + bar.get_width() for bar in donors.containers[-1]]
+    assert ends == pytest.approx([1.0] * 6)
+    assert [text.get_text() for text in donors.texts] == ["40"] * 6
+
+
+def test_classes_rule_by_rule(result: lc.InterventionResult, tmp_path: Path) -> None:
+    copied = result.matrix("copied", write="operation+operands", scope="row")
+    assert copied.index.tolist() == ["sum"]
+    assert copied.columns.tolist() == ["+1", "-1"]
+    assert copied.to_numpy().tolist() == [[0.75, 0.75]]
+    result.save(tmp_path)
+    assert {f"{name}.png" for name in CLASSES} < {path.name for path in tmp_path.iterdir()}
+    assert list(result.summary().columns[-6:]) == [*CLASSES, "n"]
+
+
+def test_a_result_of_minimal_pairs_shows_switches() -> None:
+    old = lc.InterventionResult.load(lc.load_run("logic-hyla").path / "results/interventions")
+    assert list(old.summary().columns[4:7]) == ["switch", "stay", "moved"]
+    assert old.figure().axes[0].get_title().startswith("switch rate")
+    assert {"switch.png", "stay.png"} <= set(old.figures())
+    assert old.classes.empty
