@@ -22,7 +22,11 @@ from latentcode.probes.interventions.bench.outcome import BenchOutcome, Writing
 if TYPE_CHECKING:
     from latentcode.probes.interventions.bench.bench import Bench
 
-WHAT = {"donor": "minimal pair", "instance": "other problem", "mean": "mean", "hand": "by hand"}
+WHAT = {"donor": "minimal pair", "instance": "other problem", "mean": "mean", "hand": "by hand",
+        "operands": "other operands", "operation+operands": "other {kind} and operands",
+        "context": "other context", "operation+context": "other {kind} and context",
+        "operands+context": "other operands and context",
+        "operation+operands+context": "other {kind}, operands and context"}
 """What can be written, in the words of the page."""
 ABOUT = {
     "donor": "The codes of the same problem with **{target}** in place of **{source}**.",
@@ -30,6 +34,12 @@ ABOUT = {
     "mean": "The mean codes of training problems that have **{target}** in that place.",
     "hand": "One number per head, for every code that is written.",
 }
+OTHER = {
+    "operation": "its {kind} (**{target}** in place of **{source}**)",
+    "operands": "what the {kind} is applied to",
+    "context": "the rest of the problem",
+}
+"""What a donor has that the problem has not, by the parts of its name."""
 HOW = {"set": "set to", "scale": "times", "add": "plus"}
 """What numbers set by hand do, in the words of the page."""
 FIRST = 2_000
@@ -93,9 +103,9 @@ def _choose_writing(open_: OpenBench, instance: int, other: int) -> Writing | No
     with second:
         target = choose(f"… by this {kind}", targets, key="target",
                         default=open_.telling(instance, which))
-    what = choose("Codes", list(WHAT), key="what", form="buttons", shown=lambda w: WHAT[w],
-                  default="donor")
-    st.caption(ABOUT[what].format(source=held[which], target=target))
+    what = choose("Codes", bench.what, key="what", default="donor",
+                  shown=lambda w: WHAT[w].format(kind=kind))
+    st.caption(_about(what).format(source=held[which], target=target, kind=kind))
     if what == "instance":
         _number_input("Number of the other problem", "other", other)
     layers, scope, heads = _choose_where(bench)
@@ -108,6 +118,16 @@ def _choose_writing(open_: OpenBench, instance: int, other: int) -> Writing | No
     return Writing(
         instance, target, which, what, scope, tuple(layers), tuple(heads) or None,
         other if what == "instance" else None, numbers, how)
+
+
+def _about(what: str) -> str:
+    """Return what is written, in a sentence."""
+    if what in ABOUT:
+        return ABOUT[what]
+    first, *more = [OTHER[part] for part in what.split("+")]
+    *middle, last = more or [""]
+    listed = ", ".join([first, *middle]) + (f" and {last}" if last else "")
+    return f"The codes of a donor that differs in {listed}."
 
 
 def _choose_where(bench: Bench) -> tuple[list[int], str, list[int]]:
@@ -178,7 +198,7 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
     """Show what became of the answer, beside the controls."""
     dark = is_dark()
     st.markdown(f"##### {outcome.sentence()}")
-    for note in outcome.caveats():
+    for note in filter(None, (outcome.whose(), *outcome.caveats())):
         st.caption(f":material/info: {note}")
     if not outcome.symbolic:
         st.caption("Ticks: what the function would be at the query with each term in that place.")

@@ -187,6 +187,9 @@ class ChosenPairs(Counterfactuals):
     symbolic: bool
     """Whether an answer is one of several symbols, and outputs are their probabilities; else the
     only output is the answer."""
+    least_difference: float = 0.0
+    """Answers that are no farther apart are not told apart; one that is within half of it of a
+    candidate is its."""
 
     @abstractmethod
     def held(self, batch: Batch) -> Tensor:
@@ -232,6 +235,13 @@ class ChosenPairs(Counterfactuals):
 
         The probabilities of n symbols or, where answers are numbers, the answer (n = 1).
         """
+
+    def natural(self, batch: Batch, slot: Tensor) -> Tensor:
+        """Return whether the task itself could have drawn these problems, bool [B].
+
+        A donor may combine an operation with operands that never go together.
+        """
+        return torch.ones_like(slot, dtype=torch.bool)
 
     def _name(self, constituent: int) -> object:
         known = constituent in range(len(self.constituents))

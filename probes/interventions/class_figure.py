@@ -56,7 +56,7 @@ def _bars(table: pd.DataFrame) -> pd.DataFrame:
         where = f"{scope}, layers {in_short(layers)}" + ("" if site == "code" else f", {site}")
         keys = ["write", "alpha", "heads", "renormalized"]
         for number, (_, one) in enumerate(block.groupby(keys, sort=False, dropna=False)):
-            what = written(one.iloc[0][keys].to_dict())
+            what = written({key: one[key].iloc[0] for key in keys})
             rates = dict(zip(one["metric"], one["value"], strict=True))
             rows.append({"name": f"{where}: {what}" if number == 0 else what,
                          "n": int(one["n"].iloc[0]), "first": number == 0, **rates})

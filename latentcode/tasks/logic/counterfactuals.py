@@ -51,6 +51,7 @@ class LogicCounterfactuals(ChosenPairs):
     symbolic = False
     n_slots = 1
     chance = float("nan")
+    least_difference = LEAST_DIFFERENCE
     scopes = ("pair", "row", "examples", "everything")
     notes = ("An answer counts as switched where it is nearer to the donor's, so that destroyed "
              "answers switch too: read the rate beside those of zero, mean and random.",)

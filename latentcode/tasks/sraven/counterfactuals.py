@@ -24,6 +24,7 @@ from latentcode.tasks.sraven.donors import (
     answers_to,
     draw_operands,
     feature_of,
+    fits,
     in_context,
     natural_pairs,
     operands_of,
@@ -225,6 +226,11 @@ class SravenCounterfactuals(ChosenPairs):
             return row_mask(response[:, None], n_tokens)
         keys = response[:, None] if name == "pair" else places[:, -1]
         return code_mask(response, keys, n_tokens)
+
+    def natural(self, batch: Batch, slot: Tensor) -> Tensor:
+        """Return whether the last row could be one of the feature's rule, bool [B]."""
+        rule = rules_shown(batch).gather(1, slot[:, None])[:, 0]
+        return fits(operands_of(batch, slot), rule, self.task.config.n_values)
 
     def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
         """Return where the answer at the response token is right, bool [B]."""

@@ -90,6 +90,19 @@ def answers_to(operands: Tensor, rule: Tensor, n_values: int) -> Tensor:
     return answers.gather(-1, index)[..., 0]
 
 
+def fits(operands: Tensor, rule: Tensor, n_values: int) -> Tensor:
+    """Return whether a row of a rule [B] can begin with operands [B, G - 1]: bool [B].
+
+    Progressions step by theirs, distribute-three shows distinct symbols, and any operands can be
+    summed or subtracted.
+    """
+    steps = torch.tensor(STEPS, device=rule.device)
+    step = steps[rule.clamp_max(len(STEPS) - 1)][:, None]
+    along = ((operands.diff(dim=1) - step) % n_values == 0).all(1)
+    distinct = (operands.sort(1).values.diff(dim=1) != 0).all(1)
+    return torch.where(rule < len(STEPS), along, (rule != DISTRIBUTE) | distinct)
+
+
 def with_operands(batch: Batch, slot: Tensor, operands: Tensor, config: SravenConfig) -> Batch:
     """Return the batch with other operands [B, G - 1] of a feature; its answer stays as it was."""
     feature = feature_of(batch, slot).clone()

@@ -24,6 +24,7 @@ from latentcode.probes.interventions.bench.outcome import (
     BenchOutcome,
     Writing,
     answer_of,
+    candidates,
 )
 from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.references import References, measure
@@ -34,7 +35,7 @@ from latentcode.runs.named import load_run
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.batch import Batch
-from latentcode.tasks.counterfactuals import ChosenPairs, Counterfactuals, MinimalPairs
+from latentcode.tasks.counterfactuals import OTHERS, ChosenPairs, Counterfactuals, MinimalPairs
 
 DRAWS = 8
 """How often each control is drawn: one same-rule donor or random code more or less says little."""
@@ -107,6 +108,12 @@ class Bench:
         return tuple(name for name, possible in zip(
             self.task.constituents, choices.tolist(), strict=True) if possible)
 
+    @cached_property
+    def what(self) -> tuple[str, ...]:
+        """What can be written, those of `WHAT` for which the task makes donors."""
+        others = self.pairs(0, 0, self.targets(0, 0)[0], 1).others
+        return tuple(name for name in WHAT if name not in OTHERS or name in others)
+
     def answers(self, instance: int, which: int = 0) -> dict[str, float]:
         """Return what each constituent would answer in place of one of an instance.
 
@@ -158,9 +165,8 @@ class Bench:
         unrelated = self._unrelated(writing.instance, generator)
         one = pairs[:1]
         other = self._rows([writing.instance if writing.other is None else writing.other])
-        logits, codes = capture(self.model, torch.cat([
-            batch.inputs for batch in (one.instances, one.donors, other, pairs.same, unrelated)]),
-            self.places)
+        logits, codes = capture(self.model, torch.cat([batch.inputs for batch in (
+            one.instances, one.batch(writing.donor), other, pairs.same, unrelated)]), self.places)
         asked = self._asked(writing, codes, one)
         parts = [1, DRAWS, DRAWS, DRAWS, 1]
 
@@ -192,8 +198,8 @@ class Bench:
         self, writing: Writing, codes: Mapping[Place, Tensor], one: MinimalPairs
     ) -> Callable[[Place, Tensor], Tensor]:
         """Return what is to be put at a place, given what is computed there, both [1, H, Q, K]."""
-        if writing.what in ("donor", "instance"):
-            row = slice(1, 2) if writing.what == "donor" else slice(2, 3)
+        if writing.what == "instance" or writing.of_donor:
+            row = slice(2, 3) if writing.what == "instance" else slice(1, 2)
             return lambda place, live: codes[place][row]
         if writing.what == "mean":
             slot, target = int(one.slot), int(one.target)
@@ -250,7 +256,10 @@ class Bench:
             answers=pd.DataFrame({"constituent": names, "answer": answers,
                                   "role": [role.get(name, "") for name in names]}),
             counts=counts, donor_answer=answer_of(outputs(donor)[0]),
-            donor_right=counts and bool(self.task.right(one, donor, "donors")),
+            donor_right=counts and bool(self.task.right(one, donor, writing.donor)),
+            candidates=candidates(writing, one), least=self.task.least_difference,
+            natural=all(bool(self.task.natural(batch, one.slot))
+                        for batch in (one.donors, one.batch(writing.donor))),
             before=was, outputs=result, table=rows,
             codes=pd.DataFrame({
                 "layer": layer, "head": head, "before": before.ravel(), "after": after.ravel(),
@@ -259,7 +268,7 @@ class Bench:
 
     def _check(self, writing: Writing) -> None:
         """Raise what `write` raises, before anything is computed."""
-        check_choice("what", writing.what, WHAT)
+        check_choice("what", writing.what, self.what)
         check_choice("how", writing.how, HOW)
         where(writing).check(self.task, self.model)
         self._check_which(writing.instance, writing.which)

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from html import escape
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
 from latentcode.arguments import as_tuple
 from latentcode.figures.style import Figure
+from latentcode.tasks.counterfactuals import CLASSES, OTHERS, MinimalPairs
 
 WHAT: dict[str, str] = {
     "donor": "the codes of its minimal pair, which has the target in place of the source",
     "instance": "the codes of another instance",
     "mean": "the mean codes of training instances that have the target",
     "hand": "numbers set by hand, one per head",
+    # Any other problem can be written as `instance`.
+    **{name: f"the codes of a donor with {what}" for name, what in OTHERS.items()
+       if name != "unrelated"},
 }
 """What can be written, for people."""
+ANSWERS: dict[str, str] = {"instance": "A(x)", "operation": "B(x)", "operands": "A(x')",
+                           "copied": "B(x')"}
+"""The answer of each class, of operations A and B (the donor's) and operands x and x' (its)."""
 HOW: dict[str, str] = {"set": "a_h becomes v_h", "add": "a_h becomes a_h + v_h",
                        "scale": "a_h becomes a_h v_h"}
 """What the numbers v_h set by hand do to every code of the scope."""
@@ -64,6 +73,17 @@ class Writing:
         object.__setattr__(self, "layers", as_tuple(self.layers))
         object.__setattr__(self, "heads", None if self.heads is None else as_tuple(self.heads))
 
+    @property
+    def of_donor(self) -> bool:
+        """Whether the codes of a donor are written that is made for the instance."""
+        return self.what == "donor" or self.what in OTHERS
+
+    @property
+    def donor(self) -> str:
+        """The batch of `MinimalPairs` that is written; that of the minimal pair where it is none.
+        """
+        return self.what if self.what in OTHERS else "donors"
+
 
 @dataclass(frozen=True, repr=False)
 class BenchOutcome:
@@ -76,7 +96,12 @@ class BenchOutcome:
     answers   `constituent`, `answer` and `role` (source, target, or nothing): what each constituent
               would answer in place of the source; NaN where that is not defined
     counts    whether the target's answer is defined and differs from the right one
-    donor_answer, donor_right  what the model answers to the donor itself, and whether that is right
+    donor_answer, donor_right  what the model answers to the donor itself, and whether that is
+              right; of what is written, or (where it is no donor's) of the minimal pair
+    candidates  class -> its answer, those of `CLASSES` that what is written can bring; empty where
+              it is no donor's, or where one of the answers is not defined
+    least     candidates that are no farther apart are not told apart
+    natural   whether the task could have drawn the minimal pair, and the donor that is written
     before    float [n], probabilities of the symbols or (n = 1) the predicted number
     outputs   float [rows, n], the same after each write of `table`
     table     one row per write and draw: `write` (the first row is what was asked for, the others
@@ -96,6 +121,9 @@ class BenchOutcome:
     counts: bool
     donor_answer: float
     donor_right: bool
+    candidates: Mapping[str, float]
+    least: float
+    natural: bool
     before: np.ndarray
     outputs: np.ndarray
     table: pd.DataFrame
@@ -156,6 +184,24 @@ class BenchOutcome:
         return (f"{moved}; {right}, and {self.target_answer:.3f} with {self.writing.target} in "
                 f"place of {self.source}.")
 
+    @property
+    def classes(self) -> list[str]:
+        """The classes that the answer is of: several where candidates are not told apart."""
+        near = {name: abs(self.answer_after - answer) for name, answer in self.candidates.items()}
+        return [name for name, distance in near.items() if distance <= self.least / 2] or (
+            ["else"] if near else [])
+
+    def whose(self) -> str:
+        """Whose answer is it? One sentence, or nothing where what is written is no donor's."""
+        if not self.candidates:
+            return ""
+        found = " or ".join(f"{name} ({CLASSES[name]})" for name in self.classes)
+        known = ", ".join(f"{ANSWERS[name]} = {self.written(answer)}"
+                          for name, answer in self.candidates.items())
+        same = ("" if "copied" in self.candidates or "operation" not in self.candidates else
+                " The donor has the instance's operands: operation and copied are the same.")
+        return f"Whose answer it is: {found}; {known}.{same}"
+
     def caveats(self) -> list[str]:
         """Return what a reader must know of this instance, one sentence each."""
         notes = []
@@ -170,6 +216,17 @@ class BenchOutcome:
         elif not self.donor_right:
             notes.append(f"The model answers {self.written(self.donor_answer)} to the donor "
                          "itself, which is wrong: its codes need not switch anything.")
+        answers = sorted(self.candidates.values())
+        if any(b - a <= self.least for a, b in pairwise(answers)):
+            notes.append("Some of these answers are the same, or hardly differ: they do not tell "
+                         "whose the model's is.")
+        if self.writing.what in OTHERS and not self.candidates:
+            notes.append(f"An answer of {self.source} or {self.writing.target} to other operands "
+                         "is not defined here: whose answer it is cannot be told.")
+        if not self.natural:
+            notes.append(f"The task draws no problem with these operands under {self.source} and "
+                         f"under {self.writing.target}: a donor that is not natural may be "
+                         "answered rightly by luck.")
         return notes
 
     def summary(self) -> pd.DataFrame:
@@ -195,15 +252,34 @@ class BenchOutcome:
         owners = self.owners(answer)
         return f"{self.written(answer)} ({', '.join(owners[:3]) or 'no answer of any'})"
 
+    def _said(self) -> list[str]:
+        return [text for text in (self.sentence(), self.whose(), *self.caveats()) if text]
+
     def __repr__(self) -> str:
         asked = ", ".join(f"{k}={v!r}" for k, v in asdict(self.writing).items() if v is not None)
-        return "\n".join([f"BenchOutcome({asked})", self.sentence(), *self.caveats(), "",
+        return "\n".join([f"BenchOutcome({asked})", *self._said(), "",
                           self.summary().to_string(index=False)])
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.caveats())
-        return (f"<b>{escape(self.sentence())}</b>{notes}{self.summary().to_html(index=False)}"
+        first, *rest = self._said()
+        notes = "".join(f"<p>{escape(note)}</p>" for note in rest)
+        return (f"<b>{escape(first)}</b>{notes}{self.summary().to_html(index=False)}"
                 f"{self.figure().to_html('the answer before and after')}")
+
+
+def candidates(writing: Writing, one: MinimalPairs) -> dict[str, float]:
+    """Return the answers that what is written can bring, by class; see `BenchOutcome`.
+
+    Those that need other operands, or another operation, only where the donor has them.
+    """
+    if one.candidates is None or not writing.of_donor:
+        return {}
+    differs = "operation" if writing.what == "donor" else writing.what
+    operation, operands = "operation" in differs, "operands" in differs
+    found = {name: answer for name, answer, possible in zip(
+        ANSWERS, one.candidates[0].tolist(), (True, operation, operands, operation and operands),
+        strict=True) if possible}
+    return {} if np.isnan(list(found.values())).any() else found
 
 
 def answer_of(output: np.ndarray) -> float:

@@ -47,7 +47,19 @@ def test_the_page_shows_the_outcome(shown: Open, models: Path) -> None:
     assert [bar["name"] for bar in charts[0]["data"]] == ["before", "after"]
     assert target in "".join(charts[0]["layout"]["xaxis"]["ticktext"])
     assert [chart["layout"]["yaxis"]["range"] for chart in charts[1:4]] == [[0, 1.06]] * 3
+    assert outcome.whose() in text(app)
     assert not app.error
+
+
+def test_whose_answer_it_is(shown: Open, models: Path) -> None:
+    bench = bench_of(models, "sraven")
+    target = next(t for t in bench.targets(5, 1) if t in bench.answers(5, 1))
+    app = shown("sraven", instance="5", which="1", target=target, scope="row", layers="1",
+                what="other rule and operands")
+    outcome = bench.write(Writing(5, target, 1, "operation+operands", "row", (1,)))
+    assert outcome.whose().startswith("Whose answer it is: ")
+    assert outcome.whose() in text(app)
+    assert f"differs in its rule (**{target}** in place of" in text(app)
 
 
 def test_a_number_and_not_a_symbol(shown: Open, models: Path) -> None:
@@ -71,7 +83,7 @@ def test_another_problem(shown: Open) -> None:
     text(app)
 
 
-@pytest.mark.parametrize("what", ["other problem", "mean"])
+@pytest.mark.parametrize("what", ["other problem", "mean", "other rule and operands"])
 def test_everything_can_be_written(shown: Open, what: str) -> None:
     app = shown("sraven", what=what)
     assert "##### The answer" in text(app)

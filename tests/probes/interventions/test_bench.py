@@ -15,6 +15,8 @@ from latentcode.codes.instances import instances
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.probes.interventions import Bench, Intervention, Writing, intervene_model
 from latentcode.probes.interventions.bench.bench import DRAWS
+from latentcode.tasks.counterfactuals import CLASSES
+from latentcode.tasks.sraven.donors import operands_of
 
 N = 60
 
@@ -167,6 +169,57 @@ def test_one_instance_of_the_bench_is_one_of_intervene() -> None:
     assert p["same", "p_source"] == pytest.approx(out.control("same")[:, source].mean(), abs=1e-6)
 
 
+@pytest.mark.parametrize("name", ["sraven", "logic"])
+def test_whose_answer_it_is(name: str) -> None:
+    bench = of_task(name)
+    seen = set()
+    for instance in range(10):
+        target = bench.targets(instance, 0)[instance % 3]
+        out = bench.write(writing(bench, instance, target=target, what="operation+operands",
+                                  scope="everything", layers=(0, 1)))
+        if not out.candidates:
+            assert "is not defined here" in " ".join(out.caveats())
+            assert out.whose() == ""
+            continue
+        answers = out.candidates
+        assert list(answers) == ["instance", "operation", "operands", "copied"]
+        assert answers["instance"] == pytest.approx(out.truth, abs=1e-6)
+        assert answers["operation"] == pytest.approx(out.target_answer, abs=1e-6)
+        near = [c for c, a in answers.items() if abs(out.answer_after - a) <= out.least / 2]
+        assert out.classes == (near or ["else"])
+        seen.update(out.classes)
+        assert out.whose().startswith("Whose answer it is: " + " or ".join(
+            f"{c} ({CLASSES[c]})" for c in out.classes))
+        told_apart = bool((np.diff(sorted(answers.values())) > out.least).all())
+        assert ("do not tell whose" in " ".join(out.caveats())) != told_apart
+    assert len(seen) >= 2
+    pair = bench.write(writing(bench, 3, target=target_with_answer(bench, 3)))
+    assert list(pair.candidates) == ["instance", "operation"]
+    assert pair.whose().endswith("operation and copied are the same.")
+    assert bench.write(writing(bench, 3, what="instance", other=4)).whose() == ""
+
+
+def target_with_answer(bench: Bench, instance: int) -> str:
+    answers = bench.answers(instance)
+    return next(name for name in bench.targets(instance, 0) if name in answers)
+
+
+def test_a_row_that_does_not_fit_both_rules_is_said() -> None:
+    bench = of_task("sraven")
+    n_values, seen = bench.task.task.config.n_values, set()  # type: ignore[attr-defined]
+    for instance in range(6):
+        source = bench.constituents(instance)[0]
+        slot = torch.tensor([0])
+        a, b = operands_of(bench.batch[torch.tensor([instance])], slot)[0].tolist()
+        for target, step in (("constant", 0), ("+1", 1), ("sum", b - a)):
+            if target != source:
+                out = bench.write(writing(bench, instance, target=target))
+                assert out.natural == ((b - a - step) % n_values == 0)
+                assert ("answered rightly by luck" in " ".join(out.caveats())) != out.natural
+                seen.add(out.natural)
+    assert seen == {True, False}
+
+
 def test_numbers_instead_of_symbols() -> None:
     bench = of_task("logic")
     found = 0
@@ -246,6 +299,7 @@ def test_what_a_figure_and_a_notebook_show(selector: Bench) -> None:
     ({"layers": (1,)}, UnknownNameError, "unknown layer 1"),
     ({"heads": (8,)}, ConfigError, "head 8"),
     ({"what": "instance"}, ConfigError, "other is None"),
+    ({"what": "operands"}, UnknownNameError, "expected one of: donor, instance, mean, hand$"),
     ({"what": "instance", "other": -1}, ConfigError, "instance is -1"),
     ({"what": "hand"}, ConfigError, "numbers are None; expected 8 finite ones"),
     ({"what": "hand", "numbers": (float("nan"),) * K}, ConfigError, "expected 8 finite ones"),
