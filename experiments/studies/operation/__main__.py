@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import tyro
 
 from latentcode.config import to_dict
@@ -48,6 +49,8 @@ class Study:
     """Folder where the results of single runs are kept."""
     out: Path
     """Folder of the page, its tables and its figures."""
+    rows: Path = Path("experiments/results/rows")
+    """What the study of rows wrote: what is decoded from residual streams."""
     along: tuple[str, ...] = ()
     """Runs that are looked at along their training, too."""
     n: int = 800
@@ -65,7 +68,8 @@ class Study:
         found = {run.name: self._whole(run) for run in runs}
         along = {(run.name, step): self._at(run, step)
                  for run in map(load_run, self.along) for step in run.checkpoints()}
-        tables = combined(runs, found, along)
+        scores = pd.read_csv(self.rows / "tables" / "scores.csv")
+        tables = combined(runs, found, along, scores)
         (self.out / "tables").mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
             write_text(self.out / "tables" / f"{name}.csv",

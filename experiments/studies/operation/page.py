@@ -16,6 +16,7 @@ COMMAND = """python -m latentcode.experiments.studies.operation --runs RUNS/srav
     logic-hyla logic-linear logic-softmax --along RUNS/sraven_known/seed=0* \\
     --work WORK --out experiments/results/operation"""
 COLOURS = dict(zip(CLASSES, (*PALETTE[:4], GREY), strict=True))
+LIMIT = CRITERIA["answer_not_there_yet"]
 TOLD = "operation+operands"
 """The donor whose own answer is neither the instance's operation's nor its operands'."""
 
@@ -48,7 +49,11 @@ were written before the models were measured.
 ### Words that are earned
 
 A word is earned where the paired difference from each donor that lacks what the word says has an
-interval above 0 in every run, and a mean of at least {CRITERIA["least"]:.2f}.
+interval above 0 in every run, and a mean of at least {CRITERIA["least"]:.2f}. `answer entering` is
+how well a probe reads the answer from the residual streams that enter the first of the written
+layers (balanced accuracy above 1/8 on held-out combinations, the better of the response's stream
+and all tokens', [rows](../rows/README.md)): where it is above {LIMIT:.2f},
+an operation is not claimed, as what is written may hold what was worked out below.
 
 {_words(where(words, task=task))}
 
@@ -117,8 +122,11 @@ def _words(words: pd.DataFrame) -> str:
         differences = "; ".join(
             f"{row[name]:.2f} from {name.removeprefix('mean against ')}" for name in row
             if name.startswith("mean against ") and not pd.isna(row[name]))
-        rows.append([row["kind"], _place(row), row["word"], differences, row["runs"]])
-    table = markdown_table(["kind", "written", "word", "mean difference", "runs"], rows)
+        entering = row["answer entering"]
+        rows.append([row["kind"], _place(row), row["word"], differences, row["runs"],
+                     "" if pd.isna(entering) else f"{entering:.2f}"])
+    table = markdown_table(
+        ["kind", "written", "word", "mean difference", "runs", "answer entering"], rows)
     missing = [f"{kind}: {word}" for (kind,) in distinct(words, "kind")
                for word in CRITERIA["words"]
                if not len(where(passed, kind=kind, word=word))]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from latentcode.experiments.studies.operation.places import main_places, sanity
-from latentcode.experiments.studies.operation.words import WHERE, earned
+from latentcode.experiments.studies.operation.places import main_places
+from latentcode.experiments.studies.operation.words import WHERE, answer_entering, earned
 from latentcode.models.config import kind_of
 from latentcode.probes.interventions import InterventionResult
 from latentcode.runs import Run
@@ -21,9 +21,11 @@ RUN = ("task", "kind", "run", "seed")
 
 def combined(
     runs: Sequence[Run], found: Mapping[str, InterventionResult],
-    along: Mapping[tuple[str, int], InterventionResult],
+    along: Mapping[tuple[str, int], InterventionResult], scores: pd.DataFrame,
 ) -> dict[str, pd.DataFrame]:
     """Return the tables of a study, by name.
+
+    scores  those of the study of rows, which say what is decoded from residual streams
 
     runs           every run, its checkpoint and how many instances count
     rates          a row per run, place, write and class
@@ -53,7 +55,7 @@ def combined(
             ["task", "kind", *WHERE, "write", "class"], sort=False)["value"].agg(
             ["mean", "min", "max", "count"]).reset_index(),
         "comparisons": comparisons.drop(columns=["write", "n_combinations"]),
-        "words": earned(comparisons),
+        "words": earned(comparisons, answer_entering(scores)),
         "by_rules": _by_rules(runs, found, about),
         "windows": windows.drop(columns=["metric", "n_combinations"]),
         "along": _along(along, about),
@@ -106,10 +108,3 @@ def _along(
         return pd.DataFrame()
     whole = pd.concat(parts, ignore_index=True).rename(columns={"metric": "class"})
     return whole[[*RUN, "step", "known", *WHERE, "write", "class", "value", "low", "high", "n"]]
-
-
-def sanity_of(run: Run) -> dict[str, str]:
-    """Return the place that must bring the donor's answer, as tables name it."""
-    task = make_counterfactuals(make_task(run.config.task))
-    site, scope, layers = sanity(task, run.config.model.n_layers)
-    return {"site": site, "scope": scope, "layers": ",".join(map(str, layers))}
