@@ -1,0 +1,141 @@
+"""Does a page say what the tables say? Its template, in which every number names its source.
+
+Templates are Jinja's. What they can ask for beside it:
+
+    {% set switch = table("experiments/results/NAME.csv")(metric="switch") %}
+    {{ switch(kind="hyla", layers="2,3") }}               the number of one row; see `Rows`
+    {{ fixed(document("models/zoo/NAME.json").key, 3) }}   a number of a JSON file
+    {{ quoted(document("NAME.json").findings, "is {} of") }}  a number of its sentences
+    {{ given("0.125", "1 / 8: a random answer") }}        a number that is no result, and why
+
+Outside of these no decimal, percentage or "3 of 4" may stand. Lines are broken anew.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from traceback import extract_tb
+
+from jinja2 import (
+    Environment,
+    StrictUndefined,
+    Template,
+    TemplateError,
+    TemplateSyntaxError,
+    nodes,
+)
+
+from latentcode.errors import ArtifactError, LatentCodeError, check
+from latentcode.experiments.questions.tables import fixed, read_table, span
+from latentcode.files.storage import read_json
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The checkout, which paths in templates start from."""
+WIDTH = 110
+NUMBER = r"-?\d+(?:\.\d+)?"
+BARE = re.compile(r"(?<![\w./])(?:\d*\.\d+|\d[\d,]*(?=\s(?:%|per cent|of (?:the )?\d)))")
+"""What looks like a result: a decimal, a percentage, a count of so many; no address or name."""
+ITEM = re.compile(r" *(?:-|\d+\.) ")
+"""How an item of a list begins."""
+VERBATIM = ("#", "|", "!", "<")
+"""How lines begin that are not part of a paragraph: headings, tables, pictures, marks."""
+
+
+def quoted(sentences: Sequence[str], words: str) -> str:
+    """Return the number that one of the sentences of a result has in place of `{}` in `words`."""
+    before, after = map(re.escape, words.split("{}"))
+    found = [match[1] for sentence in sentences
+             for match in re.finditer(f"{before}({NUMBER}){after}", sentence)]
+    check(len(found) == 1, f"{words!r} stands {len(found)} times in the result; expected once",
+          ArtifactError)
+    return found[0]
+
+
+def given(text: str, why: str) -> str:
+    """Return a number that no table has; `why` says to the reader of the template what it is."""
+    check(bool(why.strip()), f"given({text!r}) has no reason; expected one")
+    return text
+
+
+def render(template: Path, root: Path = ROOT) -> str:
+    """Return the page of a template; `ArtifactError` names the line that cannot be written.
+
+    Tables and documents are those of the checkout `root`.
+    """
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+                              keep_trailing_newline=True)
+    environment.globals |= {
+        "table": partial(read_table, root), "document": lambda name: read_json(root / name),
+        "given": given, "quoted": quoted, "fixed": fixed, "span": span}
+    source = template.read_text(encoding="utf-8")
+    try:
+        _refuse_bare_numbers(environment.parse(source))
+        page = Template.from_code(environment, environment.compile(source, filename=str(template)),
+                                  environment.make_globals(None)).render()
+    except TemplateSyntaxError as error:
+        raise ArtifactError(f"{template.name}, line {error.lineno}: {error.message}") from None
+    except (TemplateError, LatentCodeError, TypeError, ValueError, ZeroDivisionError) as error:
+        lines = [frame.lineno for frame in extract_tb(error.__traceback__)
+                 if frame.filename == str(template)]
+        where = f", line {lines[-1]}" if lines else ""
+        raise ArtifactError(f"{template.name}{where}: {error}") from None
+    return wrapped(page)
+
+
+def _refuse_bare_numbers(parsed: nodes.Template) -> None:
+    for line, text in _written(parsed):
+        for found in BARE.finditer(text):
+            at = line + text.count("\n", 0, found.start())
+            context = text[max(0, found.start() - 30):found.end() + 10].replace("\n", " ")
+            raise TemplateSyntaxError(f"a bare number in {context!r}; expected an expression, or "
+                                      "given(number, why)", at)
+
+
+def _written(parsed: nodes.Template) -> Iterator[tuple[int, str]]:
+    """Yield what a template writes without asking a table for it, with the line it begins in."""
+    for output in parsed.find_all(nodes.Output):
+        for node in output.nodes:
+            if isinstance(node, nodes.TemplateData):
+                yield node.lineno, node.data
+            elif isinstance(node, nodes.Const):
+                yield node.lineno, str(node.value)
+
+
+def wrapped(text: str) -> str:
+    """Return Markdown whose paragraphs and items of lists are broken at `WIDTH`."""
+    lines: list[str] = []
+    paragraph: list[str] = []
+    code = False
+
+    def end() -> None:
+        if paragraph:
+            item = ITEM.match(paragraph[0])
+            first = "" if item is None else item[0]
+            text = " ".join(line.strip() for line in paragraph)
+            lines.extend(textwrap.wrap(
+                text.removeprefix(first.strip()).strip(), WIDTH, initial_indent=first,
+                subsequent_indent=" " * len(first), break_long_words=False,
+                break_on_hyphens=False))
+            paragraph.clear()
+
+    for line in text.splitlines():
+        fence = line.startswith("```")
+        if code or fence or not line.strip() or line.startswith(VERBATIM):
+            end()
+            # Lines that only define something leave empty ones behind.
+            if code or line.strip() or (lines and lines[-1]):
+                lines.append(line)
+            code ^= fence
+            continue
+        if ITEM.match(line):
+            end()
+        paragraph.append(line)
+    end()
+    return "\n".join(lines) + "\n"
+
+
+__all__ = ["given", "quoted", "render", "wrapped"]
