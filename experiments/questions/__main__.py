@@ -1,4 +1,4 @@
-"""Write experiments/QUESTIONS.md from its template and the committed tables.
+"""Write experiments/QUESTIONS.md, and what README.md says was found, from the committed tables.
 
     python -m latentcode.experiments.questions
 """
@@ -10,15 +10,21 @@ from pathlib import Path
 import tyro
 
 from latentcode.experiments.questions.page import ROOT, render
+from latentcode.figures.markdown import with_results
 from latentcode.files.storage import write_text
 
-PAGES = {"experiments/QUESTIONS.md": "questions.md.jinja2"}
+PAGES = {"experiments/QUESTIONS.md": "questions.md.jinja2", "README.md": "found.md.jinja2"}
 """Page -> its template in this folder."""
+IN_PART = ("README.md",)
+"""Pages of which the template is what stands between the two marks."""
 
 
 def written(page: str, root: Path = ROOT) -> str:
     """Return a page as the tables of the checkout `root` have it."""
-    return render(Path(__file__).with_name(PAGES[page]), root)
+    text = render(Path(__file__).with_name(PAGES[page]), root)
+    if page in IN_PART:
+        text = with_results((ROOT / page).read_text(encoding="utf-8"), text)
+    return text
 
 
 def main() -> None:

@@ -129,6 +129,10 @@ class Rows:
         """Return the median of the rows that differ in the columns `over`."""
         return median(self.values(*over))
 
+    def largest(self, *over: str, digits: int = 2, scale: float = 1) -> str:
+        """Return the largest number of rows that differ in the columns `over`."""
+        return fixed(max(self.values(*over)), digits, scale)
+
     def fixed(self, digits: int = 2, scale: float = 1) -> str:
         """Return the number of the only row as it is printed."""
         return fixed(self.value, digits, scale)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from latentcode.errors import check
+
+MARKS = "<!-- from the results: begin -->", "<!-- from the results: end -->"
+"""Between these lines a page is written by a program."""
+
 
 def markdown_table(columns: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     """Return a Markdown table of cells as they are printed."""
@@ -12,4 +17,12 @@ def markdown_table(columns: Sequence[object], rows: Iterable[Sequence[object]]) 
     return "\n".join([head.replace("|  |", "| |"), "|" + "---|" * len(columns), *body])
 
 
-__all__ = ["markdown_table"]
+def with_results(page: str, part: str) -> str:
+    """Return a page with `part` between its two marks."""
+    begin, end = MARKS
+    check(page.count(begin) == page.count(end) == 1, f"the page lacks {begin} or {end}")
+    before, after = page.split(begin)[0], page.split(end)[1]
+    return f"{before}{begin}\n\n{part.strip()}\n\n{end}{after}"
+
+
+__all__ = ["MARKS", "markdown_table", "with_results"]

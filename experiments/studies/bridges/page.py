@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from latentcode.errors import check
-from latentcode.figures.markdown import markdown_table
-from latentcode.files.storage import read_json, replace_file
+from latentcode.figures.markdown import markdown_table, with_results
+from latentcode.files.storage import read_json, write_text
 from latentcode.probes.model_checks.questions import QUESTIONS, VERBS
 
-MARKS = "<!-- from the results: begin -->", "<!-- from the results: end -->"
 FEW = 60
 """Letters of a note in a table."""
 
@@ -78,16 +76,6 @@ def _by_reason(found: Mapping[str, Mapping[str, str]]) -> str:
         for reason, of in sorted(reasons.items(), key=lambda item: -len(item[1]))])
 
 
-def with_tables(text: str, results: Mapping[str, Any]) -> str:
-    """Return a page with the tables between its two marks."""
-    begin, end = MARKS
-    check(text.count(begin) == text.count(end) == 1, f"the page lacks {begin} or {end}")
-    before, after = text.split(begin)[0], text.split(end)[1]
-    return f"{before}{begin}\n\n{tables(results)}\n\n{end}{after}"
-
-
 def write_page(page: Path, results: Path) -> None:
     """Write the tables of a result into a page."""
-    text = with_tables(page.read_text(encoding="utf-8"), read_json(results))
-    with replace_file(page) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(page, with_results(page.read_text(encoding="utf-8"), tables(read_json(results))))

@@ -37,7 +37,8 @@ def page(root: Path, text: str) -> str:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_committed_pages_are_what_the_tables_say(name: str) -> None:
-    assert (ROOT / name).read_text(encoding="utf-8") == written(name)
+    assert (ROOT / name).read_text(encoding="utf-8") == written(name), (
+        "python -m latentcode.experiments.questions writes the page anew")
 
 
 @pytest.mark.parametrize(("text", "expected"), [
@@ -47,6 +48,7 @@ def test_committed_pages_are_what_the_tables_say(name: str) -> None:
     ("{{ rates(layers='2,3').each('kind') }}", "0.60, 0.04 and 1,002.00"),
     ("{{ rates(kind='hyla').span('layers') }}", "0.12 to 0.60"),
     ("{{ rates(kind='softmax').span(digits=0) }}", "1,002"),
+    ("{{ rates(kind='hyla').largest('layers', digits=1) }}", "0.6"),
     ("{{ rates(kind='hyla').below('min', 0.3).count }} of {{ rates.count }}", "1 of 4"),
     ("{{ rates(kind='hyla').mean('layers') | round(4) }}", "0.3625"),
     ("{{ (rates(kind='linear') + table('rates.csv')(kind='linear')) (kind='linear')"

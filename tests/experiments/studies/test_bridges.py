@@ -9,8 +9,9 @@ import pytest
 from places import ROOT
 
 from latentcode.experiments.studies.bridges.checking import check_architecture
-from latentcode.experiments.studies.bridges.page import MARKS, with_tables, write_page
+from latentcode.experiments.studies.bridges.page import tables, write_page
 from latentcode.experiments.studies.bridges.small_models import NotBuiltError, make, names
+from latentcode.figures.markdown import MARKS, with_results
 from latentcode.files.provenance import package_version
 from latentcode.files.storage import read_json
 
@@ -25,7 +26,7 @@ same_versions = pytest.mark.skipif(
 def test_the_page_has_the_tables_of_the_results(tmp_path: Path) -> None:
     page = ROOT / "docs" / "architectures.md"
     text = page.read_text(encoding="utf-8")
-    assert with_tables(text, RESULTS) == text
+    assert with_results(text, tables(RESULTS)) == text
     empty = tmp_path / "page.md"
     empty.write_text(f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n")
     write_page(empty, ROOT / "experiments" / "results" / "bridges" / "bridges.json")
