@@ -100,13 +100,14 @@ def test_one_head_is_a_part_of_the_code() -> None:
 
 def test_result_is_kept(tmp_path: object) -> None:
     result = intervene_model(operation_model(), Selector(), [
-        Intervention("donor", "pair", (0,)), Intervention("steer", "row", (0,), alpha=2.0)], n=100)
+        Intervention("donor", "pair", (0,)), Intervention("operation+operands", "pair", (0,)),
+        Intervention("steer", "row", (0,), alpha=2.0)], n=100)
     folder = result.save(f"{tmp_path}/result")
     loaded = InterventionResult.load(folder)
     assert loaded.summary().equals(result.summary())
     assert loaded.settings == result.settings
     assert (folder / "figure.png").stat().st_size > 1_000
-    assert (folder / "switch.png").stat().st_size > 1_000
+    assert (folder / "operation.png").stat().st_size > 1_000
     assert "steer 2" in repr(loaded)
     assert "100 of 100 instances count" in loaded._repr_html_()
     row = loaded.table[(loaded.table["write"] == "donor") & (loaded.table["metric"] == "switch")]
