@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from latentcode.probes.alignment import AlignmentResult as AlignmentResult
     from latentcode.probes.alignment import align as align
     from latentcode.probes.alignment import align_codes as align_codes
+    from latentcode.probes.attribution import AttributionResult as AttributionResult
+    from latentcode.probes.attribution import attribute as attribute
+    from latentcode.probes.attribution import attribute_model as attribute_model
     from latentcode.probes.decoding import DecodingResult as DecodingResult
     from latentcode.probes.decoding import decode as decode
     from latentcode.probes.decoding import decode_codes as decode_codes

@@ -9,6 +9,7 @@ from pathlib import Path
 from latentcode.errors import ArtifactError, check_choice
 from latentcode.files.storage import read_json
 from latentcode.probes.alignment.result import AlignmentResult
+from latentcode.probes.attribution.result import AttributionResult
 from latentcode.probes.common.results import META_KEYS, TableResult
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions.result import InterventionResult
@@ -23,7 +24,8 @@ Kinds = Sequence[type[TableResult]]
 
 RESULTS: Kinds = (
     DecodingResult, RowsResult, SimilarityResult, TopographyResult, AlignmentResult,
-    ProjectionResult, ValueNetworksResult, InterventionResult, ModelCheckResult)
+    ProjectionResult, ValueNetworksResult, InterventionResult, AttributionResult,
+    ModelCheckResult)
 """The results of all questions; what each imports is what its pictures need."""
 
 

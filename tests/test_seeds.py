@@ -29,6 +29,7 @@ TAKES_A_SEED: dict[str, Callable[[Any], object]] = {
     "align_codes": lambda seed: lc.align_codes([], ["rule"], seed=seed),
     "fit_projection": lambda seed: fit_projection(np.eye(4), "pca", seed=seed),
     "intervene_model": lambda seed: lc.intervene_model(UNREAD, UNREAD, [], seed=seed),
+    "attribute_model": lambda seed: lc.attribute_model(UNREAD, UNREAD, seed=seed),
     "decode_prompts": lambda seed: lc.decode_prompts("nowhere", UNREAD, seed=seed),
     "intervene_prompts": lambda seed: lc.intervene_prompts("nowhere", UNREAD, seed=seed),
 }

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from latentcode.cli.align import Align
+from latentcode.cli.attribute import Attribute
 from latentcode.cli.check_model import CheckModel
 from latentcode.cli.decode import Decode
 from latentcode.cli.demo import Demo
@@ -40,8 +41,8 @@ from latentcode.errors import LatentCodeError
 COMMANDS: dict[str, type] = {
     "train": Train, "extract": Extract, "decode": Decode, "project": Project,
     "similarity": Similarity, "topography": Topography, "align": Align,
-    "value-networks": ValueNetworks, "intervene": Intervene, "show": Show, "explore": Explore,
-    "decode-rows": DecodeRows, "zoo": Zoo, "sweep": Sweep, "demo": Demo,
+    "value-networks": ValueNetworks, "intervene": Intervene, "attribute": Attribute, "show": Show,
+    "explore": Explore, "decode-rows": DecodeRows, "zoo": Zoo, "sweep": Sweep, "demo": Demo,
     "extract-prompts": ExtractPrompts, "decode-prompts": DecodePrompts,
     "intervene-prompts": IntervenePrompts, "check-model": CheckModel,
     "import-flax": ImportFlax, "export-flax": ExportFlax, "parity": Parity}

@@ -164,6 +164,16 @@ class Counterfactuals(ABC):
         switch  1 where the answer is the donor's, stay: 1 where it is still the instance's
         """
 
+    def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
+        """What is each token of an instance to its question? Names, and int64 [B, T] of them.
+
+        Tokens of one role mean the same in every instance, so that averages over instances are
+        taken role by role. Unless a task says otherwise, a token's role is its place.
+        """
+        n, n_tokens = pairs.instances.inputs.shape[:2]
+        places = torch.arange(n_tokens, device=pairs.slot.device)
+        return tuple(f"token {place}" for place in range(n_tokens)), places.expand(n, -1)
+
     @property
     def lacking(self) -> Mapping[str, str]:
         """`lacks`, and why there is no factorial of donors, where there is none."""

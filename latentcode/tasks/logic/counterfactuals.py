@@ -217,6 +217,12 @@ class LogicCounterfactuals(ChosenPairs):
             return example[:, :, None] & example[:, None]
         return code_mask(query, query[:, None], n_tokens)
 
+    def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
+        """Return the roles of tokens, int64 [B, T]: examples, which are exchangeable, and query."""
+        n, n_tokens = pairs.instances.inputs.shape[:2]
+        is_query = torch.arange(n_tokens, device=pairs.slot.device) == n_tokens - 1
+        return ("example", "query"), is_query.long().expand(n, -1)
+
     def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
         """Return where the answer lies nearer to its own function's than to the other's.
 

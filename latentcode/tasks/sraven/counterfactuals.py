@@ -227,6 +227,21 @@ class SravenCounterfactuals(ChosenPairs):
         keys = response[:, None] if name == "pair" else places[:, -1]
         return code_mask(response, keys, n_tokens)
 
+    def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
+        """Return the roles of tokens, a panel and a feature: `row1.panel2 own`, int64 [B, T].
+
+        `own` is the feature that is asked about, `other 1` that of the next response token, and
+        so on, wherever the permutations of an instance put them.
+        """
+        size, permutations = self.task.config.grid_size, pairs.instances.info["permutations"]
+        response = permutations[:, -1:].argsort(-1).expand_as(permutations)
+        feature = (response.gather(2, permutations) - pairs.slot[:, None, None]) % self.n_slots
+        panels = torch.arange(size * size, device=feature.device).view(size, size, 1)
+        names = ("own", *(f"other {i}" for i in range(1, self.n_slots)))
+        return (tuple(f"row{row}.panel{column} {name}" for row in range(1, size + 1)
+                      for column in range(1, size + 1) for name in names),
+                (panels * self.n_slots + feature[:, None]).flatten(1))
+
     def natural(self, batch: Batch, slot: Tensor) -> Tensor:
         """Return whether the last row could be one of the feature's rule, bool [B]."""
         rule = rules_shown(batch).gather(1, slot[:, None])[:, 0]

@@ -1,0 +1,100 @@
+"""What attribution found in several models: sentences, tables, a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latentcode.figures.markdown import markdown_table
+from latentcode.probes.attribution import AttributionResult
+from latentcode.probes.common.results import where, with_interval
+
+Results = Mapping[str, AttributionResult]
+
+
+def findings(results: Results) -> list[str]:
+    """Return what the numbers say, a sentence or two per model and site."""
+    said = []
+    for name, result in results.items():
+        for small in result.smallest.to_dict("records"):
+            site = small["site"]
+            r = where(result.correlations, site=site, among="all", measure="pearson")
+            both = " and ".join(f"{with_interval(row)} ({row.estimate})" for row in r.itertuples())
+            said.append(f"{name}, {site}s: over {r['n_places'].iloc[0]} places the estimates "
+                        f"correlate with real patches at {both}. {_set(result, small)}")
+    return said
+
+
+def _set(result: AttributionResult, small: Mapping[Any, Any]) -> str:
+    rate, n = result.settings["rate"], result.settings["n_patched"] // 2
+    everything = (f"All {small['n_places']} places bring the donor's answer ({rate}) in "
+                  f"{small['held_all']:.2f} of {n} instances")
+    if small["searched_all"] < result.settings["least_rate"]:
+        return f"{everything}; no set is looked for."
+    if np.isnan(small["size"]):
+        return f"{everything}; the first {result.settings['n_ranked']} do not bring 90 % of that."
+    random = where(result.curve, site=small["site"], order="random")
+    of_size = random[random["size"] >= small["size"]].iloc[0]
+    return (f"{everything}; a set of {int(small['size'])} ({int(small['before_pruning'])} before "
+            f"pruning), chosen on other instances, in {small['rate']:.2f} [{small['low']:.2f}, "
+            f"{small['high']:.2f}], random sets of {of_size['size']} in {of_size['rate']:.2f}.")
+
+
+def page(results: Results) -> str:
+    """Return the page of the results, as Markdown."""
+    settings = next(iter(results.values())).settings
+    parts = [
+        "# Which codes do answers hang on?",
+        "Written by `python -m latentcode.experiments.studies.attribution`. One trained model per "
+        "task and kind, one seed. Donors have another operation and other operands "
+        f"(`{settings['donor']}`); the instance, its minimal pair and these donors are answered "
+        "rightly. A place is a layer, a query and a key (all heads) or, for values, a layer and a "
+        "key. Positions are named by role. In SRAVEN a role is the panel and whether the token "
+        "shows the feature that is asked about (`own`) or the next ones, whatever the slot; in "
+        "fuzzy logic examples are exchangeable, and all of them are one role.",
+        f"`path` takes the gradient at {settings['n_points']} points on the way from the "
+        "instance's activations to the donor's at all places of the site; `gradient` at the "
+        "instance alone (attribution patching). Sets are made in the order of `path` on one half "
+        "of the instances that are written into, and measured on the other.",
+        "## What the numbers say", "\n".join(f"- {sentence}" for sentence in findings(results)),
+        "## Estimates and real patches",
+        "Correlation over places of the mean estimate and the mean effect of writing that place "
+        "alone, with intervals clustered by combination. `strongest`: the largest estimates of "
+        "either method in turn; `random`: others whose estimate is not exactly 0.",
+        _table(_correlations(results)),
+        "## How the rate grows with the number of places", _table(_curves(results))]
+    for name, result in results.items():
+        parts += [f"## {name}", " ".join(result.caveats), f"![maps]({name}/figure.png)",
+                  f"![single patches, and sets of growing size]({name}/sets.png)"]
+        if len(result.chosen):
+            chosen = result.chosen.assign(path=result.chosen["path"].round(3)).fillna("")
+            parts += ["The smallest set:", _table(chosen)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _correlations(results: Results) -> pd.DataFrame:
+    rows = []
+    for name, result in results.items():
+        for (site, among, n), block in result.correlations.groupby(
+                ["site", "among", "n_places"], sort=False):
+            rows.append({"model": name, "site": site, "places": f"{among} ({n})", **{
+                f"{row.estimate}, {row.measure}": with_interval(row)
+                for row in block.itertuples()}})
+    return pd.DataFrame(rows).fillna("")
+
+
+def _curves(results: Results) -> pd.DataFrame:
+    rows = []
+    for name, result in results.items():
+        for (site, order), block in result.curve.groupby(["site", "order"], sort=False):
+            rates = [f"{row.size}: {row.rate:.2f}" for row in block.itertuples(index=False)]
+            rows.append({"model": name, "site": site, "order": order,
+                         "places: rate": ", ".join(rates)})
+    return pd.DataFrame(rows)
+
+
+def _table(table: pd.DataFrame) -> str:
+    return markdown_table(list(table.columns), table.itertuples(index=False))

@@ -1,0 +1,39 @@
+"""`latentcode attribute`: which codes does the answer hang on?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tyro
+
+from latentcode.cli.options import RunName, Sampling, Seeded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attribute(Seeded, Sampling):
+    """Which codes does the answer hang on?
+
+    Example: latentcode attribute runs/sraven --out results/attribution
+
+    Estimates for every layer, query, key and head what the donor's code would do there, by
+    gradients, and checks the estimates by writing single codes. Then adds codes in that order
+    until the answer becomes the donor's nearly as often as with all of them.
+    """
+
+    path: tyro.conf.Positional[RunName]
+    n: int = 2_000
+    """Number of instances; only those that the model answers correctly are counted."""
+    n_patched: int = 200
+    """How many of these codes are really written into."""
+    donor: str = "operation+operands"
+    """What the donor has that the instance has not: donor (another operation), operands,
+    operation+operands, and these with +context."""
+    sites: tuple[str, ...] = ("code", "value")
+    """What is attributed to: code, value or both."""
+
+    def run(self) -> None:
+        from latentcode.probes.attribution import AttributionResult, attribute
+
+        self.save_result(AttributionResult, "passes", lambda progress: attribute(
+            self.path, self.donor, sites=self.sites, split=self.split, n=self.n,
+            n_patched=self.n_patched, seed=self.seed, device=self.device, progress=progress))

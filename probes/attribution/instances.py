@@ -1,0 +1,174 @@
+"""Instances and donors that a model answers rightly, each with its attribution and its patches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from latentcode.probes.attribution.places import by_cell, cells, masks, n_cells
+from latentcode.probes.attribution.steps import DONORS, answers, gradients, rate_of, step
+from latentcode.probes.interventions.of_model import CORE
+from latentcode.probes.interventions.sites import Edit, Place, capture, in_scope, write
+from latentcode.tasks.counterfactuals import ChosenPairs, MinimalPairs
+
+
+@dataclass(frozen=True)
+class Known:
+    """B instances that the model answers rightly, and their donors likewise.
+
+    pairs      the instances; `donors` are those that are written from
+    own, theirs  float64 [B], the two answers
+    role       int64 [B, T], of the tokens
+    clean, answered  the logits of the instances and of the donors
+    activations  place -> what the model computes for the donors [B, ...]
+    parts      (method of `METHODS`, place) -> each head's part of the estimate, [B, H, cell]
+    """
+
+    pairs: MinimalPairs
+    own: Tensor
+    theirs: Tensor
+    role: Tensor
+    clean: Tensor
+    answered: Tensor
+    activations: Mapping[Place, Tensor]
+    parts: Mapping[tuple[str, Place], Tensor]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: slice) -> Known:
+        return Known(
+            self.pairs[index], self.own[index], self.theirs[index], self.role[index],
+            self.clean[index], self.answered[index],
+            {place: x[index] for place, x in self.activations.items()},
+            {key: x[index] for key, x in self.parts.items()})
+
+    def estimates(self, method: str, site: str) -> Tensor:
+        """Return the estimates of a site, [B, layer, head, cell]."""
+        layers = sorted(place for used, place in self.parts if (used, place[0]) == (method, site))
+        return torch.stack([self.parts[method, place] for place in layers], 1)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A model, what it is asked, whose activations are written, where, and points on the path."""
+
+    model: Any
+    task: ChosenPairs
+    donor: str
+    places: Collection[Place]
+    n_points: int
+
+    def known(self, pairs: MinimalPairs) -> Known | None:
+        """Return those of the pairs that count, with their attribution; None where there are none.
+        """
+        task, name = self.task, DONORS[self.donor][0]
+        activations: Mapping[Place, Tensor] = {}
+        clean, _ = capture(self.model, pairs.instances.inputs, ())
+        kept, answered = pairs.counts & task.right(pairs, clean, "instances"), clean
+        for batch in dict.fromkeys(("donors", *(CORE if task.factorial else ()), name)):
+            logits, found = capture(self.model, pairs.batch(batch).inputs,
+                                    self.places if batch == name else ())
+            kept = kept & task.right(pairs, logits, batch)
+            if batch == name:
+                answered, activations = logits, found
+        rows = kept.nonzero()[:, 0]
+        if not len(rows):
+            return None
+        pairs, donors = pairs[rows].with_donors(name), {p: x[rows] for p, x in activations.items()}
+        own, theirs = answers(task, pairs, self.donor)
+        names, role = task.roles(pairs)
+        parts = self._slopes(pairs, own, theirs, donors)
+        # Once more, because the last digits depend on which instances are computed together.
+        clean, _ = capture(self.model, pairs.instances.inputs, ())
+        return Known(pairs, own, theirs, role, clean, answered[rows], donors, {
+            (method, (site, layer)): by_cell(site, part, cells(site, role, len(names)),
+                                             n_cells(site, len(names)))
+            for (method, (site, layer)), part in parts.items()})
+
+    def _slopes(
+        self, pairs: MinimalPairs, own: Tensor, theirs: Tensor, donors: Mapping[Place, Tensor]
+    ) -> dict[tuple[str, Place], Tensor]:
+        """Return (method, place) -> slope times (donor's - own), of the activation's shape."""
+        inputs = pairs.instances.inputs
+
+        def measure(logits: Tensor) -> Tensor:
+            return step(self.task, pairs, own, theirs, logits)
+
+        live, slopes = gradients(self.model, inputs, self.places, measure)
+        difference = {place: donors[place] - live[place] for place in live}
+        found = {("gradient", place): slopes[place] * difference[place] for place in live}
+        for site in {site for site, _ in self.places}:
+            of_site = [place for place in live if place[0] == site]
+            for point in range(self.n_points):
+                share = (point + 0.5) / self.n_points
+                _, slopes = gradients(self.model, inputs, of_site, measure, {
+                    place: live[place] + share * difference[place] for place in of_site})
+                for place, slope in slopes.items():
+                    part = slope * difference[place] / self.n_points
+                    found["path", place] = found.get(("path", place), 0.0) + part
+        return found
+
+    def written(self, known: Known, site: str, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """Return how far answers go, and whether they become the donor's: float64 [B] each.
+
+        chosen  bool [layer, cell], the places where the donor's activations are written
+        """
+        names, _ = self.task.roles(known.pairs)
+        everywhere = torch.ones(1, 1, 1, dtype=torch.bool, device=known.role.device)
+        logits = write(self.model, known.pairs.instances.inputs, {
+            place: in_scope(_always(known.activations[place]), mask, everywhere)
+            for place, mask in masks(site, chosen, known.role, len(names)).items()})
+        moved = (step(self.task, known.pairs, known.own, known.theirs, logits)
+                 - step(self.task, known.pairs, known.own, known.theirs, known.clean))
+        outcome = self.task.outcomes(known.pairs, known.clean, known.answered, logits)
+        return moved, outcome[rate_of(self.task, self.donor)].double()
+
+
+def _always(values: Tensor) -> Edit:
+    return lambda live: values
+
+
+@dataclass(frozen=True)
+class Patched:
+    """Instances in batches, into which the donors' activations are written at chosen places."""
+
+    setting: Setting
+    batches: Sequence[Known]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.batches))
+
+    def every_second(self, first: int) -> Patched:
+        """Return the instances number first, first + 2, ... of every batch."""
+        halves = [batch[first::2] for batch in self.batches]
+        return Patched(self.setting, [half for half in halves if len(half)])
+
+    def combinations(self) -> np.ndarray:
+        """Return the combination of each instance, int64 [N]."""
+        return np.concatenate([b.pairs.instances.combination.cpu().numpy() for b in self.batches])
+
+    def estimates(self, method: str, site: str) -> np.ndarray:
+        """Return the attribution to each place, its heads summed, float64 [N, place]."""
+        return np.concatenate([b.estimates(method, site).sum(2).flatten(1).double().cpu().numpy()
+                               for b in self.batches])
+
+    def written(self, site: str, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Write places (numbers); return how far answers go and which become the donor's, [N]."""
+        measured = [self.setting.written(batch, site, self._chosen(batch, site, places))
+                    for batch in self.batches]
+        moved, switched = (torch.cat(parts).cpu().numpy() for parts in zip(*measured, strict=True))
+        return moved, switched
+
+    @staticmethod
+    def _chosen(batch: Known, site: str, places: np.ndarray) -> Tensor:
+        n_layers, n = batch.estimates("path", site).shape[1::2]
+        chosen = torch.zeros(n_layers * n, dtype=torch.bool, device=batch.role.device)
+        chosen[torch.from_numpy(places).to(chosen.device)] = True
+        return chosen.view(n_layers, n)
+

@@ -1,0 +1,59 @@
+"""`attribute`: which codes of a trained run does the answer hang on?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from latentcode.config import TaskConfig, config_hash, to_dict
+from latentcode.devices import resolve_device
+from latentcode.models.config import kind_of
+from latentcode.probes.attribution.of_model import attribute_model
+from latentcode.probes.attribution.places import ATTRIBUTED
+from latentcode.probes.attribution.result import AttributionResult
+from latentcode.progress import Progress
+from latentcode.runs import Run
+from latentcode.runs.named import load_run
+from latentcode.tasks import make_counterfactuals, make_task
+
+
+def attribute(
+    run: Run | str | Path,
+    donor: str = "operation+operands",
+    *,
+    sites: Sequence[str] | str = ATTRIBUTED,
+    split: str = "ood",
+    n: int = 2_000,
+    n_patched: int = 200,
+    task: TaskConfig | None = None,
+    step: int | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    **settings: Any,
+) -> AttributionResult:
+    """Which codes, and which values, does it hang on that the answer becomes the donor's?
+
+    run      a run, its folder, or the name of a model of the zoo
+    donor    which donor's activations would be written: `operation+operands`, another of a
+             factorial (`latentcode.tasks.counterfactuals`), or `donor`
+    sites    `code`, `value` or both
+    split    instances that the attributions are means over
+    n        instances drawn; those count which the model answers rightly, donors included
+    n_patched  how many of them single places and sets are written into
+    task     what to draw from; default: the run's own
+    step     the checkpoint; default: the newest
+    settings of `attribute_model`: n_checked, n_ranked, batch_size, n_bootstrap
+
+    Raises what `attribute_model` raises, and `ConfigError` for a task without minimal pairs.
+    """
+    run = load_run(run)
+    own = make_task(run.config.task if task is None else task)
+    counterfactuals = make_counterfactuals(own)
+    model = run.load_model(step, device=str(resolve_device(device)))
+    meta = {"run": run.name, "run_id": run.id, "kind": kind_of(run.config.model),
+            "config_hash": config_hash(run.config), "task": to_dict(own.config),
+            "step": run.checkpoints()[-1] if step is None else step}
+    return attribute_model(model, counterfactuals, donor, sites=sites, split=split, n=n,
+                           n_patched=n_patched, seed=seed, meta=meta, progress=progress, **settings)

@@ -1,0 +1,110 @@
+"""The outcome of attribution: maps, patches that check them, and the smallest set of places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from latentcode.figures.style import Figure
+from latentcode.probes.attribution.figure import maps_figure, sets_figure
+from latentcode.probes.common.results import TableResult, where, with_interval
+
+PLACE: tuple[str, ...] = ("site", "layer", "query", "key")
+"""Columns that name a place; a value has no query."""
+ESTIMATES: tuple[str, ...] = ("path", "path_absolute", "gradient", "gradient_absolute")
+
+
+@dataclass(frozen=True, repr=False)
+class AttributionResult(TableResult):
+    """Where the codes and values are that the donor's answer hangs on.
+
+    Places are named by the roles of query and key. Estimates are in the unit of the step towards
+    the donor's answer: nats where answers are symbols, the answer's own where they are numbers.
+
+    maps     one row per place, all heads together: the mean estimate over instances by `path`
+             and by `gradient` (`latentcode.probes.attribution.steps`), and the means of their
+             sizes, `path_absolute` and `gradient_absolute`
+    heads    the same per head
+    patches  places that were written singly (`chosen`: as one of the strongest, or at random):
+             both estimates, and the real `effect` with its interval; `rate`, the share of answers
+             that became the donor's
+    correlations  of either estimate and the effect over these places
+    curve    of sets that grow in the order of either estimate, or in a random one: `rate` and
+             `step` with intervals, over the instances that took no part in any choice
+    smallest one row per site: the rate of writing all places, on the instances that the set was
+             chosen on (`searched_`) and on the others (`held_`); the set's `size`, and
+             `before_pruning`; its rate on the first, `searched`, and on the others, with
+             interval. NaN where no set was found
+    chosen   the places of that set, and their estimates by path
+    settings everything else that determines the numbers
+    """
+
+    FORMAT = "latentcode.attribution"
+    SHOWS = "how well linear estimates do, and how few places suffice"
+    COLUMNS: ClassVar = {
+        "maps": (*PLACE, *ESTIMATES),
+        "heads": (*PLACE, "head", *ESTIMATES),
+        "patches": (*PLACE, "chosen", "path", "gradient", "effect", "low", "high", "rate", "n"),
+        "correlations": ("site", "estimate", "among", "measure", "value", "low", "high",
+                         "n_places", "n"),
+        "curve": ("site", "order", "size", "rate", "low", "high", "step", "step_low", "step_high",
+                  "n"),
+        "smallest": ("site", "n_places", "searched_all", "held_all", "size", "before_pruning",
+                     "searched", "rate", "low", "high", "step", "step_low", "step_high", "n"),
+        "chosen": (*PLACE, "path")}
+    TEXT: ClassVar = ("query", "key", "chosen", "estimate", "among", "order")
+    OPEN: ClassVar = ("heads",)
+
+    maps: pd.DataFrame
+    heads: pd.DataFrame
+    patches: pd.DataFrame
+    correlations: pd.DataFrame
+    curve: pd.DataFrame
+    smallest: pd.DataFrame
+    chosen: pd.DataFrame
+    settings: Mapping[str, Any]
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        s = self.settings
+        notes = [f"{s['n_known']} of {s['n']} instances count, which the model and its donors "
+                 f"answer rightly; {s['n_patched']} of them are written into."]
+        for row in self.smallest.to_dict("records"):
+            if np.isnan(row["size"]):
+                why = (f"fewer than {s['least_rate']}, so that no set is looked for"
+                       if row["searched_all"] < s["least_rate"] else
+                       f"and the first {min(s['n_ranked'], row['n_places'])} places do not bring "
+                       f"{s['share']:.0%} of that")
+                notes.append(f"All {row['site']}s bring the donor's answer in "
+                             f"{row['searched_all']:.2f}, {why}.")
+        return tuple(notes)
+
+    def summary(self) -> pd.DataFrame:
+        """Return per site the correlations, the rate of all places, and the smallest set's."""
+        rows = []
+        for small in self.smallest.to_dict("records"):
+            site = small["site"]
+            row: dict[str, Any] = {"site": site}
+            for r in where(self.correlations, site=site, among="all",
+                           measure="pearson").itertuples():
+                row[f"r of {r.estimate}"] = with_interval(r)
+            row |= {"places": small["n_places"], "all": f"{small['held_all']:.2f}"}
+            if not np.isnan(small["size"]):
+                row |= {"smallest set": int(small["size"]),
+                        "its rate": f"{small['rate']:.2f} [{small['low']:.2f}, "
+                                    f"{small['high']:.2f}]"}
+            rows.append(row)
+        return pd.DataFrame(rows).fillna("")
+
+    def figure(self) -> Figure:
+        """Return the maps; see `maps_figure`."""
+        return maps_figure(self.maps, self.settings)
+
+    def figures(self) -> dict[str, Figure]:
+        """Return the maps, and how sets grow beside the check by single patches."""
+        return super().figures() | {
+            "sets.png": sets_figure(self.patches, self.curve, self.smallest, self.settings)}
