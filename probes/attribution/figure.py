@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
+from matplotlib.ticker import NullLocator, ScalarFormatter
 
 from latentcode.figures.heat_maps import heat_map, signed_norm
 from latentcode.figures.style import GREY, PALETTE, Figure
@@ -134,4 +135,8 @@ def _draw_curve(
     ax.plot(smallest["size"], smallest["rate"], marker="*", markersize=9, linestyle="",
             color=PALETTE[3], label="smallest set")
     ax.set(xscale="log", xlabel="places", ylabel=f"rate: {settings['rate']}", ylim=(-0.02, 1.02))
+    sizes = np.unique(curve["size"])
+    ax.set_xticks(sizes[::1 + len(sizes) // 8], minor=False)
+    ax.xaxis.set_major_formatter(ScalarFormatter())
+    ax.xaxis.set_minor_locator(NullLocator())
     ax.legend(fontsize=7.0)
