@@ -23,8 +23,9 @@ def findings(results: Results) -> list[str]:
             site = small["site"]
             r = where(result.correlations, site=site, among="all", measure="pearson")
             both = " and ".join(f"{with_interval(row)} ({row.estimate})" for row in r.itertuples())
-            said.append(f"{name}, {site}s: over {r['n_places'].iloc[0]} places the estimates "
-                        f"correlate with real patches at {both}. {_set(result, small)}")
+            n = r["n_places"].max()  # no row where there are too few places
+            correlated = f"over {n} places the estimates correlate with real patches at {both}. "
+            said.append(f"{name}, {site}s: {correlated if both else ''}{_set(result, small)}")
     return said
 
 
