@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from latentcode.probes.attribution.instances import Patched
-from latentcode.probes.attribution.steps import METHODS
+from latentcode.probes.attribution.methods import METHODS
 from latentcode.probes.common.bootstrap import percentile_interval, resample
 
 AMONG = ("all", "strongest", "random")

@@ -15,7 +15,7 @@ from matplotlib.ticker import NullLocator, ScalarFormatter
 
 from latentcode.figures.heat_maps import heat_map, signed_norm
 from latentcode.figures.style import GREY, PALETTE, Figure
-from latentcode.probes.attribution.steps import METHODS
+from latentcode.probes.attribution.methods import METHODS
 from latentcode.probes.common.figures import layers_in, panels
 from latentcode.probes.common.results import where
 

@@ -26,7 +26,7 @@ class Known:
     role       int64 [B, T], of the tokens
     clean, answered  the logits of the instances and of the donors
     activations  place -> what the model computes for the donors [B, ...]
-    parts      (method of `METHODS`, place) -> each head's part of the estimate, [B, H, cell]
+    parts      (method, place) -> each head's part of the estimate, [B, H, cell]
     """
 
     pairs: MinimalPairs

@@ -14,10 +14,11 @@ from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, ProbeError, check, check_choice
 from latentcode.probes.attribution.checking import checked, mean_and_interval
 from latentcode.probes.attribution.instances import Known, Patched, Setting
+from latentcode.probes.attribution.methods import METHODS
 from latentcode.probes.attribution.places import ATTRIBUTED, named
 from latentcode.probes.attribution.result import AttributionResult
 from latentcode.probes.attribution.smallest import LEAST_RATE, SHARE, Search, doublings
-from latentcode.probes.attribution.steps import METHODS, rate_of
+from latentcode.probes.attribution.steps import rate_of
 from latentcode.probes.interventions.sites import check_written
 from latentcode.progress import Progress
 from latentcode.seeds import checked_seed, make_generator

@@ -26,7 +26,7 @@ class AttributionResult(TableResult):
     the donor's answer: nats where answers are symbols, the answer's own where they are numbers.
 
     maps     one row per place, all heads together: the mean estimate over instances by `path`
-             and by `gradient` (`latentcode.probes.attribution.steps`), and the means of their
+             and by `gradient` (`latentcode.probes.attribution.methods`), and the means of their
              sizes, `path_absolute` and `gradient_absolute`
     heads    the same per head
     patches  places that were written singly (`chosen`: as one of the strongest, or at random):

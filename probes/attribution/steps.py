@@ -1,13 +1,6 @@
 """How far is an answer from the donor's? The number that is differentiated, and where it leads.
 
-Where the gradient is taken is a method's business:
-
-    gradient  at the instance: (d step / d a) (a_donor - a), attribution patching
-    path      on the way from the instance's activations at all places of the site to the donor's,
-              mean over points (integrated gradients): the estimates sum to the effect of writing
-              all of them, up to the number of points
-
-The number is, of answers that are
+Of answers that are
 
     symbols   log p(donor's answer) - log p(instance's answer), a difference of two logits
     numbers   sign(donor's answer - instance's answer) times the answer
@@ -28,8 +21,6 @@ from latentcode.models.modes import evaluating
 from latentcode.probes.interventions.sites import SITES, Place
 from latentcode.tasks.counterfactuals import CLASSES, OTHERS, ChosenPairs, MinimalPairs
 
-METHODS = ("path", "gradient")
-"""How effects are estimated; sets are made in the order of the first."""
 DONORS: Mapping[str, tuple[str, int]] = {"donor": ("donors", 1), **{
     name: (name, ("operation" in name) + 2 * ("operands" in name))
     for name in OTHERS if "operation" in name or "operands" in name}}

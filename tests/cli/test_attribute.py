@@ -1,0 +1,41 @@
+"""`latentcode attribute` on a model that knows its task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import latentcode as lc
+from latentcode.cli import main
+
+
+@pytest.mark.slow
+def test_attribute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "found"
+    main(["attribute", "logic-hyla", "--n", "60", "--n-patched", "8", "--sites", "value",
+          "--donor", "operands", "--out", str(out)])
+    assert f"wrote result {out}" in capsys.readouterr().out
+    result = lc.AttributionResult.load(out)
+    assert result.settings["rate"] == "operands"
+    assert result.maps[["layer", "key"]].to_numpy().tolist() == [
+        [0, "example"], [0, "query"], [1, "example"], [1, "query"]]
+    assert len(result.heads) == 4 * 8
+    assert (out / "sets.png").is_file()
+    main(["show", str(out)])
+    assert "r of path" in capsys.readouterr().out
+
+
+def test_errors(
+    sraven: Callable[[str, int], str], tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    for arguments, message in (
+        (["--donor", "context"], "unknown donor 'context'; expected one of: donor, operands, ope"),
+        (["--sites", "residual"], "unknown site 'residual'; expected one of: code, value"),
+        (["--n-patched", "2"], "--n-patched is 2; expected at least 4"),
+        (["--n", "100"], "Is it trained?"),
+    ):
+        assert message in refused("attribute", sraven("hyla", 0), "--out", tmp_path / "new",
+                                  *arguments)
+    assert not (tmp_path / "new").exists()
