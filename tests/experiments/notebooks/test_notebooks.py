@@ -26,28 +26,29 @@ assert run.latest().loc["accuracy", "ood"] > run.latest().loc["accuracy", "test"
 assert len(codes) == 2_000
 """,
     "write_a_code_back": """
-followed, stayed = outcomes["answers as the donor"], outcomes["answers as before"]
-assert followed["one pair"] < 0.1 < 0.4 < followed["the whole row"]
-assert first_outcomes["answers as before"]["its own codes"] == 1.0
+followed = outcomes["operation"]
+assert followed["one pair"] < 0.1 < 0.4 < followed["the whole row"] < 0.6
+assert first_outcomes["instance"]["its own codes"] == 1.0
 assert float((itself - plain).abs().max()) == 0.0
-donor, same = (first_outcomes["answers as the donor"][name]
-               for name in ("the donor's codes", "same rule (control)"))
-assert donor > 2 * same and donor > 0.5
-stays, elsewhere = (first_outcomes["answers as before"][name]
-                    for name in ("same rule (control)", "another problem's donor"))
-assert 0.55 < stays < 0.75 and elsewhere < 0.25
-assert float(knows_donors[pairs.counts].float().mean()) < 0.5
+assert first_outcomes["instance"]["same (control)"] > 0.5
+both, unrelated = (first_outcomes.loc[name] for name in (
+    "other rule and operands", "unrelated (control)"))
+assert both["operation"] < unrelated["operation"] + 0.05 and both["copied"] > 2 * both["operation"]
 decoded = {kind: lc.DecodingResult.load(lc.load_run(f"sraven-{kind}").path / "results/decoding")
            .table.query("layer == 3 and metric == 'accuracy' and source == 'code' and "
                         "pair == 'response->response'")["value"].item()
            for kind in ("softmax", "hyla")}
 assert round(decoded["softmax"], 2) == 0.41 and round(decoded["hyla"], 2) == 0.43
-by_call = hyla.table.query("metric == 'switch' and scope == 'row' and write == 'donor'")
-assert by_call["low"].item() - 0.05 < donor < by_call["high"].item() + 0.05
-in_softmax = softmax.table.query("metric == 'switch' and scope == 'row' and write == 'donor'")
-assert in_softmax["high"].item() < by_call["low"].item()
-same_in_softmax = softmax.table.query("metric == 'switch' and scope == 'row' and write == 'same'")
-assert in_softmax["low"].item() < same_in_softmax["high"].item()
+everywhere, in_softmax = (
+    result.table.query("scope == 'everything' and site == 'code'").pivot_table(
+        index="write", columns="metric", values="value") for result in (hyla, softmax))
+assert everywhere["copied"]["operation+operands"] > 0.6 and everywhere["operands"]["operands"] > 0.6
+operation = everywhere["operation"]
+assert operation["operation+operands"] <= operation["unrelated"]
+assert (in_softmax["instance"] > 0.5).loc[["donor", "operation+operands"]].all()
+for result in (hyla, softmax):
+    sane = result.table.query("site == 'code+value' and metric == 'copied'")
+    assert sane["value"].item() == 1.0
 """,
     "pretrained_codes": """
 assert float((generated - usual).abs().max()) < 1e-5 * float(usual.abs().max())
