@@ -63,7 +63,9 @@ def page(tables: Mapping[str, pd.DataFrame], found: Sequence[tuple[Job, RowsResu
                   "the others. The operand is the query with its inputs rounded to 0 and 1. "
                   + _nulls(logic),
                   _table(cells(logic, ("inputs", *PLACE), "label", "value")),
-                  "Gains over the answer's bin, for the lower term.",
+                  "Log loss gained over the answer's bin, for the lower term. Where the third "
+                  "number is above 0, what is known alone was fitted too closely to the training "
+                  "combinations, and as much of a gain is nobody's.",
                   _table(cells(where(given, part="logic", width=128), ("inputs", *PLACE), "given",
                                "gain"))]
     moments = along(scores)

@@ -45,7 +45,9 @@ def cells(table: pd.DataFrame, index: Sequence[str], column: str, value: str) ->
             row[str(name)] = " / ".join(
                 _cell(where(asked, model=model), value, spread=model == "trained")
                 for model in ("trained", "untrained", "shuffled"))
-            row[str(name)] = NOTHING.get(asked["status"].iloc[0], row[str(name)])
+            said = set(where(asked, model="trained")["status"])
+            if said <= set(NOTHING):
+                row[str(name)] = NOTHING[said.pop()]
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -54,14 +56,21 @@ def _cell(block: pd.DataFrame, value: str, *, spread: bool) -> str:
     values = block[value].dropna()
     if values.empty:
         return "–"
-    mean = f"{values.mean():.2f}"
-    return (f"{mean} ({values.min():.2f} to {values.max():.2f})" if spread and len(values) > 1
-            else mean)
+    mean = _written(values.mean())
+    if not spread:
+        return mean
+    unread = f", {len(values)} of {len(block)} seeds" if len(values) < len(block) else ""
+    several = f" ({ranged(values)})" if len(values) > 1 else ""
+    return f"{mean}{several}{unread}"
+
+
+def _written(value: float) -> str:
+    return f"{round(value, 2) + 0.0:.2f}"  # no minus before a zero
 
 
 def ranged(values: pd.Series) -> str:
     """Return the smallest and the largest of some values, `0.12 to 0.17`, or the one there is."""
-    low, high = f"{values.min():.2f}", f"{values.max():.2f}"
+    low, high = _written(values.min()), _written(values.max())
     return low if low == high else f"{low} to {high}"
 
 
