@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from selector import K, Selector, selector_model
+from hand_built import operation_model
+from selector import K, Selector
 from torch import Tensor
 
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
@@ -27,7 +28,7 @@ class ByRole(Selector):
 
 @pytest.fixture(scope="module")
 def result() -> AttributionResult:
-    return attribute_model(selector_model(), ByRole(), "donor", split="train", n=120, n_patched=60,
+    return attribute_model(operation_model(), ByRole(), "donor", split="train", n=120, n_patched=60,
                            batch_size=40, n_bootstrap=200)
 
 
@@ -75,7 +76,7 @@ def test_the_smallest_set_is_that_code(result: AttributionResult) -> None:
 
 
 def test_where_roles_are_places_both_queries_have_their_share() -> None:
-    found = attribute_model(selector_model(), Selector(), "donor", split="train", n=60,
+    found = attribute_model(operation_model(), Selector(), "donor", split="train", n=60,
                             sites="code", n_patched=40, n_bootstrap=100)
     asked = found.maps.query("key == 'token 0'").set_index("query")["path"]
     assert (asked[["token 1", "token 2"]] > 0.5).all()
@@ -87,9 +88,9 @@ def test_what_cannot_be_asked() -> None:
         """Pairs that do not say what a model answers."""
 
     Unanswered.__abstractmethods__ = frozenset()
-    model = selector_model()
-    with pytest.raises(UnknownNameError, match="unknown donor 'operands'; expected one of: donor"):
-        attribute_model(model, Selector(), "operands")
+    model = operation_model()
+    with pytest.raises(UnknownNameError, match="unknown donor 'context'; expected one of: donor"):
+        attribute_model(model, Selector(), "context")
     with pytest.raises(UnknownNameError, match="unknown site 'residual'"):
         attribute_model(model, Selector(), "donor", sites="residual")
     with pytest.raises(ConfigError, match="n_patched is 3; expected at least 4"):
