@@ -6,14 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import latentcode as lc
 from latentcode.config import SravenConfig
 from latentcode.probes.attribution.places import by_cell, cells, masks
-from latentcode.probes.attribution.smallest import doublings
+from latentcode.probes.attribution.smallest import Search, doublings
 from latentcode.probes.attribution.steps import gradients
 from latentcode.probes.interventions.sites import capture, write
 from latentcode.tasks import make_counterfactuals, make_task
@@ -91,3 +93,17 @@ def test_a_place_holds_all_codes_of_its_roles() -> None:
 
 def test_sizes_double_up_to_the_last() -> None:
     assert [doublings(last) for last in (1, 8, 9)] == [[1], [1, 2, 4, 8], [1, 2, 4, 8, 9]]
+
+
+@pytest.mark.parametrize(("n_ranked", "expected"), [(8, ([3, 5], 5)), (4, None)])
+def test_what_is_not_needed_is_taken_out_again(n_ranked: int, expected: object) -> None:
+    class TwoAreNeeded:
+        """Answers become the donor's where places 3 and 5 are both written."""
+
+        def written(self, site: str, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return np.zeros(4), np.full(4, float({3, 5} <= set(places.tolist())))
+
+    searched: Any = TwoAreNeeded()
+    search = Search(searched, "code", np.array([3, 1, 0, 2, 5, 4, 6, 7, 8]), lambda: None)
+    found = search.smallest(n_ranked)
+    assert expected == (None if found is None else (found[0].tolist(), found[1]))
