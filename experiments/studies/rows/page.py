@@ -146,8 +146,9 @@ def _models(found: Sequence[tuple[Job, RowsResult]]) -> str:
 
 def _nulls(block: pd.DataFrame) -> str:
     """Say what the two answers score that have read nothing."""
-    said = [f"{label} {ranged(rows['prior'])} and {ranged(rows['best_constant'])}"
-            for label, rows in block.groupby("label", sort=False)]
+    said = [f"{label} {ranged(where(block, label=label)['prior'])} and "
+            f"{ranged(where(block, label=label)['best_constant'])}"
+            for label in block["label"].unique()]
     return f"The training prior and the best constant answer score: {'; '.join(said)}."
 
 
