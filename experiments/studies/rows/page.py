@@ -139,8 +139,9 @@ def _models(found: Sequence[tuple[Job, RowsResult]]) -> str:
     table = []
     for (kind, name), run in rows.items():
         metric = make_task(run.config.task).headline
+        score = run.newest("ood", metric)
         table.append([name, kind, run.checkpoints()[-1],
-                      f"{metric} {run.latest().loc[metric, 'ood']:.3f}"])
+                      "" if score is None else f"{metric} {score.mean:.3f}"])
     return markdown_table(["run", "kind", "updates", "held-out"], table)
 
 
