@@ -65,7 +65,7 @@ def _cell(block: pd.DataFrame, value: str, *, spread: bool) -> str:
 
 
 def _written(value: float) -> str:
-    return f"{round(value, 2) + 0.0:.2f}"  # no minus before a zero
+    return f"{value:z.2f}"  # z: no minus before a zero
 
 
 def ranged(values: pd.Series) -> str:
