@@ -68,6 +68,9 @@ if TYPE_CHECKING:
     from latentcode.probes.similarity import SimilarityResult as SimilarityResult
     from latentcode.probes.similarity import similarity as similarity
     from latentcode.probes.similarity import similarity_codes as similarity_codes
+    from latentcode.probes.subspaces import SubspaceResult as SubspaceResult
+    from latentcode.probes.subspaces import find_subspace as find_subspace
+    from latentcode.probes.subspaces import find_subspace_model as find_subspace_model
     from latentcode.probes.topography import TopographyResult as TopographyResult
     from latentcode.probes.topography import topography as topography
     from latentcode.probes.topography import topography_codes as topography_codes

@@ -162,12 +162,14 @@ class HookedTransformer(LensSurface):
                       distinct=distinct if index == 0 else None)
         if stop_at_layer is not None:
             return last_tokens(x, read)
+        return last_tokens(self.read_out(x), read)
+
+    def read_out(self, x: Float[Tensor, "*E B T D"]) -> Float[Tensor, "*E B T d_output"]:
+        """Return the logits of the residual stream that leaves the last block."""
         x = self.ln_final(x)
         if self.unembed is not None:
-            logits = self.unembed(x)
-        else:
-            logits = dense(x, self.embed.W_E.transpose(-1, -2)) / math.sqrt(config.d_model)
-        return last_tokens(logits, read)
+            return self.unembed(x)
+        return dense(x, self.embed.W_E.transpose(-1, -2)) / math.sqrt(self.config.d_model)
 
     def _can_spare(self) -> bool:
         """Whether the last block may leave tokens out: nobody looks at it or at what follows, and

@@ -17,6 +17,7 @@ from latentcode.probes.model_checks.result import ModelCheckResult
 from latentcode.probes.projection.result import ProjectionResult
 from latentcode.probes.rows.result import RowsResult
 from latentcode.probes.similarity.result import SimilarityResult
+from latentcode.probes.subspaces.result import SubspaceResult
 from latentcode.probes.topography.result import TopographyResult
 from latentcode.probes.value_networks.result import ValueNetworksResult
 
@@ -24,7 +25,7 @@ Kinds = Sequence[type[TableResult]]
 
 RESULTS: Kinds = (
     DecodingResult, RowsResult, SimilarityResult, TopographyResult, AlignmentResult,
-    ProjectionResult, ValueNetworksResult, InterventionResult, AttributionResult,
+    ProjectionResult, ValueNetworksResult, InterventionResult, AttributionResult, SubspaceResult,
     ModelCheckResult)
 """The results of all questions; what each imports is what its pictures need."""
 

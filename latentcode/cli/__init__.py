@@ -20,6 +20,7 @@ from latentcode.cli.demo import Demo
 from latentcode.cli.explore import Explore
 from latentcode.cli.extract import Extract
 from latentcode.cli.failures import SIGPIPE, flush, of_this_machine, open_streams
+from latentcode.cli.find_subspace import FindSubspace
 from latentcode.cli.intervene import Intervene
 from latentcode.cli.mistakes import in_flags
 from latentcode.cli.official import ExportFlax, ImportFlax, Parity
@@ -41,8 +42,9 @@ from latentcode.errors import LatentCodeError
 COMMANDS: dict[str, type] = {
     "train": Train, "extract": Extract, "decode": Decode, "project": Project,
     "similarity": Similarity, "topography": Topography, "align": Align,
-    "value-networks": ValueNetworks, "intervene": Intervene, "attribute": Attribute, "show": Show,
-    "explore": Explore, "decode-rows": DecodeRows, "zoo": Zoo, "sweep": Sweep, "demo": Demo,
+    "value-networks": ValueNetworks, "intervene": Intervene, "attribute": Attribute,
+    "find-subspace": FindSubspace, "show": Show, "explore": Explore, "decode-rows": DecodeRows,
+    "zoo": Zoo, "sweep": Sweep, "demo": Demo,
     "extract-prompts": ExtractPrompts, "decode-prompts": DecodePrompts,
     "intervene-prompts": IntervenePrompts, "check-model": CheckModel,
     "import-flax": ImportFlax, "export-flax": ExportFlax, "parity": Parity}

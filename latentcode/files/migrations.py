@@ -29,6 +29,7 @@ CURRENT: dict[str, int] = {
     "latentcode.alignment": 1,
     "latentcode.interventions": 2,
     "latentcode.attribution": 1,
+    "latentcode.subspaces": 1,
     "latentcode.projection": 1,
     "latentcode.cached_projection": 1,
     "latentcode.value_networks": 1,

@@ -156,7 +156,7 @@ def tables(
               for number in range(len(rows))}
     for number, place in enumerate(rows):
         block = blocks[number]
-        means, low, high, n_clusters = _clustered(block, metrics, n_bootstrap, seed)
+        means, low, high, n_clusters = clustered(block, metrics, n_bootstrap, seed)
         found["table"] += [
             {**place, "metric": metric, "value": means[i], "low": low[i], "high": high[i],
              "n": len(block), "n_combinations": n_clusters} for i, metric in enumerate(metrics)]
@@ -172,7 +172,7 @@ def tables(
             both = block.merge(blocks[other], on="number", suffixes=("", " of the other"))
             paired = both[["combination"]].assign(**{
                 name: both[name] - both[f"{name} of the other"] for name in classes})
-            means, low, high, n_clusters = _clustered(paired, classes, n_bootstrap, seed)
+            means, low, high, n_clusters = clustered(paired, classes, n_bootstrap, seed)
             found["comparisons"] += [
                 {**place, "against": rows[other]["write"], "class": name, "value": means[i],
                  "low": low[i], "high": high[i], "n": len(paired),
@@ -181,7 +181,7 @@ def tables(
             for name, columns in InterventionResult.COLUMNS.items()}
 
 
-def _clustered(
+def clustered(
     block: pd.DataFrame, metrics: Sequence[str], n_bootstrap: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Return the means of metrics, their intervals clustered by combination, and the clusters."""

@@ -1,0 +1,60 @@
+"""Does a subspace carry the operation alone, or the operands alone? Distributed alignment search.
+
+    python -m latentcode.experiments.studies.subspaces --sraven runs/sraven_known
+
+60 searches and their controls in SRAVEN models that know every rule (a sweep over
+`experiments/sweep/grids/sraven_known.yaml`) and in the fuzzy-logic models of the zoo: `plan.py`.
+About 15 minutes of one CPU core. Writes a folder per model and place, and, after each of them, the
+page of all that are there; what is there is not searched again. The criterion was written down
+before any search: `subspace_least` in `experiments/studies/operation/criteria.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+import tyro
+
+from latentcode.experiments.studies.subspaces.page import write_page
+from latentcode.experiments.studies.subspaces.plan import Job, jobs
+from latentcode.probes.subspaces import SubspaceResult, find_subspace
+
+
+def main(
+    sraven: Path = Path("runs/sraven_known"),
+    out: Path = Path("experiments/results/subspaces"),
+    workers: int = 2,
+    only: Sequence[str] = (),
+) -> None:
+    """Search, and write what was found.
+
+    Args:
+        sraven: Folder of the sweep's runs.
+        out: Folder of the page and of the results.
+        workers: Number of processes, of one thread each.
+        only: Names of single results, if not all are wanted.
+    """
+    wanted = [job for job in jobs() if not only or job.folder in only]
+    left = [job for job in wanted if not (out / job.folder / SubspaceResult.marker()).is_file()]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        searched = {pool.submit(search, job, sraven, out): job for job in left}
+        for done in as_completed(searched):
+            done.result()
+            write_page(out)
+            print(f"wrote result {out / searched[done].folder}", flush=True)
+    write_page(out)
+
+
+def search(job: Job, sraven: Path, out: Path) -> None:
+    """Make the searches of a job, and save their result."""
+    torch.set_num_threads(1)
+    result = find_subspace(job.run(sraven), site=job.site, layer=job.layer, **job.settings)
+    result.save(out / job.folder, figures=False)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,168 @@
+"""The page of the study: the tables of all searches, the verdicts, and a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from latentcode.experiments.studies.operation import __file__ as OPERATION
+from latentcode.experiments.studies.subspaces.plan import RANK, Job, jobs
+from latentcode.experiments.studies.writing import write_study
+from latentcode.figures.markdown import markdown_table
+from latentcode.figures.style import GREY, PALETTE, Figure, style
+from latentcode.files.storage import write_text
+from latentcode.probes.common.results import blocks, where
+from latentcode.probes.subspaces import SubspaceResult
+from latentcode.probes.subspaces.result import DONOR
+from latentcode.tasks.counterfactuals import CLASSES
+
+PLACE = ("task", "kind", "site", "layer")
+CONTROLS = ("shuffled", "untrained", "whole")
+"""What a trained subspace has to exceed."""
+_MARKERS = {"trained": (PALETTE[0], "o"), "shuffled": (PALETTE[1], "s"),
+            "untrained": (PALETTE[2], "^"), "whole": (GREY, "D")}
+
+
+def least() -> float:
+    """Return by how much the rate has to be higher, as written down before the searches."""
+    criteria = Path(OPERATION).with_name("criteria.yaml").read_text(encoding="utf-8")
+    return float(yaml.safe_load(criteria)["subspace_least"])
+
+
+def write_page(out: Path) -> None:
+    """Write the page, its tables and its figure from the results that are there."""
+    found = [(job, SubspaceResult.load(out / job.folder)) for job in jobs()
+             if (out / job.folder / SubspaceResult.marker()).is_file()]
+    table = pd.concat([_of_job(job, result.table) for job, result in found], ignore_index=True)
+    curves = pd.concat([_of_job(job, result.curves) for job, result in found], ignore_index=True)
+    decided = verdicts(table)
+    for name, rows in (("table", table), ("curves", curves), ("verdicts", decided)):
+        write_text(out / f"{name}.csv", rows.to_csv(index=False, float_format="%.4g"))
+    write_text(out / "README.md", page(table, decided, len(found)))
+    write_study(out, "study", {
+        "command": "python -m latentcode.experiments.studies.subspaces", "subspace_least": least(),
+        "results": {job.folder: dict(result.settings) for job, result in found}},
+        {"figure.png": figure(decided)} if len(decided) else {})
+
+
+def _of_job(job: Job, table: pd.DataFrame) -> pd.DataFrame:
+    named = {"task": job.task, "kind": job.kind, "seed": job.seed, "site": job.site,
+             "layer": job.layer, "part": job.part or "main"}
+    return table.assign(**named)[[*named, *table.columns]]
+
+
+def verdicts(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rate of the objective's class per model, place and objective, beside its controls.
+
+    margin  the least difference from a control
+    """
+    main = where(table, part="main", donor=DONOR)
+    rows = []
+    for named, _ in blocks(main[main["search"] == "trained"], (*PLACE, "seed", "objective")):
+        here = where(main, **{name: named[name] for name in (*PLACE, "seed")},
+                     **{"class": named["objective"]})
+        trained = where(here, search="trained", objective=named["objective"])
+        rates = {name: float(_one(here, name, named["objective"])["value"]) for name in CONTROLS}
+        rate = float(trained["value"].iloc[0])
+        rows.append({**named, "trained": rate, "low": float(trained["low"].iloc[0]),
+                     "high": float(trained["high"].iloc[0]), **rates,
+                     "margin": rate - max(rates.values()), "n": int(trained["n"].iloc[0])})
+    return pd.DataFrame(rows)
+
+
+def _one(rows: pd.DataFrame, search: str, objective: str) -> pd.Series:
+    found = where(rows, search=search)
+    return found[found["objective"].isin([objective, "none"])].iloc[0]
+
+
+def page(table: pd.DataFrame, decided: pd.DataFrame, n_results: int) -> str:
+    """Return the page as Markdown."""
+    parts = [
+        "# Does a subspace carry the operation alone, or the operands alone?",
+        "Written by `python -m latentcode.experiments.studies.subspaces` (distributed alignment "
+        f"search, rank {RANK}): the coordinates of the response's activation in a trained subspace "
+        "are those of a donor with another operation B and other operands x'. Subspaces are "
+        "trained on training combinations so that the answer becomes B(x) (objective *operation*) "
+        "or A(x') (*operands*), and scored on held-out ones. `trained [low, high]` is the rate of "
+        "that answer with its 95 % interval, clustered by combination. *shuffled*: the same search "
+        "with the targets of other training pairs; *untrained*: the same in the initial weights; "
+        "*whole*: all dimensions are the donor's.",
+        f"{n_results} of {len(jobs())} results are in. `table.csv` has every rate, `curves.csv` "
+        "the losses, and the folders each search as it was saved.",
+        "## The criterion", _criterion(decided), "![Rates](figure.png)",
+        "## Every model", _rates(decided),
+        "## What else comes through the trained subspace",
+        "Means over the seeds of the rates of each class of answers, by donor: the one that was "
+        "trained with, the minimal pair's (`donor`, whose B(x) is counted as operation), one with "
+        "other operands alone, one with nothing else of interest (`same`), and an unrelated "
+        "problem.", _side_effects(table)]
+    ranks = where(table, part="ranks", donor=DONOR, search="trained")
+    if len(ranks):
+        parts += ["## Other ranks", "SRAVEN, HYLA, seed 0, row of layer 3, objective operation.",
+                  _classes(ranks, ("rank",))]
+    whole = where(table, part="whole", donor=DONOR, search="whole")
+    if len(whole):
+        parts += ["## Whole activations, layer by layer", "Training combinations, seed 0: what the "
+                  "layers were chosen by.", _classes(whole, PLACE)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _criterion(decided: pd.DataFrame) -> str:
+    rows = []
+    for named, block in blocks(decided, (*PLACE, "objective")):
+        earned = bool((block["margin"] >= least()).all())
+        rows.append((*named.values(), len(block), f"{block['trained'].mean():.2f}",
+                     *(f"{block[name].mean():.2f}" for name in CONTROLS),
+                     f"{block['margin'].min():+.2f}", "yes" if earned else "no"))
+    return (f"A subspace carries it where, in every seed, the rate is at least {least():.2f} above "
+            "each of the three controls (means over seeds; the margin is the smallest of any seed "
+            "and control). Places and ranks of one seed alone say nothing about others.\n\n"
+            + markdown_table((*PLACE, "objective", "seeds", "trained", *CONTROLS, "least margin",
+                              "holds"), rows))
+
+
+def _rates(decided: pd.DataFrame) -> str:
+    return markdown_table(
+        (*PLACE, "seed", "objective", "trained", *CONTROLS, "margin", "n"),
+        [(*(getattr(r, name) for name in (*PLACE, "seed", "objective")),
+          f"{r.trained:.2f} [{r.low:.2f}, {r.high:.2f}]",
+          *(f"{getattr(r, name):.2f}" for name in CONTROLS), f"{r.margin:+.2f}", r.n)
+         for r in decided.itertuples()])
+
+
+def _side_effects(table: pd.DataFrame) -> str:
+    rows = where(table, part="main", search="trained")
+    return _classes(rows, (*PLACE, "objective", "donor"))
+
+
+def _classes(rows: pd.DataFrame, columns: tuple[str, ...]) -> str:
+    """Return the mean rates of all classes, a row per combination of values of some columns."""
+    return markdown_table((*columns, *CLASSES), list(_mean_rates(rows, columns)))
+
+
+def _mean_rates(rows: pd.DataFrame, columns: tuple[str, ...]) -> Iterator[tuple[object, ...]]:
+    for key, block in rows.groupby(list(columns), sort=False):
+        means = block.groupby("class")["value"].mean()
+        yield (*key, *(f"{means[name]:.2f}" for name in CLASSES))
+
+
+def figure(decided: pd.DataFrame) -> Figure:
+    """Return the rates of every seed, a line per place and objective."""
+    lines = list(blocks(decided, (*PLACE, "objective")))
+    with style():
+        drawn = Figure(figsize=(7.0, 0.42 * len(lines) + 1.2), layout="constrained")
+        axes = drawn.subplots()
+        for y, (_, block) in enumerate(lines):
+            for name, (color, marker) in _MARKERS.items():
+                axes.plot(block[name], [y] * len(block), linestyle="", color=color, marker=marker,
+                          markersize=4, alpha=0.8, label=name if y == 0 else None)
+        axes.set_yticks(range(len(lines)), [
+            f"{n['task']} {n['kind']}, {n['site']} {n['layer']}: {n['objective']}"
+            for n, _ in lines])
+        axes.set_ylim(len(lines) - 0.5, -0.5)
+        axes.set(xlim=(-0.03, 1.03), xlabel="rate of the objective's answer, held-out combinations")
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4)
+    return drawn

@@ -1,0 +1,68 @@
+"""`find_subspace`: which subspace of a trained run's activations carries the operation alone?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from latentcode.config import TaskConfig, config_hash, to_dict
+from latentcode.devices import resolve_device
+from latentcode.models.config import kind_of
+from latentcode.models.transformer import HookedTransformer
+from latentcode.probes.subspaces.of_model import SEARCHES, find_subspace_model
+from latentcode.probes.subspaces.result import SubspaceResult
+from latentcode.progress import Progress
+from latentcode.runs import Run
+from latentcode.runs.named import load_run
+from latentcode.tasks import make_counterfactuals, make_task
+
+
+def find_subspace(
+    run: Run | str | Path,
+    objective: str | Sequence[str] = "operation",
+    *,
+    site: str = "code",
+    layer: int | None = None,
+    rank: int | Sequence[int] = 4,
+    searches: Sequence[str] = SEARCHES,
+    split: str = "ood",
+    n_train: int = 2_048,
+    n: int = 600,
+    task: TaskConfig | None = None,
+    step: int | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    **settings: Any,
+) -> SubspaceResult:
+    """Is there a subspace of a run's codes whose exchange brings the donor's operation alone?
+
+    run        a run, its folder, or the name of a model of the zoo
+    objective  `operation`, towards B(x), `operands`, towards A(x'), or both; of a donor with
+               another operation B and other operands x'
+    site, layer  `code`, the row of the response in a layer, or `residual`, the stream of the
+               response's token that enters the layer; layer: default the last
+    rank       dimensions of the subspace, or several numbers of them
+    searches   of `trained`, `shuffled` and `untrained` (controls; see `SubspaceResult`)
+    split      whose pairs the subspaces are scored on; they are trained on those of `train`
+    n_train, n  pairs drawn for training and scoring
+    task       what to draw from; default: the run's own
+    step       the checkpoint; default: the newest
+    progress   called with (searches done, in all)
+    settings   of `find_subspace_model`: steps, batch_size, learning_rate, n_bootstrap
+
+    Raises what `find_subspace_model` raises, and `ConfigError` for a task without minimal pairs.
+    """
+    run = load_run(run)
+    own = make_task(run.config.task if task is None else task)
+    place = resolve_device(device)
+    model = run.load_model(step, device=str(place))
+    untrained = HookedTransformer(run.config.model, seed=run.config.training.seed).to(place)
+    meta = {"run": run.name, "run_id": run.id, "kind": kind_of(run.config.model),
+            "config_hash": config_hash(run.config), "task": to_dict(own.config),
+            "step": run.checkpoints()[-1] if step is None else step}
+    return find_subspace_model(
+        model, make_counterfactuals(own), objective, site=site, layer=layer, rank=rank,
+        searches=searches, untrained=untrained, split=split, n_train=n_train, n=n, seed=seed,
+        meta=meta, progress=progress, **settings)

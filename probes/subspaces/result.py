@@ -1,0 +1,70 @@
+"""The outcome of a search for a subspace: classes of answers, learning curves, a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from latentcode.figures.style import Figure
+from latentcode.probes.common.results import TableResult, blocks, where, with_interval
+from latentcode.probes.subspaces.figure import subspace_figure
+from latentcode.tasks.counterfactuals import CLASSES
+
+DONOR = "operation+operands"
+"""The donor that searches are trained with, and that tells the classes apart."""
+
+
+@dataclass(frozen=True, repr=False)
+class SubspaceResult(TableResult):
+    """What came of a donor's coordinates in subspaces of an activation, on held-out combinations.
+
+    Searches: `trained` towards the objective; `shuffled`, the same with the targets of other
+    training pairs; `untrained`, the same in the model's initial weights, over all pairs; `random`,
+    a subspace that was drawn; `whole`, all dimensions (its `rank` is their number).
+
+    table    one row per objective (`none` where nothing was trained), search, rank, donor and class
+             of answers (`CLASSES`): `value`, the rate, its 95 % interval `low`, `high` clustered by
+             combination, instances `n` and combinations
+    curves   one row per objective, search, rank and window of steps that ends at `step`: the mean
+             `loss` (cross-entropy in nats, or squared error)
+    settings everything else that determines the numbers
+    """
+
+    FORMAT = "latentcode.subspaces"
+    SHOWS = "classes of answers, donors with another operation and other operands"
+    COLUMNS: ClassVar = {
+        "table": ("objective", "search", "rank", "donor", "class", "value", "low", "high", "n",
+                  "n_combinations"),
+        "curves": ("objective", "search", "rank", "step", "loss")}
+    TEXT: ClassVar = ("objective", "search", "donor", "class")
+
+    table: pd.DataFrame
+    curves: pd.DataFrame
+    settings: Mapping[str, Any]
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        s = self.settings
+        missing = [name for name in ("shuffled", "untrained")
+                   if name not in set(self.table["search"])]
+        return (f"Trained on {s['n_train_known']} pairs of training combinations, scored on "
+                f"{s['n_known']} of {s['split']}, whose four answers differ and which the model "
+                "answers.",
+                *([f"Without controls: {', '.join(missing)}."] if missing else []))
+
+    def summary(self) -> pd.DataFrame:
+        """Return one row per search and rank, and the rate of each class with its interval."""
+        rows = []
+        for named, block in blocks(where(self.table, donor=DONOR), ("objective", "search", "rank")):
+            values = block.set_index("class")
+            rows.append({**named, **{name: with_interval(values.loc[name]) for name in CLASSES},
+                         "n": int(block["n"].iloc[0])})
+        return pd.DataFrame(rows)
+
+    def figure(self) -> Figure:
+        """Return the rates of each objective's class over ranks, and the learning curves."""
+        return subspace_figure(where(self.table, donor=DONOR), self.curves,
+                               self.settings["objectives"])
