@@ -104,8 +104,8 @@ def find_subspace_model(
         pd.DataFrame(rows, columns=list(SubspaceResult.COLUMNS["table"])),
         pd.DataFrame(curves, columns=list(SubspaceResult.COLUMNS["curves"])),
         {**(dict(meta) if meta else {}), "objectives": list(objectives), "site": site,
-         "layer": place[1], "d": of_model.d, "ranks": list(ranks), "searches": list(searches), "split": split,
-         "n_train": n_train, "n_train_known": len(of_model.train), "n": n,
+         "layer": place[1], "d": of_model.d, "ranks": list(ranks), "searches": list(searches),
+         "split": split, "n_train": n_train, "n_train_known": len(of_model.train), "n": n,
          "n_known": len(of_model.heldout), "steps": steps, "batch_size": batch_size,
          "learning_rate": learning_rate, "seed": seed, "n_bootstrap": n_bootstrap, "level": 0.95})
 

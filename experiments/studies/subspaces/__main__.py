@@ -16,12 +16,11 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
-import torch
 import tyro
 
 from latentcode.experiments.studies.subspaces.page import write_page
-from latentcode.experiments.studies.subspaces.plan import Job, jobs
-from latentcode.probes.subspaces import SubspaceResult, find_subspace
+from latentcode.experiments.studies.subspaces.plan import jobs, search
+from latentcode.probes.subspaces import SubspaceResult
 
 
 def main(
@@ -47,13 +46,6 @@ def main(
             write_page(out)
             print(f"wrote result {out / searched[done].folder}", flush=True)
     write_page(out)
-
-
-def search(job: Job, sraven: Path, out: Path) -> None:
-    """Make the searches of a job, and save their result."""
-    torch.set_num_threads(1)
-    result = find_subspace(job.run(sraven), site=job.site, layer=job.layer, **job.settings)
-    result.save(out / job.folder, figures=False)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from latentcode.probes.subspaces import find_subspace
+
 RANK = 16
 """The rank at which every claim is decided; others are looked at in one model."""
 SEEDS = (0, 1, 2)
@@ -45,9 +49,9 @@ def jobs() -> Sequence[Job]:
     """Return all jobs, the most wanted first.
 
     Layers were chosen by what a donor's whole activation does to training combinations in seed 0
-    (jobs of the part `whole`): of HYLA's rows that of layer 3 does most. No row of a single layer of
-    the linear model does anything, so that its residual stream entering layer 3 is searched. HYLA's
-    entering layer 3 carries the operands already (0.98), that entering layer 2 only in part.
+    (jobs of the part `whole`): of HYLA's rows that of layer 3 does most. No row of a single layer
+    of the linear model does anything, so that its residual stream entering layer 3 is searched.
+    HYLA's entering layer 3 carries the operands already, that entering layer 2 only in part.
     """
     both = {"objective": ("operation", "operands"), "rank": RANK}
     operation = {"objective": "operation", "rank": RANK}
@@ -65,3 +69,10 @@ def jobs() -> Sequence[Job]:
         "searches": (), "n_train": 16, "n": 150, "split": "train", "seed": 1})
         for kind in ("hyla", "linear") for site in ("code", "residual") for layer in (1, 2, 3)]
     return found
+
+
+def search(job: Job, sraven: Path, out: Path) -> None:
+    """Make the searches of a job, and save their result."""
+    torch.set_num_threads(1)
+    result = find_subspace(job.run(sraven), site=job.site, layer=job.layer, **job.settings)
+    result.save(out / job.folder, figures=False)
