@@ -131,8 +131,8 @@ def _criterion(decided: pd.DataFrame) -> str:
                      f"{block['without'].mean():.2f}"))
     return ("Written down before the searches: a subspace carries it where, in every seed, the "
             f"rate is at least {least():.2f} above each of the three controls. Rates are means "
-            "over the seeds that are in; the margin is the smallest of any seed and control. One seed "
-            "says nothing about others.\n\n"
+            "over the seeds that are in; the margin is the smallest of any seed and control. One "
+            "seed says nothing about others.\n\n"
             + markdown_table((*PLACE, "objective", "seeds", "trained", *CONTROLS, "least margin",
                               "holds", "without"), rows)
             + "\n\n*without* is no part of the criterion: how often the same subspace brings the "
