@@ -19,7 +19,7 @@ from latentcode.probes.subspaces.result import SubspaceResult
 from latentcode.probes.subspaces.searching import Search
 from latentcode.progress import Progress
 from latentcode.seeds import checked_seed, make_generator
-from latentcode.tasks.counterfactuals import ChosenPairs
+from latentcode.tasks.counterfactuals import ChosenPairs, Counterfactuals
 
 OBJECTIVES = ("operation", "operands")
 """Classes of answers that a search can be trained towards: B(x), and A(x')."""
@@ -28,7 +28,7 @@ SEARCHES = ("trained", "shuffled", "untrained")
 
 def find_subspace_model(
     model: HookedTransformer,
-    task: ChosenPairs,
+    task: Counterfactuals,
     objective: str | Sequence[str] = "operation",
     *,
     site: str = "code",
@@ -73,7 +73,12 @@ def find_subspace_model(
     place = (site, model.cfg.n_layers - 1 if layer is None else layer)
     check_place(model, place)
     _check(task, objectives, ranks, searches, untrained)
-    models = {"trained": model} | ({"untrained": untrained} if "untrained" in searches else {})
+    if not isinstance(task, ChosenPairs):
+        raise ProbeError(f"task is a {type(task).__name__}; expected ChosenPairs, which say "
+                         "whether an answer is a symbol")
+    models = {"trained": model}
+    if untrained is not None and "untrained" in searches:
+        models["untrained"] = untrained
     prepared = {name: Search.prepared(of, task, place, n_train=n_train, n=n, split=split,
                                       known=name == "trained", seed=seed)
                 for name, of in models.items()}
@@ -111,7 +116,7 @@ def find_subspace_model(
 
 
 def _check(
-    task: ChosenPairs, objectives: Sequence[str], ranks: Sequence[int], searches: Sequence[str],
+    task: Counterfactuals, objectives: Sequence[str], ranks: Sequence[int], searches: Sequence[str],
     untrained: HookedTransformer | None,
 ) -> None:
     """Raise an error for what cannot be searched, before anything is computed."""

@@ -7,7 +7,7 @@ computed once, and only what follows from it again for every write.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,7 +136,7 @@ def logits_from(
     here = torch.arange(n_tokens, device=query.device) == query[:, None]  # [B, T]
     # The last block is asked for the responses alone; causal masks count from the first token.
     first = 0 if config.causal else int(held.query.min())
-    hooks: list[tuple[str, Any]] = []
+    hooks: list[tuple[str | Callable[..., Any], Callable[..., Any]]] = []
     if site == "residual":
         stream = torch.where(here[..., None], written[:, None], stream)
     else:

@@ -11,7 +11,6 @@ import pandas as pd
 from latentcode.figures.style import Figure
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.subspaces.figure import subspace_figure
-from latentcode.tasks.counterfactuals import CLASSES
 
 DONOR = "operation+operands"
 """The donor that searches are trained with, and that tells the classes apart."""
@@ -59,9 +58,8 @@ class SubspaceResult(TableResult):
         """Return one row per search and rank, and the rate of each class with its interval."""
         rows = []
         for named, block in blocks(where(self.table, donor=DONOR), ("objective", "search", "rank")):
-            values = block.set_index("class")
-            rows.append({**named, **{name: with_interval(values.loc[name]) for name in CLASSES},
-                         "n": int(block["n"].iloc[0])})
+            rates = {row["class"]: with_interval(row) for _, row in block.iterrows()}
+            rows.append({**named, **rates, "n": int(block["n"].iloc[0])})
         return pd.DataFrame(rows)
 
     def figure(self) -> Figure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import yaml
@@ -51,7 +52,7 @@ def write_page(out: Path) -> None:
 
 
 def _of_job(job: Job, table: pd.DataFrame) -> pd.DataFrame:
-    named = {"task": job.task, "kind": job.kind, "seed": job.seed, "site": job.site,
+    named: dict[str, Any] = {"task": job.task, "kind": job.kind, "seed": job.seed, "site": job.site,
              "layer": job.layer, "part": job.part or "main"}
     return table.assign(**named)[[*named, *table.columns]]
 
