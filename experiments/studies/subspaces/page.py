@@ -117,8 +117,11 @@ def page(table: pd.DataFrame, decided: pd.DataFrame, n_results: int) -> str:
                   _classes(ranks, ("rank",))]
     whole = where(table, part="whole", donor=DONOR, search="whole")
     if len(whole):
-        parts += ["## Whole activations, layer by layer", "Training combinations, seed 0: what the "
-                  "layers were chosen by.", _classes(whole, PLACE)]
+        parts += ["## Whole activations, layer by layer", "Training combinations, seed 0: the "
+                  "layer that does most was chosen, but of HYLA's residual streams that entering "
+                  "layer 2, where a first search of seed 0 had been seen. In fuzzy logic, where "
+                  "rows of layer 0 do more than those of layer 1, this was looked at beforehand "
+                  "and is not in the table.", _classes(whole, PLACE)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -142,7 +145,8 @@ def _criterion(decided: pd.DataFrame) -> str:
             "the subspace does not say which operation it is. In SRAVEN that can be: of the rules "
             "with natural pairs, sum goes with each of the others and the others only with sum, so "
             "that A tells B for all rules but sum. Whether the donor's answer has reached the "
-            "layer already, above which no operation is claimed, is not asked here.")
+            "layer already, above which no operation is claimed, is not asked here. Where the "
+            "whole activation brings it by itself, the criterion cannot hold.")
 
 
 def _rates(decided: pd.DataFrame) -> str:
