@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from latentcode.answers import CLASSES
 from latentcode.errors import UnknownNameError, check
 from latentcode.tasks.batch import Batch
 
@@ -32,15 +33,6 @@ SCOPES: dict[str, str] = {
     "everything": "every query attending to every key",
 }
 """Which codes an intervention writes; a task offers some of them."""
-
-CLASSES: dict[str, str] = {
-    "instance": "A(x), the instance's own answer",
-    "operation": "B(x), the donor's operation on the instance's operands",
-    "operands": "A(x'), the instance's operation on the donor's operands",
-    "copied": "B(x'), the donor's operation on the donor's operands",
-    "else": "none of these",
-}
-"""Whose answer an answer is, in the order of `MinimalPairs.candidates`."""
 
 OTHERS: dict[str, str] = {
     "operands": "other operands",

@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from latentcode.answers import CLASSES
 from latentcode.errors import check_choice
 from latentcode.models.kernels.fused import written_out
 from latentcode.models.modes import evaluating
 from latentcode.probes.interventions.sites import SITES, Place
-from latentcode.tasks.counterfactuals import CLASSES, OTHERS, ChosenPairs, MinimalPairs
+from latentcode.tasks.counterfactuals import OTHERS, ChosenPairs, MinimalPairs
 
 DONORS: Mapping[str, tuple[str, int]] = {"donor": ("donors", 1), **{
     name: (name, ("operation" in name) + 2 * ("operands" in name))

@@ -6,11 +6,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from latentcode.answers import CLASSES
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import PALETTE, Figure, style
 from latentcode.probes.interventions.figure import in_short, written
-from latentcode.probes.interventions.writes import WRITES
-from latentcode.tasks.counterfactuals import CLASSES
 
 COLOURS: dict[str, str] = dict(zip(
     CLASSES, (PALETTE[4], PALETTE[0], PALETTE[1], PALETTE[3], "#DDDDDD"), strict=True))
@@ -27,6 +26,9 @@ def class_figure(table: pd.DataFrame) -> Figure:
     Left the donors' writes, one block per place, so that donors can be compared where they were
     written; right all the others. The numbers of instances stand at the right ends.
     """
+    # Here: opening a result needs no torch.
+    from latentcode.probes.interventions.writes import WRITES
+
     table = table[table["metric"].isin(CLASSES)]
     check(len(table) > 0, "the table holds no classes of answers to draw", ProbeError)
     donor = table["write"].map(lambda name: bool(WRITES[name].donor)) & table["heads"].eq("all")

@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from latentcode.answers import CLASSES
 from latentcode.figures.style import Figure
 from latentcode.probes.common.bootstrap import percentile_interval, resample
 from latentcode.probes.common.results import TableResult
 from latentcode.probes.interventions.class_figure import class_figure
 from latentcode.probes.interventions.figure import intervention_figure, matrix_figure, written
-from latentcode.probes.interventions.writes import WRITES
-from latentcode.tasks.counterfactuals import CLASSES
 
 PLACE: tuple[str, ...] = ("write", "scope", "layers", "site", "alpha", "heads", "renormalized")
 """Columns that name an intervention."""
@@ -200,6 +199,9 @@ def clustered(
 
 def _beside(number: int, rows: Sequence[Mapping[str, Any]]) -> list[int]:
     """Return the other donors' writes at the place of a donor's write, by their numbers."""
+    # Here: opening a result needs no torch.
+    from latentcode.probes.interventions.writes import WRITES
+
     def where(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(row[name] for name in PLACE if name not in ("write", "alpha"))
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from latentcode.answers import CLASSES
 from latentcode.models.modes import evaluating
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.interventions.result import clustered
@@ -21,7 +22,7 @@ from latentcode.probes.subspaces.fitting import Fit, fit_subspace, interchange
 from latentcode.probes.subspaces.places import BATCH, Held, hold, logits_from
 from latentcode.probes.subspaces.result import DONOR
 from latentcode.seeds import make_generator
-from latentcode.tasks.counterfactuals import CLASSES, ChosenPairs
+from latentcode.tasks.counterfactuals import ChosenPairs
 
 SCORED = (DONOR, "donor", "operands", "same", "unrelated")
 """Writes whose donors' coordinates are put into each subspace that was found."""

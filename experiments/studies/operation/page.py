@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from latentcode.answers import CLASSES
 from latentcode.experiments.studies.operation.words import CRITERIA, WHERE
 from latentcode.figures.markdown import markdown_table
 from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.probes.common.results import distinct, where
-from latentcode.tasks.counterfactuals import CLASSES
 
 COMMAND = """python -m latentcode.experiments.studies.operation --runs RUNS/sraven_known/*kind=* \\
     logic-hyla logic-linear logic-softmax --along RUNS/sraven_known/seed=0* \\

@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 
+from latentcode.answers import CLASSES
 from latentcode.experiments.studies.operation.places import main_places
 from latentcode.experiments.studies.operation.words import WHERE, answer_entering, earned
 from latentcode.models.config import kind_of
 from latentcode.probes.interventions import InterventionResult
 from latentcode.runs import Run
 from latentcode.tasks import make_counterfactuals, make_task
-from latentcode.tasks.counterfactuals import CLASSES
 
 RUN = ("task", "kind", "run", "seed")
 """Columns that name a run."""

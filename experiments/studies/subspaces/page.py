@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from latentcode.answers import CLASSES
 from latentcode.experiments.studies.operation import __file__ as OPERATION
 from latentcode.experiments.studies.subspaces.plan import RANK, Job, jobs
 from latentcode.experiments.studies.writing import write_study
@@ -18,7 +19,6 @@ from latentcode.files.storage import write_text
 from latentcode.probes.common.results import blocks, where
 from latentcode.probes.subspaces import SubspaceResult
 from latentcode.probes.subspaces.result import DONOR
-from latentcode.tasks.counterfactuals import CLASSES
 
 PLACE = ("task", "kind", "site", "layer")
 CONTROLS = ("shuffled", "untrained", "whole")

@@ -8,10 +8,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from latentcode.answers import CLASSES
 from latentcode.errors import check
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
-    CLASSES,
     OTHERS,
     ChosenPairs,
     MinimalPairs,

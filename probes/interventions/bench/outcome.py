@@ -10,9 +10,10 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
+from latentcode.answers import CLASSES
 from latentcode.arguments import as_tuple
 from latentcode.figures.style import Figure
-from latentcode.tasks.counterfactuals import CLASSES, OTHERS, MinimalPairs
+from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 
 WHAT: dict[str, str] = {
     "donor": "the codes of its minimal pair, which has the target in place of the source",

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import latentcode as lc
+from latentcode.answers import CLASSES
 from latentcode.experiments.studies.operation.__main__ import Study
 from latentcode.experiments.studies.operation.places import (
     all_places,
@@ -17,7 +18,6 @@ from latentcode.experiments.studies.operation.places import (
 )
 from latentcode.experiments.studies.operation.words import CRITERIA, earned
 from latentcode.probes.interventions.of_model import _check
-from latentcode.tasks.counterfactuals import CLASSES
 
 
 def comparisons(differences: dict[tuple[str, str, str], tuple[float, float]]) -> pd.DataFrame:

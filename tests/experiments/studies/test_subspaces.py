@@ -7,9 +7,9 @@ from itertools import product
 import pandas as pd
 import pytest
 
+from latentcode.answers import CLASSES
 from latentcode.experiments.studies.subspaces.page import page, verdicts
 from latentcode.experiments.studies.subspaces.plan import jobs
-from latentcode.tasks.counterfactuals import CLASSES
 
 RATES = {("operation", "trained"): 0.6, ("operation", "shuffled"): 0.1,
          ("operation", "untrained"): 0.2, ("none", "random"): 0.0, ("none", "whole"): 0.3}

@@ -11,11 +11,11 @@ from hand_built import operation_model
 from selector import K, Selector
 
 import latentcode as lc
+from latentcode.answers import CLASSES
 from latentcode.codes.instances import instances
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.probes.interventions import Bench, Intervention, Writing, intervene_model
 from latentcode.probes.interventions.bench.bench import DRAWS
-from latentcode.tasks.counterfactuals import CLASSES
 from latentcode.tasks.sraven.donors import operands_of
 
 N = 60

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import latentcode as lc
+from latentcode.answers import CLASSES
 from latentcode.probes.interventions.result import tables
-from latentcode.tasks.counterfactuals import CLASSES
 
 WRITES = {"donor": "operation", "operands": "operands", "operation+operands": "copied",
           "zero": "else"}

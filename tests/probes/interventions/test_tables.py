@@ -9,9 +9,9 @@ import pytest
 from hand_built import operation_model
 from selector import Selector
 
+from latentcode.answers import CLASSES
 from latentcode.probes.interventions import Intervention, InterventionResult, intervene_model
 from latentcode.probes.interventions.result import tables
-from latentcode.tasks.counterfactuals import CLASSES
 
 ROWS = [Intervention(write, "row", layers).row() for write, layers in (
     ("operation+operands", (0,)), ("operands", (0,)), ("unrelated", (1,)), ("zero", (0,)))]

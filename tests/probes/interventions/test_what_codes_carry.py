@@ -15,11 +15,12 @@ from hand_built import MODELS
 from selector import K, Selector, symbol_of
 from torch import Tensor
 
+from latentcode.answers import CLASSES
 from latentcode.experiments.studies.operation.words import earned
 from latentcode.probes.interventions import Intervention, InterventionResult, intervene_model
 from latentcode.probes.interventions.sites import capture
 from latentcode.seeds import make_generator
-from latentcode.tasks.counterfactuals import CLASSES, OTHERS, MinimalPairs
+from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 
 N = 400
 BOTH = "operation+operands"
