@@ -22,6 +22,7 @@ import pandas as pd
 import tyro
 
 from latentcode.config import to_dict
+from latentcode.errors import ProbeError
 from latentcode.experiments.studies.codes_study.__main__ import kept, key_of
 from latentcode.experiments.studies.operation.page import drawn, page
 from latentcode.experiments.studies.operation.places import (
@@ -65,11 +66,11 @@ class Study:
     def run(self) -> None:
         began = time.monotonic()
         runs = [load_run(name) for name in self.runs]
-        found = {run.name: self._whole(run) for run in runs}
-        along = {(run.name, step): self._at(run, step)
-                 for run in map(load_run, self.along) for step in run.checkpoints()}
+        whole = {run.name: self._whole(run) for run in runs}
+        along = {(run.name, step): found for run in map(load_run, self.along)
+                 for step in run.checkpoints() if (found := self._at(run, step)) is not None}
         scores = pd.read_csv(self.rows / "tables" / "scores.csv")
-        tables = combined(runs, found, along, scores)
+        tables = combined(runs, whole, along, scores)
         (self.out / "tables").mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
             write_text(self.out / "tables" / f"{name}.csv",
@@ -88,11 +89,15 @@ class Study:
         return self._kept(run, None, self.n, interventions(
             task, n_layers, all_places(task, n_layers)))
 
-    def _at(self, run: Run, step: int) -> InterventionResult:
+    def _at(self, run: Run, step: int) -> InterventionResult | None:
         task = make_counterfactuals(make_task(run.config.task))
         n_layers = run.config.model.n_layers
-        return self._kept(run, step, self.n_along, interventions(
-            task, n_layers, main_places(task, n_layers), contexts=False))
+        try:
+            return self._kept(run, step, self.n_along, interventions(
+                task, n_layers, main_places(task, n_layers), contexts=False))
+        except ProbeError as error:  # early in a training nothing counts
+            print(error)
+            return None
 
     def _kept(
         self, run: Run, step: int | None, n: int, written: list[Intervention]

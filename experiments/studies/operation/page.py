@@ -75,6 +75,8 @@ An answer is of a class where it is nearer than the window to its answer.
     if len(tables["along"]):
         parts.append(f"""## Along a training
 
+Checkpoints at which fewer than two instances count are left out.
+
 ![classes along the training](figures/along.png)
 
 {_along(tables["along"])}""")

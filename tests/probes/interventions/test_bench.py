@@ -299,7 +299,7 @@ def test_what_a_figure_and_a_notebook_show(selector: Bench) -> None:
     ({"layers": (1,)}, UnknownNameError, "unknown layer 1"),
     ({"heads": (8,)}, ConfigError, "head 8"),
     ({"what": "instance"}, ConfigError, "other is None"),
-    ({"what": "operands"}, UnknownNameError, "expected one of: donor, instance, mean, hand$"),
+    ({"what": "unrelated"}, UnknownNameError, "expected one of: donor, instance, mean, hand, op"),
     ({"what": "instance", "other": -1}, ConfigError, "instance is -1"),
     ({"what": "hand"}, ConfigError, "numbers are None; expected 8 finite ones"),
     ({"what": "hand", "numbers": (float("nan"),) * K}, ConfigError, "expected 8 finite ones"),
