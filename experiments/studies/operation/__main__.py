@@ -1,7 +1,8 @@
 """Operation, operands or answer? A factorial of donors, written into every run.
 
-    python -m latentcode.experiments.studies.operation --runs RUNS/sraven_known/* \
-        logic-hyla logic-linear logic-softmax --work WORK --out experiments/results/operation
+    python -m latentcode.experiments.studies.operation \
+        --runs experiments/results/runs/sraven_known/* logic-hyla logic-linear logic-softmax \
+        --work WORK --out experiments/results/operation
 
 writes the codes, values and residual streams of donors into each run and counts whose answer comes
 (`places`, `latentcode.tasks.counterfactuals.CLASSES`); for the runs of `--along` at every

@@ -12,9 +12,10 @@ from latentcode.figures.markdown import markdown_table
 from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.probes.common.results import distinct, where
 
-COMMAND = """python -m latentcode.experiments.studies.operation --runs RUNS/sraven_known/*kind=* \\
-    logic-hyla logic-linear logic-softmax --along RUNS/sraven_known/seed=0* \\
-    --work WORK --out experiments/results/operation"""
+COMMAND = """python -m latentcode.experiments.studies.operation \\
+    --runs experiments/results/runs/sraven_known/*kind=* logic-hyla logic-linear logic-softmax \\
+    --along RUNS/sraven_known/seed=0* --work WORK --out experiments/results/operation"""
+"""RUNS: the folder of the long trainings, which has more checkpoints than what is published."""
 COLOURS = dict(zip(CLASSES, (*PALETTE[:4], GREY), strict=True))
 LIMIT = CRITERIA["answer_not_there_yet"]
 TOLD = "operation+operands"
@@ -27,6 +28,8 @@ def page(tables: Mapping[str, pd.DataFrame]) -> str:
     parts = [f"""# Operation, operands or answer: what do codes carry?
 
     {COMMAND.replace(chr(10), chr(10) + "    ")}
+
+(RUNS is the folder of the long trainings, which has more checkpoints than the published runs.)
 
 An instance applies operation A to operands x. What is written comes from a donor with another
 operation B and other operands x'; the four answers A(x), B(x), A(x') and B(x') all differ. Numbers
@@ -50,10 +53,12 @@ were written before the models were measured.
 
 A word is earned where the paired difference from each donor that lacks what the word says has an
 interval above 0 in every run, and a mean of at least {CRITERIA["least"]:.2f}. `answer entering` is
-how well a probe reads the answer from the residual streams that enter the first of the written
-layers (balanced accuracy above 1/8 on held-out combinations, the better of the response's stream
-and all tokens', [rows](../rows/README.md)): where it is above {LIMIT:.2f},
-an operation is not claimed, as what is written may hold what was worked out below.
+how well a probe reads the donor's answer from the residual streams that enter the first of the
+written layers (balanced accuracy above 1/8 on held-out combinations, the better of the response's
+stream and all tokens', [rows](../rows/README.md)). The criteria claim an operation only where it is
+at most {LIMIT:.2f}. In SRAVEN that is nowhere the case: the tokens themselves already tell the
+answer that well. (What a probe reads is B(x'); the class *operation* is B(x), which no donor
+holds.)
 
 {_words(where(words, task=task))}
 
