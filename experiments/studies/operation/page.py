@@ -68,7 +68,9 @@ holds.)
     if len(tables["by_rules"]):
         parts.append(f"""## SRAVEN: by the rules of instance and donor
 
-Pooled over the runs of a kind; all codes of all layers, donor with another rule and other operands.
+Pooled over the runs of a kind; donor with another rule and other operands. Sum is one of the two in
+every pair: of the others, no two share rows whose four answers differ. Whether more arrives than
+"sum or not" is told by the rows from sum to the six others. `tables/by_rules.csv` has all places.
 
 {_by_rules(tables["by_rules"])}""")
     if len(tables["windows"]):
@@ -156,13 +158,16 @@ def _donors(over: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> str:
 
 
 def _by_rules(by_rules: pd.DataFrame) -> str:
-    whole = by_rules[(by_rules["site"] == "code") & (by_rules["scope"] == "everything")]
     rows = []
-    for kind, source, target in distinct(whole, "kind", "source", "target"):
-        block = where(whole, kind=kind, source=source, target=target).set_index("class")
-        rows.append([kind, source, target, int(block["n"].iloc[0]),
-                     *(f"{block['rate'][name]:.2f}" for name in CLASSES)])
-    return markdown_table(["kind", "instance's rule", "donor's rule", "n", *CLASSES], rows)
+    for site, layers in (("code", "0,1,2,3"), ("value", "2,3")):
+        whole = where(by_rules, site=site, scope="everything", layers=layers)
+        for kind, source, target in distinct(whole, "kind", "source", "target"):
+            block = where(whole, kind=kind, source=source, target=target).set_index("class")
+            rows.append([kind, f"{site}, layers {layers}", source, target,
+                         int(block["n"].iloc[0]),
+                         *(f"{block['rate'][name]:.2f}" for name in CLASSES)])
+    return markdown_table(
+        ["kind", "written", "instance's rule", "donor's rule", "n", *CLASSES], rows)
 
 
 def _windows(windows: pd.DataFrame) -> str:

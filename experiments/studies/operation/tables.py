@@ -8,12 +8,10 @@ from typing import Any
 import pandas as pd
 
 from latentcode.answers import CLASSES
-from latentcode.experiments.studies.operation.places import main_places
 from latentcode.experiments.studies.operation.words import WHERE, answer_entering, earned
 from latentcode.models.config import kind_of
 from latentcode.probes.interventions import InterventionResult
 from latentcode.runs import Run
-from latentcode.tasks import make_counterfactuals, make_task
 
 RUN = ("task", "kind", "run", "seed")
 """Columns that name a run."""
@@ -32,7 +30,7 @@ def combined(
     over_seeds     the mean, smallest and largest of each over the runs of a kind
     comparisons    paired differences of the donor `operation+operands` from the others
     words          which words are earned (`words.earned`)
-    by_rules       rates at the main places by the operations of instance and donor, pooled
+    by_rules       SRAVEN: rates by the rules of instance and donor, pooled over the runs of a kind
     windows        fuzzy logic: rates with other windows
     along          rates at the main places along trainings
     """
@@ -56,7 +54,7 @@ def combined(
             ["mean", "min", "max", "count"]).reset_index(),
         "comparisons": comparisons.drop(columns=["write", "n_combinations"]),
         "words": earned(comparisons, answer_entering(scores)),
-        "by_rules": _by_rules(runs, found, about),
+        "by_rules": _by_rules(found, about),
         "windows": windows.drop(columns=["metric", "n_combinations"]),
         "along": _along(along, about),
     }
@@ -77,19 +75,10 @@ def _of_runs(
     return whole[[*RUN, *(c for c in whole.columns if c not in RUN)]]
 
 
-def _main(run: Run) -> pd.DataFrame:
-    """Return the main places of a run, as tables name them."""
-    task = make_counterfactuals(make_task(run.config.task))
-    return pd.DataFrame([
-        {"site": site, "scope": scope, "layers": ",".join(map(str, layers))}
-        for site, scope, layers in main_places(task, run.config.model.n_layers)])
-
-
 def _by_rules(
-    runs: Sequence[Run], found: Mapping[str, InterventionResult],
-    about: Mapping[str, Mapping[str, Any]],
+    found: Mapping[str, InterventionResult], about: Mapping[str, Mapping[str, Any]]
 ) -> pd.DataFrame:
-    rows = _of_runs({run.name: found[run.name].classes.merge(_main(run)) for run in runs}, about)
+    rows = _of_runs({name: result.classes for name, result in found.items()}, about)
     # The terms of fuzzy logic are too many, with too few instances each.
     rows = rows[(rows["write"] == "operation+operands") & (rows["task"] == "sraven")]
     rows = rows.assign(hits=rows["rate"] * rows["n"])
