@@ -104,6 +104,7 @@ class Study:
         self, run: Run, step: int | None, n: int, written: list[Intervention]
     ) -> InterventionResult:
         key = key_of([run], {"n": n, "seed": self.seed, "step": step,
+                             "batch_size": self.batch_size,
                              "interventions": list(map(str, written))})
         print(run.name, "" if step is None else step, flush=True)
         return kept(self.work / f"{run.name}-{key}", InterventionResult, partial(

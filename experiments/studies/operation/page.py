@@ -9,14 +9,14 @@ import pandas as pd
 from latentcode.answers import CLASSES
 from latentcode.experiments.studies.operation.words import CRITERIA, WHERE
 from latentcode.figures.markdown import markdown_table
-from latentcode.figures.style import GREY, PALETTE, Figure, style
+from latentcode.figures.style import Figure, style
 from latentcode.probes.common.results import distinct, where
+from latentcode.probes.interventions.class_figure import COLOURS
 
 COMMAND = """python -m latentcode.experiments.studies.operation \\
     --runs experiments/results/runs/sraven_known/*kind=* logic-hyla logic-linear logic-softmax \\
     --along RUNS/sraven_known/seed=0* --work WORK --out experiments/results/operation"""
 """RUNS: the folder of the long trainings, which has more checkpoints than what is published."""
-COLOURS = dict(zip(CLASSES, (*PALETTE[:4], GREY), strict=True))
 LIMIT = CRITERIA["answer_not_there_yet"]
 TOLD = "operation+operands"
 """The donor whose own answer is neither the instance's operation's nor its operands'."""
@@ -37,7 +37,8 @@ are the shares of answers that are each of these (`instance`, `operation`, `oper
 something `else`, on held-out combinations that the model solves: means over the runs of a kind,
 with the smallest and the largest. In brackets the same from a donor that is unrelated to the
 instance. All numbers, with intervals: `tables/`. [Criteria](../../studies/operation/criteria.yaml)
-were written before the models were measured.
+were written before the runs of this study; rates of other models, measured outside this project,
+were known.
 
 ## Runs
 
@@ -51,14 +52,7 @@ were written before the models were measured.
 
 ### Words that are earned
 
-A word is earned where the paired difference from each donor that lacks what the word says has an
-interval above 0 in every run, and a mean of at least {CRITERIA["least"]:.2f}. `answer entering` is
-how well a probe reads the donor's answer from the residual streams that enter the first of the
-written layers (balanced accuracy above 1/8 on held-out combinations, the better of the response's
-stream and all tokens', [rows](../rows/README.md)). The criteria claim an operation only where it is
-at most {LIMIT:.2f}. In SRAVEN that is nowhere the case: the tokens themselves already tell the
-answer that well. (What a probe reads is B(x'); the class *operation* is B(x), which no donor
-holds.)
+{_explained(where(words, task=task))}
 
 {_words(where(words, task=task))}
 
@@ -69,8 +63,9 @@ holds.)
         parts.append(f"""## SRAVEN: by the rules of instance and donor
 
 Pooled over the runs of a kind; donor with another rule and other operands. Sum is one of the two in
-every pair: of the others, no two share rows whose four answers differ. Whether more arrives than
-"sum or not" is told by the rows from sum to the six others. `tables/by_rules.csv` has all places.
+every pair, mostly the donor's: of the others, no two share rows whose four answers differ. Whether
+more arrives than "sum or not" is told by the rows from sum to the six others, which are few.
+`tables/by_rules.csv` and, over runs, `tables/directions.csv` have all places.
 
 {_by_rules(tables["by_rules"])}""")
     if len(tables["windows"]):
@@ -122,6 +117,21 @@ def _classes(over: pd.DataFrame) -> str:
     return markdown_table(["kind", "written", *CLASSES], rows)
 
 
+def _explained(words: pd.DataFrame) -> str:
+    """Say what it takes to earn a word, and to claim it."""
+    single = ("There is one model of each kind here: what is earned, one model earns. "
+              if words["runs"].max() == 1 else "")
+    return f"""A word is earned where the paired difference from each donor that lacks what the word
+says has an interval above 0 in every run, and a mean of at least {CRITERIA["least"]:.2f}. {single}
+`carries the answer` means that what is written brings the donor's own answer, which its operation
+and its operands together do, too. `answer entering` is how well a probe reads the donor's answer
+from the residual streams that enter the first and the last of the layers written (balanced accuracy
+on held-out combinations above that of the initial weights, the better of the response's stream and
+all tokens', [rows](../rows/README.md)). Where either is above {LIMIT:.2f} or not known, an
+operation is earned and not *claimed*. Left out are all that the answer depends on written at once,
+and the examples themselves."""
+
+
 def _words(words: pd.DataFrame) -> str:
     """Return a row per word that is earned somewhere, and what is not earned anywhere."""
     passed = words[words["earned"]]
@@ -131,11 +141,14 @@ def _words(words: pd.DataFrame) -> str:
         differences = "; ".join(
             f"{row[name]:.2f} from {name.removeprefix('mean against ')}" for name in row
             if name.startswith("mean against ") and not pd.isna(row[name]))
-        entering = row["answer entering"]
-        rows.append([row["kind"], _place(row), row["word"], differences, row["runs"],
-                     "" if pd.isna(entering) else f"{entering:.2f}"])
-    table = markdown_table(
-        ["kind", "written", "word", "mean difference", "runs", "answer entering"], rows)
+        if "+" in row["site"] or (row["site"], row["scope"]) == ("residual", "examples"):
+            continue
+        entering = ", ".join("not known" if pd.isna(row[name]) else f"{row[name]:.2f}"
+                             for name in ("answer entering first", "answer entering last"))
+        rows.append([row["kind"], _place(row), row["word"], differences, row["runs"], entering,
+                     "yes" if row["claimed"] else "no"])
+    table = markdown_table(["kind", "written", "word", "mean difference", "runs",
+                            "answer entering", "claimed"], rows)
     missing = [f"{kind}: {word}" for (kind,) in distinct(words, "kind")
                for word in CRITERIA["words"]
                if not len(where(passed, kind=kind, word=word))]

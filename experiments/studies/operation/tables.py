@@ -8,10 +8,15 @@ from typing import Any
 import pandas as pd
 
 from latentcode.answers import CLASSES
-from latentcode.experiments.studies.operation.words import WHERE, answer_entering, earned
+from latentcode.config import to_dict
+from latentcode.errors import ProbeError, check
+from latentcode.experiments.studies.operation.places import sanity
+from latentcode.experiments.studies.operation.words import CRITERIA, WHERE, answer_entering, earned
 from latentcode.models.config import kind_of
+from latentcode.probes.common.results import where
 from latentcode.probes.interventions import InterventionResult
 from latentcode.runs import Run
+from latentcode.tasks import make_counterfactuals, make_task
 
 RUN = ("task", "kind", "run", "seed")
 """Columns that name a run."""
@@ -31,9 +36,12 @@ def combined(
     comparisons    paired differences of the donor `operation+operands` from the others
     words          which words are earned (`words.earned`)
     by_rules       SRAVEN: rates by the rules of instance and donor, pooled over the runs of a kind
+    directions     SRAVEN: rates of `operation` from sum to another rule, and to sum; over runs
     windows        fuzzy logic: rates with other windows
     along          rates at the main places along trainings
     """
+    _check_runs(runs)
+    check_sanity(runs, found)
     about = {run.name: described(run) for run in runs}
     rates = _of_runs({name: result.table for name, result in found.items()}, about)
     classes = rates[rates["metric"].isin(CLASSES)].rename(columns={"metric": "class"})
@@ -55,6 +63,7 @@ def combined(
         "comparisons": comparisons.drop(columns=["write", "n_combinations"]),
         "words": earned(comparisons, answer_entering(scores)),
         "by_rules": _by_rules(found, about),
+        "directions": _directions(found, about),
         "windows": windows.drop(columns=["metric", "n_combinations"]),
         "along": _along(along, about),
     }
@@ -85,6 +94,47 @@ def _by_rules(
     sums = rows.groupby(["task", "kind", *WHERE, "source", "target", "class"], sort=False)[
         ["hits", "n"]].sum()
     return sums.assign(rate=sums["hits"] / sums["n"]).drop(columns="hits").reset_index()
+
+
+def _directions(
+    found: Mapping[str, InterventionResult], about: Mapping[str, Mapping[str, Any]]
+) -> pd.DataFrame:
+    """Sum is one of the two rules in every pair, mostly the donor's: both directions apart."""
+    rows = _of_runs({name: result.classes for name, result in found.items()}, about)
+    rows = rows[(rows["task"] == "sraven") & (rows["class"] == "operation")
+                & rows["write"].isin(["operation+operands", "operands", "unrelated"])]
+    rows = rows.assign(hits=rows["rate"] * rows["n"],
+                       direction=rows["source"].map({"sum": "from sum"}).fillna("to sum"))
+    place = ["task", "kind", *WHERE, "direction", "write"]
+    sums = rows.groupby([*place, "run"], sort=False)[["hits", "n"]].sum()
+    sums["rate"] = sums["hits"] / sums["n"]
+    over = sums.groupby(place, sort=False)["rate"].agg(["mean", "min", "max", "count"])
+    return over.assign(n=sums.groupby(place, sort=False)["n"].sum()).reset_index()
+
+
+def _check_runs(runs: Sequence[Run]) -> None:
+    """Raise `ConfigError` for runs that tables could not tell apart, or should not pool."""
+    names = [run.name for run in runs]
+    check(len(set(names)) == len(names), f"the runs are called {', '.join(names)}; expected "
+          "different names, by which tables tell them apart")
+    kinds: dict[tuple[str, str], dict[str, Any]] = {}
+    for run in runs:
+        config = {**to_dict(run.config.task), "split_seed": None}
+        first = kinds.setdefault((run.config.task.name, kind_of(run.config.model)), config)
+        check(config == first, f"{run.name} is of another {run.config.task.name} task than the "
+              f"runs before it: {config}; expected {first}, as they are averaged")
+
+
+def check_sanity(runs: Sequence[Run], found: Mapping[str, InterventionResult]) -> None:
+    """Raise `ProbeError` unless all that an answer can depend on brings the donor's answer."""
+    for run in runs:
+        task = make_counterfactuals(make_task(run.config.task))
+        site, scope, layers = sanity(task, run.config.model.n_layers)
+        whole = where(found[run.name].table, site=site, scope=scope, metric="copied",
+                      layers=",".join(map(str, layers)), write="operation+operands")
+        rate = float(whole["value"].iloc[0])
+        check(rate >= CRITERIA["sanity_least"], f"{site} of all layers bring the donor's answer in "
+              f"{rate:.4f} of {run.name}; expected at least {CRITERIA['sanity_least']}", ProbeError)
 
 
 def _along(

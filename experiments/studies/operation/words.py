@@ -16,10 +16,8 @@ CRITERIA: Mapping[str, Any] = yaml.safe_load(
 """Written before the models were measured."""
 NAMES = {"operation": "donor"}
 """The minimal pair's donor has another operation alone; its write is called `donor`."""
-ANSWER = {"label": "answer", "metric": "balanced_accuracy", "model": "trained", "width": 128}
-"""Of the study of rows: the probes that tell whether the answer is there yet."""
 STREAMS = ("residual", "tokens")
-"""Of the same: residual streams entering a layer, of the response and of all tokens."""
+"""Of the study of rows: residual streams entering a layer, of the response and of all tokens."""
 WHERE = ("site", "scope", "layers")
 """Columns that name a place."""
 
@@ -27,18 +25,22 @@ WHERE = ("site", "scope", "layers")
 def answer_entering(scores: pd.DataFrame) -> dict[tuple[str, str, int], float]:
     """How well is the answer read from the residual streams that enter a layer, less the null?
 
-    scores  those of the study of rows -> (task, kind, layer) -> balanced accuracy, the mean over
-            runs of the better of the two streams; 0 where neither varies
+    scores  those of the study of rows, of inputs as the models were trained on -> (task, kind,
+            layer) -> balanced accuracy of the trained model less that of its initial weights (of
+            a constant answer, where the stream of these does not vary): the mean over runs, of
+            the better of the two streams
     """
-    read = where(scores[scores["part"] != "milestones"], **ANSWER)
-    read = read[read["source"].isin(STREAMS)]
-    read = read.assign(over=(read["value"] - read["best_constant"]).fillna(0.0),
-                       task=read["part"].map(lambda part: part.split(":")[0]))
-    means = read.groupby(["task", "kind", "layer", "source"])["over"].mean()
-    best = means.groupby(["task", "kind", "layer"]).max()
-    found = best.reset_index(name="value").to_dict("records")
-    return {(str(row["task"]), str(row["kind"]), int(row["layer"])): float(row["value"])
-            for row in found}
+    read = where(scores[scores["part"] != "milestones"], metric="balanced_accuracy",
+                 label="answer", width=128)
+    read = read[read["source"].isin(STREAMS) & read["inputs"].fillna("").isin(("", "uniform"))]
+    index = ["part", "kind", "layer", "source", "seed"]
+    by_model = read.pivot_table(index=index, columns="model", values="value", dropna=False)
+    null = by_model["untrained"].fillna(read.groupby(index)["best_constant"].first())
+    over = (by_model["trained"].fillna(null) - null).dropna()
+    means = over.groupby(["part", "kind", "layer", "source"]).mean()
+    best = means.groupby(["part", "kind", "layer"]).max().reset_index(name="value")
+    return {(str(row["part"]), str(row["kind"]), int(row["layer"])): float(row["value"])
+            for row in best.to_dict("records")}
 
 
 def earned(
@@ -51,8 +53,11 @@ def earned(
 
     One row per task, kind, place and word: for every donor that is compared with, the mean of the
     difference over the runs (`mean against operands`) and the lowest end of an interval (`low
-    against operands`); `runs`; `earned`, whether all of them pass; and `answer entering`, which for
-    an operation to be claimed has to be at most `answer_not_there_yet` in the first layer written.
+    against operands`); `runs`; `earned`, whether all of them pass; `answer entering first` and
+    `last`, for the first and the last of the layers written; and `claimed`, whether it is earned
+    and, if it is an operation, both of these are known and at most `answer_not_there_yet`. (The
+    criteria speak of the first layer alone. What is written into later ones may hold what was
+    worked out in between.)
     """
     rows: list[dict[str, Any]] = []
     for key, block in comparisons.groupby(["task", "kind", *WHERE], sort=False):
@@ -68,9 +73,13 @@ def earned(
                 row[f"low against {other}"] = found["low"].min(skipna=False)
                 passed.append(len(found) > 0 and bool((found["low"] > 0.0).all())
                               and found["value"].mean() >= CRITERIA["least"])
-            first = int(str(row["layers"]).split(",")[0])
-            reached = (entering or {}).get((str(row["task"]), str(row["kind"]), first))
+            layers = [int(layer) for layer in str(row["layers"]).split(",")]
+            reached = [(entering or {}).get((str(row["task"]), str(row["kind"]), layer))
+                       for layer in (layers[0], layers[-1])]
+            early = rule["class"] != "operation" or all(
+                over is not None and over <= CRITERIA["answer_not_there_yet"] for over in reached)
             rows.append({**row, "runs": mine["run"].nunique(), "earned": all(passed),
-                         "answer entering": reached})
+                         "answer entering first": reached[0], "answer entering last": reached[1],
+                         "claimed": all(passed) and early})
     return pd.DataFrame(rows)
 

@@ -85,8 +85,9 @@ def drawn(
     for job, result in found:
         if job.about["part"] == "logic" or (
                 job.about["part"] == "sraven" and job.about["seed"] == 0):
-            figures |= {f"{job.name}.png": result.figure(),
-                        f"{job.name}-given.png": result.figures()["given.png"]}
+            figures[f"{job.name}.png"] = result.figure()
+            if len(result.given):
+                figures[f"{job.name}-given.png"] = result.figures()["given.png"]
     moments = along(headline(tables["scores"]))
     return figures | ({"milestones.png": milestones_figure(moments)} if len(moments) else {})
 
