@@ -69,10 +69,11 @@ class Intervene(Writes, Seeded, Sampling):
 
     Overwrites codes, and counts whose answer the model then gives. An instance applies operation A
     to operands x, a donor another operation B, other operands x', or both. The classes of answers:
-    instance A(x), operation B(x), operands A(x'), copied B(x'), else none of these. Only the donor
-    operation+operands tells all of them apart: of a minimal pair, operation and copied are the
-    same. The rate `switch` says how often the answer becomes the donor's. Without --write: the
-    standard interventions and their controls, over layers and scopes.
+    instance A(x), operation B(x), operands A(x'), copied B(x'), else none of these, the same four
+    whatever is written. A minimal pair (donor) has the instance's own x: its answer is B(x), which
+    counts as operation even where it is merely copied; only operation+operands tells these apart.
+    With --no-factorial the table shows instead how often the answer switches to the donor's.
+    Without --write: the standard interventions and their controls, over layers and scopes.
     """
 
     path: tyro.conf.Positional[RunName]

@@ -40,7 +40,7 @@ class InterventionResult(TableResult):
     """
 
     FORMAT = "latentcode.interventions"
-    SHOWS = "rates at which answers switch to the donor's and stay"
+    SHOWS = "whose answer comes out, by what was written and where"
     COLUMNS: ClassVar = {
         "table": (*PLACE, "metric", "value", "low", "high", "n", "n_combinations"),
         "by_constituent": (*PLACE, "source", "target", "n", "switch", "stay"),
@@ -56,13 +56,19 @@ class InterventionResult(TableResult):
     settings: Mapping[str, Any]
 
     @property
+    def title(self) -> str:
+        return super().title if len(self.classes) else (
+            f"{type(self).__name__}: rates at which answers switch to the donor's and stay")
+
+    @property
     def caveats(self) -> tuple[str, ...]:
         s = self.settings
         answers = "four" if s.get("factorial") else "two"
         notes = [f"{s['n_known']} of {s['n']} instances count: {s['n_counted']} have {answers} "
                  "different answers, and the model gives all of these."]
         if s["chance"] is not None:
-            notes.append(f"An answer drawn at random switches in {s['chance']:.3f}.")
+            what = "is any given one of the four" if s.get("factorial") else "switches"
+            notes.append(f"An answer drawn at random {what} in {s['chance']:.3f}.")
         return (*notes, *s.get("notes", ()))
 
     def summary(self, metrics: Sequence[str] | None = None) -> pd.DataFrame:

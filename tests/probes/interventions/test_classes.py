@@ -56,6 +56,8 @@ def test_classes_rule_by_rule(result: lc.InterventionResult, tmp_path: Path) -> 
     result.save(tmp_path)
     assert {f"{name}.png" for name in CLASSES} < {path.name for path in tmp_path.iterdir()}
     assert list(result.summary().columns[-6:]) == [*CLASSES, "n"]
+    assert "switch" not in " ".join((result.title, *result.caveats))
+    assert result.caveats[1] == "An answer drawn at random is any given one of the four in 0.125."
 
 
 def test_a_result_of_minimal_pairs_shows_switches() -> None:
@@ -64,3 +66,4 @@ def test_a_result_of_minimal_pairs_shows_switches() -> None:
     assert old.figure().axes[0].get_title().startswith("switch rate")
     assert {"switch.png", "stay.png"} <= set(old.figures())
     assert old.classes.empty
+    assert "switch to the donor's" in old.title
