@@ -194,7 +194,7 @@ def _attributed(
         advance()
     n_known = sum(map(len, kept))
     check(n_known >= 4, f"of {n} instances of {split}, the model answers {n_known} and their "
-          "donors rightly; expected at least four. Is it trained?", ProbeError)
+          "donors rightly; expected at least four. Is it trained, and n large enough?", ProbeError)
     return kept, sums, roles
 
 

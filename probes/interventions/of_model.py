@@ -173,7 +173,8 @@ def _measured(
     advance(total)
     asked = "four different answers" if task.factorial else "two different answers"
     check(n_known >= 2, f"of {n} instances of {split}, {n_counted} have {asked}, and the model "
-          f"gives all of them in {n_known}; expected at least two. Is it trained?"
+          f"gives all of them in {n_known}; expected at least two. Is it trained, and n large "
+          "enough?"
           + (" Minimal pairs need two right answers alone (factorial=False, --no-factorial)"
              if task.factorial else ""),
           ProbeError)

@@ -96,7 +96,8 @@ def hold(
             kept = kept & right[name]
     rows = kept.nonzero()[:, 0]
     check(len(rows) >= 2, f"of {n} instances of {split}, the model gives the four different "
-          f"answers in {len(rows)}; expected at least two. Is it trained?", ProbeError)
+          f"answers in {len(rows)}; expected at least two. Is it trained, and n large "
+          "enough?", ProbeError)
     return Held(pairs[rows], clean[rows], stream[rows], query[rows], own[rows],
                 {name: found[WRITES[name].donor][rows] for name in donors},
                 {name: right[WRITES[name].donor][rows] for name in donors})
