@@ -16,18 +16,20 @@ class Attribute(Seeded, Sampling):
     Example: latentcode attribute runs/sraven --out results/attribution
 
     Estimates for every layer, query, key and head what the donor's code would do there, by
-    gradients, and checks the estimates by writing single codes. Then adds codes in that order
-    until the answer becomes the donor's nearly as often as with all of them.
+    gradients, and checks the estimates by writing single codes. Then looks for few places that do
+    most of what all do: adds them in that order until the answer becomes the donor's nearly as
+    often as with all of them, and takes out again those that are not needed.
     """
 
     path: tyro.conf.Positional[RunName]
     n: int = 2_000
     """Number of instances; only those that the model answers correctly are counted."""
     n_patched: int = 200
-    """How many of these codes are really written into."""
+    """How many of the counted instances are really written into."""
     donor: str = "operation+operands"
     """What the donor has that the instance has not: donor (another operation), operands,
-    operation+operands, and these with +context."""
+    operation+operands; or operation+context, operands+context,
+    operation+operands+context."""
     sites: tuple[str, ...] = ("code", "value")
     """What is attributed to: code, value or both."""
 

@@ -121,6 +121,8 @@ def _check(
     check(len(sites) > 0, "there are no sites; expected code, value or both", ConfigError)
     for site in sites:
         check_choice("site", site, ATTRIBUTED)
+        check(sites.count(site) == 1, f"sites has {site} more than once; expected it once",
+              ConfigError)
     for name, value in numbers.items():
         least = 4 if name in ("n", "n_patched", "batch_size") else 1
         check(value >= least, f"{name} is {value!r}; expected at least {least}", ConfigError)

@@ -33,8 +33,9 @@ def test_errors(
     for arguments, message in (
         (["--donor", "context"], "unknown donor 'context'; expected one of: donor, operands, ope"),
         (["--sites", "residual"], "unknown site 'residual'; expected one of: code, value"),
+        (["--sites", "code", "code"], "--sites has code more than once; expected it once"),
         (["--n-patched", "2"], "--n-patched is 2; expected at least 4"),
-        (["--n", "100"], "Is it trained?"),
+        (["--n", "100"], "Is it trained, and n large enough?"),
     ):
         assert message in refused("attribute", sraven("hyla", 0), "--out", tmp_path / "new",
                                   *arguments)
