@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from latentcode.arguments import as_tuple
-from latentcode.errors import ProbeError, check, check_choice
+from latentcode.errors import ProbeError, check, check_choice, check_whole
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.subspaces.fitting import WINDOW, random_basis
 from latentcode.probes.subspaces.places import check_place
@@ -72,7 +72,8 @@ def find_subspace_model(
     objectives = as_tuple(objective)
     place = (site, model.cfg.n_layers - 1 if layer is None else layer)
     check_place(model, place)
-    _check(task, objectives, ranks, searches, untrained)
+    _check(task, objectives, ranks, searches, untrained, n_train=n_train, n=n, steps=steps,
+           batch_size=batch_size)
     if not isinstance(task, ChosenPairs):
         raise ProbeError(f"task is a {type(task).__name__}; expected ChosenPairs, which say "
                          "whether an answer is a symbol")
@@ -117,7 +118,7 @@ def find_subspace_model(
 
 def _check(
     task: Counterfactuals, objectives: Sequence[str], ranks: Sequence[int], searches: Sequence[str],
-    untrained: HookedTransformer | None,
+    untrained: HookedTransformer | None, **numbers: int,
 ) -> None:
     """Raise an error for what cannot be searched, before anything is computed."""
     for objective in objectives:
@@ -126,8 +127,12 @@ def _check(
         check_choice("search", name, SEARCHES)
     check(task.factorial, "these pairs have no factorial of donors; expected make_counterfactuals("
           "task) of a task that offers one")
-    check(len(ranks) > 0 and len(set(ranks)) == len(ranks) and min(ranks) >= 1,
-          f"rank is {', '.join(map(str, ranks)) or 'empty'}; expected one or several different "
-          "numbers from 1 on")
+    check(len(ranks) > 0 and min(ranks) >= 1, f"rank is {', '.join(map(str, ranks)) or 'empty'}; "
+          "expected one or several numbers from 1 on")
+    for name, values in (("objective", objectives), ("searches", searches), ("rank", ranks)):
+        for one in values:
+            check(values.count(one) == 1, f"{name} has {one} more than once; expected it once")
+    for name, value in numbers.items():
+        check_whole(name, value, 2 if name in ("n", "n_train") else 1)
     check("untrained" not in searches or untrained is not None, "'untrained' is among the searches "
           "without the model of that name; expected untrained=, the initial weights")

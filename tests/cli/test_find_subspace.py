@@ -27,3 +27,17 @@ def test_find_subspace(
     assert (out / "figure.png").stat().st_size > 1_000
     assert "layer 9" in refused("find-subspace", "logic-hyla", "--layer", "9", "--out",
                                 tmp_path / "x")
+
+
+def test_errors(tmp_path: Path, refused: Callable[..., str]) -> None:
+    for arguments, message in (
+        (["--rank", "4", "2", "4"], "--rank has 4 more than once; expected it once"),
+        (["--objective", "operands", "operands"], "--objective has operands more than once"),
+        (["--rank", "0"], "--rank is 0; expected one or several numbers from 1 on"),
+        (["--steps", "0"], "--steps is 0; expected a whole number of at least 1"),
+        (["--n", "0"], "--n is 0; expected a whole number of at least 2"),
+        (["--n-train", "-1"], "--n-train is -1; expected a whole number of at least 2"),
+    ):
+        assert message in refused("find-subspace", "logic-hyla", "--out", tmp_path / "new",
+                                  *arguments)
+    assert not (tmp_path / "new").exists()
