@@ -40,12 +40,11 @@ from latentcode.cli.zoo import Zoo
 from latentcode.errors import LatentCodeError
 
 COMMANDS: dict[str, type] = {
-    "train": Train, "extract": Extract, "decode": Decode, "project": Project,
-    "similarity": Similarity, "topography": Topography, "align": Align,
+    "train": Train, "extract": Extract, "decode": Decode, "decode-rows": DecodeRows,
+    "project": Project, "similarity": Similarity, "topography": Topography, "align": Align,
     "value-networks": ValueNetworks, "intervene": Intervene, "attribute": Attribute,
-    "find-subspace": FindSubspace, "show": Show, "explore": Explore, "decode-rows": DecodeRows,
-    "zoo": Zoo, "sweep": Sweep, "demo": Demo,
-    "extract-prompts": ExtractPrompts, "decode-prompts": DecodePrompts,
+    "find-subspace": FindSubspace, "show": Show, "explore": Explore, "zoo": Zoo, "sweep": Sweep,
+    "demo": Demo, "extract-prompts": ExtractPrompts, "decode-prompts": DecodePrompts,
     "intervene-prompts": IntervenePrompts, "check-model": CheckModel,
     "import-flax": ImportFlax, "export-flax": ExportFlax, "parity": Parity}
 """Every command by its name, in the order in which `latentcode --help` lists them."""

@@ -169,7 +169,8 @@ class Counterfactuals(ABC):
     @property
     def lacking(self) -> Mapping[str, str]:
         """`lacks`, and why there is no factorial of donors, where there is none."""
-        reason = "these pairs have no donors with other operands or in another context"
+        reason = ("these pairs have no donors with other operands or in another context, either "
+                  "because of factorial=False (--no-factorial) or because the task offers none")
         return self.lacks if self.factorial else {
             "factorial": reason, "permuted": reason, **self.lacks}
 

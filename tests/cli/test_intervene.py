@@ -72,7 +72,7 @@ def test_errors(
         (["--write", "give"], "unknown write 'give'"),
         (["--scope", "row", "pair"], "--scope is given without --write"),
         (["--write", "donor", "--layers", "top"], "layers is 'top'; expected each, upper"),
-        (["--write", "unrelated", "--no-factorial"], "'unrelated' cannot be written: these pairs"),
+        (["--write", "unrelated", "--no-factorial"], "because of factorial=False (--no-factorial)"),
         (["--write", "permuted"], "a matrix has no examples whose values could be permuted"),
     ):
         assert message in refused(*command, *arguments)
