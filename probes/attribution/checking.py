@@ -10,31 +10,15 @@ from scipy.stats import rankdata
 
 from latentcode.probes.attribution.instances import Patched
 from latentcode.probes.attribution.methods import METHODS
-from latentcode.probes.common.bootstrap import percentile_interval, resample
+from latentcode.probes.common.bootstrap import (
+    cluster_sums,
+    mean_and_interval,
+    percentile_interval,
+    resample,
+)
 
 AMONG = ("all", "strongest", "random")
 """Which of the places that were patched a correlation is over."""
-
-
-def cluster_sums(x: np.ndarray, combination: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums of x [N, ...] per combination, and how many instances each has."""
-    numbers, cluster = np.unique(combination, return_inverse=True)
-    sums = np.zeros((len(numbers), *x.shape[1:]))
-    np.add.at(sums, cluster, x)
-    return sums, np.bincount(cluster).astype(np.float64)
-
-
-def mean_and_interval(
-    x: np.ndarray, combination: np.ndarray, n_bootstrap: int, seed: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the means of x [N, ...] over instances, and their intervals clustered by combination.
-    """
-    sums, sizes = cluster_sums(x, combination)
-    weights = resample(len(sizes), n_bootstrap, np.random.default_rng(seed))
-    replicates = np.tensordot(weights, sums, axes=1)
-    total = (weights @ sizes).reshape(-1, *[1] * (x.ndim - 1))
-    low, high = percentile_interval(replicates / total, len(sizes))
-    return x.mean(0), low, high
 
 
 def to_check(
@@ -70,7 +54,7 @@ def checked(
         advance()
     effects, switched = np.stack(measured, -1)  # [N, place]
     estimates = estimates[:, :, places]
-    effect, low, high = mean_and_interval(effects, combination, n_bootstrap, seed)
+    effect, low, high, _ = mean_and_interval(effects, combination, n_bootstrap, seed)
     group = np.where(np.arange(len(places)) < n_first, "strongest", "random")
     table = names.iloc[places].assign(
         chosen=group, **dict(zip(METHODS, estimates.mean(1), strict=True)), effect=effect, low=low,

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, ProbeError, check, check_choice
-from latentcode.probes.attribution.checking import checked, mean_and_interval
+from latentcode.probes.attribution.checking import checked
 from latentcode.probes.attribution.instances import Known, Patched, Setting
 from latentcode.probes.attribution.methods import METHODS
 from latentcode.probes.attribution.places import ATTRIBUTED, named
 from latentcode.probes.attribution.result import AttributionResult
 from latentcode.probes.attribution.smallest import LEAST_RATE, SHARE, Search, doublings
 from latentcode.probes.attribution.steps import rate_of
+from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.interventions.sites import check_written
 from latentcode.progress import Progress
 from latentcode.seeds import checked_seed, make_generator
@@ -216,7 +217,7 @@ def _sets(
     def measured(sets: Sequence[np.ndarray]) -> dict[str, object]:
         both = np.mean([np.stack(held.written(site, places), 1) for places in sets], axis=0)
         advance()
-        mean, low, high = mean_and_interval(both, combination, n_bootstrap, seed)
+        mean, low, high, _ = mean_and_interval(both, combination, n_bootstrap, seed)
         return {"rate": mean[1], "low": low[1], "high": high[1], "step": mean[0],
                 "step_low": low[0], "step_high": high[0], "n": len(both)}
 

@@ -117,6 +117,37 @@ class LabelSums:
         return np.asarray(np.where(counts > 0, total / np.where(counts > 0, counts, 1.0), np.nan))
 
 
+def cluster_sums(x: np.ndarray, combination: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sums of x [N, ...] per combination, and how many instances each has."""
+    numbers, cluster = np.unique(combination, return_inverse=True)
+    sums = np.zeros((len(numbers), *x.shape[1:]))
+    np.add.at(sums, cluster, x)
+    return sums, np.bincount(cluster).astype(np.float64)
+
+
+def resampled_means(sums: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the means [replicate, ...] of `cluster_sums`, weighted [replicate, cluster]."""
+    total = (weights @ sizes).reshape(-1, *[1] * (sums.ndim - 1))
+    return np.asarray(np.tensordot(weights, sums, axes=1) / total)
+
+
+def mean_and_interval(
+    x: np.ndarray, combination: np.ndarray, n_bootstrap: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Return the means of x [N, ...] over instances, their intervals, and how many combinations.
+
+    The same seed draws the same combinations, so that intervals of the same instances can be
+    compared. Without instances all numbers are NaN.
+    """
+    if not len(x):
+        nothing = np.full(x.shape[1:], np.nan)
+        return nothing, nothing, nothing, 0
+    sums, sizes = cluster_sums(x, combination)
+    weights = resample(len(sizes), n_bootstrap, np.random.default_rng(seed))
+    low, high = percentile_interval(resampled_means(sums, sizes, weights), len(sizes))
+    return sums.sum(0) / sizes.sum(), low, high, len(sizes)
+
+
 def resample(n_clusters: int, n_replicates: int, rng: np.random.Generator) -> np.ndarray:
     """Return how often each cluster is drawn in each replicate, float64 [replicate, cluster]."""
     check(n_clusters >= 1, "there are no combinations to resample", ProbeError)

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import pandas as pd
 
 from latentcode.answers import CLASSES
 from latentcode.figures.style import Figure
-from latentcode.probes.common.bootstrap import percentile_interval, resample
+from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import TableResult
 from latentcode.probes.interventions.class_figure import class_figure
 from latentcode.probes.interventions.figure import intervention_figure, matrix_figure, written
@@ -161,7 +160,8 @@ def tables(
               for number in range(len(rows))}
     for number, place in enumerate(rows):
         block = blocks[number]
-        means, low, high, n_clusters = clustered(block, metrics, n_bootstrap, seed)
+        means, low, high, n_clusters = mean_and_interval(
+            block[metrics].to_numpy(), block["combination"].to_numpy(), n_bootstrap, seed)
         found["table"] += [
             {**place, "metric": metric, "value": means[i], "low": low[i], "high": high[i],
              "n": len(block), "n_combinations": n_clusters} for i, metric in enumerate(metrics)]
@@ -177,30 +177,14 @@ def tables(
             both = block.merge(blocks[other], on="number", suffixes=("", " of the other"))
             paired = both[["combination"]].assign(**{
                 name: both[name] - both[f"{name} of the other"] for name in classes})
-            means, low, high, n_clusters = clustered(paired, classes, n_bootstrap, seed)
+            means, low, high, n_clusters = mean_and_interval(
+                paired[classes].to_numpy(), paired["combination"].to_numpy(), n_bootstrap, seed)
             found["comparisons"] += [
                 {**place, "against": rows[other]["write"], "class": name, "value": means[i],
                  "low": low[i], "high": high[i], "n": len(paired),
                  "n_combinations": n_clusters} for i, name in enumerate(classes)]
     return {name: pd.DataFrame(found[name], columns=list(columns))
             for name, columns in InterventionResult.COLUMNS.items()}
-
-
-def clustered(
-    block: pd.DataFrame, metrics: Sequence[str], n_bootstrap: int, seed: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Return the means of metrics, their intervals clustered by combination, and the clusters."""
-    if not len(block):  # nothing could be transplanted
-        nothing = np.full(len(metrics), np.nan)
-        return nothing, nothing, nothing, 0
-    grouped = block.groupby("combination")
-    clusters = grouped[list(metrics)].agg("sum").to_numpy()
-    sizes = grouped.size().to_numpy(dtype=np.float64)
-    # The same replicates for every intervention, so that their intervals can be compared.
-    weights = resample(len(sizes), n_bootstrap, np.random.default_rng(seed))
-    replicates = (weights @ clusters) / (weights @ sizes)[:, None]
-    low, high = percentile_interval(replicates, len(sizes))
-    return clusters.sum(0) / sizes.sum(), low, high, len(sizes)
 
 
 def _beside(number: int, rows: Sequence[Mapping[str, Any]]) -> list[int]:

@@ -10,9 +10,11 @@ import numpy as np
 from latentcode.probes.common.bootstrap import (
     ClassCounts,
     accuracy,
+    cluster_sums,
     count_by_cluster,
     macro_f1,
     percentile_interval,
+    resampled_means,
 )
 from latentcode.probes.common.labels import Target
 from latentcode.probes.decoding.logistic import LEAST_PROBABILITY, LogisticProbe
@@ -53,8 +55,8 @@ def cluster_means(
     values: np.ndarray, clusters: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, int]:
     """Return the mean of values [N] in each replicate, and the number of combinations."""
-    counts = np.bincount(clusters)
-    return weights @ np.bincount(clusters, values) / (weights @ counts), len(counts)
+    sums, sizes = cluster_sums(values, clusters)
+    return resampled_means(sums, sizes, weights), len(sizes)
 
 
 def _with_interval(

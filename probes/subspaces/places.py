@@ -18,6 +18,7 @@ from torch import Tensor
 from latentcode.errors import ProbeError, UnknownNameError, check, check_choice
 from latentcode.models.kernels.fused import written_out
 from latentcode.models.transformer import HookedTransformer
+from latentcode.probes.interventions.of_model import CORE
 from latentcode.probes.interventions.sites import SITES, Place, capture
 from latentcode.probes.interventions.writes import WRITES
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
@@ -25,7 +26,7 @@ from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 SUBSPACE_SITES = ("code", "residual")
 BATCH = 250
 """Instances that are passed through the model at once."""
-ANSWERED = ("instances", "donors", "operands", "operation+operands")
+ANSWERED = ("instances", "donors", *CORE)
 """Problems that the model has to answer rightly for a pair to count."""
 
 

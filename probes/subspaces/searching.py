@@ -15,7 +15,7 @@ from torch import Tensor
 from latentcode.answers import CLASSES
 from latentcode.models.modes import evaluating
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.interventions.result import clustered
+from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.interventions.sites import Place
 from latentcode.probes.interventions.writes import WRITES
 from latentcode.probes.subspaces.fitting import Fit, fit_subspace, interchange
@@ -109,7 +109,8 @@ class Search:
                 "combination": held.pairs.instances.combination.cpu().numpy(),
                 **{of: outcomes[of].double().cpu().numpy() for of in CLASSES}})
             frame = frame.iloc[count.cpu().numpy()]
-            means, low, high, n_clusters = clustered(frame, list(CLASSES), n_bootstrap, seed)
+            means, low, high, n_clusters = mean_and_interval(
+                frame[list(CLASSES)].to_numpy(), frame["combination"].to_numpy(), n_bootstrap, seed)
             rows += [{"rank": basis.shape[1], "donor": name, "class": of, "value": means[i],
                       "low": low[i], "high": high[i], "n": len(frame),
                       "n_combinations": n_clusters} for i, of in enumerate(CLASSES)]

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from latentcode.answers import CLASSES
-from latentcode.experiments.studies.operation import __file__ as OPERATION
+from latentcode.experiments.studies.operation.words import CRITERIA
 from latentcode.experiments.studies.subspaces.plan import RANK, Job, jobs
 from latentcode.experiments.studies.writing import write_study
 from latentcode.figures.markdown import markdown_table
@@ -25,14 +24,10 @@ CONTROLS = ("shuffled", "untrained", "whole")
 """What a trained subspace has to exceed."""
 WITHOUT = {"operation": "operands", "operands": "donor"}
 """Objective -> a donor that has not what it asks for: no other operation, no other operands."""
+LEAST: float = CRITERIA["subspace_least"]
+"""By how much the rate has to be higher, as written down before the searches."""
 _MARKERS = {"trained": (PALETTE[0], "o"), "shuffled": (PALETTE[1], "s"),
             "untrained": (PALETTE[2], "^"), "whole": (GREY, "D")}
-
-
-def least() -> float:
-    """Return by how much the rate has to be higher, as written down before the searches."""
-    criteria = Path(OPERATION).with_name("criteria.yaml").read_text(encoding="utf-8")
-    return float(yaml.safe_load(criteria)["subspace_least"])
 
 
 def write_page(out: Path) -> None:
@@ -46,7 +41,7 @@ def write_page(out: Path) -> None:
         write_text(out / f"{name}.csv", rows.to_csv(index=False, float_format="%.4g"))
     write_text(out / "README.md", page(table, decided, len(found)))
     write_study(out, "study", {
-        "command": "python -m latentcode.experiments.studies.subspaces", "subspace_least": least(),
+        "command": "python -m latentcode.experiments.studies.subspaces", "subspace_least": LEAST,
         "results": {job.folder: dict(result.settings) for job, result in found}},
         {"figure.png": figure(decided)} if len(decided) else {})
 
@@ -128,13 +123,13 @@ def page(table: pd.DataFrame, decided: pd.DataFrame, n_results: int) -> str:
 def _criterion(decided: pd.DataFrame) -> str:
     rows = []
     for named, block in blocks(decided, (*PLACE, "objective")):
-        earned = bool((block["margin"] >= least()).all())
+        earned = bool((block["margin"] >= LEAST).all())
         rows.append((*named.values(), len(block), f"{block['trained'].mean():.2f}",
                      *(f"{block[name].mean():.2f}" for name in CONTROLS),
                      f"{block['margin'].min():+.2f}", "yes" if earned else "no",
                      f"{block['without'].mean():.2f}"))
     return ("Written down before the searches: a subspace carries it where, in every seed, the "
-            f"rate is at least {least():.2f} above each of the three controls. Rates are means "
+            f"rate is at least {LEAST:.2f} above each of the three controls. Rates are means "
             "over the seeds that are in; the margin is the smallest of any seed and control. One "
             "seed says nothing about others.\n\n"
             + markdown_table((*PLACE, "objective", "seeds", "trained", *CONTROLS, "least margin",

@@ -14,6 +14,7 @@ from latentcode.probes.common.bootstrap import (
     class_f1,
     count_by_cluster,
     macro_f1,
+    mean_and_interval,
     percentile_interval,
     resample,
 )
@@ -121,3 +122,14 @@ def test_a_class_that_is_never_drawn_gives_no_interval_and_no_warning() -> None:
 def test_nothing_to_resample_is_an_error() -> None:
     with pytest.raises(ProbeError, match="no combinations"):
         resample(0, 10, np.random.default_rng(0))
+
+
+def test_means_and_intervals_are_of_instances_and_drawn_by_combination() -> None:
+    x = np.array([[1.0, 0.0], [0.0, 0.0], [1.0, 3.0]])
+    mean, low, high, n = mean_and_interval(x, np.array([7, 7, 9]), 200, 0)
+    assert (mean.tolist(), n) == ([pytest.approx(2 / 3), 1.0], 2)
+    # A replicate holds the first combination alone, or the second alone, or both.
+    assert (low.tolist(), high.tolist()) == ([0.5, 0.0], [1.0, 3.0])
+    nothing = mean_and_interval(x[:0], np.array([]), 200, 0)
+    assert np.isnan(nothing[0]).all()
+    assert nothing[3] == 0
