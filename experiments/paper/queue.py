@@ -11,7 +11,7 @@ import pandas as pd
 from latentcode.config import RunConfig, config_hash
 from latentcode.experiments.sweep.grid import load_grid
 from latentcode.experiments.timing import seconds_per_step
-from latentcode.figures.markdown import markdown_table
+from latentcode.figures.markdown import markdown_of
 from latentcode.files.storage import write_text
 from latentcode.runs import Run
 from latentcode.runs.metric_file import recorded_step
@@ -158,4 +158,4 @@ def _rows(runs: Sequence[Run]) -> str:
                       "known worst, ood": "".join(
                           f"`{row.metric}` {row.mean:.3f}" for row in known.head(1).itertuples())})
     table = pd.DataFrame(lines).fillna("")
-    return markdown_table(list(table.columns), table.itertuples(index=False))
+    return markdown_of(table)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import pandas as pd
+
 from latentcode.errors import check
 
 MARKS = "<!-- from the results: begin -->", "<!-- from the results: end -->"
@@ -17,6 +19,11 @@ def markdown_table(columns: Sequence[object], rows: Iterable[Sequence[object]]) 
     return "\n".join([head.replace("|  |", "| |"), "|" + "---|" * len(columns), *body])
 
 
+def markdown_of(table: pd.DataFrame) -> str:
+    """Return a data frame as a Markdown table, without its index."""
+    return markdown_table(list(table.columns), table.itertuples(index=False, name=None))
+
+
 def with_results(page: str, part: str) -> str:
     """Return a page with `part` between its two marks."""
     begin, end = MARKS
@@ -25,4 +32,4 @@ def with_results(page: str, part: str) -> str:
     return f"{before}{begin}\n\n{part.strip()}\n\n{end}{after}"
 
 
-__all__ = ["MARKS", "markdown_table", "with_results"]
+__all__ = ["MARKS", "markdown_of", "markdown_table", "with_results"]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from latentcode.config import TaskConfig, config_hash, to_dict
+from latentcode.config import TaskConfig
 from latentcode.devices import resolve_device
-from latentcode.models.config import kind_of
 from latentcode.probes.attribution.of_model import attribute_model
 from latentcode.probes.attribution.places import ATTRIBUTED
 from latentcode.probes.attribution.result import AttributionResult
+from latentcode.probes.common.of_run import meta_of
 from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
@@ -52,8 +52,6 @@ def attribute(
     own = make_task(run.config.task if task is None else task)
     counterfactuals = make_counterfactuals(own)
     model = run.load_model(step, device=str(resolve_device(device)))
-    meta = {"run": run.name, "run_id": run.id, "kind": kind_of(run.config.model),
-            "config_hash": config_hash(run.config), "task": to_dict(own.config),
-            "step": run.checkpoints()[-1] if step is None else step}
     return attribute_model(model, counterfactuals, donor, sites=sites, split=split, n=n,
-                           n_patched=n_patched, seed=seed, meta=meta, progress=progress, **settings)
+                           n_patched=n_patched, seed=seed, meta=meta_of(run, own, step),
+                           progress=progress, **settings)

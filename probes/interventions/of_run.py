@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from latentcode.config import TaskConfig, config_hash, to_dict
+from latentcode.config import TaskConfig
 from latentcode.devices import resolve_device
-from latentcode.models.config import kind_of
+from latentcode.probes.common.of_run import meta_of
 from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.result import InterventionResult
@@ -57,8 +57,5 @@ def intervene(
         interventions = standard_interventions(
             model.cfg.n_layers, model.cfg.n_heads, counterfactuals.scopes,
             has_constraint(model.cfg.normalization), counterfactuals.lacking)
-    meta = {"run": run.name, "run_id": run.id, "kind": kind_of(run.config.model),
-            "config_hash": config_hash(run.config), "task": to_dict(own.config),
-            "step": run.checkpoints()[-1] if step is None else step}
     return intervene_model(model, counterfactuals, interventions, split=split, n=n, seed=seed,
-                           meta=meta, progress=progress, **settings)
+                           meta=meta_of(run, own, step), progress=progress, **settings)

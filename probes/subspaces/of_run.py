@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from latentcode.config import TaskConfig, config_hash, to_dict
+from latentcode.config import TaskConfig
 from latentcode.devices import resolve_device
-from latentcode.models.config import kind_of
 from latentcode.models.transformer import HookedTransformer
+from latentcode.probes.common.of_run import meta_of
 from latentcode.probes.subspaces.of_model import SEARCHES, find_subspace_model
 from latentcode.probes.subspaces.result import SubspaceResult
 from latentcode.progress import Progress
@@ -59,10 +59,7 @@ def find_subspace(
     place = resolve_device(device)
     model = run.load_model(step, device=str(place))
     untrained = HookedTransformer(run.config.model, seed=run.config.training.seed).to(place)
-    meta = {"run": run.name, "run_id": run.id, "kind": kind_of(run.config.model),
-            "config_hash": config_hash(run.config), "task": to_dict(own.config),
-            "step": run.checkpoints()[-1] if step is None else step}
     return find_subspace_model(
         model, make_counterfactuals(own), objective, site=site, layer=layer, rank=rank,
         searches=searches, untrained=untrained, split=split, n_train=n_train, n=n, seed=seed,
-        meta=meta, progress=progress, **settings)
+        meta=meta_of(run, own, step), progress=progress, **settings)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.figures.markdown import markdown_table
+from latentcode.figures.markdown import markdown_of
 from latentcode.probes.attribution import AttributionResult
 from latentcode.probes.common.results import where, with_interval
 
@@ -65,14 +65,14 @@ def page(results: Results) -> str:
         "Correlation over places of the mean estimate and the mean effect of writing that place "
         "alone, with intervals clustered by combination. `strongest`: the largest estimates of "
         "either method in turn; `random`: others whose estimate is not exactly 0.",
-        _table(_correlations(results)),
-        "## How the rate grows with the number of places", _table(_curves(results))]
+        markdown_of(_correlations(results)),
+        "## How the rate grows with the number of places", markdown_of(_curves(results))]
     for name, result in results.items():
         parts += [f"## {name}", " ".join(result.caveats), f"![maps]({name}/figure.png)",
                   f"![single patches, and sets of growing size]({name}/sets.png)"]
         if len(result.chosen):
             chosen = result.chosen.assign(path=result.chosen["path"].round(3)).fillna("")
-            parts += ["The smallest set:", _table(chosen)]
+            parts += ["The smallest set:", markdown_of(chosen)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -95,7 +95,3 @@ def _curves(results: Results) -> pd.DataFrame:
             rows.append({"model": name, "site": site, "order": order,
                          "places: rate": ", ".join(rates)})
     return pd.DataFrame(rows)
-
-
-def _table(table: pd.DataFrame) -> str:
-    return markdown_table(list(table.columns), table.itertuples(index=False))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from latentcode.experiments.studies.codes_study.tables import Results, kinds_of
-from latentcode.figures.markdown import markdown_table
+from latentcode.figures.markdown import markdown_of
 from latentcode.figures.style import Figure, style
 from latentcode.models.config import kind_of
 from latentcode.probes.common.results import FIGURE
@@ -143,5 +143,4 @@ def _markdown(table: pd.DataFrame) -> str:
             return "" if np.isnan(value) else f"{value:.3g}"
         return str(value)
 
-    return markdown_table(list(table.columns), (
-        list(map(cell, row)) for row in table.itertuples(index=False, name=None)))
+    return markdown_of(table.map(cell))

@@ -13,7 +13,7 @@ import pandas as pd
 from latentcode.codes import LatentCodes
 from latentcode.experiments.studies.relations.commands import SITES, folder_of
 from latentcode.experiments.studies.relations.world import HEADS, LAYERS, PHRASINGS, WIDTH
-from latentcode.figures.markdown import markdown_table
+from latentcode.figures.markdown import markdown_of
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions import InterventionResult
 from latentcode.probes.interventions.figure import in_short
@@ -131,7 +131,7 @@ def page(
         "Accuracy of logistic probes. The key of last->relation is the word that is asked for, "
         "which gives each relation scores of its own under random weights, too.",
         "![accuracy of probes by layer and pair](figures/decoding.png)",
-        _table(found.decoding.summary(("accuracy",)).drop(columns=["label", "metric"]))]
+        markdown_of(found.decoding.summary(("accuracy",)).drop(columns=["label", "metric"]))]
     parts += [
         "## What is caused",
         "Shares of the answers that switch to the donor's / that stay; the others become a third "
@@ -148,11 +148,7 @@ def page(
         parts += [
             f"### {order.capitalize()}: *{PHRASINGS[order][0]}*",
             f"![switch rates](figures/{folder_of(order)}.png)",
-            _table(cells.reset_index()), " ".join(results["code"].caveats)]
+            markdown_of(cells.reset_index()), " ".join(results["code"].caveats)]
     parts += ["## The commands", "```\n" + "\n".join(
         shlex.join(["latentcode", *arguments]) for arguments in run) + "\n```"]
     return "\n\n".join(parts) + "\n"
-
-
-def _table(table: pd.DataFrame) -> str:
-    return markdown_table(list(table.columns), table.itertuples(index=False))

@@ -9,7 +9,7 @@ import pandas as pd
 from latentcode.experiments.studies.rows.jobs import Job
 from latentcode.experiments.studies.rows.readings import readings
 from latentcode.experiments.studies.rows.tables import cells, headline, ranged
-from latentcode.figures.markdown import markdown_table
+from latentcode.figures.markdown import markdown_of, markdown_table
 from latentcode.figures.style import PALETTE, Figure
 from latentcode.probes.common.figures import name_panels, panels
 from latentcode.probes.common.results import where
@@ -161,4 +161,4 @@ def _known(block: pd.DataFrame) -> str:
 
 
 def _table(table: pd.DataFrame) -> str:
-    return markdown_table(list(table.columns), table.fillna("").itertuples(index=False, name=None))
+    return markdown_of(table.fillna(""))
