@@ -5,7 +5,8 @@
 60 searches and their controls in SRAVEN models that know every rule (a sweep over
 `experiments/sweep/grids/sraven_known.yaml`) and in the fuzzy-logic models of the zoo: `plan.py`.
 About 15 minutes of one CPU core. Writes a folder per model and place, and, after each of them, the
-page of all that are there; what is there is not searched again. The criterion was written down
+page of all that are there; what is there is not searched again, so that
+the command rewrites the page where all of it is there. The criterion was written down
 before any search: `subspace_least` in `experiments/studies/operation/criteria.yaml`.
 """
 
@@ -26,6 +27,7 @@ from latentcode.probes.subspaces import SubspaceResult
 def main(
     sraven: Path = Path("runs/sraven_known"),
     out: Path = Path("experiments/results/subspaces"),
+    rows: Path = Path("experiments/results/rows"),
     workers: int = 2,
     only: Sequence[str] = (),
 ) -> None:
@@ -34,6 +36,7 @@ def main(
     Args:
         sraven: Folder of the sweep's runs.
         out: Folder of the page and of the results.
+        rows: What the study of rows wrote: how well answers are read from residual streams.
         workers: Number of processes, of one thread each.
         only: Names of single results, if not all are wanted.
     """
@@ -43,9 +46,9 @@ def main(
         searched = {pool.submit(search, job, sraven, out): job for job in left}
         for done in as_completed(searched):
             done.result()
-            write_page(out)
+            write_page(out, rows)
             print(f"wrote result {out / searched[done].folder}", flush=True)
-    write_page(out)
+    write_page(out, rows)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from latentcode.answers import CLASSES
-from latentcode.experiments.studies.operation.words import CRITERIA
+from latentcode.experiments.studies.operation.words import CRITERIA, answer_entering
 from latentcode.experiments.studies.subspaces.plan import RANK, Job, jobs
 from latentcode.experiments.studies.writing import write_study
 from latentcode.figures.markdown import markdown_table
@@ -26,20 +26,26 @@ WITHOUT = {"operation": "operands", "operands": "donor"}
 """Objective -> a donor that has not what it asks for: no other operation, no other operands."""
 LEAST: float = CRITERIA["subspace_least"]
 """By how much the rate has to be higher, as written down before the searches."""
+LIMIT: float = CRITERIA["answer_not_there_yet"]
+"""How well the answer may be read from what enters a layer for an operation to be claimed there."""
 _MARKERS = {"trained": (PALETTE[0], "o"), "shuffled": (PALETTE[1], "s"),
             "untrained": (PALETTE[2], "^"), "whole": (GREY, "D")}
 
 
-def write_page(out: Path) -> None:
-    """Write the page, its tables and its figure from the results that are there."""
+def write_page(out: Path, rows: Path) -> None:
+    """Write the page, its tables and its figure from the results that are there.
+
+    rows  folder of the study of rows, which has read answers from residual streams
+    """
     found = [(job, SubspaceResult.load(out / job.folder)) for job in jobs()
              if (out / job.folder / SubspaceResult.marker()).is_file()]
     table = pd.concat([_of_job(job, result.table) for job, result in found], ignore_index=True)
     curves = pd.concat([_of_job(job, result.curves) for job, result in found], ignore_index=True)
     decided = verdicts(table)
-    for name, rows in (("table", table), ("curves", curves), ("verdicts", decided)):
-        write_text(out / f"{name}.csv", rows.to_csv(index=False, float_format="%.4g"))
-    write_text(out / "README.md", page(table, decided, len(found)))
+    for name, numbers in (("table", table), ("curves", curves), ("verdicts", decided)):
+        write_text(out / f"{name}.csv", numbers.to_csv(index=False, float_format="%.4g"))
+    entering = answer_entering(pd.read_csv(rows / "tables" / "scores.csv"))
+    write_text(out / "README.md", page(table, decided, entering, len(found)))
     write_study(out, "study", {
         "command": "python -m latentcode.experiments.studies.subspaces", "subspace_least": LEAST,
         "results": {job.folder: dict(result.settings) for job, result in found}},
@@ -56,7 +62,8 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rate of the objective's class per model, place and objective, beside its controls.
 
     margin  the least difference from a control
-    without  the rate of that class where the donor has not what the objective asks for
+    without, minimal_pair, unrelated  the rate of that class where the donor has not what the
+            objective asks for, is the minimal pair's, or shares nothing
     """
     main = where(table, part="main", donor=DONOR)
     rows = []
@@ -69,14 +76,16 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
         rows.append({**named, "trained": rate, "low": float(trained["low"].iloc[0]),
                      "high": float(trained["high"].iloc[0]), **rates,
                      "margin": rate - max(rates.values()),
-                     "without": _without(table, named), "n": int(trained["n"].iloc[0])})
+                     "without": _from(table, named, WITHOUT[str(named["objective"])]),
+                     "minimal_pair": _from(table, named, "donor"),
+                     "unrelated": _from(table, named, "unrelated"), "n": int(trained["n"].iloc[0])})
     return pd.DataFrame(rows)
 
 
-def _without(table: pd.DataFrame, named: dict[str, object]) -> float:
-    objective = str(named["objective"])
-    rows = where(table, **named, part="main", search="trained", donor=WITHOUT[objective],
-                 **{"class": objective})
+def _from(table: pd.DataFrame, named: dict[str, object], donor: str) -> float:
+    """Return the rate of the objective's class through its trained subspace, by donor."""
+    rows = where(table, **named, part="main", search="trained", donor=donor,
+                 **{"class": named["objective"]})
     return float(rows["value"].iloc[0])
 
 
@@ -85,8 +94,14 @@ def _one(rows: pd.DataFrame, search: str, objective: str) -> pd.Series:
     return found[found["objective"].isin([objective, "none"])].iloc[0]
 
 
-def page(table: pd.DataFrame, decided: pd.DataFrame, n_results: int) -> str:
-    """Return the page as Markdown."""
+def page(
+    table: pd.DataFrame, decided: pd.DataFrame, entering: Mapping[tuple[str, str, int], float],
+    n_results: int,
+) -> str:
+    """Return the page as Markdown.
+
+    entering  `answer_entering`
+    """
     parts = [
         "# Does a subspace carry the operation alone, or the operands alone?",
         "Written by `python -m latentcode.experiments.studies.subspaces` (distributed alignment "
@@ -99,8 +114,12 @@ def page(table: pd.DataFrame, decided: pd.DataFrame, n_results: int) -> str:
         "*whole*: all dimensions are the donor's.",
         f"{n_results} of {len(jobs())} results are in. `table.csv` has every rate, `curves.csv` "
         "the losses, and the folders each search as it was saved.",
-        "## The criterion", _criterion(decided), "![Rates](figure.png)",
-        "## Every model", _rates(decided),
+        "## The criterion", _criterion(decided, entering), "![Rates](figure.png)",
+        "## Every model", "The same subspace and the same answer, but another donor: *minimal "
+        "pair*, which differs in the operation and not in the operands; *unrelated*, another "
+        "problem. For the operation the minimal pair's donor has what is asked for: where it does "
+        "no better than an unrelated problem, the subspace does not bring an operation from any "
+        f"donor that has it.{_no_better(decided)}", _rates(decided),
         "## What else comes through the trained subspace",
         "Means over the seeds of the rates of each class of answers, by donor: the one that was "
         "trained with, the minimal pair's (`donor`, whose B(x) is counted as operation), one with "
@@ -120,37 +139,66 @@ def page(table: pd.DataFrame, decided: pd.DataFrame, n_results: int) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _criterion(decided: pd.DataFrame) -> str:
+def _no_better(decided: pd.DataFrame) -> str:
+    """Say where the criterion is met in a seed, and yet a minimal pair's donor adds nothing."""
+    met = decided[(decided["objective"] == "operation") & (decided["margin"] >= LEAST)]
+    found = [f"{r.task} {r.kind}, {r.site} {r.layer}, seed {r.seed} ({r.minimal_pair:.2f} and "
+             f"{r.unrelated:.2f})" for r in met.itertuples() if r.minimal_pair <= r.unrelated]
+    return (" So it is, though the three controls are exceeded by enough, in "
+            f"{'; '.join(found)}." if found else "")
+
+
+def _criterion(decided: pd.DataFrame, entering: Mapping[tuple[str, str, int], float]) -> str:
     rows = []
     for named, block in blocks(decided, (*PLACE, "objective")):
         earned = bool((block["margin"] >= LEAST).all())
+        read = entering.get((str(named["task"]), str(named["kind"]), int(str(named["layer"]))))
         rows.append((*named.values(), len(block), f"{block['trained'].mean():.2f}",
                      *(f"{block[name].mean():.2f}" for name in CONTROLS),
                      f"{block['margin'].min():+.2f}", "yes" if earned else "no",
-                     f"{block['without'].mean():.2f}"))
-    return ("Written down before the searches: a subspace carries it where, in every seed, the "
-            f"rate is at least {LEAST:.2f} above each of the three controls. Rates are means "
-            "over the seeds that are in; the margin is the smallest of any seed and control. One "
-            "seed says nothing about others.\n\n"
+                     *(f"{block[name].mean():.2f}"
+                       for name in ("without", "minimal_pair", "unrelated")),
+                     "" if read is None else f"{read:.2f}"))
+    return ("Written down before the searches: in every seed the rate has to be at least "
+            f"{LEAST:.2f} above each of the three controls. Rates are means over the seeds that "
+            "are in; the margin is the smallest of any seed and control. One seed says nothing "
+            "about others.\n\n"
             + markdown_table((*PLACE, "objective", "seeds", "trained", *CONTROLS, "least margin",
-                              "holds", "without"), rows)
-            + "\n\n*without* is no part of the criterion: how often the same subspace brings the "
-            "same answer from a donor that has not what is asked for (for the operation, one with "
-            "other operands alone; for the operands, the minimal pair's). Where that is as often, "
-            "the subspace does not say which operation it is. In SRAVEN that can be: of the rules "
-            "with natural pairs, sum goes with each of the others and the others only with sum, so "
-            "that A tells B for all rules but sum. Whether the donor's answer has reached the "
-            "layer already, above which no operation is claimed, is not asked here. Where the "
-            "whole activation brings it by itself, the criterion cannot hold.")
+                              "exceeds its three controls", "without", "minimal pair",
+                              "unrelated", "answer entering"), rows)
+            + "\n\nTo exceed the three controls is not yet to carry an operation: what follows is "
+            "no part of the criterion. *without*: how often the same subspace brings the same "
+            "answer from a donor that has not what is asked for (for the operation, one with other "
+            "operands alone; for the operands, the minimal pair's). Where that is as often, the "
+            "subspace does not say which operation it is. In SRAVEN that can be: of the rules with "
+            "natural pairs, sum goes with each of the others and the others only with sum, so that "
+            "A tells B for all rules but sum. *minimal pair* and *unrelated*: see the next table. "
+            "Where the whole activation brings the answer by itself, the criterion cannot be met."
+            "\n\n*answer entering*: how well a probe reads the answer from the residual streams "
+            "that enter the layer (balanced accuracy less the best constant answer's, mean over "
+            "the runs of the [study of rows](../rows/README.md)). By `answer_not_there_yet` of the "
+            f"same [criteria](../../studies/operation/criteria.yaml) it may be {LIMIT:.2f} at "
+            "most where an operation is claimed"
+            f"{_claims(decided, entering)}.")
+
+
+def _claims(decided: pd.DataFrame, entering: Mapping[tuple[str, str, int], float]) -> str:
+    """Say where that rule forbids to claim an operation whose controls are exceeded."""
+    above = [f"{task} {kind}, {site} {layer}" for (task, kind, site, layer), block
+             in decided[decided["objective"] == "operation"].groupby(list(PLACE), sort=False)
+             if (block["margin"] >= LEAST).all()
+             and not entering.get((task, kind, int(layer)), 1.0) <= LIMIT]
+    return f", so that none is claimed in {'; '.join(above)}" if above else ""
 
 
 def _rates(decided: pd.DataFrame) -> str:
     return markdown_table(
-        (*PLACE, "seed", "objective", "trained", *CONTROLS, "margin", "without", "n"),
+        (*PLACE, "seed", "objective", "trained", *CONTROLS, "margin", "without", "minimal pair",
+         "unrelated", "n"),
         [(*(getattr(r, name) for name in (*PLACE, "seed", "objective")),
           f"{r.trained:.2f} [{r.low:.2f}, {r.high:.2f}]",
           *(f"{getattr(r, name):.2f}" for name in CONTROLS), f"{r.margin:+.2f}",
-          f"{r.without:.2f}", r.n)
+          f"{r.without:.2f}", f"{r.minimal_pair:.2f}", f"{r.unrelated:.2f}", r.n)
          for r in decided.itertuples()])
 
 

@@ -13,6 +13,8 @@ from latentcode.experiments.studies.subspaces.plan import jobs
 
 RATES = {("operation", "trained"): 0.6, ("operation", "shuffled"): 0.1,
          ("operation", "untrained"): 0.2, ("none", "random"): 0.0, ("none", "whole"): 0.3}
+SHARE = {"operation+operands": 1.0, "operands": 0.25, "donor": 0.4, "unrelated": 0.5}
+"""Donor -> its rate, of that of the donor that was trained with."""
 PLACE = {"task": "sraven", "kind": "hyla", "site": "code", "layer": 3, "part": "main"}
 
 
@@ -22,9 +24,8 @@ def table(*trained: float) -> pd.DataFrame:
     for seed, rate in enumerate(trained):
         rates = RATES | {("operation", "trained"): rate}
         for (key, value), donor, of in product(
-                rates.items(), ("operation+operands", "operands"), CLASSES):
-            value = value if of == "operation" else 0.0
-            value = value if donor != "operands" else value / 4
+                rates.items(), SHARE, CLASSES):
+            value = value * SHARE[donor] if of == "operation" else 0.0
             rows.append({**PLACE, "seed": seed, "objective": key[0], "search": key[1], "rank": 16,
                          "donor": donor, "class": of, "value": value, "low": value, "high": value,
                          "n": 100, "n_combinations": 10})
@@ -35,15 +36,30 @@ def test_the_margin_is_to_the_best_of_the_controls() -> None:
     (row,) = verdicts(table(0.6)).to_dict("records")
     assert (row["shuffled"], row["untrained"], row["whole"]) == (0.1, 0.2, 0.3)
     assert row["margin"] == pytest.approx(0.3)
-    assert row["without"] == pytest.approx(0.15)
+    assert (row["without"], row["minimal_pair"], row["unrelated"]) == pytest.approx(
+        (0.15, 0.24, 0.3))
 
 
-@pytest.mark.parametrize(("rates", "holds"), [((0.6, 0.5), "yes"), ((0.6, 0.35), "no")])
-def test_it_has_to_hold_in_every_seed(rates: tuple[float, ...], holds: str) -> None:
+@pytest.mark.parametrize(("rates", "exceeds"), [((0.6, 0.5), "yes"), ((0.6, 0.35), "no")])
+def test_controls_have_to_be_exceeded_in_every_seed(
+    rates: tuple[float, ...], exceeds: str
+) -> None:
     found = table(*rates)
-    (line,) = [line for line in page(found, verdicts(found), 2).splitlines()
-               if line.startswith("| sraven | hyla | code | 3 | operation | 2 |")]
-    assert line.split(" | ")[-2] == holds
+    head, line = (line.split(" | ") for line in page(
+        found, verdicts(found), {}, 2).splitlines() if line.startswith(
+            ("| task | kind | site | layer | objective | seeds", "| sraven | hyla | code | 3 | "
+             "operation | 2 |")))
+    assert line[head.index("exceeds its three controls")] == exceeds
+
+
+@pytest.mark.parametrize(("read", "claimed"), [(0.04, True), (0.7, False)])
+def test_no_operation_is_claimed_where_the_answer_is_there_already(
+    read: float, claimed: bool
+) -> None:
+    found = table(0.6, 0.5)
+    written = page(found, verdicts(found), {("sraven", "hyla", 3): read}, 2)
+    assert ("so that none is claimed in sraven hyla, code 3." in written) is not claimed
+    assert "in sraven hyla, code 3, seed 0 (0.24 and 0.30); sraven hyla, code 3, seed 1" in written
 
 
 def test_the_study_makes_no_more_searches_than_it_was_given() -> None:
