@@ -142,8 +142,9 @@ def page(
 def _no_better(decided: pd.DataFrame) -> str:
     """Say where the criterion is met in a seed, and yet a minimal pair's donor adds nothing."""
     met = decided[(decided["objective"] == "operation") & (decided["margin"] >= LEAST)]
+    met = met[met["minimal_pair"] <= met["unrelated"]]
     found = [f"{r.task} {r.kind}, {r.site} {r.layer}, seed {r.seed} ({r.minimal_pair:.2f} and "
-             f"{r.unrelated:.2f})" for r in met.itertuples() if r.minimal_pair <= r.unrelated]
+             f"{r.unrelated:.2f})" for r in met.itertuples()]
     return (" So it is, though the three controls are exceeded by enough, in "
             f"{'; '.join(found)}." if found else "")
 
@@ -152,7 +153,7 @@ def _criterion(decided: pd.DataFrame, entering: Mapping[tuple[str, str, int], fl
     rows = []
     for named, block in blocks(decided, (*PLACE, "objective")):
         earned = bool((block["margin"] >= LEAST).all())
-        read = entering.get((str(named["task"]), str(named["kind"]), int(str(named["layer"]))))
+        read = entering.get(_entered(named))
         rows.append((*named.values(), len(block), f"{block['trained'].mean():.2f}",
                      *(f"{block[name].mean():.2f}" for name in CONTROLS),
                      f"{block['margin'].min():+.2f}", "yes" if earned else "no",
@@ -184,11 +185,16 @@ def _criterion(decided: pd.DataFrame, entering: Mapping[tuple[str, str, int], fl
 
 def _claims(decided: pd.DataFrame, entering: Mapping[tuple[str, str, int], float]) -> str:
     """Say where that rule forbids to claim an operation whose controls are exceeded."""
-    above = [f"{task} {kind}, {site} {layer}" for (task, kind, site, layer), block
-             in decided[decided["objective"] == "operation"].groupby(list(PLACE), sort=False)
+    above = ["{task} {kind}, {site} {layer}".format(**named) for named, block
+             in blocks(decided[decided["objective"] == "operation"], PLACE)
              if (block["margin"] >= LEAST).all()
-             and not entering.get((task, kind, int(layer)), 1.0) <= LIMIT]
+             and not entering.get(_entered(named), 1.0) <= LIMIT]
     return f", so that none is claimed in {'; '.join(above)}" if above else ""
+
+
+def _entered(named: Mapping[str, object]) -> tuple[str, str, int]:
+    """Return the task, kind and layer of a place."""
+    return str(named["task"]), str(named["kind"]), int(str(named["layer"]))
 
 
 def _rates(decided: pd.DataFrame) -> str:
