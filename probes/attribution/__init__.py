@@ -1,4 +1,4 @@
-"""Where are the codes that the answer hangs on? Attribution, single patches, the smallest set."""
+"""Where are the codes that the answer hangs on? Attribution, single patches, small sets."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def _draw_curve(
     everything = float(smallest["held_all"].iloc[0])
     ax.axhline(settings["share"] * everything, color="black", linewidth=0.7, linestyle="--")
     ax.plot(smallest["size"], smallest["rate"], marker="*", markersize=9, linestyle="",
-            color=PALETTE[3], label="smallest set")
+            color=PALETTE[3], label="small set")
     ax.set(xscale="log", xlabel="places", ylabel=f"rate: {settings['rate']}", ylim=(-0.02, 1.02))
     sizes = np.unique(curve["size"])
     ax.set_xticks(sizes[::1 + len(sizes) // 8], minor=False)

@@ -1,4 +1,4 @@
-"""Which codes does the answer hang on? Attribution, checked by patches; the smallest set."""
+"""Which codes does the answer hang on? Attribution, checked by patches; a small set of them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def attribute_model(
     n_patched  how many of them single places and sets are written into
     n_points   on the way to the donor at which the gradient is taken
     n_checked  places that are written singly: so many of the largest estimates, and random others
-    n_ranked   of how many places, by attribution, the smallest set is made
+    n_ranked   of how many places, by attribution, a small set is made
     progress   called with (passes through the model done, most that there can be)
 
     Intervals are 95 %, clustered by combination. Raises `ConfigError` (with the choices) for what
@@ -104,6 +104,7 @@ def attribute_model(
         "n_known": next(iter(sums.values())).n, "n_patched": len(patched), "n_points": n_points,
         "n_checked": n_checked, "n_ranked": n_ranked, "seed": seed, "batch_size": batch_size,
         "n_bootstrap": n_bootstrap, "level": 0.95, "share": SHARE, "least_rate": LEAST_RATE,
+        "searched_low": {t["site"].iloc[0]: t["searched_low"].iloc[0] for t in found["smallest"]},
         "roles": list(roles), "n_layers": n_layers}
     return AttributionResult(**{
         name: pd.concat([t for t in tables if len(t)] or tables, ignore_index=True)
@@ -205,7 +206,7 @@ def _sets(
     patched: Patched, site: str, names: pd.DataFrame, n_ranked: int, n_bootstrap: int, seed: int,
     advance: Callable[[], None],
 ) -> dict[str, pd.DataFrame]:
-    """Return what sets of growing size bring, and the smallest that brings most of it."""
+    """Return what sets of growing size bring, and a small one that brings most of it."""
     searched, held = patched.every_second(0), patched.every_second(1)
     estimates = {method: searched.estimates(method, site).mean(0) for method in METHODS}
     ranked = {method: np.argsort(-x, kind="stable") for method, x in estimates.items()}
@@ -225,10 +226,12 @@ def _sets(
               **measured([order[:size] for order in several])}
              for name, several in orders.items() for size in doublings(n_places)]
     search = Search(searched, site, ranked["path"], advance)
-    all_rate = search.of_first(n_places)
-    smallest = search.smallest(n_ranked)
-    row: dict[str, object] = {"site": site, "n_places": n_places, "searched_all": all_rate,
-                              "held_all": curve[-1]["rate"]}
+    _, switched = searched.written(site, ranked["path"])
+    advance()
+    all_rate, low, _, _ = mean_and_interval(switched, searched.combinations(), n_bootstrap, seed)
+    smallest = search.smallest(n_ranked, float(all_rate)) if low > LEAST_RATE else None
+    row: dict[str, object] = {"site": site, "n_places": n_places, "searched_all": float(all_rate),
+                              "searched_low": float(low), "held_all": curve[-1]["rate"]}
     chosen = names.iloc[:0].assign(path=[])
     if smallest is not None:
         kept, size = smallest

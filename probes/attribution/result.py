@@ -1,4 +1,4 @@
-"""The outcome of attribution: maps, patches that check them, and the smallest set of places."""
+"""The outcome of attribution: maps, patches that check them, and small sets of places."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from latentcode.probes.common.results import TableResult, where, with_interval
 
 PLACE: tuple[str, ...] = ("site", "layer", "query", "key")
 """Columns that name a place; a value has no query."""
+LEAST_PLACES = 20
+"""A correlation over fewer places is not shown."""
 ESTIMATES: tuple[str, ...] = ("path", "path_absolute", "gradient", "gradient_absolute")
 
 
@@ -33,12 +35,13 @@ class AttributionResult(TableResult):
              both estimates, and the real `effect` with its interval; `rate`, the share of answers
              that became the donor's
     correlations  of either estimate and the effect over these places
-    curve    of sets that grow in the order of either estimate, or in a random one: `rate` and
-             `step` with intervals, over the instances that took no part in any choice
+    curve    of sets that grow in the order of either estimate, or in a random one of all places,
+             also of those that nothing hangs on: `rate` and `step` with intervals, over the
+             instances that took no part in any choice
     smallest one row per site: the rate of writing all places, on the instances that the set was
-             chosen on (`searched_`) and on the others (`held_`); the set's `size`, and
+             chosen on (`searched_`) and on the others (`held_`); the `size` of a small set, and
              `before_pruning`; its rate on the first, `searched`, and on the others, with
-             interval. NaN where no set was found
+             interval. It is found greedily, and a smaller one may do as much. NaN where none was
     chosen   the places of that set, and their estimates by path
     settings everything else that determines the numbers
     """
@@ -69,36 +72,55 @@ class AttributionResult(TableResult):
     settings: Mapping[str, Any]
 
     @property
+    def shown(self) -> pd.DataFrame:
+        """The correlations over at least `LEAST_PLACES` places."""
+        return self.correlations[self.correlations["n_places"] >= LEAST_PLACES]
+
+    def sought(self, small: Mapping[Any, Any]) -> bool:
+        """Say of a row of `smallest` whether a set is looked for: do all places bring enough?
+
+        Older results do not have the lower end of their rate's interval; the rate is above it.
+        """
+        low = self.settings.get("searched_low", {}).get(small["site"], small["searched_all"])
+        return bool(low > self.settings["least_rate"])
+
+    def share(self, small: Mapping[Any, Any]) -> float:
+        """Return the part of what all places bring that a set brings on the held-out instances."""
+        return float(small["rate"] / small["held_all"]) if small["held_all"] else np.nan
+
+    @property
     def caveats(self) -> tuple[str, ...]:
         s = self.settings
         notes = [f"{s['n_known']} of {s['n']} instances count, which the model and its donors "
                  f"answer rightly; {s['n_patched']} of them are written into."]
         for row in self.smallest.to_dict("records"):
-            if np.isnan(row["size"]):
-                why = (f"fewer than {s['least_rate']}, so that no set is looked for"
-                       if row["searched_all"] < s["least_rate"] else
-                       f"and the first {min(s['n_ranked'], row['n_places'])} places do not bring "
-                       f"{s['share']:.0%} of that")
-                notes.append(f"All {row['site']}s bring the donor's answer in "
-                             f"{row['searched_all']:.2f}, {why}.")
+            everything = f"All {row['site']}s bring the donor's answer in {row['searched_all']:.2f}"
+            if not self.sought(row):
+                notes.append(f"{everything}, not surely more than {s['least_rate']}: no set is "
+                             "looked for.")
+            elif np.isnan(row["size"]):
+                notes.append(f"{everything}, and the first {min(s['n_ranked'], row['n_places'])} "
+                             f"places do not bring {s['share']:.0%} of that.")
         return tuple(notes)
 
     def summary(self) -> pd.DataFrame:
-        """Return per site the correlations, the rate of all places, and the smallest set's."""
+        """Return per site the correlations, the rate of all places, and a small set's."""
         rows = []
         for small in self.smallest.to_dict("records"):
             site = small["site"]
             row: dict[str, Any] = {"site": site}
-            for r in where(self.correlations, site=site, among="all",
+            for r in where(self.shown, site=site, among="all",
                            measure="pearson").itertuples():
                 row[f"r of {r.estimate}"] = with_interval(r)
             row |= {"places": small["n_places"], "all": f"{small['held_all']:.2f}"}
-            if not np.isnan(small["size"]):
-                row |= {"smallest set": int(small["size"]),
+            if self.sought(small) and not np.isnan(small["size"]):
+                row |= {"small set": int(small["size"]),
                         "its rate": f"{small['rate']:.2f} [{small['low']:.2f}, "
-                                    f"{small['high']:.2f}]"}
+                                    f"{small['high']:.2f}]",
+                        "of all": f"{self.share(small):.0%}"}
             rows.append(row)
-        return pd.DataFrame(rows).fillna("")
+        columns = dict.fromkeys(name for row in rows for name in row)
+        return pd.DataFrame([{name: row.get(name, "") for name in columns} for row in rows])
 
     def figure(self) -> Figure:
         """Return the maps; see `maps_figure`."""
@@ -106,5 +128,8 @@ class AttributionResult(TableResult):
 
     def figures(self) -> dict[str, Figure]:
         """Return the maps, and how sets grow beside the check by single patches."""
+        sought = self.smallest.assign(size=[
+            row["size"] if self.sought(row) else np.nan
+            for row in self.smallest.to_dict("records")])
         return super().figures() | {
-            "sets.png": sets_figure(self.patches, self.curve, self.smallest, self.settings)}
+            "sets.png": sets_figure(self.patches, self.curve, sought, self.settings)}

@@ -1,9 +1,9 @@
-"""How few places carry the answer? The smallest set that does most of what all of them do.
+"""How few places carry the answer? A small set that does most of what all of them do.
 
 Places are added in order of attribution until the share of answers that become the donor's is
 SHARE of what writing all places brings; then, from the least important on, each that is not needed
-for that is taken out again. One half of the instances says which places these are, the other half
-what they bring.
+for that is taken out again. That is greedy: a smaller set may do as much. One half of the instances
+says which places these are, the other half what they bring, which may be less than SHARE.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 from latentcode.probes.attribution.instances import Patched
 
 SHARE = 0.9
-"""Share of the effect of all places that a set has to have."""
+"""Share of the effect of all places that a set has to have where it is chosen."""
 LEAST_RATE = 0.2
-"""No set is looked for where writing all places brings the donor's answer less often than this."""
+"""No set is looked for where the interval of the rate of all places does not lie above this."""
 
 
 @dataclass
@@ -47,15 +47,13 @@ class Search:
             self._rates[size] = self.rate(self.order[:size])
         return self._rates[size]
 
-    def smallest(self, n_ranked: int) -> tuple[np.ndarray, int] | None:
+    def smallest(self, n_ranked: int, of_all: float) -> tuple[np.ndarray, int] | None:
         """Return a set that reaches SHARE, after pruning, and its size before; None without one.
 
         n_ranked  how many of the places may be in it, from the first on
+        of_all    the rate of all places
         """
-        wanted = self.of_first(len(self.order))
-        if wanted < LEAST_RATE:
-            return None
-        wanted *= SHARE
+        wanted = SHARE * of_all
         size = next((size for size in doublings(min(n_ranked, len(self.order)))
                      if self.of_first(size) >= wanted), None)
         if size is None:

@@ -4,7 +4,7 @@
 
 Of the runs of a sweep (SRAVEN models that know every rule) those of one seed, and the fuzzy-logic
 models of the zoo. Ten minutes of one CPU core. Writes `README.md`, which says what the numbers
-say, and a result per model.
+say, and a result per model; `--page-only` writes the page of the results again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ import tyro
 from latentcode.errors import check
 from latentcode.experiments.studies.attribution.page import findings, page
 from latentcode.experiments.studies.writing import write_study
-from latentcode.files.storage import check_free, replace_folder, write_text
+from latentcode.files.storage import (
+    check_free,
+    read_json,
+    replace_file,
+    replace_folder,
+    write_json,
+    write_text,
+)
 from latentcode.models.config import kind_of
 from latentcode.probes.attribution import AttributionResult, attribute
 from latentcode.progress import bar
@@ -31,7 +38,7 @@ N = {"sraven": 250, "logic": 500}
 
 
 def main(
-    runs: Path,
+    runs: Path = Path("runs/sraven_known"),
     out: Path = Path("experiments/results/attribution"),
     seed: int = 0,
     zoo: tuple[str, ...] = ZOO,
@@ -39,6 +46,7 @@ def main(
     n_checked: int = 40,
     n_ranked: int = 200,
     overwrite: bool = False,
+    page_only: bool = False,
 ) -> None:
     """Attribute the answers of several models, and write a page of what was found.
 
@@ -49,9 +57,13 @@ def main(
         zoo: Models of the zoo that are looked at, too.
         n_patched: Instances that single places and sets are written into.
         n_checked: Places that are written singly, strongest ones and random ones each.
-        n_ranked: Of how many places the smallest set is made.
+        n_ranked: Of how many places a small set is made.
         overwrite: Replace a result that `out` already holds.
+        page_only: Compute nothing: write the page of the results that `out` holds.
     """
+    if page_only:
+        _write_again(out)
+        return
     torch.set_num_threads(1)  # the last bits of sums depend on their number
     check_free(out, overwrite=overwrite, marker=MARKER)
     folders = sorted(path.parent for path in runs.glob("*/config.yaml"))
@@ -74,6 +86,18 @@ def main(
             "settings": {name: dict(result.settings) for name, result in results.items()}}, {})
     print("\n".join(findings(results)))
     print(f"wrote result {out}")
+
+
+def _write_again(out: Path) -> None:
+    """Write the page, what it says and the figures of the results that are there."""
+    study = read_json(out / MARKER)
+    results = {name: AttributionResult.load(out / name) for name in study["settings"]}
+    for name, result in results.items():
+        with replace_file(out / name / "sets.png") as temporary:
+            result.figures()["sets.png"].savefig(temporary, dpi=150, format="png")
+    write_text(out / "README.md", page(results))
+    write_json(out / MARKER, {**study, "findings": findings(results)})
+    print(f"wrote {out / 'README.md'}")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,9 @@ def test_the_page_says_what_the_results_hold(
         assert f"All {result.smallest['n_places'].iloc[0]} places bring the donor's answer " in page
         assert f"in {rate:.2f} of 4 instances" in page
         assert (out / name / "figure.png").is_file()
+    (out / "README.md").unlink()
+    main(out=out, page_only=True)
+    assert (out / "README.md").read_text() == page
 
 
 def test_a_folder_without_such_runs(tmp_path: Path) -> None:

@@ -105,5 +105,5 @@ def test_what_is_not_needed_is_taken_out_again(n_ranked: int, expected: object) 
 
     searched: Any = TwoAreNeeded()
     search = Search(searched, "code", np.array([3, 1, 0, 2, 5, 4, 6, 7, 8]), lambda: None)
-    found = search.smallest(n_ranked)
+    found = search.smallest(n_ranked, 1.0)
     assert expected == (None if found is None else (found[0].tolist(), found[1]))

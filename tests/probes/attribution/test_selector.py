@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -62,7 +64,7 @@ def test_patches_agree_in_sign_and_rank(result: AttributionResult) -> None:
     assert (r["value"] > 0.99).all()
 
 
-def test_the_smallest_set_is_that_code(result: AttributionResult) -> None:
+def test_the_small_set_is_that_code(result: AttributionResult) -> None:
     small = result.smallest.set_index("site").loc["code"]
     assert (small["size"], small["rate"], small["held_all"]) == (1.0, 1.0, 1.0)
     (chosen,) = result.chosen.itertuples()
@@ -72,7 +74,21 @@ def test_the_smallest_set_is_that_code(result: AttributionResult) -> None:
     assert (curve["path"] == 1.0).all()
     assert curve["random", 1] < 1.0
     assert np.isnan(result.smallest.set_index("site").loc["value", "size"])
-    assert "All values bring the donor's answer in 0.00, fewer than 0.2" in result.caveats[1]
+    assert "All values bring the donor's answer in 0.00, not surely more than 0.2: no set" in (
+        result.caveats[1])
+
+
+def test_what_few_places_or_a_wide_interval_say_is_not_shown(result: AttributionResult) -> None:
+    code = result.summary().set_index("site").loc["code"]
+    assert (code["small set"], code["of all"]) == (1, "100%")
+    low = {"searched_low": {"code": 0.19, "value": 0.0}}
+    unsure = dataclasses.replace(result, settings={**result.settings, **low})
+    assert "small set" not in unsure.summary()
+    assert len(unsure.caveats) == 3
+    few = dataclasses.replace(result, correlations=result.correlations.assign(n_places=19))
+    assert "r of path" not in few.summary()
+    enough = dataclasses.replace(result, correlations=result.correlations.assign(n_places=20))
+    assert "r of path" in enough.summary()
 
 
 def test_where_roles_are_places_both_queries_have_their_share() -> None:
