@@ -124,7 +124,7 @@ def _measured(
     places = sorted({place for i in interventions for place in i.places})
     donors = {WRITES[i.write].donor for i in interventions} - {""}
     answered = {"donors", "same", *(CORE if task.factorial else ())}
-    n_passes = len(interventions) + 2 + len(answered | donors)
+    n_passes = len(interventions) + 1 + len(answered | donors)
     total = n_reference + n * n_passes
 
     def advance(done: int, _: int = 0) -> None:

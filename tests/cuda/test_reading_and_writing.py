@@ -101,7 +101,8 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
         model, problems = model_of(config), make_counterfactuals(make_task(config.task))
         capture(model, problems.sample(
             "ood", 4, make_generator(0, "pairs", "cuda")).instances.inputs, ())
-        chosen = [*(Intervention(name) for name in WRITES),
+        offered = [name for name, how in WRITES.items() if how.needs not in problems.lacking]
+        chosen = [*(Intervention(name) for name in offered),
                   Intervention(heads=(1, 3), renormalize=True),
                   *(Intervention(site=site, scope="everything") for site in SITES)]
         with device.counting() as waits:

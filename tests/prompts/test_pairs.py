@@ -199,7 +199,7 @@ def test_what_the_answer_is(gpt2: Any) -> None:
     rows = [with_unsaid_answers(gpt2, row)
             for row in pairs_of(gpt2, ("The capital of {}",))[:8]]
     identity = [Intervention("identity", "row", (0,))]
-    with pytest.raises(ProbeError, match="the model gives both in 0; expected at least two"):
+    with pytest.raises(ProbeError, match="the model gives all of them in 0; expected at least two"):
         intervene_prompts(gpt2, pd.DataFrame(rows), identity)
     result = intervene_prompts(gpt2, pd.DataFrame(rows), identity, among="answers")
     assert outcomes(result)["stay"] == 1.0
@@ -211,7 +211,7 @@ def test_what_the_answer_is(gpt2: Any) -> None:
     # The wrong way round, the model is never right.
     turned = [{**row, "answer": row["donor_answer"], "donor_answer": row["answer"]}
               for row in rows]
-    with pytest.raises(ProbeError, match="the model gives both in 0"):
+    with pytest.raises(ProbeError, match="the model gives all of them in 0"):
         intervene_prompts(gpt2, pd.DataFrame(turned), identity, among="answers")
 
 

@@ -106,7 +106,7 @@ class LogicCounterfactuals(ChosenPairs):
 
         The first of all where there is none.
         """
-        signs = self.task.signs.to(x.device)
+        signs = self.task.signs_on(x.device)
         answers = torch.stack([evaluate(signs[functions], inputs) for inputs in (x, other)
                                for functions in (terms, changed)], -1)  # [B, N, 4]
         differ = all_differ(answers.flatten(0, 1), LEAST_DIFFERENCE).view(x.shape[:2])
@@ -175,7 +175,7 @@ class LogicCounterfactuals(ChosenPairs):
         NaN for terms that f has already, and for those of another kind.
         """
         batch, source = pairs.instances, pairs.source[:, None]
-        signs = self.task.signs.to(source.device)
+        signs = self.task.signs_on(source.device)
         query = batch.inputs[:, -1, None, :-1].double()
         values = literals(signs, query).amin(-1)  # [B, 2^L]
         others = self.membership(batch)[:, 0].scatter(1, source, False)

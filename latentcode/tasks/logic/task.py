@@ -157,6 +157,10 @@ class FuzzyLogic(Task):
         """The terms, bool [2^L, L]: True for a variable as it is, False for a negated one."""
         return self._tables(torch.device("cpu"))["signs"]
 
+    def signs_on(self, device: torch.device) -> Tensor:
+        """Return `signs` on a device, copied there once."""
+        return self._tables(device)["signs"]
+
     @property
     def counts(self) -> dict[str, int]:
         """How many terms and combinations there are; `test` has the combinations of `train`."""

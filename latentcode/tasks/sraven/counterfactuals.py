@@ -91,7 +91,7 @@ class SravenCounterfactuals(ChosenPairs):
             chance = torch.rand(possible.shape, generator=generator, device=device)
             return torch.where(possible, chance, -1.0).argmax(1)
 
-        pairs, rules = natural_pairs().to(device), rules_shown(batch)
+        pairs, rules = natural_pairs(device), rules_shown(batch)
         slot = one_of(pairs.any(1)[rules])
         source = rules.gather(1, slot[:, None])[:, 0]
         target = one_of(pairs[source])

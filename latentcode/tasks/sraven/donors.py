@@ -30,7 +30,7 @@ TRIES = 16
 """Operands that are drawn for an instance before it is given up."""
 
 
-def natural_pairs() -> Tensor:
+def natural_pairs(device: torch.device | None = None) -> Tensor:
     """Which rules have rows in common, and different answers to them? bool [8, 8], symmetric.
 
     Sum beside constant, the progressions and difference. A row that fits two of the others fits
@@ -38,8 +38,9 @@ def natural_pairs() -> Tensor:
     the same for every row, so that operands do not matter. Distribute-three is left out: which
     operation it is depends on the other rows.
     """
-    pairs = torch.zeros(len(RULES), len(RULES), dtype=torch.bool)
-    pairs[SUM, [*range(len(STEPS)), DIFFERENCE]] = True
+    rules = torch.arange(len(RULES), device=device)
+    beside_sum = (rules < len(STEPS)) | (rules == DIFFERENCE)
+    pairs = (rules == SUM)[:, None] & beside_sum
     return pairs | pairs.T
 
 
@@ -53,7 +54,8 @@ def draw_operands(
     n, columns = len(first), config.grid_size - 1
     drawn = torch.randint(config.n_values, (n, tries, columns), generator=generator,
                           device=first.device)
-    steps = torch.tensor(STEPS, device=first.device)
+    # Made on the device: copies from the host would wait.
+    steps = torch.stack([torch.full_like(first[0], step) for step in STEPS])
     progression = torch.minimum(first, second)
     is_step = (progression < len(STEPS)) & (torch.maximum(first, second) >= len(STEPS))
     along = steps[progression.clamp_max(len(STEPS) - 1)][:, None] * torch.arange(
