@@ -18,6 +18,7 @@ from latentcode.experiments.studies.operation.places import (
 )
 from latentcode.experiments.studies.operation.words import CRITERIA, earned
 from latentcode.probes.interventions.of_model import _check
+from latentcode.tasks.logic.counterfactuals import WINDOWS
 
 
 def comparisons(differences: dict[tuple[str, str, str], tuple[float, float]]) -> pd.DataFrame:
@@ -58,6 +59,8 @@ def test_criteria_speak_of_classes_and_donors() -> None:
     for rule in CRITERIA["words"].values():
         assert rule["class"] in CLASSES
         assert rule["donor"] == "operation+operands"
+    assert CRITERIA["window"] == WINDOWS[0]
+    assert CRITERIA["windows"] == sorted(WINDOWS)
 
 
 @pytest.mark.parametrize("name", ["sraven", "logic"])
