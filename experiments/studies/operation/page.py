@@ -63,8 +63,9 @@ were known.
         parts.append(f"""## SRAVEN: by the rules of instance and donor
 
 Pooled over the runs of a kind; donor with another rule and other operands. Sum is one of the two in
-every pair, mostly the donor's: of the others, no two share rows whose four answers differ. Whether
-more arrives than "sum or not" is told by the rows from sum to the six others, which are few.
+every pair, mostly the donor's: distribute-three is left out, as it depends on the other rows, and
+of the others no two share rows whose four answers differ. Whether more arrives than "sum or not" is
+told by the rows from sum to the six others, which are few.
 `tables/by_rules.csv` and, over runs, `tables/directions.csv` have all places.
 
 {_by_rules(tables["by_rules"])}""")

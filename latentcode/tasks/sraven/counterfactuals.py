@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from latentcode.answers import CLASSES
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
     OTHERS,
@@ -276,7 +277,8 @@ class SravenCounterfactuals(ChosenPairs):
         classes: dict[str, Tensor] = {}
         if pairs.candidates is not None:
             is_one = chosen[:, None] == pairs.candidates
-            classes = class_rates(torch.where(is_one.any(1), is_one.long().argmax(1), 4))
+            classes = class_rates(torch.where(
+                is_one.any(1), is_one.long().argmax(1), len(CLASSES) - 1))
         return {
             **classes, "switch": (chosen == theirs).float(), "stay": (chosen == ours).float(),
             "others": (unchanged | here).all(1).float(),

@@ -33,10 +33,10 @@ TRIES = 16
 def natural_pairs(device: torch.device | None = None) -> Tensor:
     """Which rules have rows in common, and different answers to them? bool [8, 8], symmetric.
 
-    Sum beside constant, the progressions and difference. A row that fits two of the others fits
-    none of them alone: two progressions share none, and the difference of a progression's row is
-    the same for every row, so that operands do not matter. Distribute-three is left out: which
-    operation it is depends on the other rows.
+    Sum beside constant, the progressions and difference. No other two will do: two progressions
+    share no row, and the difference is the same for all rows of a progression, so that the
+    operands do not matter. Distribute-three is left out: which operation it is depends on the
+    other rows.
     """
     rules = torch.arange(len(RULES), device=device)
     beside_sum = (rules < len(STEPS)) | (rules == DIFFERENCE)
@@ -54,14 +54,18 @@ def draw_operands(
     n, columns = len(first), config.grid_size - 1
     drawn = torch.randint(config.n_values, (n, tries, columns), generator=generator,
                           device=first.device)
-    # Made on the device: copies from the host would wait.
-    steps = torch.stack([torch.full_like(first[0], step) for step in STEPS])
     progression = torch.minimum(first, second)
     is_step = (progression < len(STEPS)) & (torch.maximum(first, second) >= len(STEPS))
-    along = steps[progression.clamp_max(len(STEPS) - 1)][:, None] * torch.arange(
-        columns, device=first.device)
+    along = steps_of(progression)[:, None] * torch.arange(columns, device=first.device)
     row = (drawn[..., :1] + along[:, None]) % config.n_values
     return torch.where(is_step[:, None, None], row, drawn)
+
+
+def steps_of(rule: Tensor) -> Tensor:
+    """Return the step per column of constant and progressions; of other rules it means nothing."""
+    # Made on the device: copies from the host would wait.
+    steps = torch.stack([torch.full_like(rule[0], step) for step in STEPS])
+    return steps[rule.clamp_max(len(STEPS) - 1)]
 
 
 def places_of(batch: Batch, slot: Tensor) -> Tensor:
@@ -98,9 +102,7 @@ def fits(operands: Tensor, rule: Tensor, n_values: int) -> Tensor:
     Progressions step by theirs, distribute-three shows distinct symbols, and any operands can be
     summed or subtracted.
     """
-    steps = torch.tensor(STEPS, device=rule.device)
-    step = steps[rule.clamp_max(len(STEPS) - 1)][:, None]
-    along = ((operands.diff(dim=1) - step) % n_values == 0).all(1)
+    along = ((operands.diff(dim=1) - steps_of(rule)[:, None]) % n_values == 0).all(1)
     distinct = (operands.sort(1).values.diff(dim=1) != 0).all(1)
     return torch.where(rule < len(STEPS), along, (rule != DISTRIBUTE) | distinct)
 
