@@ -38,6 +38,8 @@ OPTIONS: dict[str, str] = {
     "client.showErrorDetails": "none",
     "client.toolbarMode": "viewer",
     "client.showSidebarNavigation": "false",
+    # On a machine that never ran Streamlit the server would wait for an address to be typed.
+    "server.showEmailPrompt": "false",
     # An array of 100,000 points is about 10 MB on its way to the browser, and a lasso around all
     # of them comes back with their positions.
     "server.maxMessageSize": "400",
