@@ -88,16 +88,8 @@ def sweep(
     check(members_at_once is None or members_at_once >= 1,
           f"members_at_once is {members_at_once}; expected at least 1")
     members = {out / name: config for name, config in grid.members().items()}
+    _check_trainable(members, executor, members_at_once)
     first = next(iter(members.values()))
-    if (members_at_once is not None and members_at_once > 1) or first.training.device != "cpu":
-        for member in members.values():
-            check_keeps_enough(member)
-    for config in dict.fromkeys(config.task for config in members.values()):
-        make_task(config)  # an impossible split is found before anything is made
-    if executor == "local":
-        device = resolve_device(first.training.device)
-        for precision in dict.fromkeys(member.training.precision for member in members.values()):
-            check_precision(precision, device)
     make_task(first.task).check_split(select_on)
     if deadline is not None:
         deadline -= _reserve(deadline - time.time(), len(members))
@@ -115,6 +107,48 @@ def sweep(
     if stop.requested:
         raise stop.exception("the sweep was stopped")
     return result
+
+
+def train_members(
+    out: str | Path, members: Mapping[str, RunConfig], *, processes: int | None = None,
+    deadline: float | None = None,
+) -> dict[str, str]:
+    """Train these models below `out`, or resume them, and return why some could not be trained.
+
+    members  name of a folder below `out` -> configuration
+
+    What `sweep` says of errors, signals, `processes` and `deadline` holds here, too.
+    """
+    out = Path(out).absolute()
+    paths = {out / name: config for name, config in members.items()}
+    _check_trainable(paths, "local", None)
+    if deadline is not None:
+        deadline -= _reserve(deadline - time.time(), len(paths))
+    device = next(iter(paths.values())).training.device
+    with make_executor("local", device, processes=processes, deadline=deadline) as trainer:
+        out.mkdir(parents=True, exist_ok=True)
+        with exclusive(out / LOCK), stop_on_signals() as stop:
+            attempt = _Sweep(out, paths, trainer, stop, deadline)
+            attempt.work(None)
+    if stop.requested:
+        raise stop.exception("the training was stopped")
+    return {path.name: error for path, error in attempt.errors.items()}
+
+
+def _check_trainable(
+    members: Mapping[Path, RunConfig], executor: ExecutorName, members_at_once: int | None
+) -> None:
+    """Raise `ConfigError` for what cannot be trained, before anything is made."""
+    first = next(iter(members.values()))
+    if (members_at_once is not None and members_at_once > 1) or first.training.device != "cpu":
+        for member in members.values():
+            check_keeps_enough(member)
+    for config in dict.fromkeys(config.task for config in members.values()):
+        make_task(config)  # an impossible split
+    if executor == "local":
+        device = resolve_device(first.training.device)
+        for precision in dict.fromkeys(member.training.precision for member in members.values()):
+            check_precision(precision, device)
 
 
 def claim(out: Path, grid: Grid) -> None:

@@ -15,19 +15,17 @@ first run of each kind).
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import tyro
 
 from latentcode.config import to_dict
 from latentcode.errors import RunError, check
+from latentcode.experiments.keeping import kept, key_of
 from latentcode.experiments.studies.codes_study.page import drawn, page
 from latentcode.experiments.studies.codes_study.tables import Results, summarised
 from latentcode.experiments.studies.writing import write_study
@@ -35,7 +33,6 @@ from latentcode.files.storage import write_text
 from latentcode.models.config import kind_of
 from latentcode.probes.alignment import align
 from latentcode.probes.alignment.result import AlignmentResult
-from latentcode.probes.common.results import TableResult
 from latentcode.probes.decoding.of_run import decode
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions import InterventionResult, intervene
@@ -45,8 +42,6 @@ from latentcode.probes.topography import topography
 from latentcode.probes.topography.result import TopographyResult
 from latentcode.progress import bar
 from latentcode.runs import Run
-
-R = TypeVar("R", bound=TableResult)
 
 
 @dataclass(frozen=True)
@@ -124,20 +119,6 @@ def two_of_each_kind(runs: Sequence[Run]) -> list[Run]:
     for run in runs:
         chosen.setdefault(kind_of(run.config.model), []).append(run)
     return [run for same in chosen.values() for run in same[:2]]
-
-
-def key_of(runs: Sequence[Run], settings: Mapping[str, object]) -> str:
-    """Return a few letters that another run, checkpoint or setting would change."""
-    text = json.dumps([[(run.id, run.checkpoints()[-1]) for run in runs], dict(settings)])
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def kept(folder: Path, kind: type[R], compute: Callable[[], R]) -> R:
-    """Return the result that a folder holds, or compute it and put it there."""
-    if not (folder / kind.marker()).exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        compute().save(folder)
-    return kind.load(folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

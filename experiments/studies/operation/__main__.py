@@ -24,7 +24,7 @@ import tyro
 
 from latentcode.config import to_dict
 from latentcode.errors import ProbeError
-from latentcode.experiments.studies.codes_study.__main__ import kept, key_of
+from latentcode.experiments.keeping import kept, key_of
 from latentcode.experiments.studies.operation.page import drawn, page
 from latentcode.experiments.studies.operation.places import (
     all_places,

@@ -9,7 +9,8 @@ import pytest
 
 import latentcode as lc
 from latentcode.errors import RunError
-from latentcode.experiments.studies.codes_study.__main__ import key_of, main, open_runs
+from latentcode.experiments.keeping import key_of
+from latentcode.experiments.studies.codes_study.__main__ import main, open_runs
 
 
 @pytest.fixture(scope="module")

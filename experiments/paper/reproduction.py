@@ -1,0 +1,200 @@
+"""What is a figure or table of the paper to us? The runs that it shows, and what they say."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from latentcode.errors import LatentCodeError, check_choice
+from latentcode.experiments.keeping import kept, key_of
+from latentcode.experiments.paper.claims import RESULTS, Claim, Setting, load_claims
+from latentcode.experiments.paper.runs import KnownRuns, split_seed
+from latentcode.figures.style import Figure
+from latentcode.files.storage import replace_file
+from latentcode.models.config import kind_of
+from latentcode.probes.common.results import TableResult
+from latentcode.runs import Run
+
+R = TypeVar("R", bound=TableResult)
+KIND_TITLES: Mapping[str, str] = {"softmax": "softmax", "linear": "linear", "hyla": "HYLA"}
+"""The three main kinds, in the paper's order, as they are written."""
+
+
+class OutOfTime(LatentCodeError):
+    """The budget is used up; what was measured is kept."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a figure or table says, of the runs that are there.
+
+    summary   what the numbers say, in one to three sentences
+    tables    name -> every number, a row each; kept as CSV and in result.json
+    figures   name -> picture, in the paper's arrangement
+    evidence  claim -> values by which it is judged (`verdicts.COLUMNS`)
+    notes     what a reader must know, a sentence each
+    raw       name -> longer tables that lie behind the pictures; kept as CSV alone
+    """
+
+    summary: str
+    tables: Mapping[str, pd.DataFrame]
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    evidence: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    raw: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A figure or table of the paper.
+
+    title    what it shows, as its caption says
+    shows    preset -> the settings whose runs it shows; none where no run is needed
+    measure  what the runs say; called with those that are finished
+    """
+
+    title: str
+    shows: Mapping[str, tuple[Setting, ...]]
+    measure: Callable[[Work], Findings]
+
+    @property
+    def name(self) -> str:
+        """The name of its module, one of `RESULTS`."""
+        return self.measure.__module__.rpartition(".")[2]
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """What the paper claims there."""
+        return tuple(claim for claim in load_claims() if claim.result == self.name)
+
+    def settings(self, preset: str) -> tuple[Setting, ...]:
+        """Return the settings whose runs are shown, or judged, at a preset.
+
+        Claims are judged at `paper` alone, each on the runs of its own setting.
+        """
+        judged = [claim.setting for claim in self.claims if _needs_runs(claim)]
+        return (*self.shows[preset], *(judged if preset == "paper" else ()))
+
+    def source(self) -> str:
+        """Return the text that measures it, by which an old result is known."""
+        return inspect.getsource(import_module(self.measure.__module__))
+
+
+def _needs_runs(claim: Claim) -> bool:
+    """Whether a claim is about trained models, and not about the task or the settings alone."""
+    return claim.result not in ("tabA2", "figA9", "tabA3")
+
+
+def reproduction(name: str) -> Reproduction:
+    """Return a figure or table by name; `UnknownNameError` lists the names."""
+    check_choice("result", name, RESULTS)
+    module = import_module(f"latentcode.experiments.paper.reproductions.{name}")
+    found: Reproduction = module.REPRODUCTION
+    return found
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a measurement works with.
+
+    preset    `paper`, `small` or `smoke`
+    known     the runs that were found
+    folder    where the measurements of single runs are kept
+    deadline  time (as `time.time`) after which no measurement is begun
+    claims    the claims that are judged: those of the result at `paper`, else none
+    """
+
+    preset: str
+    known: KnownRuns
+    folder: Path
+    device: str = "cpu"
+    deadline: float | None = None
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def is_smoke(self) -> bool:
+        """Whether this is a test, in which a few instances are enough."""
+        return self.preset == "smoke"
+
+    def size(self, n: int, smoke: int) -> int:
+        """Return n, or `smoke` in a test."""
+        return smoke if self.is_smoke else n
+
+    def runs_of(self, settings: Setting | Iterable[Setting]) -> Iterator[tuple[str, Run]]:
+        """Yield (member, finished run) of settings, in the order of their grids; a run once."""
+        seen: set[str] = set()
+        for setting in (settings,) if isinstance(settings, Setting) else settings:
+            for member, runs in self.known.of_setting(setting).items():
+                for run in runs:
+                    if run.id not in seen:
+                        seen.add(run.id)
+                        yield member, run
+
+    def measured(
+        self, run: Run, function: Callable[..., R], kind: type[R], **arguments: Any
+    ) -> R:
+        """Return `function(run, **arguments)`, which is computed once for a run.
+
+        kind  what it returns
+        """
+        compute = partial(function, run, device=self.device, **arguments)
+        return kept(self._place(run, function, arguments), kind, partial(self._in_time, compute))
+
+    def table(
+        self, run: Run, function: Callable[..., pd.DataFrame], **arguments: Any
+    ) -> pd.DataFrame:
+        """Return the table `function(run, **arguments)`, which is computed once for a run."""
+        path = self._place(run, function, arguments).with_suffix(".parquet")
+        if not path.exists():
+            found = self._in_time(partial(function, run, device=self.device, **arguments))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replace_file(path) as temporary:
+                found.to_parquet(temporary, index=False)
+        return pd.read_parquet(path)
+
+    def _place(self, run: Run, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Path:
+        what = f"{function.__module__}.{function.__qualname__}"
+        plain = {key: repr(value) for key, value in arguments.items()}
+        return self.folder / f"{function.__name__}-{key_of([run], {'of': what, **plain})}"
+
+    def _in_time(self, compute: Callable[[], Any]) -> Any:
+        if self.deadline is not None and time.time() >= self.deadline:
+            raise OutOfTime("the budget is used up; the same command continues")
+        return compute()
+
+
+def about(member: str, run: Run) -> dict[str, Any]:
+    """Return the columns that name a run in every table."""
+    return {"member": member, "kind": kind_of(run.config.model), "run": run.name,
+            "seed": run.config.training.seed, "split_seed": split_seed(run.config)}
+
+
+def final_metrics(work: Work, settings: Iterable[Setting]) -> pd.DataFrame:
+    """Return the last evaluation of every run: a row per split and metric, with standard error."""
+    rows = [{**about(member, run), "id": run.id, "split": row["split"], "metric": row["metric"],
+             "value": row["mean"], "se": row["se"], "n": row["n"]}
+            for member, run in work.runs_of(settings)
+            for row in run.newest_metrics().to_dict("records")]
+    return pd.DataFrame(rows, columns=[
+        "member", "kind", "run", "seed", "split_seed", "id", "split", "metric", "value", "se", "n"])
+
+
+def metric_evidence(work: Work, metric: str, split: str) -> dict[str, pd.DataFrame]:
+    """Return, for every claim that is judged, a metric of all runs of its setting."""
+    from latentcode.experiments.paper.verdicts import evidence
+
+    found = {}
+    for claim in work.claims:
+        table = final_metrics(work, [claim.setting])
+        chosen = table[(table["split"] == split) & (table["metric"] == metric)]
+        found[claim.id] = evidence(
+            chosen[["member", "run", "seed", "split_seed", "value"]].to_dict("records"))
+    return found

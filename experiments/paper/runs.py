@@ -1,0 +1,183 @@
+"""Which runs count for a setting, and which ones are missing?
+
+All finished runs count that are equal in what `claims.yaml` says: task (but the split's seed),
+model, updates, batch, learning rate, weight decay, warm-up and clipping. Precision, device and
+what is evaluated or kept along the way do not tell runs apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+
+from latentcode.config import RunConfig, to_dict
+from latentcode.errors import LatentCodeError, RunError, check
+from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.sweep.grid import with_fields
+from latentcode.files.locks import holder
+from latentcode.models.config import kind_of
+from latentcode.runs import Run
+from latentcode.runs.metric_file import recorded_step
+from latentcode.runs.named import ZOO
+from latentcode.runs.run import CONFIG, LOCK
+
+TRAINING: tuple[str, ...] = (
+    "steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps", "grad_clip")
+"""What of a training tells runs apart."""
+SEARCHED: Mapping[str, Mapping[str, tuple[float, ...]]] = {
+    "logic": {"training.learning_rate": (1e-3, 3e-3), "training.weight_decay": (0.03, 0.1)},
+    "sraven": {"training.learning_rate": (3e-4, 1e-3), "training.weight_decay": (0.1, 0.3),
+               "training.warmup_steps": (1_000, 3_000)}}
+"""The grid of Table A3, by task."""
+DEEPEST = 3
+"""How many folders below a given one runs are looked for."""
+
+
+def signature(config: RunConfig) -> str:
+    """Return 12 hex digits that are equal for runs that count as the same but for their seeds."""
+    task = {**to_dict(config.task), "split_seed": None}
+    training = to_dict(config.training)
+    text = json.dumps([task, to_dict(config.model), {key: training[key] for key in TRAINING}],
+                      sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def split_seed(config: RunConfig) -> int:
+    """Return the seed of a run's split; 0 where its task draws none."""
+    return int(getattr(config.task, "split_seed", 0))
+
+
+def seeded(config: RunConfig, seed: int) -> RunConfig:
+    """Return a configuration with this seed for the split and for all else."""
+    return with_fields(config, {"training.seed": seed, "task.split_seed": seed})
+
+
+def folder_name(config: RunConfig) -> str:
+    """Return the name of the folder that a run is trained in, such as `logic-hyla-3f2a...-seed-0`.
+
+    It holds the hash of what determines the run, and so belongs to it alone.
+    """
+    return (f"{config.task.name}-{kind_of(config.model)}-{signature(config)}"
+            f"-seed-{config.training.seed}")
+
+
+@dataclass(frozen=True)
+class KnownRuns:
+    """Every run that was found.
+
+    finished   complete ones by signature, each once, in the order of their seeds
+    begun      folder -> configuration of those that are not complete
+    """
+
+    finished: Mapping[str, tuple[Run, ...]]
+    begun: Mapping[Path, RunConfig] = field(default_factory=dict)
+
+    def of(self, config: RunConfig) -> tuple[Run, ...]:
+        """Return the finished runs of a configuration, whatever their seeds."""
+        return self.finished.get(signature(config), ())
+
+    def of_setting(self, setting: Setting) -> dict[str, tuple[Run, ...]]:
+        """Return member of a setting -> its finished runs."""
+        return {name: self.of(config) for name, config in setting.grid.members().items()}
+
+    @cached_property
+    def _begun(self) -> dict[tuple[str, int], Path]:
+        return {(signature(config), split_seed(config)): path
+                for path, config in self.begun.items()}
+
+    def under_way(self, config: RunConfig) -> str | None:
+        """Say how far a run of this configuration and split is that was begun, or None."""
+        path = self._begun.get((signature(config), split_seed(config)))
+        if path is None:
+            return None
+        state = "training now" if holder(path / LOCK) is not None else "paused"
+        return f"at update {recorded_step(path):,} of {config.training.steps:,}, {state}"
+
+
+def default_folders() -> list[Path]:
+    """Return where runs lie that come with the library: the zoo, and a checkout's trained runs."""
+    published = Path(str(files("latentcode.experiments"))) / "results" / "runs"
+    return [ZOO, *([published] if published.is_dir() else [])]
+
+
+def find_runs(folders: Iterable[str | Path]) -> KnownRuns:
+    """Return all runs in some folders, and in those below them.
+
+    A run that lies in several places counts once. Damaged ones raise what `Run.open` raises;
+    `RunError` for a folder that is not there.
+    """
+    complete: dict[str, dict[str, Run]] = {}
+    begun: dict[Path, RunConfig] = {}
+    for folder in map(Path, folders):
+        check(folder.is_dir(), f"{folder} is no folder; expected one of runs", RunError)
+        for path in _run_folders(folder):
+            try:
+                run = Run.open(path)
+            except LatentCodeError:
+                if holder(path / LOCK) is not None:  # being made at this moment
+                    continue
+                raise
+            if run.imported is not None:
+                continue
+            if run.is_complete:
+                complete.setdefault(signature(run.config), {}).setdefault(run.id, run)
+            else:
+                begun[path] = run.config
+    finished = {key: tuple(sorted(runs.values(), key=_order)) for key, runs in complete.items()}
+    return KnownRuns(finished, begun)
+
+
+def _run_folders(folder: Path) -> list[Path]:
+    patterns = ("/".join(["*"] * depth + [CONFIG]) for depth in range(DEEPEST + 1))
+    return sorted(path.parent for pattern in patterns for path in folder.glob(pattern)
+                  if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+
+
+def _order(run: Run) -> tuple[int, int, str]:
+    return split_seed(run.config), run.config.training.seed, run.id
+
+
+def missing(
+    settings: Sequence[Setting], known: KnownRuns, n_splits: int, *, search: bool = False
+) -> dict[str, RunConfig]:
+    """Return the runs that settings lack: name of a folder -> configuration.
+
+    n_splits  splits on which every member should have a run; of those that are missing, the seeds
+              of split and model are equal
+    search    every point of the grid of Table A3, and not that of the preset alone
+    """
+    found: dict[str, RunConfig] = {}
+    for setting in settings:
+        for config in setting.grid.members().values():
+            for point in searched(config) if search else (config,):
+                there = {split_seed(run.config) for run in known.of(point)}
+                seeds = [seed for seed in range(n_splits + len(there)) if seed not in there]
+                for seed in seeds[:max(0, n_splits - len(there))]:
+                    wanted = seeded(point, seed)
+                    found[folder_name(wanted)] = wanted
+    return found
+
+
+def searched(config: RunConfig) -> tuple[RunConfig, ...]:
+    """Return a configuration at every point of the grid of Table A3, its own first."""
+    axes = SEARCHED[config.task.name]
+    points: list[Mapping[str, float]] = [{}]
+    for axis, values in axes.items():
+        points = [{**point, axis: value} for point in points for value in values]
+    others = [with_fields(config, point) for point in points]
+    return config, *(other for other in others if signature(other) != signature(config))
+
+
+def on_device(members: Mapping[str, RunConfig], device: str) -> dict[str, RunConfig]:
+    """Return configurations that are trained on a device."""
+    return {name: replace(config, training=replace(config.training, device=device))
+            for name, config in members.items()}
+
+
+__all__ = ["KnownRuns", "default_folders", "find_runs", "folder_name", "missing", "on_device",
+           "searched", "seeded", "signature", "split_seed"]
