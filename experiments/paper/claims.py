@@ -2,7 +2,7 @@
 
 The file was committed before the runs that it judges; its head says how. A claim names the runs
 that count by a preset and axes, in the language of grids (`experiments/sweep`), without seeds:
-every run of such a setting counts, whatever its seeds. Nothing here computes a verdict.
+every run of such a setting counts, whatever its seeds. `verdicts` judges by these rules.
 """
 
 from __future__ import annotations

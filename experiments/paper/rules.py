@@ -1,0 +1,291 @@
+"""Which tests make up a claim, and how does each come out? One function per rule of `claims`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal, NamedTuple
+
+import pandas as pd
+
+from latentcode.errors import check
+from latentcode.experiments.paper.claims import (
+    Bound,
+    Claim,
+    Excess,
+    Permutation,
+    PermutationOfChanges,
+    Published,
+)
+from latentcode.experiments.paper.evidence import COMPARED
+from latentcode.experiments.paper.statistics import (
+    exchange_labels,
+    mean_interval,
+    narrowest_half,
+    welch,
+)
+
+Verdict = Literal["agrees", "differs", "undecided", "not run"]
+
+FEWEST = 3
+"""Runs of a member (for numbers: splits; for `exact`: cells) without which nothing is decided."""
+LARGEST_P = 0.05
+"""A permutation test is passed up to here, this included."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One test of a claim: of a member, a pair of members, or a member and a control."""
+
+    name: str
+    """The member; `A > B`; or the member and the control below which it may not be."""
+    verdict: Verdict
+    """How this test comes out; the claim's verdict is another matter, see `judge`."""
+    estimate: float | None
+    """For numbers ours - published, in the unit printed; for permutations mean(higher) -
+    mean(lower); for bounds and excesses the mean over runs; for `exact` 1.0 or 0.0."""
+    low: float | None
+    """Lower end of its interval; for excesses the lowest of any run."""
+    high: float | None
+    """Upper end of its interval; for excesses the highest of any run."""
+    p: float | None
+    """One-sided for permutations, two-sided for numbers; None for other rules."""
+    n: tuple[int, ...]
+    """How many values each side has: runs, for numbers splits, for the task alone instances."""
+    why: str
+    """The numbers in words."""
+    needs: tuple[str, ...] = ()
+    """What would decide it; empty where it is decided."""
+
+
+def over_instances(published: Published | None) -> bool:
+    """Whether an instance is a value: Table A2, where the task alone is measured."""
+    return published is not None and "instances" in (published.error_of or "")
+
+
+def part_of_number(claim: Claim, rows: pd.DataFrame) -> Part:
+    """Does mean(ours) - published lie within the margin? See `Welch`."""
+    (member,), published = claim.setting.grid.points(), claim.published
+    assert published is not None
+    assert published.error is not None
+    assert published.n is not None
+    assert claim.margin is not None
+    kind = "instance" if over_instances(published) else "split"
+    if rows.empty:
+        return _not_run(member, [member], kind)
+    scale = 100.0 if published.unit == "points" else 1.0
+    if over_instances(published):
+        row = _the_only(rows)
+        mean, error, n = scale * row["value"], scale * row["se"], int(row["n"])
+    else:
+        # The published seed draws the split too: runs that share one are one value.
+        splits = scale * rows.groupby("split_seed")["value"].mean()
+        mean, error, n = splits.mean(), splits.sem(), len(splits)
+    printed = f"published {published.value:g} +- {published.error:g} ({published.n})"
+    if n < FEWEST:
+        return _too_few(member, {member: n}, kind,
+                        f"ours {mean:.4g} ({_count(n, kind)}), {printed}",
+                        estimate=float(mean) - published.value)
+    estimate, low, high, p = (float(number) for number in welch(
+        mean, error, n, published.value, published.error, published.n))
+    needs: tuple[str, ...] = ()
+    if -claim.margin <= low and high <= claim.margin:
+        verdict: Verdict = "agrees"
+        outcome = f"lies within the margin of {claim.margin:g}"
+    elif low > 0.0 or high < 0.0:
+        verdict, outcome = "differs", f"excludes 0 and exceeds the margin of {claim.margin:g}"
+    else:
+        verdict = "undecided"
+        outcome = f"includes 0 and exceeds the margin of {claim.margin:g}"
+        hopeless = narrowest_half(float("inf"), published.n) * published.error > claim.margin
+        needs = (f"more {kind}s of {member}" + hopeless * ", which can only tell a difference: the "
+                 "published error is too wide for an interval within the margin",)
+    return Part(member, verdict, estimate, low, high, p, (n,),
+                f"ours {mean:.4g} +- {error:.2g} ({_count(n, kind)}), {printed}: the interval of "
+                f"the difference, {low:.3g} to {high:.3g}, {outcome}", needs)
+
+
+class _Side(NamedTuple):
+    """Values that a permutation test compares."""
+
+    name: str
+    values: pd.Series
+    """By the seed of their split."""
+    measured: bool
+    """Whether there is any value of its members, even one that has no counterpart."""
+
+
+def parts_of_permutation(rule: Permutation, rows: pd.DataFrame) -> Iterator[Part]:
+    """Is mean(higher) > mean(lower)? See `Permutation`."""
+    def side(member: str) -> _Side:
+        own = rows[rows["member"] == member]
+        return _Side(member, own.set_index("split_seed")["value"], not own.empty)
+
+    pairs = [(side(above), side(below))
+             for above, below in zip(rule.higher, rule.lower, strict=True)]
+    for tested in [pairs] if rule.over == "together" else [[pair] for pair in pairs]:
+        yield _compare(tested)
+
+
+def parts_of_changes(rule: PermutationOfChanges, rows: pd.DataFrame) -> Iterator[Part]:
+    """Is higher - higher_from > lower - lower_from? See `PermutationOfChanges`."""
+    # Two runs of the same seeds, which differ in precision, count as their mean.
+    means = rows.groupby(["member", "split_seed", "seed"])["value"].mean()
+
+    def side(member: str, start: str) -> _Side:
+        of, since = (means[means.index.get_level_values("member") == name].droplevel("member")
+                     for name in (member, start))
+        changes = (of - since).dropna().droplevel("seed")
+        return _Side(f"{member} minus {start}", changes, not (of.empty and since.empty))
+
+    for above, above_from, below, below_from in zip(
+            rule.higher, rule.higher_from, rule.lower, rule.lower_from, strict=True):
+        yield _compare([(side(above, above_from), side(below, below_from))])
+
+
+def _compare(pairs: Sequence[tuple[_Side, _Side]]) -> Part:
+    sides = [side for pair in pairs for side in pair]
+    name = " > ".join(" + ".join(dict.fromkeys(side.name for side in half))
+                      for half in zip(*pairs, strict=True))
+    if not any(side.measured for side in sides):
+        return _not_run(name, (side.name for side in sides), "run")
+    counts = {side.name: len(side.values) for side in sides}
+    means = ", ".join(_mean_of(side.name, side.values) for side in sides)
+    if min(counts.values()) < FEWEST:
+        return _too_few(name, counts, "run", means)
+    difference, above, below, total = exchange_labels([(a.values, b.values) for a, b in pairs])
+    verdict: Verdict = ("agrees" if above / total <= LARGEST_P else
+                        "differs" if below / total <= LARGEST_P else "undecided")
+    needs = () if verdict != "undecided" else (f"more runs of {' and '.join(counts)}",)
+    opposite = f"; in the opposite direction {below} do" if verdict == "differs" else ""
+    return Part(name, verdict, difference, None, None, above / total, tuple(counts.values()),
+                f"{means}: {above} of {total} exchanges of labels give as large a difference, "
+                f"p = {above / total:.3g}{opposite}", needs)
+
+
+def parts_of_bound(
+    rule: Bound, members: Sequence[str], rows: pd.DataFrame
+) -> Iterator[Part]:
+    """Is the quantity above, or below, a number? See `Bound`."""
+    compared = COMPARED in set(rows["member"])
+    for member in (COMPARED,) if compared else members:
+        yield _bounded(rule, member, rows[rows["member"] == member])
+
+
+def _bounded(rule: Bound, member: str, rows: pd.DataFrame) -> Part:
+    if rows.empty:
+        return _not_run(member, [member], "run")
+    values = rows["value"]
+    if rows["split_seed"].isna().any():
+        row = _the_only(rows)
+        mean, low, high, n, kind = row["value"], row["low"], row["high"], int(row["n"]), "instance"
+    elif len(values) < FEWEST:
+        return _too_few(member, {member: len(values)}, "run", _mean_of(member, values),
+                        estimate=float(values.mean()))
+    else:
+        (mean, low, high), n, kind = mean_interval(values.tolist()), len(values), "run"
+    above, below = low > rule.bound, high < rule.bound
+    claimed, opposite = (above, below) if rule.side == "above" else (below, above)
+    verdict: Verdict = "agrees" if claimed else "differs" if opposite else "undecided"
+    lies = "above" if above else "below" if below else "on both sides of"
+    as_claimed = ", as claimed" if claimed else f"; {rule.side} is claimed"
+    return Part(member, verdict, float(mean), float(low), float(high), None, (n,),
+                f"{member} {mean:.4g} ({_count(n, kind)}): the interval {low:.3g} to {high:.3g} "
+                f"lies {lies} {rule.bound:g}{as_claimed}",
+                () if verdict != "undecided" else (f"more {kind}s of {member}",))
+
+
+def parts_of_excess(
+    rule: Excess, members: Sequence[str], rows: pd.DataFrame
+) -> Iterator[Part]:
+    """Is the quantity above its controls? See `Excess`."""
+    # What has to pass by itself for one member has to for all.
+    aspects = dict.fromkeys(aspect_of(name) for name in rows["member"]) or {"": None}
+    for member, aspect, control in product(members, aspects, rule.controls):
+        name = f"{member}: {aspect}" if aspect else member
+        own = rows[(rows["member"] == name) & (rows["control"] == control)]
+        yield _exceeding(rule, name, control, own)
+
+
+def _exceeding(rule: Excess, member: str, control: str, rows: pd.DataFrame) -> Part:
+    name = f"{member}, above {control}"
+    if rows.empty:
+        return _not_run(name, [name], "run")
+    mean, low, high = (float(rows["value"].mean()), float(rows["low"].min()),
+                       float(rows["high"].max()))
+    n = len(rows)
+    said = f"{name}, by {mean:.3g} ({_count(n, 'run')})"
+    if n < FEWEST:
+        return _too_few(name, {name: n}, "run", said, estimate=mean)
+    verdict: Verdict = ("agrees" if low > 0.0 and mean >= rule.least else
+                        "differs" if high < rule.least else "undecided")
+    positive, n_below = int((rows["low"] > 0.0).sum()), int((rows["high"] < rule.least).sum())
+    return Part(name, verdict, mean, low, high, None, (n,),
+                f"{said}, {rule.least:g} being asked for: the interval is above 0 in {positive} "
+                f"and below {rule.least:g} in {n_below} of them",
+                () if verdict != "undecided" else (f"more runs of {member}",))
+
+
+def parts_of_statement(members: Sequence[str], rows: pd.DataFrame) -> Iterator[Part]:
+    """Does it hold? See `Exact`."""
+    named = list(dict.fromkeys(rows["member"])) or ["the statement"]
+    # Named by members, it has a part for each of them; otherwise those that are given.
+    for part in members if set(named) <= set(members) else named:
+        own = rows[rows["member"] == part]
+        if own.empty:
+            yield Part(part, "not run", None, None, None, None, (0,), f"{part}: no value",
+                       (f"whether it holds for {part}",))
+            continue
+        holds = float(own["value"].min())
+        verdict: Verdict = "agrees" if holds else "differs"
+        said = f"{part}: it {'holds' if holds else 'does not hold'}"
+        cells = own["n"].dropna().tolist()
+        if cells and min(cells) < FEWEST:
+            # A statement about cells names at least three of them.
+            yield Part(part, "undecided", holds, None, None, None, (len(own),),
+                       f"{said}, in {_count(min(cells), 'cell')}: at least three are needed",
+                       (f"{_wanted(part, min(cells), 'cell')}",))
+        else:
+            yield Part(part, verdict, holds, None, None, None, (len(own),), said)
+
+
+def aspect_of(name: str) -> str:
+    """Return what follows the member in `kind=hyla: layer 0, term 1`; see `COLUMNS`."""
+    return name.partition(": ")[2]
+
+
+def _the_only(rows: pd.DataFrame) -> pd.Series:
+    """Return the one row of a member for which the task alone is measured."""
+    check(len(rows) == 1, f"evidence of {rows.iloc[0]['member']!r}, of which the task alone is "
+          f"measured, has {len(rows)} rows; expected one, over all instances")
+    return rows.iloc[0]
+
+
+def _not_run(name: str, members: Iterable[str], kind: str) -> Part:
+    members = list(dict.fromkeys(members))
+    return Part(name, "not run", None, None, None, None, (0,) * len(members), f"{name}: no value",
+                tuple(_wanted(member, 0, kind) for member in members))
+
+
+def _too_few(
+    name: str, counts: dict[str, int], kind: str, said: str, estimate: float | None = None
+) -> Part:
+    return Part(name, "undecided", estimate, None, None, None, tuple(counts.values()),
+                f"{said}: at least three {kind}s{' of each' * (len(counts) > 1)} are needed",
+                tuple(_wanted(member, n, kind) for member, n in counts.items() if n < FEWEST))
+
+
+def _wanted(member: str, n: int, kind: str) -> str:
+    if kind == "instance":
+        return f"instances of {member}"
+    return f"{_count(FEWEST - n, kind, 'more ' * (n > 0))} of {member}"
+
+
+def _count(n: int, kind: str, more: str = "") -> str:
+    return f"{n} {more}{kind}{'s' * (n != 1)}"
+
+
+def _mean_of(name: str, values: pd.Series) -> str:
+    mean = f" {values.mean():.4g}" if len(values) else ""
+    return f"{name}{mean} ({_count(len(values), 'run')})"
