@@ -16,6 +16,7 @@ import pandas as pd
 from latentcode.errors import LatentCodeError, check_choice
 from latentcode.experiments.keeping import kept, key_of
 from latentcode.experiments.paper.claims import RESULTS, Claim, Setting, load_claims
+from latentcode.experiments.paper.evidence import evidence
 from latentcode.experiments.paper.runs import KnownRuns, split_seed
 from latentcode.figures.style import Figure
 from latentcode.files.storage import replace_file
@@ -189,12 +190,12 @@ def final_metrics(work: Work, settings: Iterable[Setting]) -> pd.DataFrame:
 
 def metric_evidence(work: Work, metric: str, split: str) -> dict[str, pd.DataFrame]:
     """Return, for every claim that is judged, a metric of all runs of its setting."""
-    from latentcode.experiments.paper.verdicts import evidence
-
     found = {}
     for claim in work.claims:
         table = final_metrics(work, [claim.setting])
         chosen = table[(table["split"] == split) & (table["metric"] == metric)]
+        columns = ["member", "run", "seed", "split_seed", "value"]
         found[claim.id] = evidence(
-            chosen[["member", "run", "seed", "split_seed", "value"]].to_dict("records"))
+            {str(key): value for key, value in row.items()}
+            for row in chosen[columns].to_dict("records"))
     return found

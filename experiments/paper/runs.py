@@ -25,6 +25,7 @@ from latentcode.runs import Run
 from latentcode.runs.metric_file import recorded_step
 from latentcode.runs.named import ZOO
 from latentcode.runs.run import CONFIG, LOCK
+from latentcode.tasks import make_task
 
 TRAINING: tuple[str, ...] = (
     "steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps", "grad_clip")
@@ -82,8 +83,39 @@ class KnownRuns:
         return self.finished.get(signature(config), ())
 
     def of_setting(self, setting: Setting) -> dict[str, tuple[Run, ...]]:
-        """Return member of a setting -> its finished runs."""
-        return {name: self.of(config) for name, config in setting.grid.members().items()}
+        """Return member of a setting -> its finished runs, of the setting itself or, where the
+        grid of Table A3 was run, of its best point."""
+        return {name: self.of(self.chosen(config))
+                for name, config in setting.grid.members().items()}
+
+    def chosen(self, config: RunConfig, select_on: str = "test") -> RunConfig:
+        """Return the best point of the grid of Table A3, or the configuration itself where some
+        point has no run: the highest mean over runs of the task's headline on `select_on`."""
+        if config.task.name not in SEARCHED:
+            return config
+        points = searched(config)
+        if not all(self.of(point) for point in points):
+            return config
+        return max(points, key=lambda point: headline(self.of(point), select_on))
+
+    def selection(self, settings: Iterable[Setting]) -> list[dict[str, object]]:
+        """Return, for every member whose grid was run, what was chosen on `test`, and what a
+        choice on `ood`, which the paper's text allows, would have given."""
+        rows: list[dict[str, object]] = []
+        for setting in settings:
+            for member, config in setting.grid.members().items():
+                if config.task.name in SEARCHED and all(map(self.of, searched(config))):
+                    row: dict[str, object] = {"member": member}
+                    for split in ("test", "ood"):
+                        best = self.chosen(config, split)
+                        row[f"chosen on {split}"] = ", ".join(
+                            f"{axis.rpartition('.')[2]} "
+                            f"{getattr(best.training, axis.rpartition('.')[2])}"
+                            for axis in SEARCHED[config.task.name])
+                        row[f"ood, chosen on {split}"] = headline(self.of(best), "ood")
+                    if row not in rows:
+                        rows.append(row)
+        return rows
 
     @cached_property
     def _begun(self) -> dict[tuple[str, int], Path]:
@@ -130,6 +162,17 @@ def find_runs(folders: Iterable[str | Path]) -> KnownRuns:
                 begun[path] = run.config
     finished = {key: tuple(sorted(runs.values(), key=_order)) for key, runs in complete.items()}
     return KnownRuns(finished, begun)
+
+
+def headline(runs: Sequence[Run], split: str) -> float:
+    """Return the mean over runs of the task's headline metric at their last update."""
+    name = make_task(runs[0].config.task).headline
+    values = []
+    for run in runs:
+        newest = run.newest_metrics()
+        chosen = newest[(newest["split"] == split) & (newest["metric"] == name)]
+        values.append(float(chosen["mean"].iloc[0]))
+    return sum(values) / len(values)
 
 
 def _run_folders(folder: Path) -> list[Path]:

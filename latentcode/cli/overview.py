@@ -9,6 +9,7 @@ HEADINGS: dict[str, str] = {
     "decode": "Ask what codes say and what they cause",
     "show": "Look",
     "sweep": "Do much at once",
+    "reproduce": "The paper",
     "extract-prompts": "Language models",
     "import-flax": "The official code"}
 """What stands above a command and those that follow it."""

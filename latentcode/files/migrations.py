@@ -35,6 +35,7 @@ CURRENT: dict[str, int] = {
     "latentcode.value_networks": 1,
     "latentcode.model_checks": 1,
     "latentcode.hyla_variance": 1,
+    "latentcode.reproduction": 1,
 }
 """The version in which each format is written today."""
 

@@ -1,0 +1,131 @@
+"""How long would the missing runs take?
+
+    python -m latentcode.experiments.paper.cost
+
+measures the seconds of an update on one core, for every model that the claims speak of, and writes
+them to `paces.json`: processor time, which work beside it hardly changes, of the updates alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from latentcode.config import RunConfig
+from latentcode.errors import check
+from latentcode.experiments.paper.claims import RESULTS, Setting, load_claims
+from latentcode.files.provenance import environment
+from latentcode.files.storage import parse_json, write_json
+from latentcode.models.config import kind_of
+
+CORES = 2
+"""Of the machine that hours are stated for."""
+GPU_MINUTES: Mapping[str, tuple[float, float]] = {"logic": (2, 3), "sraven": (20, 200)}
+"""Minutes of a run on one GPU, as the paper has them (D.1: RTX 3090 or 4090), its smallest to its
+largest; we have had no GPU."""
+REPEATS = 3
+UPDATES = 3
+"""Between two looks at the clock."""
+
+
+def shape(config: RunConfig) -> str:
+    """Return what the pace of a training depends on, in words."""
+    model = config.model
+    return (f"{kind_of(model)}, {model.nonlinearity}, {model.n_layers} layers, {model.n_heads} "
+            f"heads of {model.d_head}, width {model.d_model}, {config.task.n_tokens} tokens of "
+            f"{config.task.d_input}, batch {config.training.batch_size}")
+
+
+@cache
+def paces() -> Mapping[str, float]:
+    """Return shape -> seconds of an update, one core."""
+    text = files("latentcode.experiments.paper").joinpath("paces.json").read_text("utf-8")
+    found: dict[str, float] = parse_json(text)["seconds"]
+    return found
+
+
+def seconds(config: RunConfig) -> float | None:
+    """Return how long one core takes for a run, or None where its shape was not measured."""
+    pace = paces().get(shape(config))
+    return None if pace is None else pace * config.training.steps
+
+
+def hours(configs: Iterable[RunConfig]) -> dict[str, Any]:
+    """Return what runs cost: their number, hours on two cores and on one GPU.
+
+    two_cores  None where a shape was not measured
+    gpu        the least and the most, by what the paper says of its own runs; None for others
+               than the published ones
+    """
+    configs = list(configs)
+    taken = [seconds(config) for config in configs]
+    known = [value for value in taken if value is not None]
+    published = all(config.training.steps >= 50_000 for config in configs)
+    return {
+        "runs": len(configs),
+        "two_cores": sum(known) / 3600 / CORES if len(known) == len(taken) else None,
+        "gpu": [sum(GPU_MINUTES[config.task.name][end] for config in configs) / 60
+                for end in (0, 1)] if published else None}
+
+
+def in_words(cost: Mapping[str, Any]) -> str:
+    """Return `3 runs, 4.2 hours on two cores, 0.1 to 0.2 on one GPU (estimated)`."""
+    runs = f"{cost['runs']} run{'s' if cost['runs'] != 1 else ''}"
+    cores = "" if cost["two_cores"] is None else f", {_number(cost['two_cores'])} h on two cores"
+    gpu = "" if cost["gpu"] is None else (
+        f", {_number(cost['gpu'][0])} to {_number(cost['gpu'][1])} h on one GPU")
+    return runs + cores + gpu
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def measure(config: RunConfig) -> float:
+    """Return the processor seconds of an update on one thread."""
+    import torch
+
+    from latentcode.experiments.benchmarks.ours import learner
+
+    torch.set_num_threads(1)
+    made = learner([replace(config, training=replace(config.training, device="cpu"))],
+                   sampling=False)
+    made.update()
+    taken = []
+    for _ in range(REPEATS):
+        began = time.process_time()
+        for _ in range(UPDATES):
+            made.update()
+        taken.append((time.process_time() - began) / UPDATES)
+        made.forget_losses()
+    return median(taken)
+
+
+def main() -> None:
+    """Measure every shape of the claims, and of the results' own settings."""
+    from latentcode.experiments.paper.reproduction import reproduction
+
+    settings: list[Setting] = [claim.setting for claim in load_claims()]
+    for name in RESULTS:
+        settings += reproduction(name).settings("paper") + reproduction(name).settings("small")
+    configs = {shape(config): config for setting in settings
+               for config in setting.grid.members().values()}
+    check(bool(configs), "no claim has runs; expected some")
+    found = {}
+    for number, (name, config) in enumerate(configs.items(), 1):
+        found[name] = round(measure(config), 4)
+        print(f"{number} of {len(configs)}: {found[name]:.3f} s  {name}", flush=True)
+    write_json(Path(__file__).parent / "paces.json",
+               {"what": "processor seconds of an update on one thread, median of "
+                        f"{REPEATS} x {UPDATES}",
+                "environment": environment("cpu"), "seconds": found})
+
+
+if __name__ == "__main__":
+    main()

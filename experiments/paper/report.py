@@ -1,0 +1,210 @@
+"""Everything that was reproduced on one page: each claim with its number, verdict and command.
+
+`README.md` holds results alone and no times: a reproduction that was interrupted and one that was
+not write the same page. `report.html` is the same with the pictures inside.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from latentcode.config import parse_yaml
+from latentcode.errors import ArtifactError, check
+from latentcode.experiments.demo.report import Html, Section, Table, Text, write_report
+from latentcode.experiments.paper import cost
+from latentcode.experiments.paper.claims import RESULTS, load_claims
+from latentcode.experiments.paper.reproduce import N_SPLITS, results_in
+from latentcode.experiments.paper.verdicts import expected_false_differs
+from latentcode.figures.markdown import markdown_table
+from latentcode.files.storage import write_text
+
+README, HTML = "README.md", "report.html"
+TITLE = "What the paper claims, and what we find"
+VERDICTS: Mapping[str, str] = {
+    "agrees": "agrees", "differs": "**differs**", "undecided": "undecided",
+    "not run": "not run at this size"}
+"""Verdicts as they are printed, in the order of the counts."""
+RULES: Mapping[str, str] = {
+    "welch": "Welch's interval of the difference from the published number, against a margin",
+    "permutation": "exact permutation test over runs",
+    "permutation_of_changes": "exact permutation test of differences by seed",
+    "bound": "t interval over runs, against a bound",
+    "excess": "paired differences from controls, intervals by combination",
+    "exact": "holds or not"}
+Results = Mapping[str, Mapping[str, Any]]
+
+
+def write_pages(results: Path, out: Path) -> list[Path]:
+    """Write `README.md` and `report.html` of the results in a folder; return their paths.
+
+    `ArtifactError` where there is none.
+    """
+    found = {preset: results_in(results, preset) for preset in N_SPLITS}
+    check(any(found.values()), f"{results} holds no result; expected a folder that `latentcode "
+          "reproduce` wrote to", ArtifactError)
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / README, page(found, results, out))
+    sections = [_section(name, found, results) for name in RESULTS if _newest(name, found)]
+    html = write_report(out / HTML, TITLE, [
+        Section("Verdicts", [Text(_lead(found)), Table(_counted(found), index=False)]), *sections])
+    return [out / README, html]
+
+
+def remarks() -> Mapping[str, str]:
+    """Return claim -> what was tried, for claims that differ."""
+    text = files("latentcode.experiments.paper").joinpath("remarks.yaml").read_text("utf-8")
+    found: dict[str, str] = parse_yaml(text, "remarks.yaml") or {}
+    return found
+
+
+def page(found: Mapping[str, Results], results: Path, out: Path) -> str:
+    """Return the page of every result as Markdown, for a file in `out`."""
+    to = Path(os.path.relpath(results, out)).as_posix()
+    counted = _counted(found)
+    parts = [
+        f"# {TITLE}\n", "<!-- Written by `latentcode report`. -->\n", _lead(found),
+        "\n" + markdown_table(list(counted.columns), [
+            (f"[{row[0]}](#{row[0].lower()})", *row[1:])
+            for row in counted.itertuples(index=False, name=None)])]
+    parts += [_chapter(name, found, to) for name in RESULTS if _newest(name, found)]
+    others = list(_other_pages(out, to))
+    if others:
+        parts.append("\n## Further evidence\n\n" + "\n".join(
+            f"- [{title}]({path})" for path, title in others))
+    return "\n".join(parts) + "\n"
+
+
+def _newest(name: str, found: Mapping[str, Results]) -> Mapping[str, Any] | None:
+    """Return a result at the most telling preset that it was reproduced at."""
+    return next((found[preset][name] for preset in N_SPLITS if name in found.get(preset, {})), None)
+
+
+def _claims(found: Mapping[str, Results]) -> list[dict[str, Any]]:
+    return [claim for result in found.get("paper", {}).values() for claim in result["claims"]]
+
+
+def _lead(found: Mapping[str, Results]) -> str:
+    claims = _claims(found)
+    counts = Counter(claim["verdict"] for claim in claims)
+    said = ", ".join(f"{counts[verdict]} {VERDICTS[verdict].strip('*')}" for verdict in VERDICTS)
+    every = load_claims()
+    return (
+        f"{len(every)} claims and numbers of the paper and its reviews, and some of ours, each "
+        "with a rule of its verdict that was written down before the runs it is judged by "
+        f"(`latentcode/experiments/paper/claims.yaml`). Of the {len(claims)} that were judged: "
+        f"{said}.\n\n"
+        "*Agrees* and *differs* are earned: a difference that is merely not significant is "
+        "*undecided*, and says what would decide it. If every published number were right and "
+        f"ours were drawn alike, about {expected_false_differs(every):.2f} of them would still be "
+        "called different. The paper takes the best of a grid of settings for each row; ours is "
+        "*one setting*, that of the preset, unless a table says otherwise: a row of ours below "
+        "the paper's may be that and nothing else. *Known before* marks claims of which a number "
+        "of ours was known when the rule was written: no predictions.\n\n"
+        "`paper` is the published setting. `small` is scaled down, or measured on stored runs, and "
+        "draws no verdict.\n")
+
+
+def _counted(found: Mapping[str, Results]) -> pd.DataFrame:
+    """Return a row per result: what it shows, its verdicts, its runs."""
+    rows = []
+    for name in RESULTS:
+        result = _newest(name, found)
+        if result is None:
+            continue
+        claims = found.get("paper", {}).get(name, {}).get("claims", [])
+        counts = Counter(claim["verdict"] for claim in claims)
+        rows.append({"result": name, "shows": result["title"],
+                     **{VERDICTS[verdict].strip("*"): counts[verdict] or ""
+                        for verdict in VERDICTS},
+                     "runs": len(found.get("paper", {}).get(name, {}).get("runs", []))})
+    return pd.DataFrame(rows)
+
+
+def _chapter(name: str, found: Mapping[str, Results], to: str) -> str:
+    parts = [f"\n## {name}\n"]
+    for preset in ("paper", "small", "smoke"):
+        result = found.get(preset, {}).get(name)
+        if result is None:
+            continue
+        folder = f"{to}/{preset}/{name}"
+        head = f"{result['title']}.\n\n" if preset == "paper" or len(parts) == 1 else ""
+        parts.append(f"{head}`latentcode reproduce {name} --preset {preset}` "
+                     f"([all numbers]({folder}/result.json)): {result['summary']}\n")
+        parts += [f"![{result['title']}, {preset}]({folder}/{figure}.png)\n"
+                  for figure in result["figures"]]
+        if result["claims"]:
+            parts.append(markdown_table(*_claim_rows(result["claims"])) + "\n")
+        parts += [f"*{claim['id']}*: {remarks()[claim['id']]}\n"
+                  for claim in result["claims"] if claim["id"] in remarks()]
+        if result["missing"]:
+            parts.append(_missing(result) + "\n")
+        parts += [f"- {note}" for note in result["notes"]]
+        if result["notes"]:
+            parts.append("")
+    return "\n".join(parts)
+
+
+def _missing(result: Mapping[str, Any]) -> str:
+    under_way = [row for row in result["missing"] if row["under_way"]]
+    first = f"Not there yet: {cost.in_words(result['cost'])}."
+    return first + "".join(f" One ({row['kind']}) is {row['under_way']}." for row in under_way)
+
+
+def _claim_rows(claims: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[tuple[str, ...]]]:
+    rows: list[tuple[str, ...]] = []
+    for claim in claims:
+        published = claim["published"]
+        printed = "" if published is None else f"{published['value']:g}" + (
+            f" ± {published['error']:g}" if published["error"] is not None else "")
+        why = claim["why"] + "".join(
+            f" {text}" for text in (
+                f"Needed: {claim['needs']}" + (f" ({cost.in_words(claim['cost'])})"
+                                               if claim["cost"] else "") + "."
+                if claim["needs"] else "",
+                "Known before." if claim["seen"] else "") if text)
+        rows.append((f"{claim['claim']} ({claim['source']}; `{claim['id']}`)", printed,
+                     VERDICTS[claim["verdict"]], why.replace("|", "\\|")))
+    return ["claim", "published", "verdict", "what we have"], rows
+
+
+def _section(name: str, found: Mapping[str, Results], results: Path) -> Section:
+    blocks: list[Any] = []
+    for preset in N_SPLITS:
+        result = found.get(preset, {}).get(name)
+        if result is None:
+            continue
+        blocks.append(Text(f"{result['title']}.\n\nlatentcode reproduce {name} --preset {preset}: "
+                           f"{result['summary']}"))
+        for figure in result["figures"]:
+            data = (results / preset / name / f"{figure}.png").read_bytes()
+            blocks.append(Html(
+                f'<img alt="{escape(result["title"])}" style="max-width: 100%" '
+                f'src="data:image/png;base64,{base64.b64encode(data).decode()}">', preset))
+        if result["claims"]:
+            columns, rows = _claim_rows(result["claims"])
+            blocks.append(Table(pd.DataFrame(rows, columns=columns)))
+        blocks += [Text(f"{claim['id']}: {remarks()[claim['id']]}")
+                   for claim in result["claims"] if claim["id"] in remarks()]
+        if result["missing"]:
+            blocks.append(Text(_missing(result)))
+        if result["notes"]:
+            blocks.append(Text("\n\n".join(result["notes"])))
+    return Section(name, blocks)
+
+
+def _other_pages(out: Path, to: str) -> Iterator[tuple[str, str]]:
+    """Yield (path, title) of pages in folders beside the results."""
+    for path in sorted(out.glob("*/README.md")) + sorted(out.glob("*/*/README.md")):
+        relative = path.relative_to(out).as_posix()
+        if not relative.startswith(f"{to}/"):
+            title = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ").strip()
+            yield relative, title

@@ -1,0 +1,307 @@
+"""A figure or table of the paper: its runs found or trained, measured, judged, drawn and kept.
+
+    OUT/PRESET/NAME/result.json   every number, run, verdict and cost
+    OUT/PRESET/NAME/*.csv, *.png, *.svg
+    WORK/runs/                    what was trained for it
+    WORK/measured/                what was measured of single runs, so that nothing is done twice
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.collections import PathCollection
+
+from latentcode.config import RunConfig, to_dict
+from latentcode.errors import ConfigError, check, check_choice
+from latentcode.experiments.paper import cost
+from latentcode.experiments.paper.claims import RESULTS, Claim
+from latentcode.experiments.paper.evidence import evidence
+from latentcode.experiments.paper.reproduction import (
+    Findings,
+    OutOfTime,
+    Reproduction,
+    Work,
+    reproduction,
+)
+from latentcode.experiments.paper.runs import (
+    KnownRuns,
+    default_folders,
+    find_runs,
+    folder_name,
+    missing,
+    on_device,
+    split_seed,
+)
+from latentcode.experiments.paper.verdicts import Judgement, judge
+from latentcode.experiments.sweep.run import train_members
+from latentcode.experiments.timing import minutes
+from latentcode.figures.style import Figure, style
+from latentcode.files.migrations import header, upgrade
+from latentcode.files.provenance import environment
+from latentcode.files.storage import read_json, replace_folder, write_json, write_text
+from latentcode.models.config import kind_of
+from latentcode.runs import Run
+
+FORMAT = "latentcode.reproduction"
+RESULT = "result.json"
+N_SPLITS: Mapping[str, int] = {"paper": 3, "small": 1, "smoke": 1}
+"""On how many splits a member should have a run; the paper has three seeds."""
+DPI = 110
+DIGITS = 6
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to reproduce, and where.
+
+    preset    `paper`, `small` or `smoke`
+    out       folder of the results
+    work      folder of the runs that are trained for them and of what was measured
+    runs      further folders of runs, such as that of the long trainings; never written to
+    train     train the runs that are missing; otherwise work with those that are there
+    search    train and choose among all points of the grid of Table A3, not the preset's alone
+    missing   only results that are not there yet or lack runs, the cheapest first
+    deadline  time (as `time.time`) by which to have stopped
+    """
+
+    preset: str = "small"
+    out: Path = Path("results/paper")
+    work: Path = Path("runs/paper")
+    runs: tuple[Path, ...] = ()
+    device: str = "cpu"
+    train: bool = True
+    search: bool = False
+    missing: bool = False
+    deadline: float | None = None
+
+    def folder(self, name: str) -> Path:
+        """Return where a result is kept."""
+        return self.out / self.preset / name
+
+    def known(self) -> KnownRuns:
+        """Return every run that is there: the library's, those of `runs`, and our own."""
+        own = self.work / "runs"
+        return find_runs([*default_folders(), *self.runs, *([own] if own.is_dir() else [])])
+
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return self.deadline is not None and time.time() >= self.deadline
+
+
+def reproduce(names: Sequence[str], request: Request, say: Say = print) -> list[str]:
+    """Reproduce figures and tables one after the other; return those that lack nothing.
+
+    Where runs are missing and may be trained, they are. However this is interrupted, the next call
+    goes on, and what is there already is not computed again.
+
+    Raises `UnknownNameError` for a name, and what training and measuring raise.
+    """
+    for name in names:
+        check_choice("result", name, RESULTS)
+    check_choice("preset", request.preset, tuple(N_SPLITS))
+    check(not request.search or request.preset == "paper", f"search is asked for at preset "
+          f"{request.preset}; expected paper, whose grid Table A3 has")
+    wanted = {name: reproduction(name) for name in names}
+    order = _by_need(wanted, request) if request.missing else list(names)
+    done = []
+    for number, name in enumerate(order, 1):
+        state = f"{number} of {len(order)}, {name}"
+        if request.late():
+            say(f"{state}: not begun, the budget is used up; the same command continues")
+            continue
+        try:
+            if _reproduce(wanted[name], request, partial(_say, say, state)):
+                done.append(name)
+        except OutOfTime as error:
+            say(f"{state}: {error}")
+    return done
+
+
+def _say(say: Say, state: str, text: str) -> None:
+    say(f"{state}: {text}")
+
+
+def _by_need(wanted: Mapping[str, Reproduction], request: Request) -> list[str]:
+    """Return results that are not there, or lack runs: first what takes the least training."""
+    known, needs = request.known(), {}
+    for name, result in wanted.items():
+        lacking = _lacking(result, request, known)
+        if lacking or not _is_there(result, request, known, lacking):
+            needs[name] = sum(cost.seconds(config) or math.inf for config in lacking.values())
+    return sorted(needs, key=needs.__getitem__)
+
+
+def _is_there(
+    wanted: Reproduction, request: Request, known: KnownRuns, lacking: Mapping[str, RunConfig]
+) -> bool:
+    """Whether the result that is kept is of these runs, and of this code."""
+    folder = request.folder(wanted.name)
+    return (folder / RESULT).exists() and read_result(folder)["digest"] == _digest(
+        wanted, request, _used(wanted, request, known), lacking)
+
+
+def _reproduce(wanted: Reproduction, request: Request, say: Say) -> bool:
+    """Reproduce one result; return whether it lacks nothing."""
+    known = request.known()
+    lacking = _lacking(wanted, request, known)
+    elsewhere = {name: state for name, config in lacking.items()
+                 if (state := _under_way(known, request, config)) is not None}
+    for state in list(dict.fromkeys(elsewhere.values()))[:3]:
+        say(f"a run that it needs is under way {state}")
+    own = {name: config for name, config in lacking.items() if name not in elsewhere}
+    if request.train and own:
+        say(f"training {cost.in_words(cost.hours(own.values()))}")
+        failed = train_members(request.work / "runs", on_device(own, request.device),
+                               deadline=request.deadline)
+        for name, why in failed.items():
+            say(f"{name} could not be trained: {why}")
+        known = request.known()
+        lacking = _lacking(wanted, request, known)
+    used = _used(wanted, request, known)
+    if _is_there(wanted, request, known, lacking):
+        say("is there already" + (f", without {len(lacking)} runs" if lacking else ""))
+        return not lacking
+    if request.late():
+        raise OutOfTime("the budget is used up; the same command continues")
+    began = time.monotonic()
+    work = Work(request.preset, known, request.work / "measured", request.device,
+                request.deadline, wanted.claims if request.preset == "paper" else ())
+    findings = wanted.measure(work)
+    judged = [_judged(claim, findings, known) for claim in work.claims]
+    result = {
+        **header(FORMAT), "name": wanted.name, "title": wanted.title, "preset": request.preset,
+        "digest": _digest(wanted, request, used, lacking), "summary": findings.summary,
+        "notes": list(findings.notes),
+        "claims": judged,
+        "tables": {name: _records(table) for name, table in findings.tables.items()},
+        "figures": list(findings.figures),
+        "selection": known.selection(wanted.settings(request.preset)),
+        "runs": [_run_row(run) for run in used],
+        "missing": [{"run": name, "kind": kind_of(config.model),
+                     "updates": config.training.steps, "under_way": elsewhere.get(name)}
+                    for name, config in lacking.items()],
+        "cost": cost.hours(lacking.values()) if lacking else None,
+        "minutes": round((time.monotonic() - began) / 60, 2),
+        "environment": environment(request.device)}
+    _keep(request.folder(wanted.name), result, findings)
+    say(findings.summary)
+    return not lacking
+
+
+def _lacking(wanted: Reproduction, request: Request, known: KnownRuns) -> dict[str, RunConfig]:
+    return missing(wanted.settings(request.preset), known, N_SPLITS[request.preset],
+                   search=request.search)
+
+
+def _under_way(known: KnownRuns, request: Request, config: RunConfig) -> str | None:
+    """Say how far a run is that somebody else has begun; our own are resumed."""
+    own = request.work / "runs" / folder_name(config)
+    return None if own in known.begun else known.under_way(config)
+
+
+def _used(wanted: Reproduction, request: Request, known: KnownRuns) -> list[Run]:
+    """Return the finished runs that a result is about, each once."""
+    runs = {run.id: run for setting in wanted.settings(request.preset)
+            for of_member in known.of_setting(setting).values() for run in of_member}
+    return list(runs.values())
+
+
+def _digest(
+    wanted: Reproduction, request: Request, used: Sequence[Run], lacking: Mapping[str, RunConfig]
+) -> str:
+    """Return what changes where the result has to be computed again."""
+    text = json.dumps([
+        request.preset, wanted.source(), [repr(claim) for claim in wanted.claims],
+        [(run.id, run.checkpoints()[-1]) for run in used], list(lacking)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _judged(claim: Claim, findings: Findings, known: KnownRuns) -> dict[str, Any]:
+    """Return a claim with its verdict, as plain data."""
+    judgement: Judgement = judge(claim, findings.evidence.get(claim.id, evidence([])))
+    lacking = missing([claim.setting], known, N_SPLITS["paper"])
+    undecided = judgement.verdict in ("undecided", "not run")
+    return {
+        **{key: getattr(claim, key) for key in ("id", "source", "claim", "kind", "margin",
+                                                "reading", "seen")},
+        "published": None if claim.published is None else asdict(claim.published),
+        "setting": asdict(claim.setting), "rule": asdict(claim.rule),
+        "verdict": judgement.verdict, "why": judgement.why, "needs": judgement.needs,
+        "parts": [asdict(part) for part in judgement.parts],
+        "cost": cost.hours(lacking.values()) if undecided and lacking else None}
+
+
+def _run_row(run: Run) -> dict[str, Any]:
+    return {"run": run.name, "id": run.id, "kind": kind_of(run.config.model),
+            "seed": run.config.training.seed, "split_seed": split_seed(run.config),
+            "updates": run.checkpoints()[-1], "precision": run.config.training.precision,
+            "device": run.provenance["device_name"], "minutes": minutes(run.path),
+            "config": to_dict(run.config)}
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a table as JSON has it: rounded, and null where there is no number."""
+    records: list[dict[str, Any]] = json.loads(
+        table.to_json(orient="records", double_precision=DIGITS))
+    return records
+
+
+def _keep(folder: Path, result: Mapping[str, Any], findings: Findings) -> None:
+    """Write a result, all or nothing."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with replace_folder(folder, overwrite=True, marker=RESULT) as temporary:
+        for name, table in {**findings.tables, **findings.raw}.items():
+            write_text(temporary / f"{name}.csv", table.to_csv(index=False,
+                                                               float_format=f"%.{DIGITS}g"))
+        for name, figure in findings.figures.items():
+            save_figure(figure, temporary / name)
+        write_json(temporary / RESULT, result)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG and SVG; clouds of points are pixels in both, or the SVG is large."""
+    for axes in figure.axes:
+        for collection in axes.collections:
+            if isinstance(collection, PathCollection):
+                collection.set_rasterized(True)
+    with style():
+        figure.savefig(path.with_suffix(".png"), dpi=DPI)
+        # Without a date the same figure gives the same bytes.
+        figure.savefig(path.with_suffix(".svg"), dpi=DPI, metadata={"Date": None})
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """Return what `result.json` of a result holds; `ArtifactError` for a damaged one."""
+    return upgrade(read_json(folder / RESULT), FORMAT, folder / RESULT)
+
+
+def results_in(out: Path, preset: str) -> dict[str, dict[str, Any]]:
+    """Return every result of a preset that is there, in the order of the paper."""
+    return {name: read_result(out / preset / name) for name in RESULTS
+            if (out / preset / name / RESULT).exists()}
+
+
+def names_of(asked: Iterable[str]) -> list[str]:
+    """Return the results that words stand for: names, or `all`.
+
+    Raises `UnknownNameError` for what is neither, `ConfigError` for none.
+    """
+    asked = list(asked)
+    check(bool(asked), f"no result is named; expected all, or some of: {', '.join(RESULTS)}",
+          ConfigError)
+    for name in asked:
+        check_choice("result", name, ("all", *RESULTS))
+    return list(RESULTS) if "all" in asked else list(dict.fromkeys(asked))
+
+

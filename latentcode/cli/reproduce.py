@@ -1,0 +1,83 @@
+"""`latentcode reproduce` and `latentcode report`: the figures and tables of the paper."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from latentcode.cli.options import default_is
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Which figures and tables of the paper hold? Train what they need, measure, judge, draw.
+
+    Example: latentcode reproduce fig2c tabA1 --preset small
+
+    Names: fig2b fig2c figA3 fig2d figA2 fig4 figA4 fig5ab figA6 figA7 fig5c fig5d fig5e figA8 fig5f
+    figA5 figA1 tabA1 nonlinearity tabA2 figA9 tabA3 causal, or all. Runs that are there already are
+    used, and what they lack is trained; at preset paper that can take days, which it says first.
+    If interrupted, the same command continues where it stopped.
+    """
+
+    names: tyro.conf.Positional[tuple[str, ...]]
+    """Figures and tables, or all."""
+    preset: Literal["paper", "small", "smoke"] = "small"
+    """paper: the published setting, with verdicts; small: scaled down, minutes each; smoke:
+    seconds, for tests."""
+    out: Path = Path("results/paper")
+    """Folder for the results, a folder each below that of the preset."""
+    work: Path = Path("runs/paper")
+    """Folder for the runs that are trained, and for what is measured of single runs."""
+    runs: tuple[Path, ...] = ()
+    """Further folders of runs that count, such as that of long trainings; never written to."""
+    device: str = "cpu"
+    """cpu or cuda."""
+    train: bool = True
+    """Train what is missing; --no-train works with the runs that are there."""
+    search: bool = False
+    """Train every point of the grid of Table A3 and choose the best on test, not the one setting
+    of the preset."""
+    missing: bool = False
+    """Only what is not there yet or lacks runs, and first what takes the least training."""
+    budget: Annotated[str | None, default_is("none")] = None
+    """Time after which everything has stopped at a checkpoint: 90s, 30m, 2h."""
+
+    def run(self) -> None:
+        began = time.time()  # a budget begins before the imports, which take seconds
+        from latentcode.experiments.paper.reproduce import Request, names_of, reproduce
+        from latentcode.experiments.sweep import parse_budget
+
+        names = names_of(self.names)
+        deadline = None if self.budget is None else began + parse_budget(self.budget)
+        request = Request(
+            self.preset, self.out, self.work, self.runs, self.device, self.train, self.search,
+            self.missing, deadline)
+        done = reproduce(names, request, lambda text: print(text, flush=True))
+        print(f"{len(done)} of {len(names)} lack no runs; wrote the results to "
+              f"{self.out / self.preset}")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What does the paper claim, and what did we find? One page of what was reproduced.
+
+    Example: latentcode report --results results/paper
+
+    Writes README.md and report.html, which needs no other file.
+    """
+
+    results: Path = Path("results/paper")
+    """Folder that `latentcode reproduce` wrote to."""
+    out: Annotated[Path | None, default_is("where the results are")] = None
+    """Folder for the pages."""
+
+    def run(self) -> None:
+        from latentcode.experiments.paper.report import write_pages
+
+        for path in write_pages(self.results, self.out or self.results):
+            print(f"wrote {path}")

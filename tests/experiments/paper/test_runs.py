@@ -1,0 +1,95 @@
+"""Which runs count for a setting, and which are missing?"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import latentcode as lc
+from latentcode.config import RunConfig
+from latentcode.errors import RunError
+from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.paper.runs import (
+    KnownRuns,
+    find_runs,
+    folder_name,
+    missing,
+    searched,
+    seeded,
+    signature,
+    split_seed,
+)
+
+SETTING = Setting("smoke", "logic", ("kind=softmax,hyla",))
+SHORT = Setting("smoke", "logic", ("kind=hyla", "training.steps=12"))
+
+
+def changed(config: RunConfig, section: str, **values: object) -> RunConfig:
+    return replace(config, **{section: replace(getattr(config, section), **values)})
+
+
+def test_seeds_precision_and_evaluations_do_not_tell_runs_apart() -> None:
+    config = lc.preset("smoke", "logic", "hyla")
+    for same in (seeded(config, 5), changed(config, "training", precision="bf16_mlp"),
+                 changed(config, "training", eval_every=7, milestones=(3,), device="cuda")):
+        assert signature(same) == signature(config)
+    for other in (changed(config, "training", steps=31), changed(config, "task", ood_fraction=0.4),
+                  changed(config, "training", weight_decay=0.2),
+                  changed(config, "model", attention_dropout=0.2)):
+        assert signature(other) != signature(config)
+    assert len({folder_name(seeded(config, seed)) for seed in range(3)}) == 3
+
+
+def trained(path: Path, config: RunConfig) -> lc.Run:
+    return lc.train(config, path, progress=False)
+
+
+def test_runs_are_found_once_and_what_is_missing_is_named(tmp_path: Path) -> None:
+    config, = SHORT.grid.members().values()
+    run = trained(tmp_path / "a" / "one", changed(seeded(config, 1), "training", eval_every=6))
+    run.publish(tmp_path / "b" / "copy")
+    begun = seeded(config, 0)
+    lc.Run.create(tmp_path / "c", begun)
+    known = find_runs([tmp_path, tmp_path / "a"])
+    assert [found.id for found in known.of(config)] == [run.id]
+    assert known.of_setting(SHORT) == {"kind=hyla,steps=12": known.of(config)}
+    assert known.under_way(begun) == "at update 0 of 12, paused"
+    assert known.under_way(seeded(config, 2)) is None
+    wanted = missing([SHORT, SHORT], known, 3)
+    assert [split_seed(config) for config in wanted.values()] == [0, 2]
+    assert set(wanted) == {folder_name(seeded(config, seed)) for seed in (0, 2)}
+    assert missing([SHORT], known, 1) == {}
+    assert len(missing([SETTING], known, 2)) == 4
+    with pytest.raises(RunError, match="no folder"):
+        find_runs([tmp_path / "none"])
+
+
+def test_of_a_grid_that_was_run_the_best_on_test_counts(tmp_path: Path) -> None:
+    setting = Setting("paper", "logic", ("kind=hyla",))
+    config, = setting.grid.members().values()
+    points = searched(config)
+    assert len(points) == 4
+    assert points[0] == config
+
+    class Fake:
+        def __init__(self, config: RunConfig, test: float, ood: float) -> None:
+            import pandas as pd
+
+            self.config, self.id = config, str(test)
+            self.table = pd.DataFrame([
+                {"split": "test", "metric": "r2", "mean": test},
+                {"split": "ood", "metric": "r2", "mean": ood}])
+
+        def newest_metrics(self):
+            return self.table
+
+    runs = {signature(point): (Fake(point, 0.1 * i, -0.1 * i),) for i, point in enumerate(points)}
+    known = KnownRuns(runs)  # type: ignore[arg-type]
+    assert known.chosen(config) == points[3]
+    assert known.of_setting(setting)["kind=hyla"] == runs[signature(points[3])]
+    row, = known.selection([setting])
+    assert row["ood, chosen on test"] == pytest.approx(-0.3)
+    assert row["ood, chosen on ood"] == pytest.approx(0.0)
+    del runs[signature(points[2])]  # not the whole grid: one setting
+    assert known.chosen(config) == config
+    assert known.selection([setting]) == []
