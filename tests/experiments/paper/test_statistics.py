@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pandas as pd
@@ -114,6 +114,22 @@ def test_exchanges_are_those_of_a_plain_loop() -> None:
     assert found.above == np.sum(np.array(differences) >= observed - 1e-12)
     assert found.below == np.sum(np.array(differences) <= observed + 1e-12)
     assert found.total == len(differences)
+
+
+def test_splits_of_unequal_size_are_those_of_a_plain_loop() -> None:
+    rng = np.random.default_rng(2)
+    higher = by_split(rng.normal(0.3, 1.0, 7).tolist(), [0, 0, 0, 0, 0, 1, 1])
+    lower = by_split(rng.normal(0.0, 1.0, 7).tolist(), [0, 0, 1, 1, 1, 1, 1])
+    # Runs of split 0 are 0 to 6, those of split 1 are 7 to 13.
+    both = np.concatenate([higher[:5], lower[:2], higher[5:], lower[2:]])
+    differences = []
+    for first, second in product(combinations(range(7), 5), combinations(range(7, 14), 2)):
+        taken = np.isin(np.arange(14), first + second)
+        differences.append(both[taken].mean() - both[~taken].mean())
+    found = exchange_labels([(higher, lower)])
+    assert found.difference == pytest.approx(differences[0])
+    assert found.above == np.sum(np.array(differences) >= differences[0] - 1e-12)
+    assert found.total == len(differences) == 21 * 21
 
 
 def test_one_stratified_test_is_scipys_for_one_split() -> None:
