@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from latentcode.config import flatten, to_dict
 from latentcode.errors import LatentCodeError, check_choice
 from latentcode.experiments.keeping import kept, key_of
 from latentcode.experiments.paper.claims import RESULTS, Claim, Setting, load_claims
@@ -27,6 +28,8 @@ from latentcode.runs import Run
 R = TypeVar("R", bound=TableResult)
 KIND_TITLES: Mapping[str, str] = {"softmax": "softmax", "linear": "linear", "hyla": "HYLA"}
 """The three main kinds, in the paper's order, as they are written."""
+WITHOUT_RUNS = ("tabA2-", "figA9-", "tabA3-", "figA1-no-additional-parameters")
+"""How claims begin that are about the task or the settings, and need no trained model."""
 
 
 class OutOfTime(LatentCodeError):
@@ -91,7 +94,7 @@ class Reproduction:
 
 def _needs_runs(claim: Claim) -> bool:
     """Whether a claim is about trained models, and not about the task or the settings alone."""
-    return claim.result not in ("tabA2", "figA9", "tabA3")
+    return not claim.id.startswith(WITHOUT_RUNS)
 
 
 def reproduction(name: str) -> Reproduction:
@@ -147,24 +150,35 @@ class Work:
         kind  what it returns
         """
         compute = partial(function, run, device=self.device, **arguments)
-        return kept(self._place(run, function, arguments), kind, partial(self._in_time, compute))
+        return kept(self._place([run], function, arguments), kind, partial(self._in_time, compute))
 
     def table(
         self, run: Run, function: Callable[..., pd.DataFrame], **arguments: Any
     ) -> pd.DataFrame:
         """Return the table `function(run, **arguments)`, which is computed once for a run."""
-        path = self._place(run, function, arguments).with_suffix(".parquet")
+        return self._kept_table(self._place([run], function, arguments),
+                                partial(function, run, device=self.device, **arguments))
+
+    def task_table(self, function: Callable[..., pd.DataFrame], **arguments: Any) -> pd.DataFrame:
+        """Return the table `function(**arguments)`, which needs no run and is computed once."""
+        return self._kept_table(self._place([], function, arguments),
+                                partial(function, **arguments))
+
+    def _kept_table(self, place: Path, compute: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        path = place.with_suffix(".parquet")
         if not path.exists():
-            found = self._in_time(partial(function, run, device=self.device, **arguments))
+            found = self._in_time(compute)
             path.parent.mkdir(parents=True, exist_ok=True)
             with replace_file(path) as temporary:
                 found.to_parquet(temporary, index=False)
         return pd.read_parquet(path)
 
-    def _place(self, run: Run, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Path:
+    def _place(
+        self, runs: Sequence[Run], function: Callable[..., Any], arguments: Mapping[str, Any]
+    ) -> Path:
         what = f"{function.__module__}.{function.__qualname__}"
         plain = {key: repr(value) for key, value in arguments.items()}
-        return self.folder / f"{function.__name__}-{key_of([run], {'of': what, **plain})}"
+        return self.folder / f"{function.__name__}-{key_of(runs, {'of': what, **plain})}"
 
     def _in_time(self, compute: Callable[[], Any]) -> Any:
         if self.deadline is not None and time.time() >= self.deadline:
@@ -178,14 +192,25 @@ def about(member: str, run: Run) -> dict[str, Any]:
             "seed": run.config.training.seed, "split_seed": split_seed(run.config)}
 
 
-def final_metrics(work: Work, settings: Iterable[Setting]) -> pd.DataFrame:
-    """Return the last evaluation of every run: a row per split and metric, with standard error."""
-    rows = [{**about(member, run), "id": run.id, "split": row["split"], "metric": row["metric"],
-             "value": row["mean"], "se": row["se"], "n": row["n"]}
-            for member, run in work.runs_of(settings)
-            for row in run.newest_metrics().to_dict("records")]
+def final_metrics(
+    work: Work, settings: Iterable[Setting], fields: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Return the last evaluation of every run: a row per split and metric, with standard error.
+
+    fields  of the configurations, as further columns: `task.n_examples` makes one of `n_examples`
+    """
+    names = [name.rpartition(".")[2] for name in fields]
+    rows = []
+    for member, run in work.runs_of(settings):
+        config = flatten(to_dict(run.config))
+        known = {**about(member, run), "id": run.id,
+                 **{name: config[field] for name, field in zip(names, fields, strict=True)}}
+        rows += [{**known, "split": row["split"], "metric": row["metric"], "value": row["mean"],
+                  "se": row["se"], "n": row["n"]}
+                 for row in run.newest_metrics().to_dict("records")]
     return pd.DataFrame(rows, columns=[
-        "member", "kind", "run", "seed", "split_seed", "id", "split", "metric", "value", "se", "n"])
+        "member", "kind", "run", "seed", "split_seed", "id", *names, "split", "metric", "value",
+        "se", "n"])
 
 
 def metric_evidence(work: Work, metric: str, split: str) -> dict[str, pd.DataFrame]:

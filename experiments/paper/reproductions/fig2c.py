@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from latentcode.experiments.paper.claims import Setting
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
+from latentcode.experiments.paper.drawing import Curves, curves_of_kinds
+from latentcode.experiments.paper.reproduction import (
+    Findings,
+    Reproduction,
+    Work,
+    metric_evidence,
+)
+from latentcode.experiments.paper.scores import learning, scores
+from latentcode.experiments.paper.words import of_kinds
 
 KINDS = "kind=softmax,linear,hyla"
+AXES = ("task.n_examples", "task.ood_fraction")
 SHOWS = {
     "paper": (Setting("paper", "logic", (KINDS, "task.n_examples=16,32,64,96",
                                          "task.ood_fraction=0.3,0.5,0.7")),),
@@ -16,9 +25,18 @@ SHOWS = {
 
 
 def measure(work: Work) -> Findings:
-    """Return nothing yet."""
-    return Findings("", {})
+    """Return R² on `ood` at the last update, for every kind, sequence and held-out share."""
+    settings = SHOWS[work.preset]
+    found, ood = learning(work, settings), scores(work, settings, "ood", "r2", AXES)
+    return Findings(
+        summary=of_kinds(ood, "R² on held-out functions"),
+        tables={"r2": ood},
+        figures=curves_of_kinds("fig2c", [Curves(ood, "R² on held-out functions", "n_examples",
+                                                 "ood_fraction")], found.heading),
+        evidence=metric_evidence(work, "r2", "ood"),
+        notes=found.notes)
 
 
 REPRODUCTION = Reproduction(
-    "R² on held-out functions, over the examples in context and the held-out share", SHOWS, measure)
+    "R² on held-out functions, over the examples in context and the held-out share",
+    SHOWS, measure)

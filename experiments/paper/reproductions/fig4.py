@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from latentcode.experiments.paper.claims import Setting
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
+from latentcode.experiments.paper.drawing import Curves, curves_of_kinds
+from latentcode.experiments.paper.reproduction import (
+    Findings,
+    Reproduction,
+    Work,
+    metric_evidence,
+)
+from latentcode.experiments.paper.scores import learning, scores
+from latentcode.experiments.paper.words import beside_ceiling, of_kinds, sentences
 
 KINDS = "kind=softmax,linear,hyla"
 WIDTHS = "model.n_heads+model.d_model+model.d_mlp="
 """The width factor scales the heads too, as the official code does."""
+AXES = ("model.n_heads", "model.d_model", "model.n_layers", "training.steps")
 SHOWS = {
     "paper": (
         Setting("paper", "sraven", (KINDS, f"{WIDTHS}[16,128,256],[32,256,512],[64,512,1024]",
@@ -29,9 +38,25 @@ SHOWS = {
 
 
 def measure(work: Work) -> Findings:
-    """Return nothing yet."""
-    return Findings("", {})
+    """Return accuracy on `ood` over instances, A for several widths and B for several depths."""
+    widths, depths = SHOWS[work.preset]
+    found = learning(work, (widths, depths))
+    tables = {"widths": scores(work, [widths], "ood", "accuracy", AXES),
+              "depths": scores(work, [depths], "ood", "accuracy", AXES)}
+    return Findings(
+        summary=sentences(of_kinds(tables["widths"], "OOD accuracy over widths and instances"),
+                          of_kinds(tables["depths"], "Over depths and instances"),
+                          beside_ceiling(tables["widths"])),
+        tables=tables,
+        figures=curves_of_kinds("fig4", [
+            Curves(tables["widths"], "A width, OOD accuracy", "instances", "d_model"),
+            Curves(tables["depths"], "B depth, OOD accuracy", "instances", "n_layers"),
+        ], found.heading),
+        evidence=metric_evidence(work, "accuracy", "ood"),
+        notes=(*found.notes, "The width factor scales the number of heads too, as the official "
+               "code does."))
 
 
 REPRODUCTION = Reproduction(
-    "OOD accuracy on SRAVEN over training instances, for several widths and depths", SHOWS, measure)
+    "OOD accuracy on SRAVEN over training instances, for several widths and depths",
+    SHOWS, measure)

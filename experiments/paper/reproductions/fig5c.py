@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from latentcode.experiments.paper.claims import Setting
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
+from latentcode.experiments.paper.drawing import Curves, curves_of_kinds
+from latentcode.experiments.paper.reproduction import (
+    Findings,
+    Reproduction,
+    Work,
+    metric_evidence,
+)
+from latentcode.experiments.paper.scores import learning, scores
+from latentcode.experiments.paper.words import beside_ceiling, of_kinds, sentences
 
 KINDS = "kind=softmax,linear,hyla"
 HEADS = "model.n_heads+model.d_head+model.d_head_v="
@@ -18,9 +26,21 @@ SHOWS = {
 
 
 def measure(work: Work) -> Findings:
-    """Return nothing yet."""
-    return Findings("", {})
+    """Return accuracy on `ood` for every number of heads."""
+    settings = SHOWS[work.preset]
+    found = learning(work, settings)
+    ood = scores(work, settings, "ood", "accuracy",
+                 ["model.n_heads", "model.d_head", "model.d_head_v"])
+    one, more = ood[ood["n_heads"] == 1], ood[ood["n_heads"] > 1]
+    return Findings(
+        summary=sentences(of_kinds(one, "OOD accuracy with one head"),
+                          of_kinds(more, "With more heads") if len(more) else "",
+                          beside_ceiling(ood)) if len(one) else of_kinds(more, "OOD accuracy"),
+        tables={"accuracy": ood},
+        figures=curves_of_kinds("fig5c", [Curves(ood, "OOD accuracy", "n_heads")], found.heading),
+        evidence=metric_evidence(work, "accuracy", "ood"),
+        notes=(*found.notes, "The sum of the head dimensions is the same for every number of "
+               "heads."))
 
 
-REPRODUCTION = Reproduction(
-    "OOD accuracy on SRAVEN over the number of heads", SHOWS, measure)
+REPRODUCTION = Reproduction("OOD accuracy on SRAVEN over the number of heads", SHOWS, measure)

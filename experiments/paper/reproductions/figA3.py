@@ -2,14 +2,66 @@
 
 from __future__ import annotations
 
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
-from latentcode.experiments.paper.reproductions.fig2c import SHOWS
+import pandas as pd
+
+from latentcode.experiments.paper.claims import Claim
+from latentcode.experiments.paper.drawing import Curves, curves_of_kinds
+from latentcode.experiments.paper.reproduction import (
+    KIND_TITLES,
+    Findings,
+    Reproduction,
+    Work,
+    metric_evidence,
+)
+from latentcode.experiments.paper.reproductions.fig2c import AXES, SHOWS
+from latentcode.experiments.paper.scores import (
+    for_claims,
+    learning,
+    no_kind_is_always_lowest,
+    scores,
+)
+from latentcode.experiments.paper.words import of_kinds, sentences
+
+PANELS = {"A held out": ("ood", "r2"), "B training": ("test", "r2"),
+          "C unknown terms": ("unknown", "r2"), "D training loss": ("train", "loss")}
+"""What the figure shows, as split and metric: R² on three splits, and the loss."""
 
 
 def measure(work: Work) -> Findings:
-    """Return nothing yet."""
-    return Findings("", {})
+    """Return R² on `ood`, `test` and `unknown`, and the loss on `train` without dropout."""
+    settings = SHOWS[work.preset]
+    found = learning(work, settings)
+    tables = {title: scores(work, settings, split, metric, AXES)
+              for title, (split, metric) in PANELS.items()}
+    return Findings(
+        summary=sentences(of_kinds(tables["B training"], "R² on functions of training"),
+                          of_kinds(tables["C unknown terms"], "R² on unknown terms")),
+        tables={"scores": pd.concat(tables.values(), ignore_index=True)},
+        figures=curves_of_kinds("figA3", [
+            Curves(table, title if "loss" in title else f"{title}, R²", "n_examples",
+                   "ood_fraction", log="loss" in title)
+            for title, table in tables.items()], found.heading),
+        evidence={**metric_evidence(for_claims(work, "figA3-unknown-terms-fail"), "r2", "unknown"),
+                  **{claim.id: _of_all_kinds(work, claim) for claim in work.claims
+                     if claim.id == "figA3-alike-in-distribution"},
+                  **{claim.id: no_kind_is_always_lowest(work, claim) for claim in work.claims
+                     if claim.id == "figA3-no-consistent-order-of-training-loss"}},
+        notes=(*found.notes, "The training loss is that of the finished model without dropout, on "
+               "fresh instances of the functions of training."))
+
+
+def _of_all_kinds(work: Work, claim: Claim) -> pd.DataFrame:
+    """Return the largest difference between two kinds in R² on `test`, one value per seed."""
+    from latentcode.experiments.paper.verdicts import COMPARED, evidence
+
+    table = scores(work, [claim.setting], "test", "r2")
+    kinds = table.groupby(["split_seed", "seed", "kind"])["value"].mean().unstack("kind")
+    kinds = kinds.reindex(columns=list(KIND_TITLES)).dropna()
+    return evidence([
+        {"member": COMPARED, "seed": seed, "split_seed": split_seed, "value": row.max() - row.min()}
+        for (split_seed, seed), row in kinds.iterrows()])
 
 
 REPRODUCTION = Reproduction(
-    "Fuzzy logic on held-out functions, on those of training and on unknown terms; training loss", SHOWS, measure)
+    "Fuzzy logic on held-out functions, on those of training and on unknown terms; training loss",
+    SHOWS, measure)

@@ -1,0 +1,50 @@
+"""Sentences about a table: what the runs that are there score."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from latentcode.experiments.paper.reproduction import KIND_TITLES
+
+NOTHING = "No run of these settings is finished."
+
+
+def count(n: int, what: str) -> str:
+    """Return `one run` or `3 runs`."""
+    return f"one {what}" if n == 1 else f"{n:,} {what}s"
+
+
+def of_kinds(table: pd.DataFrame, what: str, digits: int = 3) -> str:
+    """Say what each kind of attention scores, on average or from the lowest to the highest cell.
+
+    table  a row per run; runs of the same `member` differ in their seeds alone
+    """
+    if table.empty:
+        return NOTHING
+    said = []
+    for kind, title in KIND_TITLES.items():
+        own = table[table["kind"] == kind]
+        if own.empty:
+            continue
+        means = own.groupby("member")["value"].mean()
+        values = dict.fromkeys(f"{value:.{digits}f}" for value in (means.min(), means.max()))
+        cells = f"{count(len(means), 'setting')}, " if len(means) > 1 else ""
+        said.append(f"{title} {' to '.join(values)} ({cells}{count(len(own), 'run')})")
+    return f"{what}: {', '.join(said)}."
+
+
+def beside_ceiling(table: pd.DataFrame) -> str:
+    """Say what the Bayes-optimal solver reaches on the tasks of a table with a `ceiling`."""
+    if table.empty:
+        return ""
+    values = dict.fromkeys(f"{value:.2f}" for value in
+                           (table["ceiling"].min(), table["ceiling"].max()))
+    return f"The Bayes-optimal solver reaches {' to '.join(values)}."
+
+
+def sentences(*said: str) -> str:
+    """Join those that say something."""
+    return " ".join(filter(None, said))
+
+
+__all__ = ["NOTHING", "beside_ceiling", "count", "of_kinds", "sentences"]
