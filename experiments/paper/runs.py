@@ -207,8 +207,13 @@ def missing(
 
 
 def searched(config: RunConfig) -> tuple[RunConfig, ...]:
-    """Return a configuration at every point of the grid of Table A3, its own first."""
-    axes = SEARCHED[config.task.name]
+    """Return a configuration at every point of the grid of Table A3, its own first.
+
+    A training that is too short for a warm-up of the grid has no such points.
+    """
+    axes = {axis: tuple(value for value in values if axis != "training.warmup_steps"
+                        or 2 * value < config.training.steps)
+            for axis, values in SEARCHED[config.task.name].items()}
     points: list[Mapping[str, float]] = [{}]
     for axis, values in axes.items():
         points = [{**point, axis: value} for point in points for value in values]
