@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -259,6 +259,7 @@ def _read_claim(data: Any, where: str) -> Claim:
         raise ConfigError(message if where in message else f"{where}: {message}") from None
 
 
+@cache
 def load_claims() -> tuple[Claim, ...]:
     """Return the claims that come with the library, in the order of the file."""
     text = files("latentcode.experiments.paper").joinpath("claims.yaml").read_text("utf-8")

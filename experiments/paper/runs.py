@@ -63,8 +63,8 @@ def folder_name(config: RunConfig) -> str:
 
     It holds the hash of what determines the run, and so belongs to it alone.
     """
-    return (f"{config.task.name}-{kind_of(config.model)}-{signature(config)}"
-            f"-seed-{config.training.seed}")
+    kind = kind_of(config.model).replace("/", "-")  # of a model that is no row of Table A1
+    return f"{config.task.name}-{kind}-{signature(config)}-seed-{config.training.seed}"
 
 
 @dataclass(frozen=True)
