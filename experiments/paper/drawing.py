@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogFormatter
 
 from latentcode.experiments.paper.reproduction import KIND_TITLES
 from latentcode.figures.style import GREY, PALETTE, Figure, style
@@ -20,6 +22,8 @@ AXIS_TITLES: Mapping[str, str] = {
     "n_layers": "layers", "instances": "training instances", "n_heads": "heads",
     "n_features": "features M", "n_values": "values K"}
 """Columns of tables in words."""
+LETTERS_PER_INCH = 12
+"""Of a heading."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +74,14 @@ def curves_of_kinds(name: str, rows: Sequence[Curves], heading: str = "") -> dic
             axes_of_row[0].set_ylabel(row.ylabel)
         labels = {label: handle for axes in panels.flat
                   for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-        figure.legend(labels.values(), labels.keys(), loc="outside right upper")
-        if heading:
-            figure.suptitle(heading, fontsize=9.0)
+        figure.legend(labels.values(), labels.keys(), loc="outside right center")
+        _head(figure, heading)
     return {name: figure}
+
+
+def _head(figure: Figure, heading: str) -> None:
+    if heading:
+        figure.suptitle(fill(heading, int(LETTERS_PER_INCH * figure.get_figwidth())), fontsize=9.0)
 
 
 def _curves(axes: Axes, row: Curves, table: pd.DataFrame) -> None:
@@ -100,6 +108,8 @@ def _curves(axes: Axes, row: Curves, table: pd.DataFrame) -> None:
     axes.set_xlabel(AXIS_TITLES[row.across])
     if row.log:
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(LogFormatter())
+        axes.yaxis.set_minor_formatter(LogFormatter())
     elif 0.0 <= row.table["value"].min() <= row.table["value"].max() <= 1.0:
         axes.set_ylim(-0.03, 1.03)
 
@@ -131,15 +141,14 @@ def beside_published(name: str, columns: Sequence[Numbers], heading: str = "") -
         return {}
     n_rows = max(len(column.table) for column in columns)
     with style():
-        figure = Figure(figsize=(4.4 * len(columns) + 1.4, 0.27 * n_rows + 1.3),
+        figure = Figure(figsize=(4.1 * len(columns) + 2.2, 0.27 * n_rows + 1.3),
                         layout="constrained")
-        for axes, column in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns,
-                                strict=True):
+        panels = figure.subplots(1, len(columns), squeeze=False, sharey=True)[0]
+        for axes, column in zip(panels, columns, strict=True):
             _numbers(axes, column)
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=2)
-        if heading:
-            figure.suptitle(heading, fontsize=9.0)
+        _head(figure, heading)
     return {name: figure}
 
 
@@ -155,12 +164,12 @@ def _numbers(axes: Axes, column: Numbers) -> None:
     axes.grid(False, axis="y")
     axes.set_xlabel(column.xlabel)
     axes.set_title(column.title, loc="left")
-    right = axes.get_yaxis_transform()
     for line, row in zip(lines, table.to_dict("records"), strict=True):
-        axes.text(1.02, line, f"{row['published']:.1f} ± {row['published_error']:.1f}",
-                  transform=right, va="center", fontsize=7.5, color=GREY)
-        axes.text(1.27, line, _written(row), transform=right, va="center", fontsize=7.5,
-                  color=PALETTE[0])
+        printed = f"{row['published']:.1f} ± {row['published_error']:.1f}"
+        for text, points, color in ((printed, 6, GREY), (_written(row), 64, PALETTE[0])):
+            axes.annotate(text, (1.0, line), xycoords=axes.get_yaxis_transform(),
+                          xytext=(points, 0), textcoords="offset points", va="center",
+                          fontsize=7.5, color=color)
 
 
 def _written(row: Mapping[str, float]) -> str:

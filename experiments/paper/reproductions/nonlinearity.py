@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from latentcode.experiments.paper.claims import Setting
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
+from latentcode.experiments.paper.drawing import Numbers, beside_published
+from latentcode.experiments.paper.published import beside, in_points, printed
+from latentcode.experiments.paper.reproduction import (
+    Findings,
+    Reproduction,
+    Work,
+    metric_evidence,
+)
+from latentcode.experiments.paper.scores import learning, scores
+from latentcode.experiments.paper.words import NOTHING, beside_ceiling, sentences
 
 NONLINEARITIES = "model.nonlinearity=gelu,relu,sigmoid,silu,tanh"
 SHOWS = {
@@ -19,8 +28,29 @@ SHOWS = {
 
 
 def measure(work: Work) -> Findings:
-    """Return nothing yet."""
-    return Findings("", {})
+    """Return accuracy on `ood` of HYLA with every nonlinearity, and that of softmax attention."""
+    settings = SHOWS[work.preset]
+    found = learning(work, settings)
+    runs = scores(work, settings, "ood", "accuracy", ["model.nonlinearity"])
+    hyla = runs[runs["kind"] != "softmax"]
+    names = {claim: str(point["model.nonlinearity"]) for claim in printed("nonlinearity")
+             for point in claim.setting.grid.points().values()}
+    rows = beside(((name, claim, hyla[hyla["nonlinearity"] == name])
+                   for claim, name in names.items()), comparable=work.preset == "paper")
+    done = rows[rows["n"] > 0]
+    softmax = in_points(runs[runs["kind"] == "softmax"])
+    return Findings(
+        summary=sentences(
+            "OOD accuracy of HYLA in points: " + ", ".join(
+                f"{row.row} {row.ours:.1f}" for row in done.itertuples()) + "."
+            if len(done) else "",
+            f"Softmax attention: {softmax['ours']:.1f}." if softmax["n"] else "",
+            beside_ceiling(runs)) or NOTHING,
+        tables={"rows": rows, "runs": runs},
+        figures=beside_published("nonlinearity", [Numbers(rows, "100 × OOD accuracy")],
+                                 found.heading),
+        evidence=metric_evidence(work, "accuracy", "ood"),
+        notes=found.notes)
 
 
 REPRODUCTION = Reproduction(
