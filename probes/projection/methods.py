@@ -279,31 +279,48 @@ def label_quality(
     fewer than 4 points.
     """
     from sklearn.metrics import silhouette_score
-    from sklearn.neighbors import NearestNeighbors
 
     points, values = _points(points), np.asarray(values)
     check(values.shape == (len(points),), f"values have shape {values.shape}; expected "
           f"({len(points)},), one per point", ProbeError)
     check(values.dtype.kind != "f", "values are measurements; neighbours agree on classes only",
           ProbeError)
-    check(len(points) >= 4, f"there are {len(points)} points; expected at least 4", ProbeError)
     rng = np.random.default_rng(seed)
     cluster = np.arange(len(points)) if groups is None else np.asarray(groups)
     if len(points) > QUALITY_POINTS:
         rows = rng.choice(len(points), QUALITY_POINTS, replace=False)
         points, values, cluster = points[rows], values[rows], cluster[rows]
     kinds, kind = np.unique(values.astype(str), return_inverse=True)
+    own, shuffled = agreeing_neighbors(points, kind, cluster, metric, rng)
+    defined = 2 <= len(kinds) < len(points)
+    return {
+        "knn_agreement": float(own.mean()), "knn_shuffled": float(np.mean(shuffled.mean((1, 2)))),
+        "silhouette": float(silhouette_score(points, kind, metric=metric)) if defined
+        else float("nan"), "classes": len(kinds)}
+
+
+def agreeing_neighbors(
+    points: np.ndarray, kind: np.ndarray, groups: np.ndarray, metric: str,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which of a point's nearest neighbours have its class, and its class when labels are shuffled?
+
+    points  [N, d]
+    kind    int [N], the class of each point
+    groups  int [N]: labels are shuffled among the cells of equal group and class
+
+    Returns bool [N, k] for k = 15 neighbours, fewer where there are fewer than 31 points, and bool
+    [SHUFFLES, N, k]. `ProbeError` for fewer than 4 points.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    check(len(points) >= 4, f"there are {len(points)} points; expected at least 4", ProbeError)
     k = min(QUALITY_NEIGHBORS, (len(points) - 1) // 2)
     nearest = NearestNeighbors(n_neighbors=k, metric=metric).fit(points)
     neighbors = nearest.kneighbors(return_distance=False)  # [N, k], without the point itself
 
-    def agreement(of_class: np.ndarray) -> float:
-        return float((of_class[neighbors] == of_class[:, None]).mean())
+    def agree(of_class: np.ndarray) -> np.ndarray:
+        return np.asarray(of_class[neighbors] == of_class[:, None])
 
-    shuffled = [agreement(shuffle_labels(kind[:, None], cluster, rng)[:, 0])
-                for _ in range(SHUFFLES)]
-    defined = 2 <= len(kinds) < len(points)
-    return {
-        "knn_agreement": agreement(kind), "knn_shuffled": float(np.mean(shuffled)),
-        "silhouette": float(silhouette_score(points, kind, metric=metric)) if defined
-        else float("nan"), "classes": len(kinds)}
+    return agree(kind), np.stack([agree(shuffle_labels(kind[:, None], groups, rng)[:, 0])
+                                  for _ in range(SHUFFLES)])

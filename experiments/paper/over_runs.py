@@ -1,0 +1,64 @@
+"""What is said, drawn and judged of several runs of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from latentcode.experiments.paper.reproduction import KIND_TITLES, Findings
+
+
+def over_runs(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return the mean over runs with `low`, `high` a standard error away.
+
+    A single run keeps its own interval, which is clustered by combination.
+    """
+    rows = []
+    for key, block in table.groupby(keys, sort=False):
+        assert isinstance(key, tuple)
+        row = {**block.iloc[0].to_dict(), **dict(zip(keys, key, strict=True))}
+        if len(block) > 1:
+            mean, se = block["value"].mean(), block["value"].sem()
+            row |= {"value": mean, "low": mean - se, "high": mean + se}
+        rows.append(row)
+    return pd.DataFrame(rows, columns=table.columns)
+
+
+def per_kind(table: pd.DataFrame, *, count: bool = True) -> str:
+    """Say the mean value of each kind, as in `softmax 0.28, HYLA 0.27 (one run of each)`.
+
+    table  a row per run, with `kind` and `value`
+    """
+    groups = {kind: table.loc[table["kind"] == kind, "value"] for kind in KIND_TITLES}
+    groups = {kind: values for kind, values in groups.items() if len(values)}
+    said = ", ".join(f"{KIND_TITLES[kind]} {values.mean():.2f}" for kind, values in groups.items())
+    return f"{said} ({n_runs(table)})" if count else said
+
+
+def n_runs(table: pd.DataFrame) -> str:
+    """Say how many runs a table has of each kind, a row per run."""
+    numbers = table.groupby("kind").size()
+    several = len(numbers) > 1
+    if numbers.nunique() == 1:
+        n = int(numbers.iloc[0])
+        return ("one run" if n == 1 else f"{n} runs") + (" of each" if several else "")
+    return ", ".join(f"{numbers[kind]} of {title}" for kind, title in KIND_TITLES.items()
+                     if kind in numbers) + " runs"
+
+
+def nothing(what: str) -> Findings:
+    """Return the findings where no run of some models has finished."""
+    return Findings(f"No run of {what} has finished.", {})
+
+
+def judged(rows: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[str, pd.DataFrame]:
+    """Return claim -> evidence, of rows that may say more of a run than evidence does."""
+    from latentcode.experiments.paper.verdicts import COLUMNS, evidence
+
+    return {claim: evidence({name: row[name] for name in COLUMNS if name in row} for row in found)
+            for claim, found in rows.items()}
+
+
+__all__ = ["judged", "n_runs", "nothing", "over_runs", "per_kind"]

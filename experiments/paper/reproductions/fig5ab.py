@@ -1,0 +1,56 @@
+"""Fig. 5A and B: t-SNE of the last layer's codes on held-out combinations, by target and rule."""
+
+from __future__ import annotations
+
+from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.paper.known_rules import caveat, titled
+from latentcode.experiments.paper.over_runs import judged, nothing, per_kind
+from latentcode.experiments.paper.planes import (
+    SRAVEN,
+    agreement_table,
+    planes,
+    planes_figure,
+    points_table,
+)
+from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
+from latentcode.probes.common.results import where
+
+KINDS = "kind=softmax,linear,hyla"
+SHOWS = {"paper": (Setting("paper", "sraven", (KINDS,)),),
+         "small": (Setting("small", "sraven", (KINDS, "training.steps=9000")),),
+         "smoke": (Setting("smoke", "sraven", (KINDS,)),)}
+
+
+def measure(work: Work) -> Findings:
+    """Return how neighbours in the plane of the last layer agree on rule and target."""
+    found = planes(work, work.runs_of(SHOWS[work.preset]), SRAVEN)
+    if not found:
+        return nothing("SRAVEN")
+    last = [(one, one.excess[one.layers[-1]]) for one in found]
+    rows = {
+        "fig5ab-clusters-by-rule": [(one, excess["rule"]) for one, excess in last],
+        "fig5ab-target-explains-less": [(one, excess["rule"] - excess["target"])
+                                        for one, excess in last]}
+    evidence = {claim.id: [one.row(values) | {"control": claim.rule.controls[0]}
+                           for one, values in rows[claim.id]] for claim in work.claims}
+    table = agreement_table(found)
+    table = table[table["layer"] == table.groupby("run")["layer"].transform("max")]
+    runs = [one.run for one in found]
+    return Findings(
+        summary="Share of the 15 nearest neighbours with the same label above that of shuffled "
+                "labels, in the plane of the last layer: "
+                + "; ".join(f"{label} {per_kind(where(table, label=label), count=label == 'rule')}"
+                            for label in ("rule", "target")) + ".",
+        tables={"neighbours": table},
+        figures={"fig5ab": planes_figure(found, list(SRAVEN.values()), last_alone=True,
+                                         title=titled(runs))},
+        evidence=judged(evidence),
+        notes=("In brackets below the panels: the same of labels shuffled among combinations.",
+               "The pictures are of the first run of each kind, the numbers of all.",
+               *caveat(runs)),
+        raw={"points": points_table(found, last_alone=True)})
+
+
+REPRODUCTION = Reproduction(
+    "t-SNE of the last layer's codes on held-out combinations, by target (A) and by rule (B)",
+    SHOWS, measure)

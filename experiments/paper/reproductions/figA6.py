@@ -1,0 +1,53 @@
+"""Fig. A6: t-SNE of the codes in all layers after 40 M instances, by target and by rule."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.paper.known_rules import caveat, titled
+from latentcode.experiments.paper.over_runs import judged, nothing, per_kind
+from latentcode.experiments.paper.planes import (
+    SRAVEN,
+    agreement_table,
+    planes,
+    planes_figure,
+    points_table,
+    target_over_rule,
+)
+from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
+
+KINDS = "kind=softmax,linear,hyla"
+SHOWS = {"paper": (Setting("paper", "sraven", (KINDS, "training.steps=312500")),),
+         "small": (Setting("small", "sraven", (KINDS, "training.steps=9000")),),
+         "smoke": (Setting("smoke", "sraven", (KINDS,)),)}
+
+
+def measure(work: Work) -> Findings:
+    """Return how neighbours in the plane of every layer agree on rule and target."""
+    found = planes(work, work.runs_of(SHOWS[work.preset]), SRAVEN)
+    if not found:
+        return nothing("SRAVEN with 40 M instances" if work.preset == "paper" else "SRAVEN")
+    change = [one.row(target_over_rule(one, one.layers[:1])
+                      - target_over_rule(one, one.layers[-1:])) for one in found]
+    evidence = {claim.id: [row | {"control": claim.rule.controls[0]} for row in change]
+                for claim in work.claims}
+    runs = [one.run for one in found]
+    return Findings(
+        summary="Agreement of the 15 nearest neighbours on the target minus that on the rule, each "
+                "above shuffled labels, in the first layer whose codes vary less the same in the "
+                f"last: {per_kind(pd.DataFrame(change))}.",
+        tables={"neighbours": agreement_table(found), "first_less_last": pd.DataFrame(change)},
+        figures={"figA6": planes_figure(found, list(SRAVEN.values()), last_alone=False,
+                                        title=titled(runs))},
+        evidence=judged(evidence),
+        notes=("A layer whose codes are the same for all instances has no plane.",
+               "In brackets below the panels: the same of labels shuffled among combinations.",
+               "The pictures are of the first run of each kind, the numbers of all.",
+               *caveat(runs)),
+        raw={"points": points_table(found)})
+
+
+REPRODUCTION = Reproduction(
+    "t-SNE of the codes on held-out combinations, all layers, by target (A) and by rule (B)",
+    SHOWS, measure)

@@ -1,0 +1,61 @@
+"""Fig. A7: t-SNE of the codes of a softmax transformer of 16 layers, by rule and by target."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.paper.known_rules import caveat, titled
+from latentcode.experiments.paper.over_runs import judged, nothing, per_kind
+from latentcode.experiments.paper.planes import (
+    SRAVEN,
+    agreement_table,
+    planes,
+    planes_figure,
+    points_table,
+    target_over_rule,
+)
+from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
+from latentcode.probes.common.results import where
+
+SHOWS = {"paper": (Setting("paper", "sraven", ("kind=softmax", "model.n_layers=16",
+                                               "training.steps=312500")),),
+         "small": (),
+         "smoke": (Setting("smoke", "sraven", ("kind=softmax", "model.n_layers=9")),)}
+ENDS = 4
+"""Layers that count as early ones, and as the last ones."""
+
+
+def measure(work: Work) -> Findings:
+    """Return how neighbours in the plane of every layer agree on rule and target."""
+    found = planes(work, work.runs_of(SHOWS[work.preset]), SRAVEN)
+    if not found:
+        return nothing("a softmax transformer of 16 layers on SRAVEN")
+    early = [one.row(target_over_rule(one, one.layers[:ENDS])
+                     - target_over_rule(one, one.layers[-ENDS:])) for one in found]
+    rows = {"figA7-deep-softmax-clusters-by-rule":
+            [one.row(one.excess[one.layers[-1]]["rule"]) for one in found],
+            "figA7-deep-softmax-target-early": early}
+    evidence = {claim.id: [row | {"control": claim.rule.controls[0]} for row in rows[claim.id]]
+                for claim in work.claims}
+    table, runs = agreement_table(found), [one.run for one in found]
+    last = where(table[table["layer"] == table["layer"].max()], label="rule")
+    return Findings(
+        summary="Share of the 15 nearest neighbours of the same rule above that of shuffled rules, "
+                f"in the plane of the last layer: {per_kind(last)}. Agreement on the target minus "
+                f"that on the rule, first {ENDS} layers less last {ENDS}: "
+                f"{per_kind(pd.DataFrame(early), count=False)}.",
+        tables={"neighbours": table, "early_less_last": pd.DataFrame(early)},
+        figures={"figA7": planes_figure(found[:1], [SRAVEN["rule"], SRAVEN["target"]],
+                                        last_alone=False, layers_across=True,
+                                        title=titled(runs))},
+        evidence=judged(evidence),
+        notes=("A layer whose codes are the same for all instances has no plane.",
+               "In brackets below the panels: the same of labels shuffled among combinations.",
+               "The pictures are of the first run, the numbers of all.", *caveat(runs)),
+        raw={"points": points_table(found)})
+
+
+REPRODUCTION = Reproduction(
+    "t-SNE of the codes of a softmax transformer of 16 layers, by rule (A) and by target (B)",
+    SHOWS, measure)
