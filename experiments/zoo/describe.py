@@ -43,23 +43,25 @@ def setting_of(config: RunConfig) -> str | None:
 def notes(config: RunConfig, step: int, place: str) -> tuple[str, ...]:
     """Return what a user must know, one sentence or two each."""
     setting, training = setting_of(config), config.training
+    papers = preset("paper", config.task.name)
     size = f"{step:,} updates of {training.batch_size} instances on {place}"
+    of_papers = f"{papers.training.steps:,} of {papers.training.batch_size}"
     told = {
         "paper": f"It was trained at the paper's setting (Table A3): {size}.",
         "smoke": f"It was trained for seconds, for tests: {size}. It has learnt nothing.",
         "small": f"It was trained at the library's setting `small`, {size}, far less than the "
                  "paper's. It draws no verdict on which kind of attention is better.",
-    }.get(setting or "", f"It was trained at a setting of its own, {size}; see `{CONFIG}`.")
+    }.get(setting or "", f"It was trained at a setting of its own (`{CONFIG}`), {size}; the "
+                         f"paper's takes {of_papers}. It draws no verdict on which kind of "
+                         "attention is better.")
     found = [told]
-    if isinstance(config.task, SravenConfig):
-        published = preset("paper", "sraven").task
-        assert isinstance(published, SravenConfig)
-        if not config.task.permuted:
-            found.append("The features of a panel are not permuted, so that a token of one panel "
-                         f"and the same token of another show the same feature, and there are "
-                         f"{config.task.n_features} of them; the paper permutes "
-                         f"{published.n_features}. Nothing here carries over to that task by "
-                         "itself.")
+    if isinstance(config.task, SravenConfig) and not config.task.permuted:
+        assert isinstance(papers.task, SravenConfig)
+        found.append("The features of a panel are not permuted, so that a token of one panel "
+                     f"and the same token of another show the same feature, and there are "
+                     f"{config.task.n_features} of them; the paper permutes "
+                     f"{papers.task.n_features}. Nothing here carries over to that task by "
+                     "itself.")
     if step < training.steps:
         found.append(f"Training was to take {training.steps:,} updates and did not finish.")
     found.append("It is one model of one seed: nothing here says how much another seed differs.")
@@ -100,8 +102,8 @@ def describe_training(run: Run, step: int) -> dict[str, Any]:
         "device": f"{facts['device_name']}, threads: {facts['threads']}",
         "software": ", ".join(f"{name} {facts[name]}" for name in (
             "latentcode", "torch", "transformer_lens", "numpy", "python")),
-        "commit": facts["git_commit"], "run": facts["id"], "trained": facts["created"],
-        "configuration": facts["config_hash"]}
+        "commit": facts["git_commit"] or "not known", "run": facts["id"],
+        "trained": facts["created"], "configuration": facts["config_hash"]}
 
 
 def training_command(config: RunConfig, name: str) -> tuple[str, str]:

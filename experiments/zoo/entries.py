@@ -42,6 +42,7 @@ from latentcode.models.config import kind_of
 from latentcode.probes.common.labels import label_columns
 from latentcode.probes.decoding.of_run import decode
 from latentcode.probes.interventions import Intervention, intervene
+from latentcode.probes.interventions.standard import DONORS, MAPPED
 from latentcode.probes.projection.of_codes import project_codes
 from latentcode.probes.projection.result import OURS, ProjectionResult
 from latentcode.probes.similarity.of_run import similarity
@@ -136,8 +137,7 @@ class Build:
             run, n=self.n_probe, pairs=pairs[:1], seed=SEED, n_samples=SAMPLES,
             progress=bar("comparing codes"))).save(folder / "similarity", figures=False)
         intervene(run, interventions(run.config.model.n_layers), n=self.n_interventions, seed=SEED,
-                  factorial=False, progress=bar("writing codes back")
-                  ).save(folder / "interventions", figures=False)
+                  progress=bar("writing codes back")).save(folder / "interventions", figures=False)
         return codes
 
     def _card(self, run: Run, source: Run, codes: LatentCodes) -> Card:
@@ -182,8 +182,8 @@ class Build:
                         "untrained model, shuffled labels and the residual stream",
             "similarity": f"mean codes of `{codes.pairs[0].name}` and their cosines, with the same "
                           "controls",
-            "interventions": "what becomes of the answers when codes are replaced by a minimal "
-                             "pair's, with controls"}
+            "interventions": "what becomes of the answers when codes are replaced by those of "
+                             "donors that differ in operation, operands or both, with controls"}
 
 
 def measured(model: Any, task: Task, how: Evaluation) -> dict[str, dict[str, Metric]]:
@@ -218,19 +218,19 @@ def colours(task: Task, codes: LatentCodes) -> list[str]:
 
 
 def interventions(n_layers: int) -> list[Intervention]:
-    """Return what tells most: donor and same-rule codes at growing scopes, with controls.
+    """Return what tells most: the donors of a factorial at growing scopes, with controls.
 
-    In the upper half of the layers and in all; values in place of codes, which switch most answers
-    of softmax attention; random codes, which must break it, and its own, which must not.
+    In the upper half of the layers and in all, the paper's pair in the upper half; values in place
+    of codes; random codes, which must break the answer, and its own, which must not.
     """
     upper, every = tuple(range(n_layers // 2, n_layers)), tuple(range(n_layers))
-    chosen = [Intervention(write, scope, layers) for scope in ("pair", "row", "everything")
-              for layers in (upper, every) for write in ("donor", "same")]
+    mapped = [(scope, layers) for scope in MAPPED for layers in (upper, every)]
+    chosen = [Intervention(write, scope, layers)
+              for scope, layers in (("pair", upper), *mapped) for write in DONORS]
     chosen += [Intervention(write, scope, layers)
                for scope, layers in (("row", upper), ("everything", every))
                for write in ("random", "identity")]
-    chosen += [Intervention(write, "everything", every, site="value")
-               for write in ("donor", "same")]
+    chosen += [Intervention(write, "everything", every, site="value") for write in DONORS]
     return list(dict.fromkeys(chosen))
 
 

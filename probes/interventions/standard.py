@@ -8,6 +8,8 @@ from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.references import ERASABLE
 from latentcode.probes.interventions.writes import WRITES
 
+DONORS: tuple[str, ...] = ("donor", "same", "operands", "operation+operands", "unrelated")
+"""Writes that tell operation, operands and answer apart; without a factorial there are two."""
 MAPPED: tuple[str, ...] = ("row", "everything")
 """Scopes at which the donors of a factorial are written into every set of layers."""
 
@@ -36,8 +38,7 @@ def standard_interventions(
     """
     upper, every = tuple(range(n_layers // 2, n_layers)), tuple(range(n_layers))
     factorial = "factorial" not in lacks
-    donors = ("donor", "same", *(("operands", "operation+operands", "unrelated")
-                                 if factorial else ()))
+    donors = DONORS if factorial else DONORS[:2]
     chosen = [Intervention(write, scope, layers)
               for scope in scopes for layers in _layer_sets(n_layers, factorial, scope)
               for write in donors]
