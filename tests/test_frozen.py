@@ -1,7 +1,8 @@
 """Does the library still read what it wrote at commit 04995c8, and compute what it computed then?
 
 tests/golden/frozen holds a tiny run of each task, codes, a result of every probe, a sweep, and in
-expected.json numbers that the code of then gave for them and for the zoo.
+expected.json numbers that the code of then gave for them and for the zoo; for models that came into
+the zoo later, those of the day on which they came.
 
 Tolerances. Another processor or number of threads adds up float32 in another order, which moves
 logits and codes by about 1e-6. A mean over instances moves as little, but an answer on the border

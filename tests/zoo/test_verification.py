@@ -7,10 +7,14 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from small_zoo import NAME, sign
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import latentcode as lc
 from latentcode import zoo
@@ -54,6 +58,30 @@ def test_other_instances_may_differ_by_their_standard_errors(entry: Path) -> Non
     assert any("loss on ood" in problem for problem in zoo.verify(NAME, n=100).problems)
     with pytest.raises(ConfigError, match="n is 0"):
         zoo.verify(NAME, n=0)
+
+
+class NoBfloat16(TorchDispatchMode):
+    """A processor without bfloat16: whatever would compute in it fails."""
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        out = function(*args, **(kwargs or {}))
+        if any(isinstance(x, torch.Tensor) and x.dtype == torch.bfloat16
+               for x in tree_leaves((args, out))):
+            raise RuntimeError(f"{function} in bfloat16")
+        return out
+
+
+@pytest.mark.slow
+def test_a_model_trained_in_bfloat16_is_verified_without_it() -> None:
+    run = lc.load_run("logic-hyla")
+    assert run.config.training.precision == "bf16_mlp"
+    with NoBfloat16():
+        assert zoo.verify("logic-hyla", n=16).problems == []
+        with pytest.raises(RuntimeError, match="in bfloat16"):
+            lc.evaluate(run.load_model(), lc.make_task(run.config.task), "ood", 16, seed=0,
+                        precision="bf16_mlp")
 
 
 def edit_metric(entry: Path, mean: float) -> None:

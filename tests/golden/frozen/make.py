@@ -5,6 +5,8 @@ that commit and one thread. It is not run again: the names that it uses go, and 
 code wrote would say nothing about the code of then. From the top of the repository it was run as
 
     PYTHONPATH=.:tests/helpers python tests/golden/frozen/make.py
+
+The SRAVEN models of the zoo have been replaced since; the numbers of those of today are from 0.2.0.
 """
 
 from __future__ import annotations
