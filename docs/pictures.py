@@ -18,10 +18,10 @@ HEIGHTS = {"explore": 1330, "compare": 760, "decode": 900, "intervene": 1010, "i
 WIDTH = 1440
 PAGES: dict[str, dict[str, str | tuple[str, ...]]] = {
     "explore": {"model": "sraven-hyla", "instance": "5",
-                "select": "B-20_-20_40_30@ood!2000!tsne!3!response->response!sraven-hyla"},
+                "select": "B-15_-25_10_-10@ood!2000!tsne!3!response->response!sraven-hyla"},
     "compare": {},
     "decode": {"model": "sraven-hyla"},
-    "intervene": {"model": "sraven-hyla", "instance": "29", "target": "+1", "scope": "row",
+    "intervene": {"model": "sraven-hyla", "instance": "12", "target": "sum", "scope": "row",
                   "layers": ("2", "3")},
     "idea": {"model": "sraven-hyla"},
 }
