@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -45,11 +45,20 @@ def scores(
 
 @dataclass(frozen=True)
 class Learning:
-    """How many models of a figure have learnt their task."""
+    """What the models of a figure are, and how many of them have learnt their task.
+
+    n_models    finished runs
+    n_unlearnt  those that score less than `LEARNT` on combinations of training
+    n_members   members of the settings, of which for `n_chosen` the grid of Table A3 was run
+    trained_on  updates and tasks, in words
+    """
 
     preset: str
     n_models: int
     n_unlearnt: int
+    n_members: int
+    n_chosen: int
+    trained_on: tuple[str, ...]
 
     @property
     def heading(self) -> str:
@@ -61,13 +70,20 @@ class Learning:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader has to know of these runs."""
-        setting = ("One point of the grid of Table A3 for every row, where the paper takes the "
-                   "best of the grid." if self.preset == "paper" else
-                   f"Reduced models and tasks (preset {self.preset}): the numbers do not compare "
-                   "with the paper's, and say nothing about which kind of attention is better.")
         unlearnt = (f"{self._unlearnt} have not learnt the task: they reach less than {LEARNT} on "
                     "fresh instances of the combinations of training.")
-        return (setting, *([unlearnt] if self.n_unlearnt else []))
+        return (self._setting, *self.trained_on, *([unlearnt] if self.n_unlearnt else []))
+
+    @property
+    def _setting(self) -> str:
+        if self.preset != "paper":
+            return (f"Reduced models and tasks (preset {self.preset}): the numbers do not compare "
+                    "with the paper's, and say nothing about which kind of attention is better.")
+        if self.n_chosen:
+            return (f"For {self.n_chosen} of {self.n_members} rows the best point of the grid of "
+                    "Table A3, chosen on `test`; for the others one point of it.")
+        return ("One setting: one point of the grid of Table A3 for every row, where the paper "
+                "takes the best.")
 
     @property
     def _unlearnt(self) -> str:
@@ -79,7 +95,35 @@ def learning(work: Work, settings: Iterable[Setting]) -> Learning:
     settings = list(settings)
     table = final_metrics(work, settings, ["task.name"])
     table = table[(table["split"] == "test") & (table["metric"] == table["name"].map(METRIC))]
-    return Learning(work.preset, len(table), int((table["value"] < LEARNT).sum()))
+    members = {member for setting in settings for member in setting.grid.points()}
+    chosen = {row["member"] for row in work.known.selection(settings)}
+    return Learning(work.preset, len(table), int((table["value"] < LEARNT).sum()), len(members),
+                    len(chosen), tuple(_trained_on(work, settings)))
+
+
+def _trained_on(work: Work, settings: Iterable[Setting]) -> Iterator[str]:
+    """Say what the runs of each task were trained on, and for how long."""
+    configs = [run.config for _, run in work.runs_of(settings)]
+    for name, title in (("logic", "Fuzzy logic"), ("sraven", "SRAVEN")):
+        own = [config for config in configs if config.task.name == name]
+        if not own:
+            continue
+        tasks = [config.task for config in own]
+        what = ([f"sequence length {_listed(task.n_examples for task in tasks)}",
+                 f"held-out share {_listed(task.ood_fraction for task in tasks)}"]
+                if name == "logic" else
+                [f"M = {_listed(task.n_features for task in tasks)}",
+                 f"K = {_listed(task.n_values for task in tasks)}",
+                 f"held-out share {_listed(task.ood_fraction for task in tasks)}",
+                 " and ".join(sorted({"permuted" if task.permuted else "not permuted"
+                                      for task in tasks}))])
+        yield (f"{title}: {', '.join(what)}; {_listed(config.training.steps for config in own)} "
+               f"updates of {_listed(config.training.batch_size for config in own)} instances.")
+
+
+def _listed(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:g}" if value < 1e5 else f"{value:.0f}"
+                     for value in sorted(set(values)))
 
 
 def for_claims(work: Work, *ids: str, task: str | None = None) -> Work:

@@ -39,12 +39,13 @@ def beside_ceiling(table: pd.DataFrame) -> str:
         return ""
     values = dict.fromkeys(f"{value:.2f}" for value in
                            (table["ceiling"].min(), table["ceiling"].max()))
-    return f"The Bayes-optimal solver reaches {' to '.join(values)}."
+    return ("The Bayes-optimal solver reaches "
+            f"{' to '.join(values)}, over all combinations of rules.")
 
 
 def sentences(*said: str) -> str:
-    """Join those that say something."""
-    return " ".join(filter(None, said))
+    """Join those that say something, each once."""
+    return " ".join(dict.fromkeys(filter(None, said)))
 
 
 __all__ = ["NOTHING", "beside_ceiling", "count", "of_kinds", "sentences"]
