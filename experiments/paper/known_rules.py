@@ -10,7 +10,7 @@ import torch
 from latentcode.codes.instances import instances
 from latentcode.models.modes import evaluating
 from latentcode.runs import Run
-from latentcode.tasks.sraven.rules import RULES, complete
+from latentcode.tasks.sraven.rules import DISTRIBUTE, RULES, complete
 from latentcode.tasks.sraven.task import aligned, rules_shown
 
 LEAST = 0.90
@@ -56,7 +56,7 @@ def confusion(run: Run, *, n: int = 4_096, seed: int = 0, device: str = "cpu") -
     A row per rule and rule `as` whose answer it is: `value`, the share of response tokens under
     `rule` that get the answer that `as` would prescribe and that is not the right one (where `as`
     is the rule itself: that are right), of the `n` tokens. A wrong answer that several rules give
-    counts for each; distribute-three gives one only where the row lacks a symbol of the first.
+    counts for each. Distribute-three prescribes none to a row of another rule.
     """
     batch = instances(run, "ood", n, seed=seed, device=device)
     model = run.load_model(device=device)
@@ -72,6 +72,8 @@ def confusion(run: Run, *, n: int = 4_096, seed: int = 0, device: str = "cpu") -
     for rule, name in enumerate(RULES):
         of_rule = rules == rule
         for other, given in enumerate(RULES):
+            if other == DISTRIBUTE != rule:
+                continue
             hit = right if other == rule else (answers == possible[..., other]) & ~right
             if bool(of_rule.any()):
                 rows.append({"rule": name, "as": given, "n": int(of_rule.sum()),

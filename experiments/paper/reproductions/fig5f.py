@@ -40,7 +40,7 @@ def measure(work: Work) -> Findings:
         "fig5f-later-layers-more": lambda claim: [
             about(member, run) | {"control": claim.rule.controls[0]}
             | against(scores, last_layer(scores), f"layer {first_varying(scores)}")
-            for member, run, scores in found],
+            for member, run, scores in found if first_varying(scores) < last_layer(scores)],
         "fig5f-strongly-predictive": lambda claim: where(last, source="code")[
             ["member", "run", "seed", "split_seed", "value"]].to_dict("records")}
     runs = [run for _, run, _ in found]

@@ -29,7 +29,8 @@ def measure(work: Work) -> Findings:
     if not found:
         return nothing("SRAVEN with 40 M instances" if work.preset == "paper" else "SRAVEN")
     change = [one.row(target_over_rule(one, one.layers[:1])
-                      - target_over_rule(one, one.layers[-1:])) for one in found]
+                      - target_over_rule(one, one.layers[-1:]))
+              for one in found if len(one.layers) > 1]
     evidence = {claim.id: [row | {"control": claim.rule.controls[0]} for row in change]
                 for claim in work.claims}
     runs = [one.run for one in found]

@@ -1,0 +1,91 @@
+"""Fig. A8: codes of softmax attention after 40 M instances: single ones, means, and their cosines."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.colors import TwoSlopeNorm
+
+from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.paper.known_rules import caveat, titled
+from latentcode.experiments.paper.mean_codes import ALL, MEAN_CODE, SHARE, SINGLE_CODE, heads_in_use
+from latentcode.experiments.paper.over_runs import judged, n_runs, nothing
+from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, about
+from latentcode.figures.heat_maps import heat_map, signed_norm
+from latentcode.figures.style import Figure
+from latentcode.probes.common.figures import panels
+from latentcode.probes.common.results import where
+from latentcode.probes.similarity import SimilarityResult, similarity
+from latentcode.tasks.sraven.rules import RULES
+
+SHOWS = {"paper": (Setting("paper", "sraven", ("kind=softmax", "training.steps=312500")),),
+         "small": (Setting("small", "sraven", ("kind=softmax", "training.steps=9000")),),
+         "smoke": (Setting("smoke", "sraven", ("kind=softmax",)),)}
+N = {"paper": 4_096, "small": 2_048, "smoke": 300}
+
+
+def measure(work: Work) -> Findings:
+    """Return how many heads codes use in the last layer, and the codes themselves."""
+    runs = list(work.runs_of(SHOWS[work.preset]))
+    if not runs:
+        return nothing("softmax attention on SRAVEN" + (
+            " with 40 M instances" if work.preset == "paper" else ""))
+    n = N[work.preset]
+    used = pd.concat([work.table(run, heads_in_use, n=n).assign(**about(member, run))
+                      for member, run in runs], ignore_index=True)
+    last = used[used["layer"] == used["layer"].max()]
+    of_rules = last[(last["measure"] == MEAN_CODE) & (last["class"] != ALL)]
+    fewest = of_rules.loc[of_rules.groupby("run")["value"].idxmin()]
+    share = where(last, measure=SHARE, **{"class": ALL})
+    rows = {"figA8-several-heads-per-rule": fewest, "figA8-several-heads-per-code": share}
+    evidence = {claim.id: rows[claim.id][
+        ["member", "run", "seed", "split_seed", "value"]].to_dict("records")
+        for claim in work.claims}
+    single = where(last, measure=SINGLE_CODE, **{"class": ALL})["value"].mean()
+    member, first = runs[0]
+    similar = work.measured(first, similarity, SimilarityResult, label="rule", n=n)
+    return Findings(
+        summary=f"In the last layer of softmax attention the mean code of the rule that has fewest "
+                f"uses {fewest['value'].mean():.1f} of {first.config.model.n_heads} heads "
+                f"({n_runs(share)}), single codes {single:.1f} on average; "
+                f"{share['value'].mean():.0%} of codes use two or more.",
+        tables={"heads_in_use": used, "mean_codes": _last(similar, similar.means).assign(
+            **about(member, first))},
+        figures={"figA8": _drawn(similar, titled([first]))},
+        evidence=judged(evidence),
+        notes=("Heads in use: (sum of |a|) squared over the sum of squares, 1 where one head does "
+               "it all.", "The picture is of the first run, the heads in use of all.",
+               *caveat(run for _, run in runs)),
+        raw={"codes": _last(similar, similar.samples)[
+            ["instance", "class", "component", "value"]].round(4)})
+
+
+def _last(similar: SimilarityResult, table: pd.DataFrame) -> pd.DataFrame:
+    return where(table, layer=max(similar.settings["layers"]), source="code")
+
+
+def _drawn(similar: SimilarityResult, title: str) -> Figure:
+    samples, means = (_last(similar, table) for table in (similar.samples, similar.means))
+    cosines = where(_last(similar, similar.cosines), centring="raw")
+    samples = samples.assign(name=samples["class"] + " #" + samples["instance"].astype(str))
+    rules = [rule for rule in RULES if rule in set(means["class"])]
+    single = samples.pivot(index="name", columns="component", values="value")
+    mean = means.pivot(index="class", columns="component", values="value").loc[rules]
+    alike = cosines.pivot(index="row", columns="column", values="value").loc[rules, rules]
+    shown = [("A  single codes", single.set_axis([name.split(" #")[0] for name in single.index]),
+              signed_norm(single.to_numpy())),
+             ("B  mean codes", mean, signed_norm(mean.to_numpy())),
+             ("C  cosine of mean codes", alike, TwoSlopeNorm(0.0, -1.0, 1.0))]
+    with panels(1, len(shown), 10.5, 3.4, title) as (figure, grid):
+        for axes, (name, matrix, norm) in zip(grid[0], shown, strict=True):
+            is_cosine = matrix is alike
+            drawn = heat_map(axes, matrix, norm, numbers=is_cosine, fontsize=6.5,
+                             rotation=90.0 if is_cosine else 0.0)
+            axes.set_title(name, loc="left")
+            axes.set_xlabel("" if is_cosine else "head")
+            figure.colorbar(drawn, ax=axes, fraction=0.05, pad=0.02)
+    return figure
+
+
+REPRODUCTION = Reproduction(
+    "Codes of softmax attention: single ones (A), means per rule (B), cosines of means (C)", SHOWS,
+    measure)
