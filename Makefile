@@ -20,7 +20,7 @@ help:  ## list the targets
 env:  ## set up .venv: torch, the package (editable) and every extra
 	@$(PYTHON) .ci/environment.py
 
-demo: env  ## train, extract and probe; writes runs/demo/report.html
+demo: env  ## train, probe and write codes back; writes runs/demo/report.html
 	@$(BIN)/latentcode demo
 
 app: env  ## the explorer, in the web browser

@@ -52,10 +52,14 @@ FOLDED_LINES = 20
 
 @dataclass(frozen=True)
 class Text:
-    """Paragraphs, separated by empty lines; or one preformatted block."""
+    """Paragraphs, separated by empty lines; or one preformatted block.
+
+    opening  words in bold that the first paragraph begins with
+    """
 
     body: str
     preformatted: bool = False
+    opening: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A matplotlib figure: PNG for scatter plots of many points, SVG for all else."""
+    """A matplotlib figure: PNG for scatter plots of many points, SVG for all else.
+
+    name  of the file, without ending, if the figure is also kept as one
+    """
 
     figure: MatplotlibFigure
     caption: str
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -175,7 +183,7 @@ def _prepare(block: Block) -> dict[str, Any]:
     if isinstance(block, Text):
         paragraphs = [p.strip() for p in re.split(r"\n\s*\n", block.body) if p.strip()]
         return {"kind": "text", "body": block.body, "preformatted": block.preformatted,
-                "paragraphs": paragraphs}
+                "opening": block.opening, "paragraphs": paragraphs}
     if isinstance(block, Table):
         return _prepare_table(block)
     if isinstance(block, Figure):

@@ -1,0 +1,173 @@
+"""What each model of the demo is asked: what do its codes say, and what do they cause?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import pandas as pd
+
+from latentcode.answers import CLASSES
+from latentcode.codes import LatentCodes
+from latentcode.config import LogicConfig
+from latentcode.devices import available_cores
+from latentcode.errors import ProbeError
+from latentcode.experiments.studies.operation.places import DONORS, Place, sanity
+from latentcode.experiments.studies.operation.words import WHERE, earned
+from latentcode.models.config import kind_of
+from latentcode.probes.common.extraction import extract_with_untrained
+from latentcode.probes.common.results import where, with_interval
+from latentcode.probes.decoding.of_codes import decode_codes
+from latentcode.probes.decoding.result import DecodingResult
+from latentcode.probes.interventions import Intervention, InterventionResult, intervene
+from latentcode.progress import bar
+from latentcode.runs import Run
+from latentcode.tasks import make_counterfactuals, make_task
+
+Reading = Literal["fixed_query", "fixed_context"]
+READINGS: dict[Reading, str] = {"fixed_query": "one query", "fixed_context": "one context"}
+"""What all instances share while codes are read: the query, or the context (paper, 3.2)."""
+LABEL = "terms"
+"""What probes look for: which terms the function has."""
+TELLING = "operation+operands"
+"""The donor that tells operation from operands: both are others than the instance's."""
+DONOR_HAS: dict[str, str] = {
+    TELLING: "another function, another query", "operands": "the same function, another query",
+    "donor": "another function, the same query", "unrelated": "nothing of the instance"}
+OUTCOMES: dict[str, str] = dict(zip(CLASSES, (
+    "its own", "donor's function", "donor's query", "donor's answer", "other"), strict=True))
+"""Whose answer an answer is, in words of fuzzy logic."""
+AMONG, ROW, ALL, PAIR, CHECK = (
+    "codes among the examples (layer 0)", "codes of the query's row (layer 0)", "all codes",
+    "code of query->query (all layers)", "codes, values and streams")
+"""Places, as the page calls them."""
+LEAST_COUNTED = 30
+"""With fewer instances that count, rates say too little to be shown."""
+BATCH = 125
+"""Instances that are written to at once: with the study's number, these are its instances."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is asked.
+
+    n_probe      instances that a probe is fitted on, and that it is scored on
+    n_projected  points of a projection
+    n_written    instances drawn to be written to; those count that the model answers
+    """
+
+    n_probe: int
+    n_projected: int
+    n_written: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A model and its answers.
+
+    name     attention kind, and where the model comes from
+    run      the model's run
+    heldout  reading -> codes of functions that were never trained on
+    decoded  reading -> how well a probe finds the terms in codes and in the controls
+    written  what becomes of answers if codes are written; None where fewer than two count
+    """
+
+    name: str
+    run: Run
+    heldout: Mapping[Reading, LatentCodes]
+    decoded: Mapping[Reading, DecodingResult]
+    written: InterventionResult | None
+
+    @property
+    def folder(self) -> str:
+        """The name as one of files."""
+        return self.name.replace(" ", "-")
+
+    @property
+    def n_counted(self) -> int:
+        """How many instances `written` is about: the model answers them and their donors."""
+        return 0 if self.written is None else int(self.written.settings["n_known"])
+
+    @property
+    def answers_enough(self) -> bool:
+        """Whether so many count that rates are shown."""
+        return self.n_counted >= LEAST_COUNTED
+
+    def score(self, reading: Reading, source: str = "code") -> pd.Series:
+        """Return the row of a source in the last layer: `value`, `low`, `high`, `chance`."""
+        table = where(self.decoded[reading].table, source=source)
+        return table.sort_values("layer").iloc[-1]
+
+    def rate(self, place: str, outcome: str, donor: str = TELLING) -> float:
+        """Return the share of answers of a class (`CLASSES`), of a place of `places`."""
+        assert self.written is not None
+        rows = where(self.written.table, write=donor, metric=outcome, **self._at(place))
+        return float(rows["value"].iloc[0])
+
+    def brings(self, place: str, word: str) -> bool:
+        """Return whether a place earns a word, by the criteria of the study of operations."""
+        assert self.written is not None
+        table = self.written.comparisons.assign(task="logic", kind=self.name, run=self.name)
+        return bool(where(earned(table), word=word, **self._at(place))["earned"].iloc[0])
+
+    def rates(self) -> pd.DataFrame:
+        """Return a row per place and donor: the share of answers of each class, with intervals."""
+        assert self.written is not None
+        rows = []
+        for place in places(self.run):
+            for donor, has in DONOR_HAS.items():
+                block = where(self.written.table, write=donor, **self._at(place))
+                cells = {str(row.metric): with_interval(row) for row in block.itertuples()}
+                rows.append({
+                    "written": place, "its donor has": has,
+                    **{words: cells[name] for name, words in OUTCOMES.items()},
+                    "n": int(block["n"].iloc[0])})
+        return pd.DataFrame(rows)
+
+    def _at(self, place: str) -> dict[str, str]:
+        site, scope, layers = places(self.run)[place]
+        return dict(zip(WHERE, (site, scope, ",".join(map(str, layers))), strict=True))
+
+
+def ask(run: Run, origin: str, sizes: Sizes, device: str = "cpu") -> Asked:
+    """Read the codes of a run in both ways, and write donors' codes into it.
+
+    origin  what the model is called after its kind of attention, such as `trained here`
+    """
+    config, kind = run.config.task, kind_of(run.config.model)
+    assert isinstance(config, LogicConfig)
+    name = f"{kind} {origin}"
+    heldout: dict[Reading, LatentCodes] = {}
+    decoded: dict[Reading, DecodingResult] = {}
+    for reading, words in READINGS.items():
+        print(f"{name}: decoding codes with {words} for all", flush=True)
+        train, held = (extract_with_untrained(
+            run, split, n=sizes.n_probe, task=replace(config, inputs=reading), device=device)
+            for split in ("train", "ood"))
+        decoded[reading] = decode_codes(
+            train[0], held[0], (LABEL,), untrained=(train[1], held[1]), n_jobs=available_cores(),
+            progress=bar("fitting probes"))
+        heldout[reading] = held[0]
+    print(f"{name}: writing codes of other problems", flush=True)
+    return Asked(name, run, heldout, decoded, _written(run, sizes.n_written, device))
+
+
+def places(run: Run) -> dict[str, Place]:
+    """Return the places that are written, by name."""
+    every = tuple(range(run.config.model.n_layers))
+    task = make_counterfactuals(make_task(run.config.task))
+    return {AMONG: ("code", "examples", (0,)), ROW: ("code", "row", (0,)),
+            ALL: ("code", "everything", every), PAIR: ("code", "pair", every),
+            CHECK: sanity(task, len(every))}
+
+
+def _written(run: Run, n: int, device: str) -> InterventionResult | None:
+    interventions = [Intervention(donor, scope, layers, site)
+                     for site, scope, layers in places(run).values() for donor in DONORS]
+    try:
+        return intervene(run, interventions, n=n, batch_size=BATCH, device=device,
+                         progress=bar("writing codes back"))
+    except ProbeError as error:  # too few are answered
+        print(error)
+        return None

@@ -1,0 +1,133 @@
+"""What was found? Sentences that are written from the numbers, and change where these do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from latentcode.experiments.demo.asking import (
+    ALL,
+    AMONG,
+    LEAST_COUNTED,
+    PAIR,
+    READINGS,
+    ROW,
+    Asked,
+    Reading,
+)
+from latentcode.experiments.studies.rows.tables import ranged
+from latentcode.probes.common.results import with_interval
+
+CONTROLS: dict[str, str] = {"untrained": "untrained model", "shuffled": "shuffled labels"}
+"""Sources that a code has to exceed before it is said to tell something."""
+HOW: dict[Reading, str] = {
+    "fixed_query": "where all problems share one query and their examples differ",
+    "fixed_context": "where all problems share one context and their queries differ"}
+"""The readings, as a part of a sentence."""
+
+
+def findings(asked: Sequence[Asked]) -> dict[str, str]:
+    """Return what the models' codes tell, what they do not, and what they cause, by heading.
+
+    A code tells the terms of a function where the score's interval lies above that of each
+    control and the score's low end above the best constant answer; a place brings something where
+    it earns the word by the criteria of the study of operations.
+    """
+    found = {"A code tells": _told(asked), "A code does not tell": _untold(asked),
+             "The residual stream": _residual(asked)}
+    found |= {f"What codes cause in {one.name}:": _caused(one)
+              for one in asked if one.answers_enough}
+    found["Not known is"] = _unknown(asked)
+    return {heading: text for heading, text in found.items() if text}
+
+
+def tells(one: Asked, reading: Reading) -> bool:
+    """Return whether the code of the last layer is above its controls by their intervals."""
+    code = one.score(reading)
+    return bool(code["low"] > max(_best_control(one, reading)[1]["high"], code["chance"]))
+
+
+def _told(asked: Sequence[Asked]) -> str:
+    parts = [f"{HOW[reading]}: a probe on the last layer's code reaches F1 {_scores(some, reading)}"
+             for reading in READINGS if (some := [one for one in asked if tells(one, reading)])]
+    return (f"which terms a held-out function has, {'; '.join(parts)}." if parts else
+            "nothing that was looked for here: no probe for the terms of held-out functions is "
+            "clearly better than its controls.")
+
+
+def _untold(asked: Sequence[Asked]) -> str:
+    parts = []
+    for reading in reversed(READINGS):
+        some = [one for one in asked if not tells(one, reading)]
+        if some:
+            codes, controls = (ranged(pd.Series(values)) for values in (
+                [one.score(reading)["value"] for one in some],
+                [_best_control(one, reading)[1]["value"] for one in some]))
+            parts.append(f"{HOW[reading]}: F1 {codes}, best controls {controls} "
+                         f"({_listed([one.name for one in some])})")
+    return (f"the terms clearly better than its controls do {'; nor '.join(parts)}."
+            if parts else "")
+
+
+def _residual(asked: Sequence[Asked]) -> str:
+    """Compare the code with the stream that the layer starts from, over models and readings."""
+    pairs = [(one.score(reading), one.score(reading, "residual"))
+             for one in asked for reading in READINGS]
+    more = sum(_above(stream, code) for code, stream in pairs)
+    less = sum(_above(code, stream) for code, stream in pairs)
+    text = (f"that enters the layer tells the terms clearly better than the code in {more} of the "
+            f"{len(pairs)} cases above and clearly worse in {less}.")
+    return text if less else f"{text} No probe here shows that a code adds anything to it."
+
+
+def _caused(one: Asked) -> str:
+    """Say which places bring what from a problem with another function and another query."""
+    def sentence(place: str, word: str, outcome: str, what: str, control: str, has: str) -> str:
+        brings = "bring" if one.brings(place, word) else "do not bring"
+        return (f"{place.capitalize()} {brings} the donor's {what}: {one.rate(place, outcome):.2f} "
+                f"of answers (donor with {has} {one.rate(place, outcome, control):.2f}, unrelated "
+                f"donor {one.rate(place, outcome, 'unrelated'):.2f}).")
+
+    return " ".join([
+        "its own codes are replaced by those of a donor, a problem with another function and "
+        "another query.",
+        sentence(AMONG, "carries the operation", "operation", "function", "operands",
+                 "the same function"),
+        sentence(ROW, "carries the operands", "operands", "query", "donor", "the same query"),
+        sentence(ALL, "carries the answer", "copied", "whole answer", "operands",
+                 "the same function"),
+        f"The {PAIR} alone, which the probes read, leaves {one.rate(PAIR, 'instance'):.2f} of "
+        "answers as they are."])
+
+
+def _unknown(asked: Sequence[Asked]) -> str:
+    few = [f"{one.name} ({one.n_counted})" for one in asked if not one.answers_enough]
+    return (f"what codes cause in {_listed(few)}: in brackets the problems that are answered "
+            f"together with their donors, too few for rates (fewer than {LEAST_COUNTED})."
+            if few else "")
+
+
+def _scores(some: Sequence[Asked], reading: Reading) -> str:
+    parts = []
+    for one in some:
+        control, score = _best_control(one, reading)
+        parts.append(f"{with_interval(one.score(reading))} in {one.name} "
+                     f"({CONTROLS[control]} {with_interval(score)})")
+    return _listed(parts)
+
+
+def _best_control(one: Asked, reading: Reading) -> tuple[str, pd.Series]:
+    """Return the control whose interval reaches highest."""
+    scores = {source: one.score(reading, source) for source in CONTROLS}
+    best = max(scores, key=lambda source: float(scores[source]["high"]))
+    return best, scores[best]
+
+
+def _above(one: pd.Series, other: pd.Series) -> bool:
+    return bool(one["low"] > other["high"])
+
+
+def _listed(parts: Sequence[str]) -> str:
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,125 @@
+"""Does the page's opening say what the numbers say, and the opposite where they do?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+
+import latentcode as lc
+from latentcode.answers import CLASSES
+from latentcode.experiments.demo.asking import (
+    ALL,
+    AMONG,
+    DONOR_HAS,
+    LEAST_COUNTED,
+    READINGS,
+    ROW,
+    TELLING,
+    Asked,
+    Reading,
+    places,
+)
+from latentcode.experiments.demo.findings import findings, tells
+from latentcode.probes.decoding.result import DecodingResult
+from latentcode.probes.interventions.result import PLACE, InterventionResult
+
+RUN: Any = SimpleNamespace(config=lc.preset("smoke", "logic", "hyla"))
+CONTROLS = {"untrained": 0.3, "shuffled": 0.25, "residual": 0.5}
+BROUGHT = {AMONG: "operation", ROW: "operands", ALL: "copied"}
+
+
+def decoded(code: float, wide: float = 0.04, chance: float = 0.28, **others: float
+            ) -> DecodingResult:
+    """Scores of the last layer, each with an interval of +- `wide`; in layer 0 all are 0.9."""
+    scores = {"code": code, **CONTROLS, **others}
+    return DecodingResult(pd.DataFrame([
+        {"layer": layer, "pair": "query->query", "label": "terms", "source": source,
+         "metric": "f1", "value": value, "low": value - wide, "high": value + wide,
+         "chance": chance, "n_unseen": 0, "converged": True, "n_heldout_combinations": 9}
+        for layer in (0, 1) for source, score in scores.items()
+        for value in [score if layer else 0.9]]), pd.DataFrame(), {"controls": []})
+
+
+def written(n: int, low: float = 0.2) -> InterventionResult:
+    """Every donor brings what `BROUGHT` names in 0.7 of answers; `low`: of all differences."""
+    rates, differences = [], []
+    for name, (site, scope, layers) in places(RUN).items():
+        for donor in DONOR_HAS:
+            at = dict.fromkeys(PLACE, "") | {"write": donor, "scope": scope, "site": site,
+                                             "layers": ",".join(map(str, layers))}
+            main = BROUGHT.get(name, "instance") if donor == TELLING else "else"
+            rates += [at | {"metric": one, "value": 0.7 if one == main else 0.05, "low": 0.0,
+                            "high": 1.0, "n": n, "n_combinations": 9} for one in CLASSES]
+            differences += [at | {"against": other, "class": main, "value": 0.5, "low": low,
+                                  "high": 1.0} for other in DONOR_HAS if other != donor]
+    return InterventionResult(pd.DataFrame(rates), pd.DataFrame(), pd.DataFrame(),
+                              pd.DataFrame(differences), {"n_known": n})
+
+
+def asked(query: DecodingResult, context: DecodingResult, name: str = "hyla somewhere",
+          result: InterventionResult | None = None) -> Asked:
+    both: Mapping[Reading, DecodingResult] = dict(zip(READINGS, (query, context), strict=True))
+    return Asked(name, RUN, {}, both, result)
+
+
+def test_a_code_tells_where_its_interval_is_above_every_control() -> None:
+    found = findings([asked(decoded(0.41), decoded(0.3))])
+    assert "one query" in found["A code tells"]
+    assert "0.41 [0.37, 0.45] in hyla somewhere" in found["A code tells"]
+    assert "untrained model 0.30 [0.26, 0.34]" in found["A code tells"]
+    assert "one context" not in found["A code tells"]
+    assert "one query" not in found["A code does not tell"]
+    assert "F1 0.30, best controls 0.30 (hyla somewhere)" in found["A code does not tell"]
+
+
+def test_overlapping_intervals_and_constant_answers_are_not_told() -> None:
+    for result in (decoded(0.37), decoded(0.41, shuffled=0.4), decoded(0.41, chance=0.38)):
+        one = asked(result, decoded(0.3))
+        assert not tells(one, "fixed_query")
+        assert findings([one])["A code tells"].startswith("nothing")
+    both = findings([asked(decoded(0.6), decoded(0.6))])
+    assert "A code does not tell" not in both
+
+
+def test_nothing_is_concluded_from_the_residual_stream_if_a_code_is_above_it() -> None:
+    below = findings([asked(decoded(0.41), decoded(0.3))])["The residual stream"]
+    assert "better than the code in 2 of the 2" in below
+    assert "clearly worse in 0" in below
+    assert "No probe here" in below
+    above = findings([asked(decoded(0.41), decoded(0.7))])["The residual stream"]
+    assert "better than the code in 1 of the 2" in above
+    assert "clearly worse in 1" in above
+    assert "No probe" not in above
+
+
+def test_places_bring_what_the_criteria_say() -> None:
+    scores = decoded(0.41), decoded(0.3)
+    text = findings([asked(*scores, result=written(90))])["What codes cause in hyla somewhere:"]
+    assert (f"{AMONG.capitalize()} bring the donor's function: 0.70 of answers (donor with the "
+            "same function 0.05") in text
+    assert f"{ROW.capitalize()} bring the donor's query: 0.70" in text
+    assert f"{ALL.capitalize()} bring the donor's whole answer: 0.70" in text
+    assert "leaves 0.70 of answers" in text
+    text = findings([asked(*scores, result=written(90, low=-0.1))])[
+        "What codes cause in hyla somewhere:"]
+    assert text.count(" do not bring ") == 3
+    assert " bring " not in text.replace(" do not bring ", "")
+
+
+def test_few_answers_give_no_rates() -> None:
+    scores = decoded(0.41), decoded(0.3)
+    few = [asked(*scores, "a", written(LEAST_COUNTED - 1)), asked(*scores, "b")]
+    found = findings([*few, asked(*scores, "c", written(LEAST_COUNTED))])
+    assert [heading for heading in found if "cause" in heading] == ["What codes cause in c:"]
+    assert f"a ({LEAST_COUNTED - 1}) and b (0)" in found["Not known is"]
+
+
+def test_rates_are_told_place_by_place() -> None:
+    table = asked(decoded(0.4), decoded(0.3), result=written(90)).rates()
+    assert len(table) == len(places(RUN)) * len(DONOR_HAS)
+    first = table.iloc[0]
+    assert (first["written"], first["n"]) == (AMONG, 90)
+    assert first["donor's function"] == "0.70 [0.00, 1.00]"
