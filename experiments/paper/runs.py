@@ -11,11 +11,11 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 
-from latentcode.config import RunConfig, to_dict
+from latentcode.config import RunConfig, flatten, to_dict
 from latentcode.errors import LatentCodeError, RunError, check
 from latentcode.experiments.paper.claims import Setting
 from latentcode.experiments.sweep.grid import with_fields
@@ -39,6 +39,7 @@ DEEPEST = 3
 """How many folders below a given one runs are looked for."""
 
 
+@cache
 def signature(config: RunConfig) -> str:
     """Return 12 hex digits that are equal for runs that count as the same but for their seeds."""
     task = {**to_dict(config.task), "split_seed": None}
@@ -91,12 +92,8 @@ class KnownRuns:
     def chosen(self, config: RunConfig, select_on: str = "test") -> RunConfig:
         """Return the best point of the grid of Table A3, or the configuration itself where some
         point has no run: the highest mean over runs of the task's headline on `select_on`."""
-        if config.task.name not in SEARCHED:
-            return config
-        points = searched(config)
-        if not all(self.of(point) for point in points):
-            return config
-        return max(points, key=lambda point: headline(self.of(point), select_on))
+        return max(self._grid(config), key=lambda point: headline(self.of(point), select_on),
+                   default=config)
 
     def selection(self, settings: Iterable[Setting]) -> list[dict[str, object]]:
         """Return, for every member whose grid was run, what was chosen on `test`, and what a
@@ -104,7 +101,7 @@ class KnownRuns:
         rows: list[dict[str, object]] = []
         for setting in settings:
             for member, config in setting.grid.members().items():
-                if config.task.name in SEARCHED and all(map(self.of, searched(config))):
+                if self._grid(config):
                     row: dict[str, object] = {"member": member}
                     for split in ("test", "ood"):
                         best = self.chosen(config, split)
@@ -116,6 +113,14 @@ class KnownRuns:
                     if row not in rows:
                         rows.append(row)
         return rows
+
+    def _grid(self, config: RunConfig) -> tuple[RunConfig, ...]:
+        """Return the points of the grid of Table A3 where all were run, otherwise none."""
+        # Its own runs first: most configurations have none, and points take time to make.
+        if config.task.name not in SEARCHED or not self.of(config):
+            return ()
+        points = searched(config)
+        return points if len(points) > 1 and all(map(self.of, points)) else ()
 
     @cached_property
     def _begun(self) -> dict[tuple[str, int], Path]:
@@ -165,14 +170,17 @@ def find_runs(folders: Iterable[str | Path]) -> KnownRuns:
 
 
 def headline(runs: Sequence[Run], split: str) -> float:
-    """Return the mean over runs of the task's headline metric at their last update."""
+    """Return the mean over runs of the task's headline metric at their last update.
+
+    NaN for a split that the task does not have, such as `ood` where nothing is held out.
+    """
     name = make_task(runs[0].config.task).headline
-    values = []
+    values: list[float] = []
     for run in runs:
         newest = run.newest_metrics()
         chosen = newest[(newest["split"] == split) & (newest["metric"] == name)]
-        values.append(float(chosen["mean"].iloc[0]))
-    return sum(values) / len(values)
+        values += chosen["mean"].tolist()
+    return sum(values) / len(values) if values else float("nan")
 
 
 def _run_folders(folder: Path) -> list[Path]:
@@ -206,14 +214,16 @@ def missing(
     return found
 
 
+@cache
 def searched(config: RunConfig) -> tuple[RunConfig, ...]:
     """Return a configuration at every point of the grid of Table A3, its own first.
 
-    A training that is too short for a warm-up of the grid has no such points.
+    One that is no point itself, such as a shorter training with a warm-up of its own, stays alone.
     """
-    axes = {axis: tuple(value for value in values if axis != "training.warmup_steps"
-                        or 2 * value < config.training.steps)
-            for axis, values in SEARCHED[config.task.name].items()}
+    axes = SEARCHED[config.task.name]
+    own = flatten(to_dict(config))
+    if any(own[axis] not in values for axis, values in axes.items()):
+        return (config,)
     points: list[Mapping[str, float]] = [{}]
     for axis, values in axes.items():
         points = [{**point, axis: value} for point in points for value in values]
