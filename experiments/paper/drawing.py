@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -47,7 +48,7 @@ class Curves:
         """Return (title, rows) of every panel."""
         if self.panels is None or self.table.empty:
             return [("", self.table)]
-        return [(f"{AXIS_TITLES[self.panels]} {short(value)}", rows)
+        return [(f"{AXIS_TITLES[self.panels]} {short(float(str(value)))}", rows)
                 for value, rows in self.table.groupby(self.panels)]
 
 
@@ -172,7 +173,7 @@ def _numbers(axes: Axes, column: Numbers) -> None:
                           fontsize=7.5, color=color)
 
 
-def _written(row: Mapping[str, float]) -> str:
+def _written(row: Mapping[Any, Any]) -> str:
     if not row["n"]:
         return "no run"
     error = "" if np.isnan(row["ours_error"]) else f" ± {row['ours_error']:.1f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import pandas as pd
 
 from latentcode.experiments.paper.claims import Claim, load_claims
@@ -20,8 +21,10 @@ def in_points(values: pd.DataFrame) -> dict[str, float]:
 
     Runs that share a split count as their mean, as the published seed draws the split too.
     """
-    splits = 100.0 * values.groupby("split_seed")["value"].mean()
-    return {"ours": float(splits.mean()), "ours_error": float(splits.sem()), "n": len(splits)}
+    splits = 100.0 * values.groupby("split_seed")["value"].mean().to_numpy(np.float64)
+    n = len(splits)
+    return {"ours": float(splits.mean()) if n else float("nan"), "n": n,
+            "ours_error": float(splits.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")}
 
 
 def beside(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 
@@ -35,11 +36,11 @@ def scores(
     table = final_metrics(work, settings, every)
     table = table[(table["split"] == split) & (table["metric"] == metric)].reset_index(drop=True)
     table = table.rename(columns={"name": "task"})
-    table.insert(table.columns.get_loc("steps"), "instances",
-                 table["steps"] * table["batch_size"])
+    table["instances"] = table["steps"] * table["batch_size"]
     if of_task and metric == "accuracy":
-        table["ceiling"] = [ceiling(work, int(row.n_features), int(row.n_values),
-                                    bool(row.permuted)).mean for row in table.itertuples()]
+        table["ceiling"] = [
+            ceiling(work, row["n_features"], row["n_values"], row["permuted"]).mean
+            for row in table.to_dict("records")]
     return table.drop(columns="batch_size")
 
 
@@ -108,7 +109,7 @@ def _trained_on(work: Work, settings: Iterable[Setting]) -> Iterator[str]:
         own = [config for config in configs if config.task.name == name]
         if not own:
             continue
-        tasks = [config.task for config in own]
+        tasks: list[Any] = [config.task for config in own]
         what = ([f"sequence length {_listed(task.n_examples for task in tasks)}",
                  f"held-out share {_listed(task.ood_fraction for task in tasks)}"]
                 if name == "logic" else

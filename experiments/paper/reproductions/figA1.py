@@ -80,7 +80,8 @@ def _layer(run: Run, layer: int) -> TwoWays:
 def _summary(layers: pd.DataFrame, sizes: pd.DataFrame) -> str:
     written = "; ".join(
         f"{'fuzzy logic' if task == 'logic' else 'SRAVEN'} " + ", ".join(
-            f"{KIND_TITLES[row.kind]} {row.parameters:,}" for row in rows.itertuples())
+            f"{KIND_TITLES[row['kind']]} {row['parameters']:,}"
+            for row in rows.to_dict("records"))
         for task, rows in sizes.groupby("task"))
     checked = (f"In {int(layers['holds'].sum())} of {len(layers)} layers of trained models the "
                f"output and the sum of the generated networks' outputs differ by at most "
@@ -96,9 +97,9 @@ def _evidence(claim: Claim, layers: pd.DataFrame, sizes: pd.DataFrame) -> pd.Dat
         own = sizes[sizes["task"] == claim.setting.task]
         return evidence([{"member": "the same number of parameters",
                           "value": float(own["parameters"].nunique() == 1)}])
-    return evidence([{"member": f"{row.kind}, layer {row.layer}", "run": row.run, "seed": row.seed,
-                      "split_seed": row.split_seed, "value": float(row.holds)}
-                     for row in layers.itertuples()])
+    return evidence([{"member": f"{row['kind']}, layer {row['layer']}", "run": row["run"],
+                      "seed": row["seed"], "split_seed": row["split_seed"],
+                      "value": float(row["holds"])} for row in layers.to_dict("records")])
 
 
 def _figure(runs: Sequence[Run]) -> Figure:

@@ -57,9 +57,10 @@ def _of_all_kinds(work: Work, claim: Claim) -> pd.DataFrame:
     table = scores(work, [claim.setting], "test", "r2")
     kinds = table.groupby(["split_seed", "seed", "kind"])["value"].mean().unstack("kind")
     kinds = kinds.reindex(columns=list(KIND_TITLES)).dropna()
+    spread = (kinds.max(axis=1) - kinds.min(axis=1)).rename("value").reset_index()
     return evidence([
-        {"member": COMPARED, "seed": seed, "split_seed": split_seed, "value": row.max() - row.min()}
-        for (split_seed, seed), row in kinds.iterrows()])
+        {"member": COMPARED, **{name: row[name] for name in ("seed", "split_seed", "value")}}
+        for row in spread.to_dict("records")])
 
 
 REPRODUCTION = Reproduction(

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import pandas as pd
 import torch
 
+from latentcode.config import SravenConfig
 from latentcode.experiments.paper.claims import Claim, Setting
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
 from latentcode.figures.style import GREY, PALETTE, Figure, style
@@ -39,7 +40,7 @@ def measure(work: Work) -> Findings:
         work.task_table(distinct_grids, n_features=m, n_values=k, n=work.size(N_DRAWN, 50))
         for k in N_VALUES for m in ESTIMATED], ignore_index=True)
     table = counts.merge(estimates, how="left", on=["n_features", "n_values"])
-    at = table.set_index(["n_features", "n_values"]).loc[(4, 8)]
+    at = table[(table["n_features"] == 4) & (table["n_values"] == 8)].to_dict("records")[0]
     wrong = counts[(counts["n_values"] == 8) & (counts["tasks"] != counts["tasks_printed"])]
     return Findings(
         summary=f"With 4 features there are {at['tasks']:,} tasks; the printed formula gives "
@@ -63,10 +64,11 @@ def _evidence(claim: Claim, table: pd.DataFrame) -> pd.DataFrame:
     """Does the printed formula give the number of tasks; are there many more instances?"""
     from latentcode.experiments.paper.verdicts import evidence
 
-    found = table.set_index(["n_features", "n_values"])
+    found = {(row["n_features"], row["n_values"]): row for row in table.to_dict("records")}
     rows = []
     for member, config in claim.setting.grid.members().items():
-        at = found.loc[(config.task.n_features, config.task.n_values)]
+        assert isinstance(config.task, SravenConfig)
+        at = found[config.task.n_features, config.task.n_values]
         seen = config.training.steps * config.training.batch_size
         holds = (at["tasks"] == at["tasks_printed"] if claim.id == "figA9-number-of-tasks"
                  else at["instances"] >= MANY * seen)

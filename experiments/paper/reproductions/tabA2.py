@@ -75,8 +75,9 @@ def _evidence(setting: Setting, table: pd.DataFrame, sense: str) -> pd.DataFrame
 
     (member,) = setting.grid.points()
     own = table[(table["n_values"] == _only_value(setting)) & (table["sense"] == sense)]
-    return evidence([{"member": member, **row} for row in
-                     own[["value", "low", "high", "se", "n"]].to_dict("records")])
+    return evidence([
+        {"member": member, **{name: row[name] for name in ("value", "low", "high", "se", "n")}}
+        for row in own.to_dict("records")])
 
 
 def _figure(table: pd.DataFrame) -> Figure:
