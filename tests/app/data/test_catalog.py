@@ -10,6 +10,7 @@ import pytest
 from latentcode.app.data import catalog as module
 from latentcode.app.data.catalog import ROOTS, allowed_folders, catalog, find_entry
 from latentcode.errors import ArtifactError
+from latentcode.zoo import load_card
 
 
 def a_run(folder: Path) -> Path:
@@ -125,6 +126,13 @@ def test_the_explorer_opens_on_problems_that_can_be_drawn(
     monkeypatch.setattr(module, "zoo_folders", lambda: {name: root / name for name in names})
     assert [entry.key for entry in catalog([])] == [
         "sraven-hyla", "sraven-softmax", "logic-hyla", "logic-softmax"]
+
+
+def test_the_first_of_the_zoo_knows_every_rule() -> None:
+    first = catalog([])[0]
+    assert first.key == "sraven-hyla"
+    known = load_card(first.path).metrics["ood"]
+    assert min(m.mean for name, m in known.items() if name.startswith("feature_accuracy[")) > 0.95
 
 
 def test_a_path_outside_is_refused_with_the_way_out(root: Path) -> None:
