@@ -58,7 +58,7 @@ def confusion(run: Run, *, n: int = 4_096, seed: int = 0, device: str = "cpu") -
     is the rule itself: that are right), of the `n` tokens. A wrong answer that several rules give
     counts for each. Distribute-three prescribes none to a row of another rule.
     """
-    batch = instances(run, "ood", n, seed=seed, device=device)
+    batch = instances(run.config.task, "ood", n, seed=seed, device=device)
     model = run.load_model(device=device)
     features = aligned(batch.info["grid"], batch.info["permutations"]).movedim(-1, 1)
     config = run.config.task

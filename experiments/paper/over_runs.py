@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from latentcode.experiments.paper.reproduction import KIND_TITLES, Findings
+from latentcode.experiments.paper.words import count
 
 
 def over_runs(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -26,15 +27,16 @@ def over_runs(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=table.columns)
 
 
-def per_kind(table: pd.DataFrame, *, count: bool = True) -> str:
+def per_kind(table: pd.DataFrame, *, runs: bool = True) -> str:
     """Say the mean value of each kind, as in `softmax 0.28, HYLA 0.27 (one run of each)`.
 
     table  a row per run, with `kind` and `value`
+    runs   whether their number is said
     """
     groups = {kind: table.loc[table["kind"] == kind, "value"] for kind in KIND_TITLES}
     groups = {kind: values for kind, values in groups.items() if len(values)}
     said = ", ".join(f"{KIND_TITLES[kind]} {values.mean():.2f}" for kind, values in groups.items())
-    return f"{said} ({n_runs(table)})" if count else said
+    return f"{said} ({n_runs(table)})" if runs else said
 
 
 def n_runs(table: pd.DataFrame) -> str:
@@ -43,9 +45,9 @@ def n_runs(table: pd.DataFrame) -> str:
     several = len(numbers) > 1
     if numbers.nunique() == 1:
         n = int(numbers.iloc[0])
-        return ("one run" if n == 1 else f"{n} runs") + (" of each" if several else "")
-    return ", ".join(f"{numbers[kind]} of {title}" for kind, title in KIND_TITLES.items()
-                     if kind in numbers) + " runs"
+        return count(n, "run") + (" of each" if several else "")
+    return ", ".join(f"{title} {count(int(numbers[kind]), 'run')}"
+                     for kind, title in KIND_TITLES.items() if kind in numbers)
 
 
 def nothing(what: str) -> Findings:

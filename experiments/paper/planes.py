@@ -55,7 +55,8 @@ class Label:
 
 
 LOGIC: Mapping[str, Label] = {label.name: label for label in (
-    Label("target", "target", "instances", classes=5), Label("function", "combination", "instances"),
+    Label("target", "target", "instances", classes=5),
+    Label("function", "combination", "instances"),
     Label("term 1", "term_1"), Label("term 2", "term_2"))}
 SRAVEN: Mapping[str, Label] = {label.name: label for label in (
     Label("target", "target"), Label("rule", "rule"))}
@@ -199,5 +200,5 @@ def planes_figure(
     return figure
 
 
-__all__ = ["LOGIC", "N", "SRAVEN", "Label", "Planes", "agreement", "agreement_table",
-           "first_of_each", "planes", "planes_figure", "points_table", "target_over_rule"]
+__all__ = ["LOGIC", "SRAVEN", "Label", "Planes", "agreement", "agreement_table", "first_of_each",
+           "planes", "planes_figure", "points_table", "target_over_rule"]

@@ -238,7 +238,7 @@ def with_controls(scores: pd.DataFrame) -> str:
     for source, name in (("untrained", "the untrained model"), ("shuffled", "shuffled labels"),
                          ("residual", "the residual stream")):
         rows = scores[(scores["source"] == source) & scores["varies"]]
-        said += [f"{name} {per_kind(rows, count=False)}"] if len(rows) else []
+        said += [f"{name} {per_kind(rows, runs=False)}"] if len(rows) else []
     return "; ".join(said)
 
 

@@ -31,12 +31,13 @@ def scores_figure(
     table  of `probe_scores`, with `kind`, and with `inputs` where there are `rows`
     rows   value of `inputs` -> what the row of panels shows
 
-    Small dots are single classes of the code; the dashed line is the best constant answer.
+    Small dots are single classes of the code; the dashed line is the best constant answer. What
+    is the same for all instances is left out.
     """
     rows = rows or {}
     table = table[(table["split"] == "ood") & table["against"].isna()]
     whole = table[table["class"] == ALL]
-    classes = table[(table["class"] != ALL) & (table["source"] == "code")]
+    classes = table[(table["class"] != ALL) & (table["source"] == "code") & table["varies"]]
     kinds = [kind for kind in KIND_TITLES if kind in set(table["kind"])]
     layers, sources = layers_in(table), sources_in(table)
     per_panel = max(1.7, 0.42 * len(layers) + 0.7)
@@ -46,7 +47,8 @@ def scores_figure(
             for kind, axes in zip(kinds, line, strict=True):
                 chosen = {"kind": kind} | ({} if inputs is None else {"inputs": inputs})
                 block, dots = where(whole, **chosen), where(classes, **chosen)
-                points_per_layer(axes, over_runs(block, ["layer", "source"]), sources, layers)
+                points_per_layer(axes, over_runs(block[block["varies"]], ["layer", "source"]),
+                                 sources, layers)
                 means = dots.groupby(["layer", "class"], sort=False)["value"].mean().reset_index()
                 left = 0.16 * (len(sources) - 1) / 2
                 axes.scatter([layers.index(layer) - left - 0.13 for layer in means["layer"]],

@@ -44,7 +44,8 @@ CONTROLS = {
     "donor with another function and the same query": "donor",
     "donor that shares nothing": "unrelated"}
 """What the claims call a control -> write."""
-PLACES = {"row": ("code", "row"), "codes": ("code", "everything"), "values": ("value", "everything")}
+PLACES = {"row": ("code", "row"), "codes": ("code", "everything"),
+          "values": ("value", "everything")}
 """Word of a claim -> site and scope."""
 ANSWERS = {"operation": "operation", "operand": "operands", "answer": "copied"}
 """Word of a claim -> class of answers."""
@@ -101,7 +102,7 @@ def written(
 
 
 def _named(member: str, run: Run, table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of a run under its name; `setting` tells the published size from others."""
+    """Return a table of a run under its name; SRAVEN of several sizes is told by its features."""
     config = run.config
     kept = table.drop(columns=["alpha", "heads", "renormalized"])
     return kept.assign(task=config.task.name, features=getattr(config.task, "n_features", None),

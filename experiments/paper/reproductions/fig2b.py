@@ -46,9 +46,10 @@ def measure(work: Work) -> Findings:
                         for inputs, of_runs in found.items() for member, run, scores in of_runs])
     evidence = {claim.id: above_controls(claim, found[CLAIMS[claim.id]], best_layer)
                 for claim in work.claims}
+    best = {inputs: in_layer(of_runs, best_layer) for inputs, of_runs in found.items()}
     sentences = [
         f"Macro F1 over terms on held-out functions with {shared}, in the layer that is best on "
-        f"new instances of training functions: {with_controls(in_layer(found[inputs], best_layer))}."
+        f"new instances of training functions: {with_controls(best[inputs])}."
         for inputs, shared in READINGS.items()]
     return Findings(
         summary=" ".join(sentences),

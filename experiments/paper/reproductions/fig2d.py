@@ -37,7 +37,7 @@ def measure(work: Work) -> Findings:
                            for one, values in rows[claim.id]] for claim in work.claims}
     table = agreement_table(found)
     last = table[table["layer"] == table.groupby("run")["layer"].transform("max")]
-    said = "; ".join(f"{label} {per_kind(where(last, label=label), count=label == 'target')}"
+    said = "; ".join(f"{label} {per_kind(where(last, label=label), runs=label == 'target')}"
                      for label in LOGIC)
     return Findings(
         summary="Share of the 15 nearest neighbours with the same label above that of shuffled "

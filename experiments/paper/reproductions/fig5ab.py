@@ -39,7 +39,7 @@ def measure(work: Work) -> Findings:
     return Findings(
         summary="Share of the 15 nearest neighbours with the same label above that of shuffled "
                 "labels, in the plane of the last layer: "
-                + "; ".join(f"{label} {per_kind(where(table, label=label), count=label == 'rule')}"
+                + "; ".join(f"{label} {per_kind(where(table, label=label), runs=label == 'rule')}"
                             for label in ("rule", "target")) + ".",
         tables={"neighbours": table},
         figures={"fig5ab": planes_figure(found, list(SRAVEN.values()), last_alone=True,

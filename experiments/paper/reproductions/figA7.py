@@ -44,7 +44,7 @@ def measure(work: Work) -> Findings:
         summary="Share of the 15 nearest neighbours of the same rule above that of shuffled rules, "
                 f"in the plane of the last layer: {per_kind(last)}. Agreement on the target minus "
                 f"that on the rule, first {ENDS} layers less last {ENDS}: "
-                f"{per_kind(pd.DataFrame(early), count=False)}.",
+                f"{per_kind(pd.DataFrame(early), runs=False)}.",
         tables={"neighbours": table, "early_less_last": pd.DataFrame(early)},
         figures={"figA7": planes_figure(found[:1], [SRAVEN["rule"], SRAVEN["target"]],
                                         last_alone=False, layers_across=True,

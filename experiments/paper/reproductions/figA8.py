@@ -1,4 +1,4 @@
-"""Fig. A8: codes of softmax attention after 40 M instances: single ones, means, and their cosines."""
+"""Fig. A8: codes of softmax attention after 40 M instances: single ones, means, their cosines."""
 
 from __future__ import annotations
 

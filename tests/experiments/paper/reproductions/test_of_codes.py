@@ -1,0 +1,71 @@
+"""Tests of the figures that are read from codes: without runs, and what they judge by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from latentcode.experiments.paper.claims import Excess, load_claims
+from latentcode.experiments.paper.over_runs import judged
+from latentcode.experiments.paper.probe_scores import CONTROLS
+from latentcode.experiments.paper.reproduction import Work, reproduction
+from latentcode.experiments.paper.reproductions import causal, fig2b
+from latentcode.experiments.paper.runs import KnownRuns
+
+NAMES = ("fig2b", "fig2d", "figA2", "fig5ab", "figA6", "figA7", "fig5e", "figA8", "fig5f", "causal")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("preset", ["paper", "small", "smoke"])
+def test_without_runs_there_is_a_sentence_and_nothing_else(
+    name: str, preset: str, tmp_path: Path
+) -> None:
+    wanted = reproduction(name)
+    claims = wanted.claims if preset == "paper" else ()
+    found = wanted.measure(Work(preset, KnownRuns({}), tmp_path, claims=claims))
+    assert found.summary.startswith("No run of") and found.summary.endswith("has finished.")
+    assert not found.tables and not found.figures and not found.evidence
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_runs_shown_at_the_published_size_are_those_that_claims_are_about(name: str) -> None:
+    wanted = reproduction(name)
+    shown = {setting.grid.base.task.name: set(setting.grid.points())
+             for setting in wanted.shows["paper"]}
+    for claim in wanted.claims:
+        assert claim.setting in wanted.shows["paper"] or claim.id == causal.SUBSPACE, shown
+
+
+def test_controls_of_decoding_are_those_of_the_claims() -> None:
+    for claim in load_claims():
+        if claim.id in fig2b.CLAIMS or claim.id == "fig5f-rule-decodable":
+            assert isinstance(claim.rule, Excess) and set(claim.rule.controls) == set(CONTROLS)
+
+
+@pytest.mark.parametrize("claim", [claim for claim in reproduction("causal").claims
+                                   if claim.id != causal.SUBSPACE], ids=lambda claim: claim.id)
+def test_words_of_causal_claims_name_what_their_quantity_says(claim) -> None:  # type: ignore[no-untyped-def]
+    *_, place, answer = claim.id.split("-")
+    site, scope = causal.PLACES[place]
+    said = {("code", "row"): "the donor's row of codes", ("code", "everything"): "all codes",
+            ("value", "everything"): "all values"}
+    classes = {"operation": ("B(a, b)", "g(x) "), "operands": ("f(x')",),
+               "copied": ("B(a', b')", "g(x')")}
+    assert said[site, scope] in claim.rule.quantity
+    assert claim.rule.quantity.removeprefix("rate of ").startswith(
+        classes[causal.ANSWERS[answer]])
+    assert set(claim.rule.controls) <= set(causal.CONTROLS)
+    with_other_query = {"donor with another function and the same query": "donor",
+                        "donor with the same rule and other operands": "operands"}
+    for control, write in with_other_query.items():
+        assert causal.CONTROLS[control] == write
+
+
+def test_evidence_leaves_out_what_else_a_row_says() -> None:
+    row = {"member": "kind=hyla", "run": "a", "seed": 0, "split_seed": 0, "value": 0.5,
+           "kind": "hyla", "layer": 3}
+    table = judged({"some-claim": [row]})["some-claim"]
+    assert "layer" not in table and table["value"].tolist() == [0.5]
+    assert isinstance(table, pd.DataFrame)
