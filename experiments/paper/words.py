@@ -14,7 +14,7 @@ def count(n: int, what: str) -> str:
     return f"one {what}" if n == 1 else f"{n:,} {what}s"
 
 
-def of_kinds(table: pd.DataFrame, what: str, digits: int = 3) -> str:
+def of_kinds(table: pd.DataFrame, what: str) -> str:
     """Say what each kind of attention scores, on average or from the lowest to the highest cell.
 
     table  a row per run; runs of the same `member` differ in their seeds alone
@@ -27,10 +27,15 @@ def of_kinds(table: pd.DataFrame, what: str, digits: int = 3) -> str:
         if own.empty:
             continue
         means = own.groupby("member")["value"].mean()
-        values = dict.fromkeys(f"{value:.{digits}f}" for value in (means.min(), means.max()))
+        values = dict.fromkeys(map(_written, (means.min(), means.max())))
         cells = f"{count(len(means), 'setting')}, " if len(means) > 1 else ""
         said.append(f"{title} {' to '.join(values)} ({cells}{count(len(own), 'run')})")
     return f"{what}: {', '.join(said)}."
+
+
+def _written(value: float) -> str:
+    """Return three decimals, or of small numbers, such as losses, two digits."""
+    return f"{value:.3f}" if abs(value) >= 0.02 else f"{value:.2g}"
 
 
 def beside_ceiling(table: pd.DataFrame) -> str:

@@ -215,6 +215,8 @@ def test_words_give_the_lowest_and_highest_setting() -> None:
     assert of_kinds(table, "R²") == (
         "R²: softmax 0.500 (one run), HYLA 0.200 to 0.900 (2 settings, 3 runs).")
     assert of_kinds(table[:0], "R²") == NOTHING
+    losses = table.assign(value=table["value"] / 1_000)[-1:]
+    assert of_kinds(losses, "Loss") == "Loss: softmax 0.0005 (one run)."
 
 
 def test_curves_show_means_over_runs_with_error_bars_where_there_are_several() -> None:
