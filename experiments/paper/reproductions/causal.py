@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
+from matplotlib.axes import Axes
 
 from latentcode.answers import CLASSES
 from latentcode.errors import ProbeError
@@ -178,14 +179,15 @@ def _drawn(classes: pd.DataFrame) -> Figure:
     return figure
 
 
-def _stack(axes: object, block: pd.DataFrame, bars: Sequence[tuple[str, str]]) -> None:
+def _stack(axes: Axes, block: pd.DataFrame, bars: Sequence[tuple[str, str]]) -> None:
     means = block.groupby(["site", "scope", "write", "metric"])["value"].mean()
     # A gap between places.
     y = [number + 0.7 * (number // len(DONORS)) for number in range(len(bars))]
     left = [0.0] * len(bars)
     for name in CLASSES:
         widths = [float(means.get((*PLACES[word], donor, name), 0.0)) for word, donor in bars]
-        axes.barh(y, widths, 0.85, left=left, color=COLOURS[name], label=name)
+        axes.barh(y, widths, 0.85, left=left, color=COLOURS[name],
+                  label=f"{name}: {CLASSES[name].partition(',')[0]}")
         left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.set_yticks(y, [f"{NAMES[word]}: {DONORS[donor]}" if donor == TOLD else DONORS[donor]
                         for word, donor in bars], fontsize=6.5)
