@@ -8,6 +8,7 @@ import pandas as pd
 import torch
 
 from latentcode.codes.instances import instances
+from latentcode.config import SravenConfig
 from latentcode.models.modes import evaluating
 from latentcode.runs import Run
 from latentcode.tasks.sraven.rules import DISTRIBUTE, RULES, complete
@@ -25,7 +26,7 @@ def least_known(run: Run) -> tuple[str, float]:
     metrics = run.newest_metrics()
     of_rules = metrics[(metrics["split"] == "ood")
                        & metrics["metric"].str.startswith("feature_accuracy[")]
-    least = of_rules.loc[of_rules["mean"].idxmin()]
+    least = of_rules.sort_values("mean", kind="stable").iloc[0]
     return str(least["metric"]).removeprefix("feature_accuracy[")[:-1], float(least["mean"])
 
 
@@ -58,10 +59,11 @@ def confusion(run: Run, *, n: int = 4_096, seed: int = 0, device: str = "cpu") -
     is the rule itself: that are right), of the `n` tokens. A wrong answer that several rules give
     counts for each. Distribute-three prescribes none to a row of another rule.
     """
-    batch = instances(run.config.task, "ood", n, seed=seed, device=device)
+    config = run.config.task
+    assert isinstance(config, SravenConfig)
+    batch = instances(config, "ood", n, seed=seed, device=device)
     model = run.load_model(device=device)
     features = aligned(batch.info["grid"], batch.info["permutations"]).movedim(-1, 1)
-    config = run.config.task
     possible = complete(features, config.n_values)[1]  # [B, M, rule]
     with evaluating(model):
         logits = torch.cat([model(part) for part in batch.inputs.split(AT_ONCE)])

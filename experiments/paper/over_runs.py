@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from latentcode.experiments.paper.claims import Claim, Excess
+from latentcode.experiments.paper.evidence import COLUMNS, evidence
 from latentcode.experiments.paper.reproduction import KIND_TITLES, Findings
 from latentcode.experiments.paper.words import count
 
@@ -17,11 +20,11 @@ def over_runs(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     A single run keeps its own interval, which is clustered by combination.
     """
     rows = []
-    for key, block in table.groupby(keys, sort=False):
-        assert isinstance(key, tuple)
-        row = {**block.iloc[0].to_dict(), **dict(zip(keys, key, strict=True))}
+    for _, block in table.groupby(keys, sort=False):
+        row = {str(name): value for name, value in block.iloc[0].items()}
         if len(block) > 1:
-            mean, se = block["value"].mean(), block["value"].sem()
+            mean, se = float(block["value"].mean()), float(np.std(block["value"], ddof=1))
+            se /= len(block) ** 0.5
             row |= {"value": mean, "low": mean - se, "high": mean + se}
         rows.append(row)
     return pd.DataFrame(rows, columns=table.columns)
@@ -55,12 +58,16 @@ def nothing(what: str) -> Findings:
     return Findings(f"No run of {what} has finished.", {})
 
 
-def judged(rows: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[str, pd.DataFrame]:
-    """Return claim -> evidence, of rows that may say more of a run than evidence does."""
-    from latentcode.experiments.paper.verdicts import COLUMNS, evidence
+def controls_of(claim: Claim) -> tuple[str, ...]:
+    """Return what is subtracted from the quantity of a claim that is judged by an excess."""
+    assert isinstance(claim.rule, Excess), claim.id
+    return claim.rule.controls
 
+
+def judged(rows: Mapping[str, Iterable[Mapping[Any, Any]]]) -> dict[str, pd.DataFrame]:
+    """Return claim -> evidence, of rows that may say more of a run than evidence does."""
     return {claim: evidence({name: row[name] for name in COLUMNS if name in row} for row in found)
             for claim, found in rows.items()}
 
 
-__all__ = ["judged", "n_runs", "nothing", "over_runs", "per_kind"]
+__all__ = ["controls_of", "judged", "n_runs", "nothing", "over_runs", "per_kind"]

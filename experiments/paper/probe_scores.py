@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from latentcode.codes import LatentCodes
-from latentcode.experiments.paper.claims import Claim, Excess
-from latentcode.experiments.paper.over_runs import per_kind
+from latentcode.experiments.paper.claims import Claim
+from latentcode.experiments.paper.over_runs import controls_of, per_kind
 from latentcode.experiments.paper.reproduction import about
 from latentcode.probes.common.bootstrap import (
     ClassCounts,
@@ -131,7 +131,7 @@ def probe_scores(
         for source in ("code", "residual", "untrained"):
             x = points("train", source, layer)
             probe = fit_probe(x, target.train, groups, multilabel=multilabel, seed=seed)
-            probes = {source: (probe,)}
+            probes: dict[str, tuple[LogisticProbe, ...]] = {source: (probe,)}
             if source == "code":
                 probes["shuffled"] = _of_shuffled(x, target.train, groups, multilabel, probe, seed)
             for name, fitted in probes.items():
@@ -193,7 +193,7 @@ def best_layer(scores: pd.DataFrame, split: str = "test") -> int:
     """Return the layer whose codes score best on a split."""
     own = where(scores, split=split, source="code", **{"class": ALL})
     own = own[own["against"].isna()]
-    return int(own.loc[own["value"].idxmax(), "layer"])
+    return int(own["layer"].to_numpy()[own["value"].to_numpy().argmax()])
 
 
 def first_varying(scores: pd.DataFrame) -> int:
@@ -201,7 +201,7 @@ def first_varying(scores: pd.DataFrame) -> int:
     return int(scores.loc[(scores["source"] == "code") & scores["varies"], "layer"].min())
 
 
-def against(scores: pd.DataFrame, layer: int, other: str) -> Mapping[str, float]:
+def against(scores: pd.DataFrame, layer: int, other: str) -> dict[str, Any]:
     """Return the difference of a layer's code from another source or layer, on `ood`."""
     rows = where(scores, split="ood", source="code", layer=layer, against=other)
     return {name: float(rows[name].iloc[0]) for name in ("value", "low", "high")}
@@ -211,10 +211,9 @@ def above_controls(
     claim: Claim, found: Sequence[Found], layer: Callable[[pd.DataFrame], int]
 ) -> list[dict[str, Any]]:
     """Return evidence that the code of a layer is read better than the controls of a claim."""
-    assert isinstance(claim.rule, Excess)
     return [about(member, run) | {"control": control}
             | against(scores, layer(scores), CONTROLS[control])
-            for member, run, scores in found for control in claim.rule.controls]
+            for member, run, scores in found for control in controls_of(claim)]
 
 
 def in_layer(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 
 from latentcode.answers import CLASSES
 from latentcode.errors import ProbeError
-from latentcode.experiments.paper.claims import Claim, Excess, Setting
+from latentcode.experiments.paper.claims import Claim, Setting
 from latentcode.experiments.paper.known_rules import LEAST, knows_rules
-from latentcode.experiments.paper.over_runs import judged, nothing
+from latentcode.experiments.paper.over_runs import controls_of, judged, nothing
 from latentcode.experiments.paper.reproduction import (
     KIND_TITLES,
     Findings,
@@ -19,6 +20,7 @@ from latentcode.experiments.paper.reproduction import (
     Work,
     about,
 )
+from latentcode.experiments.paper.words import count
 from latentcode.figures.style import Figure
 from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import distinct, where
@@ -107,24 +109,23 @@ def _named(member: str, run: Run, table: pd.DataFrame) -> pd.DataFrame:
     config = run.config
     kept = table.drop(columns=["alpha", "heads", "renormalized"])
     return kept.assign(task=config.task.name, features=getattr(config.task, "n_features", None),
-                       **about(member, run))
+                       id=run.id, **about(member, run))
 
 
 def _is_judged(run: Run) -> bool:
     return run.config.task.name != "sraven" or knows_rules(run)
 
 
-def _evidence(work: Work, claim: Claim, paired: pd.DataFrame) -> list[dict[str, object]]:
+def _evidence(work: Work, claim: Claim, paired: pd.DataFrame) -> list[dict[Any, Any]]:
     """Return the paired differences that a claim such as `causal-logic-row-operand` is about."""
-    assert isinstance(claim.rule, Excess)
     *_, place, answer = claim.id.split("-")
     site, scope = PLACES[place]
     rows = where(paired, site=site, scope=scope, **{"class": ANSWERS[answer]})
-    runs = {run.name: member for member, run in work.runs_of(claim.setting) if _is_judged(run)}
-    return [row | {"control": control, "member": runs[row["run"]]}
-            for control in claim.rule.controls
+    members = {run.id: member for member, run in work.runs_of(claim.setting) if _is_judged(run)}
+    return [row | {"control": control, "member": members[row["id"]]}
+            for control in controls_of(claim)
             for row in where(rows, against=CONTROLS[control]).to_dict("records")
-            if row["run"] in runs and row["task"] == claim.setting.task]
+            if row["id"] in members]
 
 
 def _said(classes: pd.DataFrame) -> str:
@@ -138,10 +139,9 @@ def _said(classes: pd.DataFrame) -> str:
         for word, (site, scope) in PLACES.items():
             here = where(of_task, site=site, scope=scope)
             means = here.groupby(["kind", "metric"])["value"].mean().unstack()
-            most = means.idxmax(axis=1)
             parts.append(f"{NAMES[word]}: " + ", ".join(
-                f"{KIND_TITLES[kind]} {MEANING[most[kind]]} {means.loc[kind, most[kind]]:.2f}"
-                for kind in KIND_TITLES if kind in means.index))
+                f"{title} {MEANING[str(means.loc[kind].idxmax())]} {means.loc[kind].max():.2f}"
+                for kind, title in KIND_TITLES.items() if kind in means.index))
         sentences.append(f"{_title(task, features)}, commonest answer when a donor's are written, "
                          f"{'; '.join(parts)}.")
     return " ".join(sentences)
@@ -169,9 +169,8 @@ def _drawn(classes: pd.DataFrame) -> Figure:
                 block = where(classes, task=task, kind=kind)
                 block = block[block["features"].eq(features)] if pd.notna(features) else block
                 _stack(axes, block, bars)
-                runs = block["run"].nunique()
-                axes.set_title(f"{_title(task, features)}\n{KIND_TITLES[kind]}, {runs} run"
-                               + ("s" if runs != 1 else ""), fontsize=8)
+                axes.set_title(f"{_title(task, features)}\n{KIND_TITLES[kind]}, "
+                               f"{count(block['id'].nunique(), 'run')}", fontsize=8)
         for axes in grid[-1]:
             axes.set_xlabel("share of answers")
         figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center",

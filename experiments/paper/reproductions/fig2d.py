@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from latentcode.experiments.paper.claims import Setting
-from latentcode.experiments.paper.over_runs import judged, nothing, per_kind
+from latentcode.experiments.paper.over_runs import controls_of, judged, nothing, per_kind
 from latentcode.experiments.paper.planes import (
     LOGIC,
     agreement_table,
@@ -33,7 +33,7 @@ def measure(work: Work) -> Findings:
         "fig2d-target-explains-less": [
             (one, one.excess[one.layers[-1]]["function"] - one.excess[one.layers[-1]]["target"])
             for one in found]}
-    evidence = {claim.id: [one.row(values) | {"control": claim.rule.controls[0]}
+    evidence = {claim.id: [one.row(values) | {"control": controls_of(claim)[0]}
                            for one, values in rows[claim.id]] for claim in work.claims}
     table = agreement_table(found)
     last = table[table["layer"] == table.groupby("run")["layer"].transform("max")]

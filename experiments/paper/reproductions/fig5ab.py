@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from latentcode.experiments.paper.claims import Setting
 from latentcode.experiments.paper.known_rules import caveat, titled
-from latentcode.experiments.paper.over_runs import judged, nothing, per_kind
+from latentcode.experiments.paper.over_runs import controls_of, judged, nothing, per_kind
 from latentcode.experiments.paper.planes import (
     SRAVEN,
     agreement_table,
@@ -31,7 +31,7 @@ def measure(work: Work) -> Findings:
         "fig5ab-clusters-by-rule": [(one, excess["rule"]) for one, excess in last],
         "fig5ab-target-explains-less": [(one, excess["rule"] - excess["target"])
                                         for one, excess in last]}
-    evidence = {claim.id: [one.row(values) | {"control": claim.rule.controls[0]}
+    evidence = {claim.id: [one.row(values) | {"control": controls_of(claim)[0]}
                            for one, values in rows[claim.id]] for claim in work.claims}
     table = agreement_table(found)
     table = table[table["layer"] == table.groupby("run")["layer"].transform("max")]

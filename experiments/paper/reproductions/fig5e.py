@@ -11,7 +11,7 @@ from matplotlib.colors import Normalize, TwoSlopeNorm
 from latentcode.experiments.paper.claims import Setting
 from latentcode.experiments.paper.known_rules import caveat, confusion, knows_rules, titled
 from latentcode.experiments.paper.mean_codes import LARGEST_OTHER, SHUFFLED, sum_and_difference
-from latentcode.experiments.paper.over_runs import judged, n_runs, nothing
+from latentcode.experiments.paper.over_runs import controls_of, judged, n_runs, nothing
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, about
 from latentcode.figures.heat_maps import heat_map
 from latentcode.figures.style import Figure
@@ -42,7 +42,7 @@ def measure(work: Work) -> Findings:
     known = {run.name for _, run in runs if knows_rules(run)}
     evidence = {claim.id: [
         {**row, "control": row["against"]} for row in rows[rows["run"].isin(known)].to_dict(
-            "records") if row["against"] in claim.rule.controls] for claim in work.claims}
+            "records") if row["against"] in controls_of(claim)] for claim in work.claims}
     _, first = runs[0]
     return Findings(
         summary=_said(rows),

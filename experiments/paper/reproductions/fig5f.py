@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pandas as pd
 
-from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.paper.claims import Claim, Setting
 from latentcode.experiments.paper.known_rules import caveat, titled
-from latentcode.experiments.paper.over_runs import judged, nothing
+from latentcode.experiments.paper.over_runs import controls_of, judged, nothing
 from latentcode.experiments.paper.probe_scores import (
     above_controls,
     against,
@@ -35,10 +38,10 @@ def measure(work: Work) -> Findings:
         return nothing("SRAVEN")
     scores = pd.concat([scores.assign(**about(member, run)) for member, run, scores in found])
     last = in_layer(found, last_layer)
-    rows = {
+    rows: dict[str, Callable[[Claim], list[dict[Any, Any]]]] = {
         "fig5f-rule-decodable": lambda claim: above_controls(claim, found, last_layer),
         "fig5f-later-layers-more": lambda claim: [
-            about(member, run) | {"control": claim.rule.controls[0]}
+            about(member, run) | {"control": controls_of(claim)[0]}
             | against(scores, last_layer(scores), f"layer {first_varying(scores)}")
             for member, run, scores in found if first_varying(scores) < last_layer(scores)],
         "fig5f-strongly-predictive": lambda claim: where(last, source="code")[

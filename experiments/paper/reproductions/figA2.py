@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from latentcode.experiments.paper.claims import Setting
-from latentcode.experiments.paper.over_runs import judged, nothing, per_kind
+from latentcode.experiments.paper.over_runs import controls_of, judged, nothing, per_kind
 from latentcode.experiments.paper.planes import (
     LOGIC,
     agreement_table,
@@ -28,7 +28,7 @@ def measure(work: Work) -> Findings:
         return nothing("fuzzy logic")
     evidence = {claim.id: [
         one.row(one.excess[layer][label]) | {
-            "member": f"{one.member}: layer {layer}, {label}", "control": claim.rule.controls[0]}
+            "member": f"{one.member}: layer {layer}, {label}", "control": controls_of(claim)[0]}
         for one in found for layer in one.layers for label in CLAIMED] for claim in work.claims}
     table = agreement_table(found)
     claimed = table[table["label"].isin(CLAIMED)]

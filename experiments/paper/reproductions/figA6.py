@@ -6,7 +6,7 @@ import pandas as pd
 
 from latentcode.experiments.paper.claims import Setting
 from latentcode.experiments.paper.known_rules import caveat, titled
-from latentcode.experiments.paper.over_runs import judged, nothing, per_kind
+from latentcode.experiments.paper.over_runs import controls_of, judged, nothing, per_kind
 from latentcode.experiments.paper.planes import (
     SRAVEN,
     agreement_table,
@@ -31,7 +31,7 @@ def measure(work: Work) -> Findings:
     change = [one.row(target_over_rule(one, one.layers[:1])
                       - target_over_rule(one, one.layers[-1:]))
               for one in found if len(one.layers) > 1]
-    evidence = {claim.id: [row | {"control": claim.rule.controls[0]} for row in change]
+    evidence = {claim.id: [row | {"control": controls_of(claim)[0]} for row in change]
                 for claim in work.claims}
     runs = [one.run for one in found]
     return Findings(

@@ -6,7 +6,7 @@ import pandas as pd
 
 from latentcode.experiments.paper.claims import Setting
 from latentcode.experiments.paper.known_rules import caveat, titled
-from latentcode.experiments.paper.over_runs import judged, nothing, per_kind
+from latentcode.experiments.paper.over_runs import controls_of, judged, nothing, per_kind
 from latentcode.experiments.paper.planes import (
     SRAVEN,
     agreement_table,
@@ -36,7 +36,7 @@ def measure(work: Work) -> Findings:
     rows = {"figA7-deep-softmax-clusters-by-rule":
             [one.row(one.excess[one.layers[-1]]["rule"]) for one in found],
             "figA7-deep-softmax-target-early": early}
-    evidence = {claim.id: [row | {"control": claim.rule.controls[0]} for row in rows[claim.id]]
+    evidence = {claim.id: [row | {"control": controls_of(claim)[0]} for row in rows[claim.id]]
                 for claim in work.claims}
     table, runs = agreement_table(found), [one.run for one in found]
     last = where(table[table["layer"] == table["layer"].max()], label="rule")
