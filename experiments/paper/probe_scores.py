@@ -236,8 +236,8 @@ def with_controls(scores: pd.DataFrame) -> str:
     said = [per_kind(where(scores, source="code"))]
     for source, name in (("untrained", "the untrained model"), ("shuffled", "shuffled labels"),
                          ("residual", "the residual stream")):
-        rows = scores[(scores["source"] == source) & scores["varies"]]
-        said += [f"{name} {per_kind(rows, runs=False)}"] if len(rows) else []
+        rows = where(scores, source=source)
+        said += [f"{name} {per_kind(rows, runs=False)}"] if rows["varies"].any() else []
     return "; ".join(said)
 
 

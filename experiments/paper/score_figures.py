@@ -32,12 +32,12 @@ def scores_figure(
     rows   value of `inputs` -> what the row of panels shows
 
     Small dots are single classes of the code; the dashed line is the best constant answer. What
-    is the same for all instances is left out.
+    is the same for all instances in every run is left out.
     """
     rows = rows or {}
     table = table[(table["split"] == "ood") & table["against"].isna()]
     whole = table[table["class"] == ALL]
-    classes = table[(table["class"] != ALL) & (table["source"] == "code") & table["varies"]]
+    classes = table[(table["class"] != ALL) & (table["source"] == "code")]
     kinds = [kind for kind in KIND_TITLES if kind in set(table["kind"])]
     layers, sources = layers_in(table), sources_in(table)
     per_panel = max(1.7, 0.42 * len(layers) + 0.7)
@@ -47,9 +47,10 @@ def scores_figure(
             for kind, axes in zip(kinds, line, strict=True):
                 chosen = {"kind": kind} | ({} if inputs is None else {"inputs": inputs})
                 block, dots = where(whole, **chosen), where(classes, **chosen)
-                points_per_layer(axes, over_runs(block[block["varies"]], ["layer", "source"]),
-                                 sources, layers)
-                means = dots.groupby(["layer", "class"], sort=False)["value"].mean().reset_index()
+                points_per_layer(axes, over_runs(of_varying(block), ["layer", "source"]), sources,
+                                 layers)
+                means = of_varying(dots).groupby(
+                    ["layer", "class"], sort=False)["value"].mean().reset_index()
                 left = 0.16 * (len(sources) - 1) / 2
                 axes.scatter([layers.index(layer) - left - 0.13 for layer in means["layer"]],
                              means["value"], s=5, color=SOURCE_STYLES["code"][0], alpha=0.45,
@@ -69,4 +70,12 @@ def scores_figure(
     return figure
 
 
-__all__ = ["scores_figure"]
+def of_varying(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of layers and sources that vary between instances in some run.
+
+    A run in which they do not counts, too, or the mean would be over the others alone.
+    """
+    return table[table.groupby(["layer", "source"])["varies"].transform("any").astype(bool)]
+
+
+__all__ = ["of_varying", "scores_figure"]

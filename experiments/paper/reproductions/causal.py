@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -65,7 +66,7 @@ def measure(work: Work) -> Findings:
         except ProbeError as error:  # of models that give none of these answers
             silent.append(f"{run.name}: {error}.")
     if not found:
-        return nothing("a task's models that answer rightly")
+        return replace(nothing("models that answer rightly"), notes=tuple(silent))
     classes = pd.concat([_named(member, run, result.table[result.table["metric"].isin(CLASSES)])
                          for member, run, result in found], ignore_index=True)
     paired = pd.concat([_named(member, run, where(result.comparisons, write=TOLD))

@@ -14,6 +14,7 @@ from latentcode.experiments.paper.probe_scores import (
     best_layer,
     first_varying,
 )
+from latentcode.experiments.paper.score_figures import of_varying
 from latentcode.probes.common.bootstrap import count_by_cluster, resample
 from latentcode.probes.rows.scores import balanced_accuracy
 
@@ -80,3 +81,10 @@ def test_over_runs_gives_the_standard_error_and_leaves_a_single_run_as_it_is() -
     assert (single["low"], single["high"]) == (0.0, 1.0)
     assert per_kind(rows) == "linear 0.50, HYLA 0.30 (linear one run, HYLA 2 runs)"
     assert per_kind(rows[:2]) == "HYLA 0.30 (2 runs)"
+
+
+def test_a_run_whose_codes_do_not_vary_counts_where_those_of_another_do() -> None:
+    rows = pd.DataFrame({"layer": [0, 0, 1, 1], "source": "code", "value": [0.1, 0.1, 0.1, 0.5],
+                         "varies": [False, False, False, True]})
+    assert of_varying(rows)["value"].tolist() == [0.1, 0.5]
+    assert of_varying(rows[:0]).empty
