@@ -22,29 +22,24 @@ from latentcode.errors import ArtifactError, check
 from latentcode.experiments.demo.report import Html, Section, Table, Text, write_report
 from latentcode.experiments.paper import cost
 from latentcode.experiments.paper.claims import RESULTS, load_claims
+from latentcode.experiments.paper.judging.verdicts import expected_false_differs
 from latentcode.experiments.paper.reproduce import N_SPLITS, results_in
-from latentcode.experiments.paper.verdicts import expected_false_differs
 from latentcode.figures.markdown import markdown_table
 from latentcode.files.storage import write_text
 
-README, HTML = "README.md", "report.html"
+README, HTML, VERDICT_TABLE = "README.md", "report.html", "verdicts.csv"
 TITLE = "What the paper claims, and what we find"
 VERDICTS: Mapping[str, str] = {
     "agrees": "agrees", "differs": "**differs**", "undecided": "undecided",
     "not run": "not run at this size"}
 """Verdicts as they are printed, in the order of the counts."""
-RULES: Mapping[str, str] = {
-    "welch": "Welch's interval of the difference from the published number, against a margin",
-    "permutation": "exact permutation test over runs",
-    "permutation_of_changes": "exact permutation test of differences by seed",
-    "bound": "t interval over runs, against a bound",
-    "excess": "paired differences from controls, intervals by combination",
-    "exact": "holds or not"}
 Results = Mapping[str, Mapping[str, Any]]
 
 
 def write_pages(results: Path, out: Path) -> list[Path]:
-    """Write `README.md` and `report.html` of the results in a folder; return their paths.
+    """Write `README.md`, `report.html` and `verdicts.csv` of the results; return their paths.
+
+    The table of verdicts has a row per claim that was judged.
 
     `ArtifactError` where there is none.
     """
@@ -56,7 +51,11 @@ def write_pages(results: Path, out: Path) -> list[Path]:
     sections = [_section(name, found, results) for name in RESULTS if _newest(name, found)]
     html = write_report(out / HTML, TITLE, [
         Section("Verdicts", [Text(_lead(found)), Table(_counted(found), index=False)]), *sections])
-    return [out / README, html]
+    verdicts = pd.DataFrame(
+        [{key: claim[key] for key in ("id", "source", "kind", "verdict", "why", "needs")}
+         for claim in _claims(found)], columns=["id", "source", "kind", "verdict", "why", "needs"])
+    write_text(out / VERDICT_TABLE, verdicts.to_csv(index=False))
+    return [out / README, html, out / VERDICT_TABLE]
 
 
 def remarks() -> Mapping[str, str]:
@@ -107,8 +106,8 @@ def _lead(found: Mapping[str, Results]) -> str:
         f"ours were drawn alike, about {expected_false_differs(every):.2f} of them would still be "
         "called different. The paper takes the best of a grid of settings for each row; ours is "
         "*one setting*, that of the preset, unless a table says otherwise: a row of ours below "
-        "the paper's may be that and nothing else. *Known before* marks claims of which a number "
-        "of ours was known when the rule was written: no predictions.\n\n"
+        "the paper's may be that and nothing else. *No prediction* marks claims of which a number "
+        "of ours was known when the rule was written.\n\n"
         "`paper` is the published setting. `small` is scaled down, or measured on stored runs, and "
         "draws no verdict.\n")
 
@@ -165,12 +164,10 @@ def _claim_rows(claims: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[tu
         published = claim["published"]
         printed = "" if published is None else f"{published['value']:g}" + (
             f" ± {published['error']:g}" if published["error"] is not None else "")
-        why = claim["why"] + "".join(
-            f" {text}" for text in (
-                f"Needed: {claim['needs']}" + (f" ({cost.in_words(claim['cost'])})"
-                                               if claim["cost"] else "") + "."
-                if claim["needs"] else "",
-                "Known before." if claim["seen"] else "") if text)
+        why = claim["why"]
+        if claim["needs"]:
+            price = f" ({cost.in_words(claim['cost'])})" if claim["cost"] else ""
+            why += f" Needed: {claim['needs']}{price}."
         rows.append((f"{claim['claim']} ({claim['source']}; `{claim['id']}`)", printed,
                      VERDICTS[claim["verdict"]], why.replace("|", "\\|")))
     return ["claim", "published", "verdict", "what we have"], rows

@@ -25,7 +25,8 @@ from latentcode.config import RunConfig, to_dict
 from latentcode.errors import ConfigError, check, check_choice
 from latentcode.experiments.paper import cost
 from latentcode.experiments.paper.claims import RESULTS, Claim
-from latentcode.experiments.paper.evidence import evidence
+from latentcode.experiments.paper.judging.evidence import evidence
+from latentcode.experiments.paper.judging.verdicts import Judgement, judge
 from latentcode.experiments.paper.reproduction import (
     Findings,
     OutOfTime,
@@ -42,7 +43,6 @@ from latentcode.experiments.paper.runs import (
     on_device,
     split_seed,
 )
-from latentcode.experiments.paper.verdicts import Judgement, judge
 from latentcode.experiments.sweep.run import train_members
 from latentcode.experiments.timing import minutes
 from latentcode.figures.style import Figure, style

@@ -17,7 +17,7 @@ from latentcode.config import flatten, to_dict
 from latentcode.errors import LatentCodeError, check_choice
 from latentcode.experiments.keeping import kept, key_of
 from latentcode.experiments.paper.claims import RESULTS, Claim, Setting, load_claims
-from latentcode.experiments.paper.evidence import evidence
+from latentcode.experiments.paper.judging.evidence import evidence
 from latentcode.experiments.paper.runs import KnownRuns, split_seed
 from latentcode.figures.style import Figure
 from latentcode.files.storage import replace_file
@@ -88,8 +88,11 @@ class Reproduction:
         return (*self.shows[preset], *(judged if preset == "paper" else ()))
 
     def source(self) -> str:
-        """Return the text that measures it, by which an old result is known."""
-        return inspect.getsource(import_module(self.measure.__module__))
+        """Return the text that measures and judges it, by which an old result is known."""
+        shared = [path for folder in ("measuring", "judging")
+                  for path in sorted((Path(__file__).parent / folder).glob("*.py"))]
+        return "".join([inspect.getsource(import_module(self.measure.__module__)),
+                        *(path.read_text(encoding="utf-8") for path in shared)])
 
 
 def _needs_runs(claim: Claim) -> bool:
@@ -176,7 +179,8 @@ class Work:
     def _place(
         self, runs: Sequence[Run], function: Callable[..., Any], arguments: Mapping[str, Any]
     ) -> Path:
-        what = f"{function.__module__}.{function.__qualname__}"
+        # Another text of the function's module may measure something else.
+        what = [function.__qualname__, inspect.getsource(import_module(function.__module__))]
         plain = {key: repr(value) for key, value in arguments.items()}
         return self.folder / f"{function.__name__}-{key_of(runs, {'of': what, **plain})}"
 

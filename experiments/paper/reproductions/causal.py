@@ -12,8 +12,9 @@ from matplotlib.axes import Axes
 from latentcode.answers import CLASSES
 from latentcode.errors import ProbeError
 from latentcode.experiments.paper.claims import Claim, Setting
-from latentcode.experiments.paper.known_rules import LEAST, knows_rules
-from latentcode.experiments.paper.over_runs import controls_of, judged, nothing
+from latentcode.experiments.paper.measuring.known_rules import LEAST, knows_rules
+from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing
+from latentcode.experiments.paper.measuring.words import count
 from latentcode.experiments.paper.reproduction import (
     KIND_TITLES,
     Findings,
@@ -21,7 +22,6 @@ from latentcode.experiments.paper.reproduction import (
     Work,
     about,
 )
-from latentcode.experiments.paper.words import count
 from latentcode.figures.style import Figure
 from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import distinct, where

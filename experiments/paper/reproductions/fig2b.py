@@ -8,8 +8,8 @@ from functools import partial
 import pandas as pd
 
 from latentcode.experiments.paper.claims import Setting
-from latentcode.experiments.paper.over_runs import judged, nothing, per_kind
-from latentcode.experiments.paper.probe_scores import (
+from latentcode.experiments.paper.measuring.over_runs import judged, nothing, per_kind
+from latentcode.experiments.paper.measuring.probe_scores import (
     Found,
     above_controls,
     best_layer,
@@ -17,8 +17,8 @@ from latentcode.experiments.paper.probe_scores import (
     probe_scores,
     with_controls,
 )
+from latentcode.experiments.paper.measuring.score_figures import scores_figure
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, about
-from latentcode.experiments.paper.score_figures import scores_figure
 from latentcode.probes.common.results import where
 
 KINDS = "kind=softmax,linear,hyla"

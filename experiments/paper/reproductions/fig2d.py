@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from latentcode.experiments.paper.claims import Setting
-from latentcode.experiments.paper.over_runs import controls_of, judged, nothing, per_kind
-from latentcode.experiments.paper.planes import (
+from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing, per_kind
+from latentcode.experiments.paper.measuring.planes import (
     LOGIC,
     agreement_table,
     planes,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from latentcode.experiments.paper.claims import Setting
-from latentcode.experiments.paper.drawing import Curves, curves_of_kinds
+from latentcode.experiments.paper.measuring.drawing import Curves, curves_of_kinds
+from latentcode.experiments.paper.measuring.scores import learning, scores
+from latentcode.experiments.paper.measuring.words import beside_ceiling, of_kinds, sentences
 from latentcode.experiments.paper.reproduction import (
     Findings,
     Reproduction,
     Work,
     metric_evidence,
 )
-from latentcode.experiments.paper.scores import learning, scores
-from latentcode.experiments.paper.words import beside_ceiling, of_kinds, sentences
 
 KINDS = "kind=softmax,linear,hyla"
 HEADS = "model.n_heads+model.d_head+model.d_head_v="

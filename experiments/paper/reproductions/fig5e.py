@@ -9,9 +9,18 @@ import pandas as pd
 from matplotlib.colors import Normalize, TwoSlopeNorm
 
 from latentcode.experiments.paper.claims import Setting
-from latentcode.experiments.paper.known_rules import caveat, confusion, knows_rules, titled
-from latentcode.experiments.paper.mean_codes import LARGEST_OTHER, SHUFFLED, sum_and_difference
-from latentcode.experiments.paper.over_runs import controls_of, judged, n_runs, nothing
+from latentcode.experiments.paper.measuring.known_rules import (
+    caveat,
+    confusion,
+    knows_rules,
+    titled,
+)
+from latentcode.experiments.paper.measuring.mean_codes import (
+    LARGEST_OTHER,
+    SHUFFLED,
+    sum_and_difference,
+)
+from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, n_runs, nothing
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, about
 from latentcode.figures.heat_maps import heat_map
 from latentcode.figures.style import Figure

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from latentcode.experiments.paper.claims import Claim, Setting
-from latentcode.experiments.paper.known_rules import caveat, titled
-from latentcode.experiments.paper.over_runs import controls_of, judged, nothing
-from latentcode.experiments.paper.probe_scores import (
+from latentcode.experiments.paper.measuring.known_rules import caveat, titled
+from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing
+from latentcode.experiments.paper.measuring.probe_scores import (
     above_controls,
     against,
     first_varying,
@@ -18,8 +18,8 @@ from latentcode.experiments.paper.probe_scores import (
     probe_scores,
     with_controls,
 )
+from latentcode.experiments.paper.measuring.score_figures import scores_figure
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, about
-from latentcode.experiments.paper.score_figures import scores_figure
 from latentcode.probes.common.results import where
 
 KINDS = "kind=softmax,linear,hyla"

@@ -91,7 +91,7 @@ def _summary(layers: pd.DataFrame, sizes: pd.DataFrame) -> str:
 
 
 def _evidence(claim: Claim, layers: pd.DataFrame, sizes: pd.DataFrame) -> pd.DataFrame:
-    from latentcode.experiments.paper.verdicts import evidence
+    from latentcode.experiments.paper.judging.verdicts import evidence
 
     if claim.id == "figA1-no-additional-parameters":
         own = sizes[sizes["task"] == claim.setting.task]

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pandas as pd
 
 from latentcode.experiments.paper.claims import Claim
-from latentcode.experiments.paper.drawing import Curves, curves_of_kinds
+from latentcode.experiments.paper.measuring.drawing import Curves, curves_of_kinds
+from latentcode.experiments.paper.measuring.scores import (
+    for_claims,
+    learning,
+    no_kind_is_always_lowest,
+    scores,
+)
+from latentcode.experiments.paper.measuring.words import of_kinds, sentences
 from latentcode.experiments.paper.reproduction import (
     KIND_TITLES,
     Findings,
@@ -14,13 +21,6 @@ from latentcode.experiments.paper.reproduction import (
     metric_evidence,
 )
 from latentcode.experiments.paper.reproductions.fig2c import AXES, SHOWS
-from latentcode.experiments.paper.scores import (
-    for_claims,
-    learning,
-    no_kind_is_always_lowest,
-    scores,
-)
-from latentcode.experiments.paper.words import of_kinds, sentences
 
 PANELS = {"A held out": ("ood", "r2"), "B training": ("test", "r2"),
           "C unknown terms": ("unknown", "r2"), "D training loss": ("train", "loss")}
@@ -52,7 +52,7 @@ def measure(work: Work) -> Findings:
 
 def _of_all_kinds(work: Work, claim: Claim) -> pd.DataFrame:
     """Return the largest difference between two kinds in R² on `test`, one value per seed."""
-    from latentcode.experiments.paper.verdicts import COMPARED, evidence
+    from latentcode.experiments.paper.judging.verdicts import COMPARED, evidence
 
     table = scores(work, [claim.setting], "test", "r2")
     kinds = table.groupby(["split_seed", "seed", "kind"])["value"].mean().unstack("kind")

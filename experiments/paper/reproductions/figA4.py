@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from latentcode.experiments.paper.drawing import Curves, curves_of_kinds
+from latentcode.experiments.paper.measuring.drawing import Curves, curves_of_kinds
+from latentcode.experiments.paper.measuring.scores import learning, no_kind_is_always_lowest, scores
+from latentcode.experiments.paper.measuring.words import of_kinds, sentences
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
 from latentcode.experiments.paper.reproductions.fig4 import AXES, SHOWS
-from latentcode.experiments.paper.scores import learning, no_kind_is_always_lowest, scores
-from latentcode.experiments.paper.words import of_kinds, sentences
 
 
 def measure(work: Work) -> Findings:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from latentcode.experiments.paper.claims import Setting
-from latentcode.experiments.paper.known_rules import caveat, titled
-from latentcode.experiments.paper.over_runs import controls_of, judged, nothing, per_kind
-from latentcode.experiments.paper.planes import (
+from latentcode.experiments.paper.measuring.known_rules import caveat, titled
+from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing, per_kind
+from latentcode.experiments.paper.measuring.planes import (
     SRAVEN,
     agreement_table,
     planes,

@@ -6,9 +6,15 @@ import pandas as pd
 from matplotlib.colors import TwoSlopeNorm
 
 from latentcode.experiments.paper.claims import Setting
-from latentcode.experiments.paper.known_rules import caveat, titled
-from latentcode.experiments.paper.mean_codes import ALL, MEAN_CODE, SHARE, SINGLE_CODE, heads_in_use
-from latentcode.experiments.paper.over_runs import judged, n_runs, nothing
+from latentcode.experiments.paper.measuring.known_rules import caveat, titled
+from latentcode.experiments.paper.measuring.mean_codes import (
+    ALL,
+    MEAN_CODE,
+    SHARE,
+    SINGLE_CODE,
+    heads_in_use,
+)
+from latentcode.experiments.paper.measuring.over_runs import judged, n_runs, nothing
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, about
 from latentcode.figures.heat_maps import heat_map, signed_norm
 from latentcode.figures.style import Figure

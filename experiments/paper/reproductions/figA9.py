@@ -62,7 +62,7 @@ def measure(work: Work) -> Findings:
 
 def _evidence(claim: Claim, table: pd.DataFrame) -> pd.DataFrame:
     """Does the printed formula give the number of tasks; are there many more instances?"""
-    from latentcode.experiments.paper.verdicts import evidence
+    from latentcode.experiments.paper.judging.verdicts import evidence
 
     found = {(row["n_features"], row["n_values"]): row for row in table.to_dict("records")}
     rows = []

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from latentcode.experiments.paper.claims import Setting
-from latentcode.experiments.paper.drawing import Numbers, beside_published
-from latentcode.experiments.paper.published import beside, in_points, printed
+from latentcode.experiments.paper.measuring.drawing import Numbers, beside_published
+from latentcode.experiments.paper.measuring.published import beside, in_points, printed
+from latentcode.experiments.paper.measuring.scores import learning, scores
+from latentcode.experiments.paper.measuring.words import NOTHING, beside_ceiling, sentences
 from latentcode.experiments.paper.reproduction import (
     Findings,
     Reproduction,
     Work,
     metric_evidence,
 )
-from latentcode.experiments.paper.scores import learning, scores
-from latentcode.experiments.paper.words import NOTHING, beside_ceiling, sentences
 
 NONLINEARITIES = "model.nonlinearity=gelu,relu,sigmoid,silu,tanh"
 SHOWS = {

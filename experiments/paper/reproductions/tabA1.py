@@ -5,8 +5,15 @@ from __future__ import annotations
 import pandas as pd
 
 from latentcode.experiments.paper.claims import Claim, Setting
-from latentcode.experiments.paper.drawing import Numbers, beside_published
-from latentcode.experiments.paper.published import beside, printed
+from latentcode.experiments.paper.measuring.drawing import Numbers, beside_published
+from latentcode.experiments.paper.measuring.published import beside, printed
+from latentcode.experiments.paper.measuring.scores import METRIC, for_claims, learning, scores
+from latentcode.experiments.paper.measuring.words import (
+    NOTHING,
+    beside_ceiling,
+    of_kinds,
+    sentences,
+)
 from latentcode.experiments.paper.reproduction import (
     KIND_TITLES,
     Findings,
@@ -14,8 +21,6 @@ from latentcode.experiments.paper.reproduction import (
     Work,
     metric_evidence,
 )
-from latentcode.experiments.paper.scores import METRIC, for_claims, learning, scores
-from latentcode.experiments.paper.words import NOTHING, beside_ceiling, of_kinds, sentences
 
 ROWS = {
     "softmax": "Softmax attention",

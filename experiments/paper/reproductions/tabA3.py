@@ -85,7 +85,7 @@ def ours(name: str, config: RunConfig) -> float:
 
 
 def _evidence(rows: list[dict[str, object]]) -> pd.DataFrame:
-    from latentcode.experiments.paper.verdicts import evidence
+    from latentcode.experiments.paper.judging.verdicts import evidence
 
     return evidence([{"member": f"{row['task']} {row['parameter']}",
                       "value": 1.0 if row["holds"] else 0.0} for row in rows])

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from latentcode.experiments.paper.claims import Claim, Excess, load_claims
-from latentcode.experiments.paper.over_runs import judged
-from latentcode.experiments.paper.probe_scores import CONTROLS
+from latentcode.experiments.paper.measuring.over_runs import judged
+from latentcode.experiments.paper.measuring.probe_scores import CONTROLS
 from latentcode.experiments.paper.reproduction import Work, reproduction
 from latentcode.experiments.paper.reproductions import causal, fig2b
 from latentcode.experiments.paper.runs import KnownRuns

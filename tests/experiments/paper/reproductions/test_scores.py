@@ -11,15 +11,19 @@ import torch
 
 from latentcode.config.presets import preset
 from latentcode.experiments.paper.claims import Claim, Setting, load_claims
-from latentcode.experiments.paper.drawing import Curves, curves_of_kinds, short
-from latentcode.experiments.paper.published import beside, printed
+from latentcode.experiments.paper.measuring.drawing import Curves, curves_of_kinds, short
+from latentcode.experiments.paper.measuring.published import beside, printed
+from latentcode.experiments.paper.measuring.scores import learning, no_kind_is_always_lowest, scores
+from latentcode.experiments.paper.measuring.sraven_instances import (
+    CHUNK,
+    fresh_instances,
+    instances,
+)
+from latentcode.experiments.paper.measuring.words import NOTHING, of_kinds
 from latentcode.experiments.paper.reproduction import reproduction
 from latentcode.experiments.paper.reproductions.tabA1 import ROWS
 from latentcode.experiments.paper.reproductions.tabA3 import compare
 from latentcode.experiments.paper.runs import KnownRuns, folder_name, searched
-from latentcode.experiments.paper.scores import learning, no_kind_is_always_lowest, scores
-from latentcode.experiments.paper.sraven_instances import CHUNK, fresh_instances, instances
-from latentcode.experiments.paper.words import NOTHING, of_kinds
 from latentcode.experiments.sweep.grid import with_fields
 from latentcode.models.config import TABLE_A1
 from latentcode.tasks.sraven.ambiguity import bayes_accuracy
@@ -163,7 +167,7 @@ def test_table_a1_has_every_kind_with_its_numbers_for_both_tasks(tmp_path: Path)
 def test_fresh_instances_are_drawn_in_chunks_of_different_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("latentcode.experiments.paper.sraven_instances.CHUNK", 40)
+    monkeypatch.setattr("latentcode.experiments.paper.measuring.sraven_instances.CHUNK", 40)
     assert CHUNK > 40
     found = instances(work(KnownRuns({}), tmp_path), 100, 2, 4)
     assert len(found) == 100

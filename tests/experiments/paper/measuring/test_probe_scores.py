@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from latentcode.experiments.paper.over_runs import over_runs, per_kind
-from latentcode.experiments.paper.probe_scores import (
+from latentcode.experiments.paper.measuring.over_runs import over_runs, per_kind
+from latentcode.experiments.paper.measuring.probe_scores import (
     ALL,
     _Scores,
     against,
     best_layer,
     first_varying,
 )
-from latentcode.experiments.paper.score_figures import of_varying
+from latentcode.experiments.paper.measuring.score_figures import of_varying
 from latentcode.probes.common.bootstrap import count_by_cluster, resample
 from latentcode.probes.rows.scores import balanced_accuracy
 

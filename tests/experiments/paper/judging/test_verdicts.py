@@ -24,8 +24,8 @@ from latentcode.experiments.paper.claims import (
     Welch,
     load_claims,
 )
-from latentcode.experiments.paper.rules import over_instances
-from latentcode.experiments.paper.verdicts import (
+from latentcode.experiments.paper.judging.rules import over_instances
+from latentcode.experiments.paper.judging.verdicts import (
     COMPARED,
     Judgement,
     Verdict,

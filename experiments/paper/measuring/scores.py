@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from latentcode.experiments.paper.claims import Claim, Setting
+from latentcode.experiments.paper.measuring.sraven_instances import ceiling
 from latentcode.experiments.paper.reproduction import KIND_TITLES, Work, final_metrics
-from latentcode.experiments.paper.sraven_instances import ceiling
 
 METRIC = {"logic": "r2", "sraven": "accuracy"}
 """What each task is judged by."""
@@ -138,7 +138,7 @@ def no_kind_is_always_lowest(work: Work, claim: Claim) -> pd.DataFrame:
 
     A cell is a member of the setting but for the kind; those without all three kinds are left out.
     """
-    from latentcode.experiments.paper.verdicts import evidence
+    from latentcode.experiments.paper.judging.verdicts import evidence
 
     table = final_metrics(work, [claim.setting])
     table = table[(table["split"] == "train") & (table["metric"] == "loss")]

@@ -18,8 +18,8 @@ from latentcode.experiments.paper.claims import (
     PermutationOfChanges,
     Published,
 )
-from latentcode.experiments.paper.evidence import COMPARED
-from latentcode.experiments.paper.statistics import (
+from latentcode.experiments.paper.judging.evidence import COMPARED
+from latentcode.experiments.paper.judging.statistics import (
     exchange_labels,
     mean_interval,
     narrowest_half,

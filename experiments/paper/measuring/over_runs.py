@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from latentcode.experiments.paper.claims import Claim, Excess
-from latentcode.experiments.paper.evidence import COLUMNS, evidence
+from latentcode.experiments.paper.judging.evidence import COLUMNS, evidence
+from latentcode.experiments.paper.measuring.words import count
 from latentcode.experiments.paper.reproduction import KIND_TITLES, Findings
-from latentcode.experiments.paper.words import count
 
 
 def over_runs(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

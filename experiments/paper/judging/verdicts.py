@@ -31,8 +31,8 @@ from latentcode.experiments.paper.claims import (
     PermutationOfChanges,
     Welch,
 )
-from latentcode.experiments.paper.evidence import COLUMNS, COMPARED, evidence
-from latentcode.experiments.paper.rules import (
+from latentcode.experiments.paper.judging.evidence import COLUMNS, COMPARED, evidence
+from latentcode.experiments.paper.judging.rules import (
     FEWEST,
     Part,
     Verdict,
@@ -45,7 +45,7 @@ from latentcode.experiments.paper.rules import (
     parts_of_permutation,
     parts_of_statement,
 )
-from latentcode.experiments.paper.statistics import LEVEL, narrowest_half
+from latentcode.experiments.paper.judging.statistics import LEVEL, narrowest_half
 
 __all__ = [
     "COLUMNS", "COMPARED", "Judgement", "Part", "Verdict", "can_agree", "evidence",

@@ -11,7 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from latentcode.config import SravenConfig
-from latentcode.experiments.paper.known_rules import caveat, confusion, knows_rules, least_known
+from latentcode.experiments.paper.measuring.known_rules import (
+    caveat,
+    confusion,
+    knows_rules,
+    least_known,
+)
 
 TASK = SravenConfig(n_features=2, n_values=8, permuted=False)
 

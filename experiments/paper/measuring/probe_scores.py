@@ -16,7 +16,7 @@ import pandas as pd
 
 from latentcode.codes import LatentCodes
 from latentcode.experiments.paper.claims import Claim
-from latentcode.experiments.paper.over_runs import controls_of, per_kind
+from latentcode.experiments.paper.measuring.over_runs import controls_of, per_kind
 from latentcode.experiments.paper.reproduction import about
 from latentcode.probes.common.bootstrap import (
     ClassCounts,

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from latentcode.experiments.paper.planes import (
+from latentcode.experiments.paper.measuring.planes import (
     LOGIC,
     SRAVEN,
     Label,

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 
-from latentcode.experiments.paper.over_runs import over_runs
-from latentcode.experiments.paper.probe_scores import ALL
+from latentcode.experiments.paper.measuring.over_runs import over_runs
+from latentcode.experiments.paper.measuring.probe_scores import ALL
 from latentcode.experiments.paper.reproduction import KIND_TITLES
 from latentcode.figures.style import GREY, SOURCE_STYLES, Figure
 from latentcode.probes.common.figures import (

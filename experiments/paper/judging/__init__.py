@@ -1,0 +1,1 @@
+"""Does a claim hold? Evidence in one form, the test of each rule, and the verdict."""

@@ -1,0 +1,195 @@
+"""Figures and tables of the paper: found, trained, measured, judged, kept, put on a page."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+import latentcode as lc
+from latentcode.cli import main
+from latentcode.errors import ConfigError, LatentCodeError, UnknownNameError
+from latentcode.experiments.paper.claims import RESULTS, load_claims
+from latentcode.experiments.paper.report import page, remarks, write_pages
+from latentcode.experiments.paper.reproduce import (
+    Request,
+    names_of,
+    read_result,
+    reproduce,
+    results_in,
+)
+from latentcode.experiments.paper.reproduction import reproduction
+from latentcode.experiments.paper.runs import find_runs, folder_name, missing
+
+ROOT = Path(__file__).parents[3]
+COMMITTED = ROOT / "experiments" / "results" / "reproduced"
+
+
+def request(at: Path, **others: object) -> Request:
+    return Request(**{"preset": "smoke", "out": at / "out", "work": at / "work", **others})
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_every_result_names_its_runs(name: str) -> None:
+    result = reproduction(name)
+    assert result.name == name
+    assert set(result.shows) == {"paper", "small", "smoke"}
+    assert result.claims
+    assert {claim.setting for claim in result.claims} <= set(
+        result.settings("paper")) or name in ("figA1", "tabA2", "figA9", "tabA3")
+
+
+def test_names() -> None:
+    assert names_of(["all"]) == list(RESULTS)
+    assert names_of(["figA1", "fig2c", "figA1"]) == ["figA1", "fig2c"]
+    with pytest.raises(UnknownNameError, match="fig2c"):
+        names_of(["fig2"])
+    with pytest.raises(ConfigError, match="no result is named"):
+        names_of([])
+
+
+def test_the_grid_of_table_a3_is_that_of_the_published_setting(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="search is asked for at preset smoke"):
+        reproduce(["fig2c"], request(tmp_path, search=True))
+
+
+@pytest.mark.slow
+def test_all_at_smoke_size_with_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, work = tmp_path / "out", tmp_path / "work"
+    main(["reproduce", "all", "--preset", "smoke", "--out", str(out), "--work", str(work)])
+    assert f"{len(RESULTS)} of {len(RESULTS)} lack no runs" in capsys.readouterr().out
+    found = results_in(out, "smoke")
+    assert list(found) == list(RESULTS)
+    for name, result in found.items():
+        folder = out / "smoke" / name
+        assert result["summary"]
+        assert result["claims"] == []  # judged at the published setting alone
+        assert result["tables"], name
+        assert all(result["tables"].values()), name
+        assert all((folder / f"{figure}.{kind}").stat().st_size > 1000
+                   for figure in result["figures"] for kind in ("png", "svg"))
+    main(["report", "--results", str(out)])
+    text = (out / "README.md").read_text()
+    assert all(f"## {name}" in text and found[name]["summary"] in text for name in RESULTS)
+    assert "data:image/png" in (out / "report.html").read_text()
+
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("result.json")}
+    main(["reproduce", "all", "--preset", "smoke", "--out", str(out), "--work", str(work)])
+    assert capsys.readouterr().out.count("is there already") == len(RESULTS)
+    assert before == {path: path.stat().st_mtime_ns for path in out.rglob("result.json")}
+
+
+@pytest.mark.slow
+def test_a_budget_an_interruption_and_then_the_same_report(tmp_path: Path) -> None:
+    names = ["fig2c", "figA3"]
+    whole, parts = request(tmp_path / "whole"), tmp_path / "parts"
+    assert reproduce(names, whole) == names
+    # A budget so short that it only begins, a run that was stopped half-way, then the rest.
+    assert reproduce(names, request(parts, missing=True, deadline=time.time() + 0.5)) == []
+    wanted = missing(reproduction("fig2c").settings("smoke"), find_runs([]), 1)
+    name, config = list(wanted.items())[-1]
+    run_folder = parts / "work" / "runs" / name
+    with pytest.raises(SystemExit):
+        stopped_after_first_checkpoint(run_folder, config)
+    begun = lc.Run.open(run_folder)
+    assert begun.checkpoints()
+    assert not begun.is_complete
+    assert reproduce(names, request(parts, missing=True)) == names
+    assert reproduce(names, request(parts, missing=True)) == []  # nothing is missing
+    pages = [path.read_bytes() for at in (tmp_path / "whole", parts)
+             for path in write_pages(at / "out", at / "out")[:1]]
+    assert pages[0] == pages[1]
+    for name in names:
+        one, other = (read_result(at / "out" / "smoke" / name)
+                      for at in (tmp_path / "whole", parts))
+        for result in (one, other):
+            # Random names of runs, and what a clock says.
+            result.pop("digest")
+            result.pop("minutes")
+            for table in (result["runs"], *result["tables"].values()):
+                for row in table:
+                    row.pop("id", None)
+                    row.pop("minutes", None)
+        assert one == other
+
+
+def stopped_after_first_checkpoint(folder: Path, config: lc.RunConfig) -> None:
+    """Train as the reproduction does, and be told to stop."""
+    import signal
+
+    from latentcode.training import loop
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    original = lc.Run.save_checkpoint
+
+    def save(self: lc.Run, step: int, *args: object, **kwargs: object) -> None:
+        original(self, step, *args, **kwargs)  # type: ignore[arg-type]
+        if 0 < step < config.training.steps:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    lc.Run.save_checkpoint = save  # type: ignore[method-assign]
+    try:
+        loop.train(config, folder, resume=(folder / "config.yaml").exists(), progress=False)
+    finally:
+        lc.Run.save_checkpoint = original  # type: ignore[method-assign]
+
+
+def test_the_published_setting_is_judged_from_the_runs_that_are_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without training: the zoo's fuzzy-logic models are of the published size."""
+    wanted = request(tmp_path, preset="paper", train=False)
+    assert reproduce(["tabA3", "tabA1"], wanted) == ["tabA3"]
+    exact = read_result(tmp_path / "out" / "paper" / "tabA3")["claims"]
+    assert [claim["verdict"] for claim in exact] == ["agrees"]
+    table = read_result(tmp_path / "out" / "paper" / "tabA1")
+    of_hyla = next(claim for claim in table["claims"] if claim["id"] == "tabA1-logic-hyla")
+    assert of_hyla["verdict"] in ("undecided", "agrees", "differs")
+    assert of_hyla["seen"]
+    of_moe = next(claim for claim in table["claims"] if claim["id"] == "tabA1-sraven-hyla-moe")
+    assert of_moe["verdict"] == "not run"
+    assert of_moe["cost"]["runs"] == 3
+    assert of_moe["cost"]["two_cores"] > 1
+    assert table["missing"]
+    readme, *_ = write_pages(tmp_path / "out", tmp_path)
+    text = readme.read_text()
+    assert "not run at this size" in text
+    assert "No prediction" in text
+    assert "latentcode reproduce tabA1 --preset paper" in text
+    assert "(out/paper/tabA1/result.json)" in text
+
+
+def test_a_run_that_somebody_else_has_begun_is_left_to_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:
+    wanted = missing(reproduction("fig2c").settings("smoke"), find_runs([]), 1)
+    theirs = tmp_path / "theirs" / "a"
+    lc.Run.create(theirs, next(iter(wanted.values())))
+    assert reproduce(["fig2c"], request(tmp_path, runs=(tmp_path / "theirs",), train=False)) == []
+    assert "under way at update 0 of 30, paused" in capsys.readouterr().out
+    result = read_result(tmp_path / "out" / "smoke" / "fig2c")
+    assert any(row["under_way"] for row in result["missing"])
+    assert not (tmp_path / "work" / "runs").exists()
+    assert lc.Run.open(theirs).checkpoints() == []
+    assert folder_name(next(iter(wanted.values()))) in {row["run"] for row in result["missing"]}
+
+
+def test_a_page_of_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(LatentCodeError, match="holds no result"):
+        write_pages(tmp_path, tmp_path)
+
+
+@pytest.mark.skipif(not COMMITTED.exists(), reason="a checkout has the results")
+def test_what_is_committed_is_judged_whole_and_said_on_its_page() -> None:
+    found = {preset: results_in(COMMITTED, preset) for preset in ("paper", "small", "smoke")}
+    assert list(found["paper"]) == list(RESULTS)
+    judged = [claim for result in found["paper"].values() for claim in result["claims"]]
+    assert [claim["id"] for name in RESULTS for claim in found["paper"][name]["claims"]] == [
+        claim.id for name in RESULTS for claim in load_claims() if claim.result == name]
+    for claim in judged:
+        assert claim["verdict"] != "differs" or claim["id"] in remarks(), claim["id"]
+    assert set(remarks()) <= {claim["id"] for claim in judged if claim["verdict"] == "differs"}
+    readme = COMMITTED.parent / "README.md"
+    assert readme.read_text() == page(found, COMMITTED, COMMITTED.parent)
+    assert json.dumps(found)
