@@ -176,7 +176,7 @@ def _reproduce(wanted: Reproduction, request: Request, say: Say) -> bool:
         raise OutOfTime("the budget is used up; the same command continues")
     began = time.monotonic()
     work = Work(request.preset, known, request.work / "measured", request.device,
-                request.deadline, wanted.claims if request.preset == "paper" else ())
+                request.deadline, wanted.claims if request.preset == "paper" else (), say)
     findings = wanted.measure(work)
     judged = [_judged(claim, findings, known) for claim in work.claims]
     result = {

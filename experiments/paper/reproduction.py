@@ -117,6 +117,7 @@ class Work:
     folder    where the measurements of single runs are kept
     deadline  time (as `time.time`) after which no measurement is begun
     claims    the claims that are judged: those of the result at `paper`, else none
+    say       told of every measurement that is begun, as each can take minutes
     """
 
     preset: str
@@ -125,6 +126,7 @@ class Work:
     device: str = "cpu"
     deadline: float | None = None
     claims: tuple[Claim, ...] = ()
+    say: Callable[[str], None] | None = None
 
     @property
     def is_smoke(self) -> bool:
@@ -153,24 +155,28 @@ class Work:
         kind  what it returns
         """
         compute = partial(function, run, device=self.device, **arguments)
-        return kept(self._place([run], function, arguments), kind, partial(self._in_time, compute))
+        return kept(self._place([run], function, arguments), kind,
+                    partial(self._in_time, compute, f"{function.__name__}, {run.name}"))
 
     def table(
         self, run: Run, function: Callable[..., pd.DataFrame], **arguments: Any
     ) -> pd.DataFrame:
         """Return the table `function(run, **arguments)`, which is computed once for a run."""
         return self._kept_table(self._place([run], function, arguments),
-                                partial(function, run, device=self.device, **arguments))
+                                partial(function, run, device=self.device, **arguments),
+                                f"{function.__name__}, {run.name}")
 
     def task_table(self, function: Callable[..., pd.DataFrame], **arguments: Any) -> pd.DataFrame:
         """Return the table `function(**arguments)`, which needs no run and is computed once."""
         return self._kept_table(self._place([], function, arguments),
-                                partial(function, **arguments))
+                                partial(function, **arguments), function.__name__)
 
-    def _kept_table(self, place: Path, compute: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    def _kept_table(
+        self, place: Path, compute: Callable[[], pd.DataFrame], what: str
+    ) -> pd.DataFrame:
         path = place.with_suffix(".parquet")
         if not path.exists():
-            found = self._in_time(compute)
+            found = self._in_time(compute, what)
             path.parent.mkdir(parents=True, exist_ok=True)
             with replace_file(path) as temporary:
                 found.to_parquet(temporary, index=False)
@@ -184,9 +190,11 @@ class Work:
         plain = {key: repr(value) for key, value in arguments.items()}
         return self.folder / f"{function.__name__}-{key_of(runs, {'of': what, **plain})}"
 
-    def _in_time(self, compute: Callable[[], Any]) -> Any:
+    def _in_time(self, compute: Callable[[], Any], what: str) -> Any:
         if self.deadline is not None and time.time() >= self.deadline:
             raise OutOfTime("the budget is used up; the same command continues")
+        if self.say is not None:
+            self.say(f"measuring {what.replace('_', ' ')}")
         return compute()
 
 
