@@ -39,8 +39,8 @@ OUTCOMES: dict[str, str] = dict(zip(CLASSES, (
     "its own", "donor's function", "donor's query", "donor's answer", "other"), strict=True))
 """Whose answer an answer is, in words of fuzzy logic."""
 AMONG, ROW, ALL, PAIR, CHECK = (
-    "codes among the examples (layer 0)", "codes of the query's row (layer 0)", "all codes",
-    "code of query->query (all layers)", "codes, values and streams")
+    "codes among the examples (layer 0)", "codes of the query's row (layer 0)",
+    "all codes together", "code of query->query (all layers)", "codes, values and streams")
 """Places, as the page calls them."""
 LEAST_COUNTED = 30
 """With fewer instances that count, rates say too little to be shown."""

@@ -38,7 +38,7 @@ def findings(asked: Sequence[Asked]) -> dict[str, str]:
              "The residual stream": _residual(asked)}
     found |= {f"What codes cause in {one.name}:": _caused(one)
               for one in asked if one.answers_enough}
-    found["Not known is"] = _unknown(asked)
+    found["Not known:"] = _unknown(asked)
     return {heading: text for heading, text in found.items() if text}
 
 
@@ -51,7 +51,8 @@ def tells(one: Asked, reading: Reading) -> bool:
 def _told(asked: Sequence[Asked]) -> str:
     parts = [f"{HOW[reading]}: a probe on the last layer's code reaches F1 {_scores(some, reading)}"
              for reading in READINGS if (some := [one for one in asked if tells(one, reading)])]
-    return (f"which terms a held-out function has, {'; '.join(parts)}." if parts else
+    return ("the terms of a held-out function clearly better than its controls do "
+            f"{'; and '.join(parts)}." if parts else
             "nothing that was looked for here: no probe for the terms of held-out functions is "
             "clearly better than its controls.")
 
@@ -102,10 +103,9 @@ def _caused(one: Asked) -> str:
 
 
 def _unknown(asked: Sequence[Asked]) -> str:
-    few = [f"{one.name} ({one.n_counted})" for one in asked if not one.answers_enough]
-    return (f"what codes cause in {_listed(few)}: in brackets the problems that are answered "
-            f"together with their donors, too few for rates (fewer than {LEAST_COUNTED})."
-            if few else "")
+    few = [f"{one.name} ({one.n_counted} problems)" for one in asked if not one.answers_enough]
+    return (f"what codes cause in {_listed(few)}, because fewer than {LEAST_COUNTED} of the "
+            "problems are answered together with their donors." if few else "")
 
 
 def _scores(some: Sequence[Asked], reading: Reading) -> str:

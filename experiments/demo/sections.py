@@ -28,6 +28,7 @@ from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
+from latentcode.tasks.logic.counterfactuals import LEAST_DIFFERENCE, WINDOWS
 
 SHORT: Mapping[str, str] = {
     "code": "code", "untrained": "untrained model's", "shuffled": "shuffled labels",
@@ -166,12 +167,12 @@ def causing(asked: Sequence[Asked]) -> Section:
              "both, or nothing in common with the instance. All inputs vary, as in training. An "
              "answer is the instance's own, that of the donor's function at the instance's query, "
              "that of the instance's function at the donor's query, or the donor's, if it is "
-             "nearer to it than 0.05; these four differ by at least 0.1. Answers that have "
-             "nothing to do with the instance fall near one of them, too: see the donor that "
-             "shares nothing. Codes bring something, in the words at the top, if its share is by "
-             f"at least {CRITERIA['least']:.2f} above that of each donor that lacks it, and the "
-             "95 % interval of the difference is above 0."),
-        Text("In layer 0 the codes among the examples are computed from these alone, so that "
+             f"nearer to it than {WINDOWS[0]}; these four differ by at least {LEAST_DIFFERENCE}. "
+             "Answers that have nothing to do with the instance fall near one of them, too: see "
+             "the donor that shares nothing. Codes bring something, in the words at the top, if "
+             f"its share is by at least {CRITERIA['least']:.2f} above that of each donor that "
+             "lacks it, and the 95 % interval of the difference is above 0."),
+        Text("In layer 0 the codes among the examples are computed directly from these, so that "
              "writing all of them is close to exchanging the examples. With codes, values and "
              "residual streams all that an answer depends on is written: the donor's answer has "
              "to come.")]

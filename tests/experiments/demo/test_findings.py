@@ -114,7 +114,7 @@ def test_few_answers_give_no_rates() -> None:
     few = [asked(*scores, "a", written(LEAST_COUNTED - 1)), asked(*scores, "b")]
     found = findings([*few, asked(*scores, "c", written(LEAST_COUNTED))])
     assert [heading for heading in found if "cause" in heading] == ["What codes cause in c:"]
-    assert f"a ({LEAST_COUNTED - 1}) and b (0)" in found["Not known is"]
+    assert f"a ({LEAST_COUNTED - 1} problems) and b (0 problems)" in found["Not known:"]
 
 
 def test_rates_are_told_place_by_place() -> None:
