@@ -29,6 +29,8 @@ from latentcode.files.storage import write_text
 
 README, HTML, VERDICT_TABLE = "README.md", "report.html", "verdicts.csv"
 TITLE = "What the paper claims, and what we find"
+COUNTED: Mapping[str, str] = {"agrees": "agree", "differs": "differ", "undecided": "are undecided",
+                              "not run": "were not run at this size"}
 VERDICTS: Mapping[str, str] = {
     "agrees": "agrees", "differs": "**differs**", "undecided": "undecided",
     "not run": "not run at this size"}
@@ -94,13 +96,12 @@ def _claims(found: Mapping[str, Results]) -> list[dict[str, Any]]:
 def _lead(found: Mapping[str, Results]) -> str:
     claims = _claims(found)
     counts = Counter(claim["verdict"] for claim in claims)
-    said = ", ".join(f"{counts[verdict]} {VERDICTS[verdict].strip('*')}" for verdict in VERDICTS)
+    said = ", ".join(f"{counts[verdict]} {words}" for verdict, words in COUNTED.items())
     every = load_claims()
     return (
         f"{len(every)} claims and numbers of the paper and its reviews, and some of ours, each "
         "with a rule of its verdict that was written down before the runs it is judged by "
-        f"(`latentcode/experiments/paper/claims.yaml`). Of the {len(claims)} that were judged: "
-        f"{said}.\n\n"
+        f"(`experiments/paper/claims.yaml`). Of {len(claims)}, {said}.\n\n"
         "*Agrees* and *differs* are earned: a difference that is merely not significant is "
         "*undecided*, and says what would decide it. If every published number were right and "
         f"ours were drawn alike, about {expected_false_differs(every):.2f} of them would still be "

@@ -209,22 +209,22 @@ def parts_of_excess(
 
 
 def _exceeding(rule: Excess, member: str, control: str, rows: pd.DataFrame) -> Part:
-    name = f"{member}, above {control}"
+    name, runs_of = f"{member}, above {control}", member.removesuffix(f": {aspect_of(member)}")
     if rows.empty:
-        return _not_run(name, [name], "run")
+        return _not_run(name, [member], "run")
     mean, low, high = (float(rows["value"].mean()), float(rows["low"].min()),
                        float(rows["high"].max()))
     n = len(rows)
     said = f"{name}, by {mean:.3g} ({_count(n, 'run')})"
     if n < FEWEST:
-        return _too_few(name, {name: n}, "run", said, estimate=mean)
+        return _too_few(name, {runs_of: n}, "run", said, estimate=mean)
     verdict: Verdict = ("agrees" if low > 0.0 and mean >= rule.least else
                         "differs" if high < rule.least else "undecided")
     positive, n_below = int((rows["low"] > 0.0).sum()), int((rows["high"] < rule.least).sum())
     return Part(name, verdict, mean, low, high, None, (n,),
                 f"{said}, {rule.least:g} being asked for: the interval is above 0 in {positive} "
                 f"and below {rule.least:g} in {n_below} of them",
-                () if verdict != "undecided" else (f"more runs of {member}",))
+                () if verdict != "undecided" else (f"more runs of {runs_of}",))
 
 
 def parts_of_statement(members: Sequence[str], rows: pd.DataFrame) -> Iterator[Part]:

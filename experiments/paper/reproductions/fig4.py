@@ -28,7 +28,7 @@ SHOWS = {
         Setting("small", "sraven", (KINDS, f"{WIDTHS}[16,128,256],[32,256,512]",
                                     "task.n_features=2", "training.steps=750,1500")),
         Setting("small", "sraven", (KINDS, "model.n_layers=4,8", "task.n_features=2",
-                                    "training.steps=1500")),
+                                    "training.steps=750")),
     ),
     "smoke": (
         Setting("smoke", "sraven", (KINDS, f"{WIDTHS}[4,16,32]", "training.steps=15,30")),

@@ -20,7 +20,7 @@ SHOWS = {
     "paper": (Setting("paper", "sraven", (
         KINDS, f"{HEADS}[1,64,64],[2,32,32],[4,16,16],[8,8,8],[16,4,4]")),),
     "small": (Setting("small", "sraven", (KINDS, f"{HEADS}[1,64,64],[4,16,16],[16,4,4]",
-                                          "task.n_features=2", "training.steps=1500")),),
+                                          "task.n_features=2", "training.steps=750")),),
     "smoke": (Setting("smoke", "sraven", (KINDS, f"{HEADS}[1,8,8],[4,2,2]")),),
 }
 

@@ -17,7 +17,7 @@ KINDS = "kind=softmax,linear,hyla"
 SHOWS = {
     "paper": (Setting("paper", "sraven", (KINDS, "task.n_features=2,3,4")),),
     "small": (Setting("small", "sraven", (KINDS, "task.n_features=2,3",
-                                          "training.steps=1500")),),
+                                          "training.steps=750")),),
     "smoke": (Setting("smoke", "sraven", (KINDS, "task.n_features=2,3")),),
 }
 

@@ -151,7 +151,7 @@ def _output(axes: Axes, both: TwoWays) -> None:
     usual, generated = both.usual.numpy(), both.generated.numpy()
     axes.axline((0.0, 0.0), slope=1.0, color="#999999", linewidth=0.8)
     axes.plot(usual, generated, ".", color=PALETTE[2], markersize=4)
-    axes.set_title(f"all keys together (difference {both.difference:.0e})")
+    axes.set_title(f"all keys (error {both.difference:.0e})")
     axes.set_xlabel("layer's output")
     axes.set_ylabel("sum of networks")
 

@@ -19,7 +19,7 @@ KINDS = "kind=softmax,linear,hyla"
 SHOWS = {
     "paper": (Setting("paper", "sraven", (KINDS, "task.ood_fraction=0.0,0.25,0.5,0.75")),),
     "small": (Setting("small", "sraven", (KINDS, "task.ood_fraction=0.0,0.25,0.5,0.75",
-                                          "task.n_features=2", "training.steps=1500")),),
+                                          "task.n_features=2", "training.steps=750")),),
     "smoke": (Setting("smoke", "sraven", (KINDS, "task.ood_fraction=0.0,0.25")),),
 }
 
