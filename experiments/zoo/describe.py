@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from latentcode.config import LogicConfig, RunConfig, SravenConfig, TaskConfig
 from latentcode.config.presets import PRESETS, preset
 from latentcode.errors import ConfigError
+from latentcode.experiments.paper.runs import signature
 from latentcode.experiments.sweep import GRIDS, load_grid
 from latentcode.experiments.timing import minutes
 from latentcode.models.config import kind_of
@@ -24,19 +24,13 @@ def setting_of(config: RunConfig) -> str | None:
 
     What a preset leaves open: seed, split, device, precision, and how often to look and save.
     """
-    def essence(c: RunConfig) -> tuple[object, ...]:
-        t = c.training
-        task = (replace(c.task, split_seed=0) if isinstance(c.task, LogicConfig | SravenConfig)
-                else c.task)
-        return (task, c.model, t.steps, t.batch_size, t.learning_rate, t.weight_decay,
-                t.warmup_steps, t.grad_clip)
-
     for name in PRESETS:
         try:
-            if essence(preset(name, config.task.name, kind_of(config.model))) == essence(config):
-                return name
+            of_preset = preset(name, config.task.name, kind_of(config.model))
         except ConfigError:
             return None  # a kind or task that no preset has
+        if signature(of_preset) == signature(config):
+            return name
     return None
 
 
