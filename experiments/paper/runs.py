@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.resources import files
@@ -90,8 +90,8 @@ class KnownRuns:
                 for name, config in setting.grid.members().items()}
 
     def chosen(self, config: RunConfig, select_on: str = "test") -> RunConfig:
-        """Return the best point of the grid of Table A3, or the configuration itself where some
-        point has no run: the highest mean over runs of the task's headline on `select_on`."""
+        """Return the best point of the grid of Table A3, or the configuration itself where the
+        grid was not run: the highest mean over runs of the task's headline on `select_on`."""
         return max(self._grid(config), key=lambda point: headline(self.of(point), select_on),
                    default=config)
 
@@ -102,7 +102,7 @@ class KnownRuns:
         for setting in settings:
             for member, config in setting.grid.members().items():
                 if self._grid(config):
-                    row: dict[str, object] = {"member": member}
+                    row: dict[str, object] = {"task": setting.task, "member": member}
                     for split in ("test", "ood"):
                         best = self.chosen(config, split)
                         row[f"chosen on {split}"] = ", ".join(
@@ -115,12 +115,17 @@ class KnownRuns:
         return rows
 
     def _grid(self, config: RunConfig) -> tuple[RunConfig, ...]:
-        """Return the points of the grid of Table A3 where all were run, otherwise none."""
+        """Return the points of the grid of Table A3 where all were run, otherwise none.
+
+        A point that has fewer splits than the configuration itself (of three or more: than three)
+        is unfinished: chosen from so few, it would take the place of more runs.
+        """
         # Its own runs first: most configurations have none, and points take time to make.
         if config.task.name not in SEARCHED or not self.of(config):
             return ()
         points = searched(config)
-        return points if len(points) > 1 and all(map(self.of, points)) else ()
+        splits = [len({split_seed(run.config) for run in self.of(point)}) for point in points]
+        return points if len(points) > 1 and min(splits) >= min(splits[0], 3) else ()
 
     @cached_property
     def _begun(self) -> dict[tuple[str, int], Path]:
@@ -145,10 +150,11 @@ def default_folders() -> list[Path]:
 def find_runs(folders: Iterable[str | Path]) -> KnownRuns:
     """Return all runs in some folders, and in those below them.
 
-    A run that lies in several places counts once. Damaged ones raise what `Run.open` raises;
-    `RunError` for a folder that is not there.
+    A run that lies in several places counts once, and so does a training that was repeated with
+    the same seeds, precision and device. Damaged ones raise what `Run.open` raises; `RunError` for
+    a folder that is not there.
     """
-    complete: dict[str, dict[str, Run]] = {}
+    complete: dict[str, dict[Hashable, Run]] = {}
     begun: dict[Path, RunConfig] = {}
     for folder in map(Path, folders):
         check(folder.is_dir(), f"{folder} is no folder; expected one of runs", RunError)
@@ -162,7 +168,7 @@ def find_runs(folders: Iterable[str | Path]) -> KnownRuns:
             if run.imported is not None:
                 continue
             if run.is_complete:
-                complete.setdefault(signature(run.config), {}).setdefault(run.id, run)
+                complete.setdefault(signature(run.config), {}).setdefault(_training(run), run)
             else:
                 begun[path] = run.config
     finished = {key: tuple(sorted(runs.values(), key=_order)) for key, runs in complete.items()}
@@ -187,6 +193,12 @@ def _run_folders(folder: Path) -> list[Path]:
     patterns = ("/".join(["*"] * depth + [CONFIG]) for depth in range(DEEPEST + 1))
     return sorted(path.parent for pattern in patterns for path in folder.glob(pattern)
                   if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+
+
+def _training(run: Run) -> Hashable:
+    """Return what two runs of one signature share that are the same training."""
+    training = run.config.training
+    return split_seed(run.config), training.seed, training.precision, training.device
 
 
 def _order(run: Run) -> tuple[int, int, str]:

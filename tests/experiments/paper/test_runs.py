@@ -1,5 +1,6 @@
 """Which runs count for a setting, and which are missing?"""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,6 +65,21 @@ def test_runs_are_found_once_and_what_is_missing_is_named(tmp_path: Path) -> Non
         find_runs([tmp_path / "none"])
 
 
+def test_a_training_that_was_repeated_counts_once(tmp_path: Path) -> None:
+    config, = SHORT.grid.members().values()
+    first = trained(tmp_path / "a", config)
+
+    def repeated(name: str, **training: object) -> lc.Run:
+        run = lc.Run.create(tmp_path / name, changed(config, "training", **training))
+        shutil.copytree(first.path / "checkpoints", run.path / "checkpoints", dirs_exist_ok=True)
+        return run
+
+    again, other = repeated("b", eval_every=6), repeated("c", precision="bf16_mlp")
+    assert again.is_complete
+    assert len({first.id, again.id, other.id}) == 3
+    assert {run.id for run in find_runs([tmp_path]).of(config)} == {first.id, other.id}
+
+
 def test_of_a_grid_that_was_run_the_best_on_test_counts(tmp_path: Path) -> None:
     setting = Setting("paper", "logic", ("kind=hyla",))
     config, = setting.grid.members().values()
@@ -90,6 +106,14 @@ def test_of_a_grid_that_was_run_the_best_on_test_counts(tmp_path: Path) -> None:
     row, = known.selection([setting])
     assert row["ood, chosen on test"] == pytest.approx(-0.3)
     assert row["ood, chosen on ood"] == pytest.approx(0.0)
+    # Two of three splits are still to come at a point: one setting.
+    runs[signature(config)] = tuple(Fake(seeded(config, seed), 0.0, 0.0) for seed in range(3))
+    assert known.chosen(config) == config
+    runs |= {signature(point): tuple(Fake(seeded(point, seed), 0.1 * i, 0.0) for seed in range(3))
+             for i, point in enumerate(points)}
+    assert known.chosen(config) == points[3]
+    runs[signature(config)] += (Fake(seeded(config, 3), 0.0, 0.0),)  # further ones change nothing
+    assert known.chosen(config) == points[3]
     del runs[signature(points[2])]  # not the whole grid: one setting
     assert known.chosen(config) == config
     assert known.selection([setting]) == []
