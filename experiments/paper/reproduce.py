@@ -22,7 +22,7 @@ import pandas as pd
 from matplotlib.collections import PathCollection
 
 from latentcode.config import RunConfig, to_dict
-from latentcode.errors import ConfigError, check, check_choice
+from latentcode.errors import ArtifactError, ConfigError, check, check_choice
 from latentcode.experiments.paper import cost
 from latentcode.experiments.paper.claims import RESULTS, Claim
 from latentcode.experiments.paper.judging.evidence import evidence
@@ -32,6 +32,7 @@ from latentcode.experiments.paper.reproduction import (
     OutOfTime,
     Reproduction,
     Work,
+    needs_runs,
     reproduction,
 )
 from latentcode.experiments.paper.runs import (
@@ -48,12 +49,22 @@ from latentcode.experiments.timing import minutes
 from latentcode.figures.style import Figure, style
 from latentcode.files.migrations import header, upgrade
 from latentcode.files.provenance import environment
-from latentcode.files.storage import read_json, replace_folder, write_json, write_text
+from latentcode.files.storage import (
+    check_free,
+    check_writable,
+    read_json,
+    replace_folder,
+    write_json,
+    write_text,
+)
 from latentcode.models.config import kind_of
 from latentcode.runs import Run
 
 FORMAT = "latentcode.reproduction"
 RESULT = "result.json"
+KEYS = ("name", "title", "preset", "digest", "summary", "notes", "claims", "tables", "figures",
+        "selection", "runs", "missing", "cost", "minutes", "environment")
+"""What it holds, beside its format."""
 N_SPLITS: Mapping[str, int] = {"paper": 3, "small": 1, "smoke": 1}
 """On how many splits a member should have a run; the paper has three seeds."""
 DPI = 110
@@ -72,7 +83,8 @@ class Request:
     train     train the runs that are missing; otherwise work with those that are there
     search    train and choose among all points of the grid of Table A3, not the preset's alone
     missing   only results that are not there yet or lack runs, the cheapest first
-    deadline  time (as `time.time`) by which to have stopped
+    deadline  time (as `time.time`) by which training has stopped, and after which no measurement
+              is begun
     """
 
     preset: str = "small"
@@ -105,16 +117,20 @@ def reproduce(names: Sequence[str], request: Request, say: Say = print) -> list[
     Where runs are missing and may be trained, they are. However this is interrupted, the next call
     goes on, and what is there already is not computed again.
 
-    Raises `UnknownNameError` for a name, and what training and measuring raise.
+    Raises `UnknownNameError` for a name, `RunError` for a folder that cannot be written to, and
+    what training and measuring raise.
     """
     for name in names:
         check_choice("result", name, RESULTS)
     check_choice("preset", request.preset, tuple(N_SPLITS))
     check(not request.search or request.preset == "paper", f"search is asked for at preset "
           f"{request.preset}; expected paper, whose grid Table A3 has")
+    for name in names:  # before long work, not after it
+        check_free(request.folder(name), overwrite=True, marker=RESULT)
+    check_writable(request.work / "runs")
     wanted = {name: reproduction(name) for name in names}
     order = _by_need(wanted, request) if request.missing else list(names)
-    done = []
+    done = [name for name in names if name not in order]
     for number, name in enumerate(order, 1):
         state = f"{number} of {len(order)}, {name}"
         if request.late():
@@ -230,7 +246,7 @@ def _digest(
 def _judged(claim: Claim, findings: Findings, known: KnownRuns) -> dict[str, Any]:
     """Return a claim with its verdict, as plain data."""
     judgement: Judgement = judge(claim, findings.evidence.get(claim.id, evidence([])))
-    lacking = missing([claim.setting], known, N_SPLITS["paper"])
+    lacking = (missing([claim.setting], known, N_SPLITS["paper"]) if needs_runs(claim) else {})
     undecided = judgement.verdict in ("undecided", "not run")
     return {
         **{key: getattr(claim, key) for key in ("id", "source", "claim", "kind", "margin",
@@ -283,7 +299,11 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 def read_result(folder: Path) -> dict[str, Any]:
     """Return what `result.json` of a result holds; `ArtifactError` for a damaged one."""
-    return upgrade(read_json(folder / RESULT), FORMAT, folder / RESULT)
+    found = upgrade(read_json(folder / RESULT), FORMAT, folder / RESULT)
+    lacking = [key for key in KEYS if key not in found]
+    check(not lacking, f"{folder / RESULT} lacks {', '.join(lacking)}; expected a result as "
+          "`latentcode reproduce` writes it", ArtifactError)
+    return found
 
 
 def results_in(out: Path, preset: str) -> dict[str, dict[str, Any]]:

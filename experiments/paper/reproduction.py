@@ -84,7 +84,7 @@ class Reproduction:
 
         Claims are judged at `paper` alone, each on the runs of its own setting.
         """
-        judged = [claim.setting for claim in self.claims if _needs_runs(claim)]
+        judged = [claim.setting for claim in self.claims if needs_runs(claim)]
         return (*self.shows[preset], *(judged if preset == "paper" else ()))
 
     def source(self) -> str:
@@ -95,7 +95,7 @@ class Reproduction:
                         *(path.read_text(encoding="utf-8") for path in shared)])
 
 
-def _needs_runs(claim: Claim) -> bool:
+def needs_runs(claim: Claim) -> bool:
     """Whether a claim is about trained models, and not about the task or the settings alone."""
     return not claim.id.startswith(WITHOUT_RUNS)
 

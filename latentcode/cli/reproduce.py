@@ -45,7 +45,8 @@ class Reproduce:
     missing: bool = False
     """Only what is not there yet or lacks runs, and first what takes the least training."""
     budget: Annotated[str | None, default_is("none")] = None
-    """Time after which everything has stopped at a checkpoint: 90s, 30m, 2h."""
+    """Time by which training has stopped at a checkpoint: 90s, 30m, 2h; a measurement that has
+    begun is finished, which can take minutes more."""
 
     def run(self) -> None:
         began = time.time()  # a budget begins before the imports, which take seconds

@@ -5,11 +5,18 @@ import os
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import latentcode as lc
 from latentcode.cli import main
-from latentcode.errors import ConfigError, LatentCodeError, UnknownNameError
+from latentcode.errors import (
+    ArtifactError,
+    ConfigError,
+    LatentCodeError,
+    RunError,
+    UnknownNameError,
+)
 from latentcode.experiments.paper.claims import RESULTS, load_claims
 from latentcode.experiments.paper.report import page, remarks, write_pages
 from latentcode.experiments.paper.reproduce import (
@@ -96,7 +103,7 @@ def test_a_budget_an_interruption_and_then_the_same_report(tmp_path: Path) -> No
     assert begun.checkpoints()
     assert not begun.is_complete
     assert reproduce(names, request(parts, missing=True)) == names
-    assert reproduce(names, request(parts, missing=True)) == []  # nothing is missing
+    assert reproduce(names, request(parts, missing=True)) == names  # nothing is missing
     pages = [path.read_bytes() for at in (tmp_path / "whole", parts)
              for path in write_pages(at / "out", at / "out")[:1]]
     assert pages[0] == pages[1]
@@ -173,6 +180,58 @@ def test_a_run_that_somebody_else_has_begun_is_left_to_them(
     assert not (tmp_path / "work" / "runs").exists()
     assert lc.Run.open(theirs).checkpoints() == []
     assert folder_name(next(iter(wanted.values()))) in {row["run"] for row in result["missing"]}
+
+
+def test_what_is_there_already_lacks_no_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ["--preset", "smoke", "--out", str(tmp_path / "out"), "--work", str(tmp_path / "w")]
+    main(["reproduce", "tabA3", *options])
+    written = (tmp_path / "out" / "smoke" / "tabA3" / "result.json").stat().st_mtime_ns
+    main(["reproduce", "tabA3", "--missing", *options])
+    assert capsys.readouterr().out.count("1 of 1 lack no runs") == 2
+    assert (tmp_path / "out" / "smoke" / "tabA3" / "result.json").stat().st_mtime_ns == written
+
+
+def test_a_damaged_result_is_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "smoke" / "tabA3"
+    reproduce(["tabA3"], request(tmp_path))
+    whole = json.loads((folder / "result.json").read_text())
+    del whole["digest"]
+    (folder / "result.json").write_text(json.dumps(whole))
+    with pytest.raises(ArtifactError, match=r"result\.json lacks digest"):
+        reproduce(["tabA3"], request(tmp_path))
+    with pytest.raises(ArtifactError, match="lacks digest"):
+        write_pages(tmp_path / "out", tmp_path)
+
+
+def test_a_place_that_cannot_be_written_to_is_told_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Request, "known", lambda request: pytest.fail("work was begun"))
+    (tmp_path / "file").touch()
+    foreign = tmp_path / "taken" / "smoke" / "tabA3"
+    foreign.mkdir(parents=True)
+    (foreign / "mine.txt").touch()
+    for where, message in (({"out": tmp_path / "file"}, "is a file"),
+                           ({"work": tmp_path / "file"}, "is a file"),
+                           ({"out": tmp_path / "taken"}, "not one of ours")):
+        with pytest.raises(RunError, match=message):
+            reproduce(["tabA3"], request(tmp_path, **where))
+
+
+def test_what_needs_no_run_costs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Published 0.0032 +- 0.0009 for K = 8: undecided, however many instances there are."""
+    def few(work: object, n: int, m: int, k: int) -> pd.DataFrame:
+        return pd.DataFrame({name: [i < 0.0032 * n for i in range(n)]
+                             for name in ("official", "ambiguous", "solved")})
+
+    monkeypatch.setattr("latentcode.experiments.paper.reproductions.tabA2.instances", few)
+    assert reproduce(["tabA2"], request(tmp_path, preset="paper", train=False)) == ["tabA2"]
+    claims = read_result(tmp_path / "out" / "paper" / "tabA2")["claims"]
+    undecided = next(claim for claim in claims if claim["id"] == "tabA2-k-8")
+    assert undecided["verdict"] == "undecided"
+    assert undecided["cost"] is None
 
 
 def test_a_page_of_nothing_is_an_error(tmp_path: Path) -> None:
