@@ -100,7 +100,7 @@ def _lead(found: Mapping[str, Results]) -> str:
     every = load_claims()
     return (
         f"{len(every)} claims and numbers of the paper and its reviews, and some of ours, each "
-        "with a rule of its verdict that was written down before the runs it is judged by "
+        "with a rule of its verdict that was written down before the long runs "
         f"(`experiments/paper/claims.yaml`). Of {len(claims)}, {said}.\n\n"
         "*Agrees* and *differs* are earned: a difference that is merely not significant is "
         "*undecided*, and says what would decide it. If every published number were right and "

@@ -50,15 +50,14 @@ class Learning:
 
     n_models    finished runs
     n_unlearnt  those that score less than `LEARNT` on combinations of training
-    n_members   members of the settings, of which for `n_chosen` the grid of Table A3 was run
+    setting     what was taken of the grid of Table A3, as `of_grid` says it
     trained_on  updates and tasks, in words
     """
 
     preset: str
     n_models: int
     n_unlearnt: int
-    n_members: int
-    n_chosen: int
+    setting: str
     trained_on: tuple[str, ...]
 
     @property
@@ -80,11 +79,7 @@ class Learning:
         if self.preset != "paper":
             return (f"Reduced models and tasks (preset {self.preset}): the numbers do not compare "
                     "with the paper's, and say nothing about which kind of attention is better.")
-        if self.n_chosen:
-            return (f"For {self.n_chosen} of {self.n_members} rows the best point of the grid of "
-                    "Table A3, chosen on `test`; for the others one point of it.")
-        return ("One setting: one point of the grid of Table A3 for every row, where the paper "
-                "takes the best.")
+        return self.setting
 
     @property
     def _unlearnt(self) -> str:
@@ -96,10 +91,19 @@ def learning(work: Work, settings: Iterable[Setting]) -> Learning:
     settings = list(settings)
     table = final_metrics(work, settings, ["task.name"])
     table = table[(table["split"] == "test") & (table["metric"] == table["name"].map(METRIC))]
-    members = {member for setting in settings for member in setting.grid.points()}
-    chosen = {row["member"] for row in work.known.selection(settings)}
-    return Learning(work.preset, len(table), int((table["value"] < LEARNT).sum()), len(members),
-                    len(chosen), tuple(_trained_on(work, settings)))
+    return Learning(work.preset, len(table), int((table["value"] < LEARNT).sum()),
+                    of_grid(work, settings), tuple(_trained_on(work, settings)))
+
+
+def of_grid(work: Work, settings: Iterable[Setting]) -> str:
+    """Say for how many rows, the members of each task, the best point of Table A3's grid counts."""
+    settings = list(settings)
+    rows = {(setting.task, member) for setting in settings for member in setting.grid.points()}
+    chosen = {(row["task"], row["member"]) for row in work.known.selection(settings)}
+    if not chosen:
+        return "One setting for every row, where the paper takes the best of the grid of Table A3."
+    return (f"For {len(chosen)} of {len(rows)} rows the best point of the grid of Table A3, chosen "
+            "on `test`" + ("; one setting for the others." if chosen < rows else "."))
 
 
 def _trained_on(work: Work, settings: Iterable[Setting]) -> Iterator[str]:
@@ -152,4 +156,4 @@ def no_kind_is_always_lowest(work: Work, claim: Claim) -> pd.DataFrame:
                       "value": float(lowest.nunique() > 1), "n": len(means)}])
 
 
-__all__ = ["Learning", "for_claims", "learning", "no_kind_is_always_lowest", "scores"]
+__all__ = ["Learning", "for_claims", "learning", "no_kind_is_always_lowest", "of_grid", "scores"]

@@ -18,6 +18,7 @@ from latentcode.experiments.paper.measuring.probe_scores import (
     with_controls,
 )
 from latentcode.experiments.paper.measuring.score_figures import scores_figure
+from latentcode.experiments.paper.measuring.scores import of_grid
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, about
 from latentcode.probes.common.results import where
 
@@ -56,7 +57,7 @@ def measure(work: Work) -> Findings:
         tables={"f1": scores},
         figures={"fig2b": scores_figure(scores, "F1 on held-out functions", rows=READINGS)},
         evidence=judged(evidence),
-        notes=("One setting, not the grid of Table A3.",
+        notes=(of_grid(work, SHOWS[work.preset]),
                "Layers are chosen on `test`; the layer that is best on `ood` would give "
                + "; ".join(f"{shared}: {per_kind(chosen_on_heldout(found[inputs]))}"
                            for inputs, shared in READINGS.items()) + ".",

@@ -19,6 +19,7 @@ from latentcode.experiments.paper.measuring.probe_scores import (
     with_controls,
 )
 from latentcode.experiments.paper.measuring.score_figures import scores_figure
+from latentcode.experiments.paper.measuring.scores import of_grid
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, about
 from latentcode.probes.common.results import where
 
@@ -54,7 +55,7 @@ def measure(work: Work) -> Findings:
         figures={"fig5f": scores_figure(scores, "balanced accuracy of the rule",
                                         title=titled(runs))},
         evidence=judged({claim.id: rows[claim.id](claim) for claim in work.claims}),
-        notes=("One setting, not the grid of Table A3.", *caveat(runs)))
+        notes=(of_grid(work, SHOWS[work.preset]), *caveat(runs)))
 
 
 def last_layer(scores: pd.DataFrame) -> int:

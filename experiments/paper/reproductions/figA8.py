@@ -40,7 +40,7 @@ def measure(work: Work) -> Findings:
                       for member, run in runs], ignore_index=True)
     last = used[used["layer"] == used["layer"].max()]
     of_rules = last[(last["measure"] == MEAN_CODE) & (last["class"] != ALL)]
-    fewest = of_rules.loc[of_rules.groupby("run")["value"].idxmin()]
+    fewest = of_rules.loc[of_rules.groupby(["run", "split_seed", "seed"])["value"].idxmin()]
     share = where(last, measure=SHARE, **{"class": ALL})
     rows = {"figA8-several-heads-per-rule": fewest, "figA8-several-heads-per-code": share}
     evidence = {claim.id: rows[claim.id][

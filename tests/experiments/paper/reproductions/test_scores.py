@@ -13,7 +13,12 @@ from latentcode.config.presets import preset
 from latentcode.experiments.paper.claims import Claim, Setting, load_claims
 from latentcode.experiments.paper.measuring.drawing import Curves, curves_of_kinds, short
 from latentcode.experiments.paper.measuring.published import beside, printed
-from latentcode.experiments.paper.measuring.scores import learning, no_kind_is_always_lowest, scores
+from latentcode.experiments.paper.measuring.scores import (
+    learning,
+    no_kind_is_always_lowest,
+    of_grid,
+    scores,
+)
 from latentcode.experiments.paper.measuring.sraven_instances import (
     CHUNK,
     fresh_instances,
@@ -23,7 +28,7 @@ from latentcode.experiments.paper.measuring.words import NOTHING, of_kinds
 from latentcode.experiments.paper.reproduction import reproduction
 from latentcode.experiments.paper.reproductions.tabA1 import ROWS
 from latentcode.experiments.paper.reproductions.tabA3 import compare
-from latentcode.experiments.paper.runs import KnownRuns, folder_name, searched
+from latentcode.experiments.paper.runs import KnownRuns, folder_name, searched, signature
 from latentcode.experiments.sweep.grid import with_fields
 from latentcode.models.config import TABLE_A1
 from latentcode.tasks.sraven.ambiguity import bayes_accuracy
@@ -94,6 +99,20 @@ def test_learning_counts_models_below_a_half_on_test(tmp_path: Path) -> None:
     published = dataclasses.replace(found, preset="paper", n_unlearnt=0)
     assert published.heading == ""
     assert published.notes[0].startswith("One setting")
+
+
+def test_rows_are_counted_for_which_the_grid_was_run(tmp_path: Path) -> None:
+    both = [Setting("paper", task, ("kind=hyla",)) for task in ("logic", "sraven")]
+    known = made_up(both, lambda member, config: {
+        (split, metric): 0.5 for split in ("test", "ood") for metric in ("r2", "accuracy")})
+    assert of_grid(work(known, tmp_path), both).startswith("One setting for every row")
+    run, = known.of(preset("paper", "logic", "hyla"))
+    whole = KnownRuns({**known.finished, **{
+        signature(point): (run,) for point in searched(run.config)}})
+    assert of_grid(work(whole, tmp_path), both) == (
+        "For 1 of 2 rows the best point of the grid of Table A3, chosen on `test`; one setting for "
+        "the others.")
+    assert of_grid(work(whole, tmp_path), both[:1]).endswith("chosen on `test`.")
 
 
 @pytest.mark.parametrize(("losses", "holds"), [
