@@ -52,7 +52,8 @@ def write_pages(results: Path, out: Path) -> list[Path]:
     write_text(out / README, page(found, results, out))
     sections = [_section(name, found, results) for name in RESULTS if _newest(name, found)]
     html = write_report(out / HTML, TITLE, [
-        Section("Verdicts", [Text(_lead(found)), Table(_counted(found), index=False)]), *sections])
+        Section("Verdicts", [Text(_plain(_lead(found))), Table(_counted(found), index=False)]),
+        *sections])
     verdicts = pd.DataFrame(
         [{key: claim[key] for key in ("id", "source", "kind", "verdict", "why", "needs")}
          for claim in _claims(found)], columns=["id", "source", "kind", "verdict", "why", "needs"])
@@ -189,14 +190,19 @@ def _section(name: str, found: Mapping[str, Results], results: Path) -> Section:
                 f'src="data:image/png;base64,{base64.b64encode(data).decode()}">', preset))
         if result["claims"]:
             columns, rows = _claim_rows(result["claims"])
-            blocks.append(Table(pd.DataFrame(rows, columns=columns)))
+            blocks.append(Table(pd.DataFrame(rows, columns=columns).map(_plain)))
         blocks += [Text(f"{claim['id']}: {remarks()[claim['id']]}")
                    for claim in result["claims"] if claim["id"] in remarks()]
         if result["missing"]:
             blocks.append(Text(_missing(result)))
         if result["notes"]:
-            blocks.append(Text("\n\n".join(result["notes"])))
+            blocks.append(Text(_plain("\n\n".join(result["notes"]))))
     return Section(name, blocks)
+
+
+def _plain(markdown: str) -> str:
+    """Return a text without the marks of Markdown, which HTML would show."""
+    return markdown.replace("\\|", "|").replace("*", "").replace("`", "")
 
 
 def _other_pages(out: Path, to: str) -> Iterator[tuple[str, str]]:

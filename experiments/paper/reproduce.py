@@ -62,6 +62,8 @@ from latentcode.runs import Run
 
 FORMAT = "latentcode.reproduction"
 RESULT = "result.json"
+UNUSED = "what the notes say, as all its runs are there and none can be judged by"
+"""What a claim needs whose runs gave no value."""
 KEYS = ("name", "title", "preset", "digest", "summary", "notes", "claims", "tables", "figures",
         "selection", "runs", "missing", "cost", "minutes", "environment")
 """What it holds, beside its format."""
@@ -248,12 +250,14 @@ def _judged(claim: Claim, findings: Findings, known: KnownRuns) -> dict[str, Any
     judgement: Judgement = judge(claim, findings.evidence.get(claim.id, evidence([])))
     lacking = (missing([claim.setting], known, N_SPLITS["paper"]) if needs_runs(claim) else {})
     undecided = judgement.verdict in ("undecided", "not run")
+    unused = judgement.verdict == "not run" and needs_runs(claim) and not lacking
     return {
         **{key: getattr(claim, key) for key in ("id", "source", "claim", "kind", "margin",
                                                 "reading", "seen")},
         "published": None if claim.published is None else asdict(claim.published),
         "setting": asdict(claim.setting), "rule": asdict(claim.rule),
-        "verdict": judgement.verdict, "why": judgement.why, "needs": judgement.needs,
+        "verdict": judgement.verdict, "why": judgement.why,
+        "needs": UNUSED if unused else judgement.needs,
         "parts": [asdict(part) for part in judgement.parts],
         "cost": cost.hours(lacking.values()) if undecided and lacking else None}
 
@@ -268,8 +272,10 @@ def _run_row(run: Run) -> dict[str, Any]:
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return a table as JSON has it: rounded, and null where there is no number."""
+    rounded = table.map(lambda value: float(f"{value:.{DIGITS}g}") if isinstance(value, float)
+                        else value)
     records: list[dict[str, Any]] = json.loads(
-        table.to_json(orient="records", double_precision=DIGITS))
+        rounded.to_json(orient="records", double_precision=15))
     return records
 
 

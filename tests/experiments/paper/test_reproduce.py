@@ -20,14 +20,19 @@ from latentcode.errors import (
 from latentcode.experiments.paper.claims import RESULTS, load_claims
 from latentcode.experiments.paper.report import page, remarks, write_pages
 from latentcode.experiments.paper.reproduce import (
+    UNUSED,
     Request,
+    _judged,
+    _records,
     names_of,
     read_result,
     reproduce,
     results_in,
 )
-from latentcode.experiments.paper.reproduction import reproduction
-from latentcode.experiments.paper.runs import find_runs, folder_name, missing
+from latentcode.experiments.paper.reproduction import Findings, reproduction
+from latentcode.experiments.paper.reproductions.causal import SUBSPACE
+from latentcode.experiments.paper.runs import KnownRuns, find_runs, folder_name, missing
+from tests.helpers.paper_runs import made_up
 
 ROOT = Path(__file__).parents[3]
 COMMITTED = ROOT / "experiments" / "results" / "reproduced"
@@ -165,6 +170,9 @@ def test_the_published_setting_is_judged_from_the_runs_that_are_there(
     assert "No prediction" in text
     assert "latentcode reproduce tabA1 --preset paper" in text
     assert "(out/paper/tabA1/result.json)" in text
+    html = (tmp_path / "report.html").read_text()
+    assert "<p>Agrees and differs are earned" in html
+    assert "chosen on test" in html or "One setting" in html
 
 
 def test_a_run_that_somebody_else_has_begun_is_left_to_them(
@@ -232,6 +240,26 @@ def test_what_needs_no_run_costs_none(tmp_path: Path, monkeypatch: pytest.Monkey
     undecided = next(claim for claim in claims if claim["id"] == "tabA2-k-8")
     assert undecided["verdict"] == "undecided"
     assert undecided["cost"] is None
+
+
+def test_claims_whose_runs_gave_no_value_ask_for_no_runs(tmp_path: Path) -> None:
+    """The search for a subspace has no evidence, though its three runs of each kind are there."""
+    wanted = reproduction("causal")
+    searched = next(claim for claim in wanted.claims if claim.id == SUBSPACE)
+    known = made_up([searched.setting], lambda member, config: {}, seeds=3)
+    judged = _judged(searched, Findings("", {}), known)
+    assert judged["verdict"] == "not run"
+    assert judged["cost"] is None
+    assert judged["needs"] == UNUSED
+    judged = _judged(searched, Findings("", {}), KnownRuns({}))
+    assert judged["cost"]["runs"] == 6
+    assert judged["needs"].startswith("3 runs of kind=linear,steps=9000")
+
+
+def test_small_numbers_are_kept(tmp_path: Path) -> None:
+    table = pd.DataFrame([{"name": "a", "n": 3, "value": value} for value in (
+        2.13456789e-4, 1.4e25, 0.9, float("nan"))])
+    assert [row["value"] for row in _records(table)] == [2.13457e-4, 1.4e25, 0.9, None]
 
 
 def test_a_page_of_nothing_is_an_error(tmp_path: Path) -> None:
