@@ -24,7 +24,7 @@ from matplotlib.collections import PathCollection
 from latentcode.config import RunConfig, to_dict
 from latentcode.errors import ArtifactError, ConfigError, check, check_choice
 from latentcode.experiments.paper import cost
-from latentcode.experiments.paper.claims import RESULTS, Claim
+from latentcode.experiments.paper.claims import RESULTS, Claim, PermutationOfChanges
 from latentcode.experiments.paper.judging.evidence import evidence
 from latentcode.experiments.paper.judging.verdicts import Judgement, judge
 from latentcode.experiments.paper.reproduction import (
@@ -41,6 +41,7 @@ from latentcode.experiments.paper.runs import (
     find_runs,
     folder_name,
     missing,
+    missing_of_same_seeds,
     on_device,
     split_seed,
 )
@@ -218,8 +219,19 @@ def _reproduce(wanted: Reproduction, request: Request, say: Say) -> bool:
 
 
 def _lacking(wanted: Reproduction, request: Request, known: KnownRuns) -> dict[str, RunConfig]:
-    return missing(wanted.settings(request.preset), known, N_SPLITS[request.preset],
-                   search=request.search)
+    return {**missing(wanted.settings(request.preset), known, N_SPLITS[request.preset],
+                      search=request.search),
+            **(_of_same_seeds(wanted.claims, known) if request.preset == "paper" else {})}
+
+
+def _of_same_seeds(claims: Iterable[Claim], known: KnownRuns) -> dict[str, RunConfig]:
+    """Return what claims about changes lack, as a change is taken between runs of the same seeds.
+
+    Runs on three splits are not enough for these where the models' seeds differ.
+    """
+    return {name: config for claim in claims if isinstance(claim.rule, PermutationOfChanges)
+            for name, config in missing_of_same_seeds(
+                claim.setting, known, N_SPLITS["paper"]).items()}
 
 
 def _under_way(known: KnownRuns, request: Request, config: RunConfig) -> str | None:
@@ -248,7 +260,8 @@ def _digest(
 def _judged(claim: Claim, findings: Findings, known: KnownRuns) -> dict[str, Any]:
     """Return a claim with its verdict, as plain data."""
     judgement: Judgement = judge(claim, findings.evidence.get(claim.id, evidence([])))
-    lacking = (missing([claim.setting], known, N_SPLITS["paper"]) if needs_runs(claim) else {})
+    lacking = {**missing([claim.setting], known, N_SPLITS["paper"]),
+               **_of_same_seeds([claim], known)} if needs_runs(claim) else {}
     undecided = judgement.verdict in ("undecided", "not run")
     unused = judgement.verdict == "not run" and needs_runs(claim) and not lacking
     return {

@@ -226,6 +226,23 @@ def missing(
     return found
 
 
+def missing_of_same_seeds(
+    setting: Setting, known: KnownRuns, n_seeds: int
+) -> dict[str, RunConfig]:
+    """Return the runs that a setting lacks to be compared seed by seed, as `missing` does.
+
+    n_seeds  seeds, of split and model, of which every member should have a run
+    """
+    configs = [known.chosen(config) for config in setting.grid.members().values()]
+    there = [{(split_seed(run.config), run.config.training.seed) for run in known.of(config)}
+             for config in configs]
+    of_all = set.intersection(*there)
+    others = [seed for seed in range(n_seeds + len(of_all)) if (seed, seed) not in of_all]
+    wanted = [seeded(config, seed) for config, own in zip(configs, there, strict=True)
+              for seed in others[:max(0, n_seeds - len(of_all))] if (seed, seed) not in own]
+    return {folder_name(config): config for config in wanted}
+
+
 @cache
 def searched(config: RunConfig) -> tuple[RunConfig, ...]:
     """Return a configuration at every point of the grid of Table A3, its own first.
@@ -249,5 +266,5 @@ def on_device(members: Mapping[str, RunConfig], device: str) -> dict[str, RunCon
             for name, config in members.items()}
 
 
-__all__ = ["KnownRuns", "default_folders", "find_runs", "folder_name", "missing", "on_device",
-           "searched", "seeded", "signature", "split_seed"]
+__all__ = ["KnownRuns", "default_folders", "find_runs", "folder_name", "missing",
+           "missing_of_same_seeds", "on_device", "searched", "seeded", "signature", "split_seed"]

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -32,6 +33,7 @@ from latentcode.experiments.paper.reproduce import (
 from latentcode.experiments.paper.reproduction import Findings, reproduction
 from latentcode.experiments.paper.reproductions.causal import SUBSPACE
 from latentcode.experiments.paper.runs import KnownRuns, find_runs, folder_name, missing
+from latentcode.experiments.sweep.grid import with_fields
 from tests.helpers.paper_runs import made_up
 
 ROOT = Path(__file__).parents[3]
@@ -254,6 +256,17 @@ def test_claims_whose_runs_gave_no_value_ask_for_no_runs(tmp_path: Path) -> None
     judged = _judged(searched, Findings("", {}), KnownRuns({}))
     assert judged["cost"]["runs"] == 6
     assert judged["needs"].startswith("3 runs of kind=linear,steps=9000")
+
+
+def test_a_claim_about_changes_lacks_the_runs_of_the_same_seeds() -> None:
+    """The published settings on three splits each, but only two pairs of seeds in common."""
+    changes = next(claim for claim in load_claims() if claim.id == "fig2c-hyla-declines-less")
+    known = made_up([changes.setting], lambda member, config: {}, seeds=3)
+    assert _judged(changes, Findings("", {}), known)["cost"] is None
+    key, (*runs, last) = next(iter(known.finished.items()))
+    other = replace(last, config=with_fields(last.config, {"training.seed": 0}))
+    less = KnownRuns({**known.finished, key: (*runs, other)})
+    assert _judged(changes, Findings("", {}), less)["cost"]["runs"] == 1
 
 
 def test_small_numbers_are_kept(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,11 +16,14 @@ from latentcode.experiments.paper.runs import (
     find_runs,
     folder_name,
     missing,
+    missing_of_same_seeds,
     searched,
     seeded,
     signature,
     split_seed,
 )
+from latentcode.experiments.sweep.grid import with_fields
+from latentcode.models.config import kind_of
 
 SETTING = Setting("smoke", "logic", ("kind=softmax,hyla",))
 SHORT = Setting("smoke", "logic", ("kind=hyla", "training.steps=12"))
@@ -63,6 +67,29 @@ def test_runs_are_found_once_and_what_is_missing_is_named(tmp_path: Path) -> Non
     assert len(missing([SETTING], known, 2)) == 4
     with pytest.raises(RunError, match="no folder"):
         find_runs([tmp_path / "none"])
+
+
+def test_members_that_are_compared_by_seed_need_runs_of_the_same_seeds() -> None:
+    def known(**seeds: list[tuple[int, int]]) -> KnownRuns:
+        """Runs of each kind, by the seeds of split and model."""
+        return KnownRuns({signature(config): tuple(SimpleNamespace(config=with_fields(
+            config, {"task.split_seed": split, "training.seed": seed}))
+            for split, seed in seeds[name.removeprefix("kind=")])
+            for name, config in SETTING.grid.members().items()})  # type: ignore[misc]
+
+    def lacking(found: KnownRuns) -> list[tuple[str, int]]:
+        return [(kind_of(config.model), config.training.seed)
+                for config in missing_of_same_seeds(SETTING, found, 3).values()]
+
+    # Three splits each, but only two pairs of seeds that both have.
+    some = known(softmax=[(0, 0), (1, 1), (2, 2)], hyla=[(0, 0), (1, 1), (2, 0), (0, 1)])
+    assert missing([SETTING], some, 3) == {}
+    assert lacking(some) == [("hyla", 2)]
+    assert lacking(known(softmax=[(0, 0)], hyla=[])) == [
+        ("softmax", 1), ("softmax", 2), ("hyla", 0), ("hyla", 1), ("hyla", 2)]
+    whole = [(0, 0), (1, 1), (2, 1)]
+    assert lacking(known(softmax=whole, hyla=whole)) == []
+    assert len(missing_of_same_seeds(SETTING, KnownRuns({}), 3)) == 6
 
 
 def test_a_training_that_was_repeated_counts_once(tmp_path: Path) -> None:
