@@ -24,7 +24,7 @@ from latentcode.experiments.paper import cost
 from latentcode.experiments.paper.claims import RESULTS, load_claims
 from latentcode.experiments.paper.judging.verdicts import expected_false_differs
 from latentcode.experiments.paper.reproduce import N_SPLITS, results_in
-from latentcode.figures.markdown import markdown_table
+from latentcode.figures.markdown import markdown_of, markdown_table
 from latentcode.files.storage import write_text
 
 README, HTML, VERDICT_TABLE = "README.md", "report.html", "verdicts.csv"
@@ -144,14 +144,26 @@ def _chapter(name: str, found: Mapping[str, Results], to: str) -> str:
                   for figure in result["figures"]]
         if result["claims"]:
             parts.append(markdown_table(*_claim_rows(result["claims"])) + "\n")
-        parts += [f"*{claim['id']}*: {remarks()[claim['id']]}\n"
-                  for claim in result["claims"] if claim["id"] in remarks()]
+        parts += [f"*{name}*: {text}\n" for name, text in _remarks_of(result).items()]
+        if result["selection"]:
+            parts.append(markdown_of(_selection(result)) + "\n")
         if result["missing"]:
             parts.append(_missing(result) + "\n")
         parts += [f"- {note}" for note in result["notes"]]
         if result["notes"]:
             parts.append("")
     return "\n".join(parts)
+
+
+def _remarks_of(result: Mapping[str, Any]) -> dict[str, str]:
+    """Return claim -> what was tried, of the claims that differ."""
+    return {claim["id"]: remarks()[claim["id"]] for claim in result["claims"]
+            if claim["verdict"] == "differs" and claim["id"] in remarks()}
+
+
+def _selection(result: Mapping[str, Any]) -> pd.DataFrame:
+    """Return what was chosen from the grid of Table A3 on `test`, beside a choice on `ood`."""
+    return pd.DataFrame(result["selection"]).round(3)
 
 
 def _missing(result: Mapping[str, Any]) -> str:
@@ -191,8 +203,9 @@ def _section(name: str, found: Mapping[str, Results], results: Path) -> Section:
         if result["claims"]:
             columns, rows = _claim_rows(result["claims"])
             blocks.append(Table(pd.DataFrame(rows, columns=columns).map(_plain)))
-        blocks += [Text(f"{claim['id']}: {remarks()[claim['id']]}")
-                   for claim in result["claims"] if claim["id"] in remarks()]
+        blocks += [Text(f"{name}: {text}") for name, text in _remarks_of(result).items()]
+        if result["selection"]:
+            blocks.append(Table(_selection(result), "Chosen from the grid of Table A3."))
         if result["missing"]:
             blocks.append(Text(_missing(result)))
         if result["notes"]:

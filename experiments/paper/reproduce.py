@@ -22,7 +22,14 @@ import pandas as pd
 from matplotlib.collections import PathCollection
 
 from latentcode.config import RunConfig, to_dict
-from latentcode.errors import ArtifactError, ConfigError, check, check_choice
+from latentcode.errors import (
+    ArtifactError,
+    ConfigError,
+    LatentCodeError,
+    ProbeError,
+    check,
+    check_choice,
+)
 from latentcode.experiments.paper import cost
 from latentcode.experiments.paper.claims import RESULTS, Claim, PermutationOfChanges
 from latentcode.experiments.paper.judging.evidence import evidence
@@ -120,8 +127,8 @@ def reproduce(names: Sequence[str], request: Request, say: Say = print) -> list[
     Where runs are missing and may be trained, they are. However this is interrupted, the next call
     goes on, and what is there already is not computed again.
 
-    Raises `UnknownNameError` for a name, `RunError` for a folder that cannot be written to, and
-    what training and measuring raise.
+    Raises `UnknownNameError` for a name, `RunError` for a folder that cannot be written to. What
+    cannot be measured holds up nothing else, and is a `ProbeError` at the end.
     """
     for name in names:
         check_choice("result", name, RESULTS)
@@ -134,6 +141,7 @@ def reproduce(names: Sequence[str], request: Request, say: Say = print) -> list[
     wanted = {name: reproduction(name) for name in names}
     order = _by_need(wanted, request) if request.missing else list(names)
     done = [name for name in names if name not in order]
+    failed: dict[str, str] = {}
     for number, name in enumerate(order, 1):
         state = f"{number} of {len(order)}, {name}"
         if request.late():
@@ -144,6 +152,11 @@ def reproduce(names: Sequence[str], request: Request, say: Say = print) -> list[
                 done.append(name)
         except OutOfTime as error:
             say(f"{state}: {error}")
+        except LatentCodeError as error:
+            say(f"{state}: failed, {error}")
+            failed[name] = str(error)
+    why = "; ".join(f"{name}: {error}" for name, error in failed.items())
+    check(not failed, f"{len(failed)} of {len(names)} could not be reproduced: {why}", ProbeError)
     return done
 
 

@@ -25,7 +25,7 @@ SHOWS = {
                                     "training.steps=78125,156250,312500")),
     ),
     "small": (
-        Setting("small", "sraven", (KINDS, f"{WIDTHS}[16,128,256],[32,256,512]",
+        Setting("small", "sraven", (KINDS, f"{WIDTHS}[8,64,128],[16,128,256]",
                                     "task.n_features=2", "training.steps=750,1500")),
         Setting("small", "sraven", (KINDS, "model.n_layers=4,8", "task.n_features=2",
                                     "training.steps=750")),
