@@ -76,16 +76,18 @@ def hours(configs: Iterable[RunConfig]) -> dict[str, Any]:
 
 
 def in_words(cost: Mapping[str, Any]) -> str:
-    """Return `3 runs, 4.2 hours on two cores, 0.1 to 0.2 on one GPU (estimated)`."""
+    """Return `3 runs, 1.9 h on two cores, 6 min to 9 min on one GPU`."""
     runs = f"{cost['runs']} run{'s' if cost['runs'] != 1 else ''}"
-    cores = "" if cost["two_cores"] is None else f", {_number(cost['two_cores'])} h on two cores"
+    cores = "" if cost["two_cores"] is None else f", {_time(cost['two_cores'])} on two cores"
     gpu = "" if cost["gpu"] is None else (
-        f", {_number(cost['gpu'][0])} to {_number(cost['gpu'][1])} h on one GPU")
+        f", {_time(cost['gpu'][0])} to {_time(cost['gpu'][1])} on one GPU")
     return runs + cores + gpu
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+def _time(hours: float) -> str:
+    if hours < 1:
+        return f"{60 * hours:.0f} min"
+    return f"{hours:,.0f} h" if hours >= 10 else f"{hours:.1f} h"
 
 
 def measure(config: RunConfig) -> float:

@@ -22,7 +22,7 @@ from latentcode.errors import ArtifactError, check
 from latentcode.experiments.demo.report import Html, Section, Table, Text, write_report
 from latentcode.experiments.paper import cost
 from latentcode.experiments.paper.claims import RESULTS, load_claims
-from latentcode.experiments.paper.judging.verdicts import expected_false_differs
+from latentcode.experiments.paper.judging.verdicts import can_agree, expected_false_differs
 from latentcode.experiments.paper.reproduce import N_SPLITS, results_in
 from latentcode.figures.markdown import markdown_of, markdown_table
 from latentcode.files.storage import write_text
@@ -55,8 +55,10 @@ def write_pages(results: Path, out: Path) -> list[Path]:
         Section("Verdicts", [Text(_plain(_lead(found))), Table(_counted(found), index=False)]),
         *sections])
     verdicts = pd.DataFrame(
-        [{key: claim[key] for key in ("id", "source", "kind", "verdict", "why", "needs")}
-         for claim in _claims(found)], columns=["id", "source", "kind", "verdict", "why", "needs"])
+        [{"by": "ours" if claim["source"].startswith("ours") else "paper",
+          **{key: claim[key] for key in ("id", "source", "kind", "verdict", "why", "needs")}}
+         for claim in _claims(found)],
+        columns=["by", "id", "source", "kind", "verdict", "why", "needs"])
     write_text(out / VERDICT_TABLE, verdicts.to_csv(index=False))
     return [out / README, html, out / VERDICT_TABLE]
 
@@ -99,19 +101,36 @@ def _lead(found: Mapping[str, Results]) -> str:
     counts = Counter(claim["verdict"] for claim in claims)
     said = ", ".join(f"{counts[verdict]} {words}" for verdict, words in COUNTED.items())
     every = load_claims()
+    numbers = [claim for claim in every if claim.kind == "number"]
     return (
         f"{len(every)} claims and numbers of the paper and its reviews, and some of ours, each "
         "with a rule of its verdict that was written down before the long runs "
-        f"(`experiments/paper/claims.yaml`). Of {len(claims)}, {said}.\n\n"
+        f"(`experiments/paper/claims.yaml`). Of {len(claims)}, {said}.{_decided(found)}\n\n"
         "*Agrees* and *differs* are earned: a difference that is merely not significant is "
         "*undecided*, and says what would decide it. If every published number were right and "
         f"ours were drawn alike, about {expected_false_differs(every):.2f} of them would still be "
-        "called different. The paper takes the best of a grid of settings for each row; ours is "
+        f"called different once all are run, and {sum(map(can_agree, numbers))} of the "
+        f"{len(numbers)} numbers can agree at all with three splits, so wide are the published "
+        "errors. The paper takes the best of a grid of settings for each row; ours is "
         "*one setting*, that of the preset, unless a table says otherwise: a row of ours below "
         "the paper's may be that and nothing else. *No prediction* marks claims of which a number "
-        "of ours was known when the rule was written.\n\n"
+        "of ours was known before.\n\n"
         "`paper` is the published setting. `small` is scaled down, or measured on stored runs, and "
         "draws no verdict.\n")
+
+
+def _decided(found: Mapping[str, Results]) -> str:
+    """Say which results have claims that are decided, and how far these were predictions."""
+    decided = {name: [claim for claim in result["claims"]
+                      if claim["verdict"] in ("agrees", "differs")]
+               for name, result in found.get("paper", {}).items()}
+    names = [name for name, claims in decided.items() if claims]
+    claims = [claim for name in names for claim in decided[name]]
+    if not claims:
+        return ""
+    known = sum(bool(claim["seen"]) for claim in claims)
+    return (f" Those that are decided belong to {', '.join(names)}; of {known} of these "
+            f"{len(claims)} a number of ours was known when the rule was written.")
 
 
 def _counted(found: Mapping[str, Results]) -> pd.DataFrame:
@@ -178,13 +197,41 @@ def _claim_rows(claims: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[tu
         published = claim["published"]
         printed = "" if published is None else f"{published['value']:g}" + (
             f" ± {published['error']:g}" if published["error"] is not None else "")
-        why = claim["why"]
+        why = claim["why"] + _estimates(claim["parts"])
         if claim["needs"]:
             price = f" ({cost.in_words(claim['cost'])})" if claim["cost"] else ""
             why += f" Needed: {claim['needs']}{price}."
-        rows.append((f"{claim['claim']} ({claim['source']}; `{claim['id']}`)", printed,
-                     VERDICTS[claim["verdict"]], why.replace("|", "\\|")))
-    return ["claim", "published", "verdict", "what we have"], rows
+        said = f"{claim['claim']} ({claim['source']}; `{claim['id']}`)"
+        if claim["reading"]:
+            said += f" *Our reading: {claim['reading']}*"
+        rows.append((said, _rule(claim), printed, VERDICTS[claim["verdict"]],
+                     why.replace("|", "\\|")))
+    return ["claim", "judged by", "published", "verdict", "what we have"], rows
+
+
+def _rule(claim: Mapping[str, Any]) -> str:
+    """Return the rule of a verdict in a few words."""
+    rule = claim["rule"]
+    match rule["name"]:
+        case "welch":
+            return f"{rule['quantity']}: difference within ±{claim['margin']:g}"
+        case "permutation" | "permutation_of_changes":
+            return f"{rule['quantity']}: permutation test over runs"
+        case "bound":
+            return f"{rule['quantity']}: {rule['side']} {rule['bound']:g}"
+        case "excess":
+            return (f"{rule['quantity']}: in every run above, and by {rule['least']:g} on average, "
+                    f"{', '.join(rule['controls'])}")
+    return str(rule["holds"])
+
+
+def _estimates(parts: Sequence[Mapping[str, Any]]) -> str:
+    """Return what was measured for each of several tests."""
+    known = [part for part in parts if part["estimate"] is not None]
+    if len(parts) < 2 or not known or all(part["verdict"] == "agrees" for part in parts):
+        return ""
+    return " By test: " + "; ".join(
+        f"{part['name'].removeprefix('kind=')} {part['estimate']:.3g}" for part in known) + "."
 
 
 def _section(name: str, found: Mapping[str, Results], results: Path) -> Section:

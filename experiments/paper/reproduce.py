@@ -221,7 +221,9 @@ def _reproduce(wanted: Reproduction, request: Request, say: Say) -> bool:
         "selection": known.selection(wanted.settings(request.preset)),
         "runs": [_run_row(run) for run in used],
         "missing": [{"run": name, "kind": kind_of(config.model),
-                     "updates": config.training.steps, "under_way": elsewhere.get(name)}
+                     "updates": config.training.steps,
+                     # How far it is; whether somebody trains it now is soon no longer true.
+                     "under_way": elsewhere.get(name, "").rpartition(", ")[0] or None}
                     for name, config in lacking.items()],
         "cost": cost.hours(lacking.values()) if lacking else None,
         "minutes": round((time.monotonic() - began) / 60, 2),

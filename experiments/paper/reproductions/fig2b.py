@@ -61,6 +61,8 @@ def measure(work: Work) -> Findings:
                "Layers are chosen on `test`; the layer that is best on `ood` would give "
                + "; ".join(f"{shared}: {per_kind(chosen_on_heldout(found[inputs]))}"
                            for inputs, shared in READINGS.items()) + ".",
+               "There is no point where all codes are the same: with one query those of layer 0 "
+               "are, but in softmax attention.",
                "In a group of terms the best constant answer is to give every one."))
 
 
