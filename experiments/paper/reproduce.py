@@ -128,7 +128,7 @@ def reproduce(names: Sequence[str], request: Request, say: Say = print) -> list[
     goes on, and what is there already is not computed again.
 
     Raises `UnknownNameError` for a name, `RunError` for a folder that cannot be written to. What
-    cannot be measured holds up nothing else, and is a `ProbeError` at the end.
+    cannot be measured holds up nothing else, and is raised at the end.
     """
     for name in names:
         check_choice("result", name, RESULTS)
@@ -141,7 +141,7 @@ def reproduce(names: Sequence[str], request: Request, say: Say = print) -> list[
     wanted = {name: reproduction(name) for name in names}
     order = _by_need(wanted, request) if request.missing else list(names)
     done = [name for name in names if name not in order]
-    failed: dict[str, str] = {}
+    failed: dict[str, LatentCodeError] = {}
     for number, name in enumerate(order, 1):
         state = f"{number} of {len(order)}, {name}"
         if request.late():
@@ -154,7 +154,9 @@ def reproduce(names: Sequence[str], request: Request, say: Say = print) -> list[
             say(f"{state}: {error}")
         except LatentCodeError as error:
             say(f"{state}: failed, {error}")
-            failed[name] = str(error)
+            failed[name] = error
+    for error in failed.values() if len(failed) == 1 else ():
+        raise error
     why = "; ".join(f"{name}: {error}" for name, error in failed.items())
     check(not failed, f"{len(failed)} of {len(names)} could not be reproduced: {why}", ProbeError)
     return done

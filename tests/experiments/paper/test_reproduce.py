@@ -15,6 +15,7 @@ from latentcode.errors import (
     ArtifactError,
     ConfigError,
     LatentCodeError,
+    ProbeError,
     RunError,
     UnknownNameError,
 )
@@ -293,3 +294,29 @@ def test_what_is_committed_is_judged_whole_and_said_on_its_page() -> None:
     readme = COMMITTED.parent / "README.md"
     assert readme.read_text() == page(found, COMMITTED, COMMITTED.parent)
     assert json.dumps(found)
+
+
+def test_what_cannot_be_measured_holds_up_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    from latentcode.experiments.paper import reproduce as module
+
+    original = module.reproduction
+
+    def broken(name: str):
+        found = original(name)
+
+        def measure(work: object) -> object:
+            raise ProbeError("no codes vary")
+
+        measure.__module__ = found.measure.__module__
+        return found if name == "tabA3" else replace(found, measure=measure)
+
+    monkeypatch.setattr(module, "reproduction", broken)
+    wanted = request(tmp_path, train=False)
+    with pytest.raises(ProbeError, match="no codes vary"):
+        reproduce(["figA3", "tabA3"], wanted)
+    assert "1 of 2, figA3: failed, no codes vary" in capsys.readouterr().out
+    assert (tmp_path / "out" / "smoke" / "tabA3" / "result.json").exists()
+    with pytest.raises(ProbeError, match="2 of 3 could not be reproduced: figA3: no codes vary"):
+        reproduce(["figA3", "tabA3", "figA5"], wanted)
