@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from latentcode.experiments.paper.reproduction import KIND_TITLES
 from latentcode.figures.style import GREY, PALETTE, Figure, style
@@ -109,8 +109,10 @@ def _curves(axes: Axes, row: Curves, table: pd.DataFrame) -> None:
     axes.set_xlabel(AXIS_TITLES[row.across])
     if row.log:
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(LogFormatter())
-        axes.yaxis.set_minor_formatter(LogFormatter())
+        # Losses span less than a decade or two: a few plain numbers rather than powers of ten.
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     elif 0.0 <= row.table["value"].min() <= row.table["value"].max() <= 1.0:
         axes.set_ylim(-0.03, 1.03)
 
