@@ -9,7 +9,6 @@ HEADINGS: dict[str, str] = {
     "decode": "Ask what codes say and what they cause",
     "show": "Look",
     "sweep": "Do much at once",
-    "reproduce": "The paper",
     "extract-prompts": "Language models",
     "import-flax": "The official code"}
 """What stands above a command and those that follow it."""
@@ -32,8 +31,7 @@ def overview(commands: Mapping[str, type]) -> str:
     return "\n".join([
         *lines, "",
         "latentcode COMMAND --help           the options of a command, with an example",
-        "latentcode COMMAND --import FILE    first import a file of your own that registers tasks",
-        "                                    or attention",
+        "latentcode COMMAND --import FILE    first import a file of yours: tasks, attention",
         "latentcode --version                which version this is"])
 
 

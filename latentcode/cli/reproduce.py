@@ -14,7 +14,7 @@ from latentcode.cli.options import default_is
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Which figures and tables of the paper hold? Train what they need, measure, judge, draw.
+    """Do the figures and tables of the paper hold? Train, measure, judge, draw them.
 
     Example: latentcode reproduce fig2c tabA1 --preset small
 
@@ -37,8 +37,8 @@ class Reproduce:
     """Further folders of runs that count, such as that of long trainings; never written to."""
     device: str = "cpu"
     """cpu or cuda."""
-    train: bool = True
-    """Train what is missing; --no-train works with the runs that are there."""
+    no_train: bool = False
+    """Work with the runs that are there, and train none."""
     search: bool = False
     """Train every point of the grid of Table A3 and choose the best on test, not the one setting
     of the preset."""
@@ -56,8 +56,8 @@ class Reproduce:
         names = names_of(self.names)
         deadline = None if self.budget is None else began + parse_budget(self.budget)
         request = Request(
-            self.preset, self.out, self.work, self.runs, self.device, self.train, self.search,
-            self.missing, deadline)
+            self.preset, self.out, self.work, self.runs, self.device, not self.no_train,
+            self.search, self.missing, deadline)
         done = reproduce(names, request, lambda text: print(text, flush=True))
         print(f"{len(done)} of {len(names)} lack no runs; wrote the results to "
               f"{self.out / self.preset}")
@@ -65,7 +65,7 @@ class Reproduce:
 
 @dataclass(frozen=True)
 class Report:
-    """What does the paper claim, and what did we find? One page of what was reproduced.
+    """What does the paper claim, and what was found? All on one page.
 
     Example: latentcode report --results results/paper
 
