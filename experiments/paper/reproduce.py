@@ -155,8 +155,8 @@ def reproduce(names: Sequence[str], request: Request, say: Say = print) -> list[
         except LatentCodeError as error:
             say(f"{state}: failed, {error}")
             failed[name] = error
-    for error in failed.values() if len(failed) == 1 else ():
-        raise error
+    for failure in failed.values() if len(failed) == 1 else ():
+        raise failure
     why = "; ".join(f"{name}: {error}" for name, error in failed.items())
     check(not failed, f"{len(failed)} of {len(names)} could not be reproduced: {why}", ProbeError)
     return done

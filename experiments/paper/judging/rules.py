@@ -87,8 +87,8 @@ def part_of_number(claim: Claim, rows: pd.DataFrame) -> Part:
         return _too_few(member, {member: n}, kind,
                         f"ours {mean:.4g} ({_count(n, kind)}), {printed}",
                         estimate=float(mean) - published.value)
-    estimate, low, high, p = (float(number) for number in welch(
-        mean, error, n, published.value, published.error, published.n))
+    found = welch(mean, error, n, published.value, published.error, published.n)
+    estimate, low, high, p = map(float, (found.estimate, found.low, found.high, found.p))
     needs: tuple[str, ...] = ()
     if -claim.margin <= low and high <= claim.margin:
         verdict: Verdict = "agrees"

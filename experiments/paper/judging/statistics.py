@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
@@ -19,7 +20,8 @@ MOST_EXCHANGES = 5_000_000
 """Exchanges that are held at once: some 40 MB."""
 
 
-class Difference(NamedTuple):
+@dataclass(frozen=True)
+class Difference:
     """A difference of two means with its interval and two-sided p; arrays if its parts are."""
 
     estimate: np.ndarray
