@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from latentcode.experiments.paper.claims import Setting
 from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing, per_kind
 from latentcode.experiments.paper.measuring.planes import (
     LOGIC,
@@ -12,11 +11,8 @@ from latentcode.experiments.paper.measuring.planes import (
     points_table,
 )
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
+from latentcode.experiments.paper.reproductions.fig2d import SHOWS
 
-KINDS = "kind=softmax,linear,hyla"
-PUBLISHED = Setting("paper", "logic", (KINDS,))
-SHOWS = {"paper": (PUBLISHED,), "small": (PUBLISHED,),
-         "smoke": (Setting("smoke", "logic", (KINDS,)),)}
 CLAIMED = ("function", "term 1", "term 2")
 """Each of them has to pass in each layer."""
 
