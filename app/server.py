@@ -14,12 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from latentcode.app.data.catalog import ROOTS
+from latentcode.app.map import library
+from latentcode.app.policy import HOSTS
 from latentcode.errors import ConfigError, check
 from latentcode.imports import in_environment
 
 ADDRESS = "localhost"
-HOSTS = (ADDRESS, "127.0.0.1", "::1")
-"""What requests may call the server: a page from elsewhere may have a name that leads here, too."""
 FIRST_PORT = 8501
 PORTS = 100
 """How many ports are tried if none was asked for."""
@@ -40,10 +40,6 @@ OPTIONS: dict[str, str] = {
     "client.showSidebarNavigation": "false",
     # On a machine that never ran Streamlit the server would wait for an address to be typed.
     "server.showEmailPrompt": "false",
-    # An array of 100,000 points is about 10 MB on its way to the browser, and a lasso around all
-    # of them comes back with their positions.
-    "server.maxMessageSize": "400",
-    "server.maxWidgetStateSize": "400",
 }
 
 
@@ -54,7 +50,8 @@ def command(port: int, *, browser: bool) -> list[str]:
 
     options = {**OPTIONS, **STREAMLIT_THEME, "server.port": str(port),
                "server.headless": "false" if browser else "true"}
-    return [sys.executable, "-m", "streamlit", "run", str(Path(__file__).with_name("main.py")),
+    application = Path(__file__).with_name("application.py")
+    return [sys.executable, "-m", "streamlit", "run", str(application),
             *(f"--{name}={value}" for name, value in options.items()),
             *(f"--server.allowedHosts={host}" for host in HOSTS)]
 
@@ -80,6 +77,7 @@ def serve(
     for package in ("streamlit", "plotly"):
         check(find_spec(package) is not None, f"the explorer needs {package}, which is not "
               "installed; expected latentcode[app] (pip install 'latentcode[app]')", ConfigError)
+    library.script()
     folders = tuple(folders) or (Path.cwd(),)
     for folder in map(Path, folders):
         check(folder.is_dir(), f"{folder} is a file; expected the folder of a run or of codes, or "

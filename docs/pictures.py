@@ -40,7 +40,7 @@ def main(folder: Path = HERE) -> None:
                     color_scheme="dark" if theme == "dark" else "light")
                 page = context.new_page()
                 page.goto(server.url("" if name == "explore" else name, query))
-                page.wait_for_selector(".js-plotly-plot", timeout=120_000)
+                page.wait_for_selector(".js-plotly-plot, .lc-map[data-drawn]", timeout=120_000)
                 settle(page)
                 page.wait_for_timeout(1_500)  # animations of Streamlit end without an event
                 file = folder / f"{name}-{theme}.png"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
-import plotly.graph_objects as go
 import streamlit as st
 
-from latentcode.app.charts.clicks import on_click
-from latentcode.app.charts.scatter import scatter
-from latentcode.app.charts.theme import CHART, is_dark, show_chart
-from latentcode.app.state.messages import answering, say_all_the_same
+from latentcode.app.charts.theme import is_dark
+from latentcode.app.data.problem import card
+from latentcode.app.map.addresses import card_address
+from latentcode.app.map.colours import colours
+from latentcode.app.map.component import Plane, show_map
+from latentcode.app.state.messages import say_all_the_same
 from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.state.url import remember, remembered
@@ -67,52 +69,24 @@ def selected_rows(shown: Iterable[Chosen], selection: Selection) -> np.ndarray |
     return rows if rows.any() else None
 
 
-def draw(
+def show(
     planes: Mapping[Picture, Projection], titles: Iterable[str], chosen: Chosen, colour: str,
-    selection: Selection, selected: np.ndarray | None, *, columns: int, height: int,
-    instance: int | None = None,
-) -> go.Figure:
-    """Return the pictures of the same instances, with the outlines where they were drawn.
+    selection: Selection, selected: np.ndarray | None, note: Callable[[Selection], None], *,
+    key: str, across: int, height: int, alt: str, instance: int | None = None,
+) -> None:
+    """Show pictures of the same instances, and call `note` with what a person does in them.
 
     titles  one per picture
-    chosen  whose labels the points have
+    chosen  whose labels the points have, and whose problems the mouse shows
     """
-    figure = scatter(
-        {title: plane.coordinates
-         for title, plane in zip(titles, planes.values(), strict=True)},
-        chosen.label(colour).rename(colour), chosen.codes.labels,
-        dark=is_dark(), columns=columns, height=height, instance=instance, selected=selected)
-    for axis, name in _axes(planes).items():
-        if name == selection.plane:
-            figure.update_layout(shapes=selection.shapes(
-                color="#9AA5B1", x=axis, y=axis.replace("x", "y")))
-    return figure
+    dark = is_dark()
+    show_map(
+        [Plane(picture.name, title, plane.coordinates)
+         for (picture, plane), title in zip(planes.items(), titles, strict=True)],
+        colours(chosen.label(colour), title=colour, dark=dark), note, key=key, dark=dark,
+        selection=selection, selected=selected, instance=instance,
+        cards=card_address(chosen.key, partial(card, chosen.entry, chosen.codes)),
+        across=across, height=height, alt=alt)
 
 
-def show(
-    figure: go.Figure, pictures: Iterable[Picture], note: Callable[[Selection], None], *,
-    key: str, alt: str,
-) -> None:
-    """Show a figure of `draw`, and call `note` with what is clicked, outlined or cleared in it."""
-    axes = _axes(pictures)
-    show_chart(figure, key, CHART, on_select=answering(noted(key, axes, note)),
-               selection_mode=("points", "box", "lasso"), alt=alt)
-    on_click(key, lambda instance: note(Selection(instances=(instance,), plane=axes["x"])))
-
-
-def noted(
-    key: str, axes: Mapping[str, str], note: Callable[[Selection], None]
-) -> Callable[[], None]:
-    """Return what calls `note` with the selection of a chart; axes: axis -> name of the picture."""
-    def call() -> None:
-        note(Selection.from_event(st.session_state.get(key), planes=axes))
-
-    return call
-
-
-def _axes(pictures: Iterable[Picture]) -> dict[str, str]:
-    """Return the name of the picture on each x axis of a chart."""
-    return {"x" if i == 1 else f"x{i}": picture.name for i, picture in enumerate(pictures, 1)}
-
-
-__all__ = ["draw", "drawn_in", "lay_out", "noted", "selected_rows", "selection_in_url", "show"]
+__all__ = ["drawn_in", "lay_out", "selected_rows", "selection_in_url", "show"]

@@ -12,9 +12,9 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from latentcode.app.charts.scatter import in_order
 from latentcode.app.charts.theme import ACCENT, category_marks, is_dark, palette, show_still, styled
 from latentcode.app.data.projections import is_measurement
+from latentcode.app.map.colours import in_order
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.words import literal
 from latentcode.errors import ProbeError
@@ -53,7 +53,8 @@ def distribution(values: pd.Series, selected: np.ndarray, *, dark: bool) -> go.F
                        name="selection", marker_color=[marks[v][0] for v in order])
         figure.update_yaxes(autorange="reversed", type="category")
         figure.update_xaxes(tickformat=".0%")
-    return styled(figure, height=HEIGHT, dark=dark)
+    bars = 0 if is_measurement(values) else len(figure.data[0].y)
+    return styled(figure, height=max(150, 34 + 17 * bars), dark=dark, margin_t=4)
 
 
 def show_distribution(chosen: Chosen, colour: str, selected: np.ndarray, *, key: str) -> None:
@@ -68,10 +69,13 @@ def heads(codes: Mapping[str, np.ndarray], *, dark: bool, height: int = HEIGHT) 
     colors = [ACCENT, palette(dark)[1], "#4A5562" if dark else "#C4CCD4"]
     for (name, code), color in zip(codes.items(), colors, strict=False):
         figure.add_bar(x=np.arange(len(code)), y=np.asarray(code), name=name, marker_color=color)
-    figure.update_xaxes(title="head", dtick=1 if len(next(iter(codes.values()))) <= 16 else None)
-    figure.update_yaxes(title="score")
-    return styled(figure, height=height, dark=dark, margin_t=20 + 20 * len(codes), bargap=0.25,
-                  legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})
+    figure.update_xaxes(title={"text": "head", "font": {"size": 11}, "standoff": 2},
+                        dtick=1 if len(next(iter(codes.values()))) <= 16 else None,
+                        tickfont={"size": 10})
+    figure.update_yaxes(title={"text": "score", "font": {"size": 11}, "standoff": 2}, nticks=5)
+    return styled(figure, height=height, dark=dark, margin_t=24, bargap=0.25,
+                  legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0,
+                          "font": {"size": 11}})
 
 
 @dataclass(frozen=True)
@@ -153,10 +157,10 @@ def confusion(guesses: Guesses, values: pd.Series, selected: np.ndarray, *,
         colorscale=[[0.0, "#1B222B" if dark else "#F4F6F8"], [1.0, ACCENT]], hoverongaps=False,
         hovertemplate="is %{y}, predicted %{x}<br>%{customdata} instances, %{z:.0%}"
                       "<extra></extra>"))
-    every = {"type": "category", "dtick": 1, "tickfont": {"size": 11}}
+    every = {"type": "category", "dtick": 1, "tickfont": {"size": 10}}
     figure.update_yaxes(autorange="reversed", title="is", **every)
     figure.update_xaxes(title="predicted", **every)
-    return styled(figure, height=HEIGHT, dark=dark)
+    return styled(figure, height=max(150, 80 + 15 * len(names)), dark=dark, margin_t=4)
 
 
 __all__ = ["HEIGHT", "Guesses", "confusion", "distribution", "guesses", "heads", "prepare",

@@ -127,6 +127,7 @@ STYLE = """<style>
 .problem :is(td, th) {padding: 2px 4px !important; white-space: normal !important;}
 .problem span {margin: 0 1px !important; min-width: 1.35em !important;}
 .answer {margin-bottom: .5rem;}
+.st-key-beside {margin-top: .5rem;}
 </style>"""
 """What Streamlit has no option for: less empty space, and a problem that fits into a column.
 

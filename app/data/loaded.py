@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from latentcode.models.transformer import HookedTransformer
     from latentcode.tasks import Task
 
-POINTS = (2_000, 5_000, 20_000, 100_000)
+POINTS = (2_000, 5_000, 20_000, 100_000, 1_000_000)
 """How many instances can be shown."""
+MOST_READ = 100_000
+"""How many are read out of a model for the explorer; more can be extracted by a script."""
 
 
 def stamp(folder: Path) -> tuple[tuple[str, int, int, int], ...]:

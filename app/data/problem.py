@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ import streamlit as st
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
 from latentcode.codes import LatentCodes
-from latentcode.errors import ArtifactError, check
+from latentcode.errors import ArtifactError, LatentCodeError, check
 
 if TYPE_CHECKING:
     from latentcode.models.transformer import HookedTransformer
@@ -54,6 +55,17 @@ def problem(entry: Entry, codes: LatentCodes, row: int) -> Problem:
     if entry.kind == "codes":
         return Problem(html, "", None)
     return _answered(html, task, batch, loaded.open_model(entry))
+
+
+def card(entry: Entry, codes: LatentCodes, row: int) -> str:
+    """Return what the mouse shows of the instance of a row, as HTML; `IndexError` without one."""
+    if not 0 <= row < len(codes):
+        raise IndexError(row)
+    try:
+        shown = problem(entry, codes, row)
+    except LatentCodeError as error:
+        return escape(str(error))
+    return f"<div class='answer'>{shown.answer}</div><div class='problem'>{shown.html}</div>"
 
 
 def _equal(a: object, b: object) -> bool:
@@ -101,4 +113,4 @@ def neighbours(
     return table
 
 
-__all__ = ["Problem", "neighbours", "problem"]
+__all__ = ["Problem", "card", "neighbours", "problem"]

@@ -25,6 +25,8 @@ from latentcode.probes.projection.result import ProjectionResult
 
 METHODS = {"t-SNE": "tsne", "UMAP": "umap", "PCA": "pca"}
 """Names of the projections, for people and for the library."""
+MOST_LAID_OUT = {"t-SNE": 100_000, "UMAP": 100_000, "PCA": 1_000_000}
+"""Most codes that a page lays out by each: more would take the others an hour."""
 FEWEST = 4
 """Fewest codes that t-SNE and UMAP can lay out."""
 MOST_CATEGORIES = 48
@@ -105,5 +107,5 @@ def is_measurement(values: pd.Series) -> bool:
     return bool(pd.api.types.is_float_dtype(values)) and values.nunique() > 2
 
 
-__all__ = ["FEWEST", "METHODS", "colour_labels", "is_measurement", "project_once",
+__all__ = ["FEWEST", "METHODS", "MOST_LAID_OUT", "colour_labels", "is_measurement", "project_once",
            "reduced_settings", "stored_planes"]

@@ -16,10 +16,9 @@ from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.sidebar import (
     Chosen,
+    choose_instances,
     choose_look,
     choose_place,
-    choose_size,
-    choose_split,
     say_if_damaged,
 )
 from latentcode.app.state.url import choose_several, remember
@@ -77,7 +76,7 @@ def _choose() -> list[Chosen]:
             f"{entry.key} has {', '.join(of)}" for entry, of in zip(
                 entries, offered, strict=True))), icon=":material/error:")
         return []
-    split, n = choose_split(splits), choose_size()
+    split, n = choose_instances(splits)
     for entry in entries:
         say_if_damaged(entry)
     codes = _same({entry.key: loaded.codes(entry, split, n) for entry in entries})
@@ -159,11 +158,8 @@ def _body(shown: list[Chosen], method: str, colour: str) -> None:
     if not planes:
         return
     first = shown[0]
-    figure = pictures.draw(planes, [picture.key for picture in planes], first, colour, selection,
-                           selected, columns=len(planes), height=HEIGHTS[len(planes)])
-    # The tool bar stands above the names of the models, not on them.
-    figure.update_layout(margin_t=64)
-    pictures.show(figure, planes, select, key=CHART_KEY,
+    pictures.show(planes, [picture.key for picture in planes], first, colour, selection, selected,
+                  select, key=CHART_KEY, across=len(planes), height=HEIGHTS[len(planes)],
                   alt="Codes of several models in two dimensions, the same instances in each.")
     if selected is None:
         st.caption("Nothing is selected. Draw with the lasso or the box of the tool bar; a click "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 import numpy as np
@@ -26,8 +26,10 @@ from latentcode.probes.common.sources import varies
 from latentcode.probes.projection.methods import Projection
 
 SHOW = ("one picture", "all layers", "all pairs")
-HEIGHT = 600
-CHART_KEY = "scatter"
+HEIGHT = 480
+MAP_KEY = "map"
+BESIDE = ("Selection", "List", "Problem")
+"""What stands beside the map."""
 UNTOLD = ("n_jobs", "initialization", "early_exaggeration_iter")
 """Settings of projections that the caption leaves out."""
 SAME = "All codes of this layer and pair are the same: "
@@ -39,18 +41,20 @@ def page() -> None:
     """Show the codes that the sidebar chooses."""
     chosen = choose_codes()
     method, colour = choose_look(chosen.codes, chosen.pair)
-    with st.sidebar:
-        show = choose("Show", SHOW, key="show", help="One picture, or one per layer or pair.")
-    # Another page in between takes the picture from the browser.
-    st.session_state.pop("drawn", None)
-    _body(chosen, method, colour, show)
+    _body(chosen, method, colour)
     panels.prepare()
 
 
 @st.fragment
 @guarded
-def _body(chosen: Chosen, method: str, colour: str, show: str) -> None:
+def _body(chosen: Chosen, method: str, colour: str) -> None:
     """Everything that a click or a lasso changes; the sidebar is not run again."""
+    left, right = st.columns([1.5, 1.0], gap="medium")
+    with left:
+        head, many = st.columns([3, 1], vertical_alignment="center")
+    with many:
+        show = choose("Show", SHOW, key="show", label_visibility="collapsed",
+                      help="One picture, or one per layer or pair.")
     planes = pictures.lay_out(chosen, {
         "one picture": [chosen.picture(method)],
         "all layers": [chosen.picture(method, layer=layer) for layer in chosen.codes.layers],
@@ -59,17 +63,27 @@ def _body(chosen: Chosen, method: str, colour: str, show: str) -> None:
     selection = pictures.selection_in_url("select")
     selected = pictures.selected_rows([chosen], selection)
     instance = remembered_number("instance", None, len(chosen.codes) - 1)
-    left, right = st.columns([1.7, 1.0], gap="medium")
-    with left:
+    with head:
         _title(chosen, colour, show)
+    with left:
         if planes:
-            figure = _figure(chosen, planes, colour, selection, selected, instance)
-            pictures.show(figure, planes, select, key=CHART_KEY,
-                          alt="Codes in two dimensions; their table can be exported below.")
+            across = min(2, len(planes))
+            pictures.show(
+                planes, _titles(planes), chosen, colour, selection, selected, select,
+                key=MAP_KEY, across=across, instance=instance,
+                height=HEIGHT if len(planes) == 1 else HEIGHT // 2 if len(planes) > 2 else 300,
+                alt="Codes in two dimensions; their table can be exported below.")
             _quality(planes)
-        _selection_panels(chosen, colour, selection, selected)
     with right:
-        _instance_panel(chosen, colour, instance)
+        # An address that names an instance and no selection shows that instance.
+        at_first = "Problem" if instance is not None and not selection else BESIDE[0]
+        beside = choose("Beside the map", BESIDE, key="beside", form="buttons",
+                        default=st.session_state.setdefault("beside at first", at_first),
+                        label_visibility="collapsed")
+        if beside == "Problem":
+            _instance_panel(chosen, colour, instance)
+        else:
+            _selection_panels(chosen, colour, selection, selected, listed=beside == "List")
     export.row(chosen, method, colour, planes, selected, _kept_here(chosen))
 
 
@@ -77,31 +91,16 @@ def select(selection: Selection) -> None:
     """Put a click into the URL as the current instance, an outline as the selection."""
     if selection.instances:
         remember("instance", str(selection.instances[0]))
-    else:
-        remember("select", selection.to_text() if selection else None)
+        st.session_state["beside"] = "Problem"
+        return
+    remember("select", selection.to_text() if selection else None)
+    if st.session_state.get("beside") == "Problem":
+        st.session_state["beside"] = "Selection"
 
 
-def _figure(
-    chosen: Chosen, planes: Mapping[Picture, Projection], colour: str, selection: Selection,
-    selected: np.ndarray | None, instance: int | None,
-) -> go.Figure:
-    """Return the figure; the same one while only the selection changes.
-
-    The browser shows a new selection by itself. Only a figure that is drawn for another reason
-    has to be told what is selected.
-    """
-    key = (chosen.key, tuple(planes), colour, is_dark(), instance)
-    drawn = st.session_state.get("drawn")
-    if drawn is None or drawn[0] != key:
-        one_pair = len({picture.pair for picture in planes}) == 1
-        titles = [f"layer {p.layer}" if one_pair else p.pair for p in planes]
-        across = min(2, len(planes))
-        figure = pictures.draw(
-            planes, titles, chosen, colour, selection, selected, columns=across, instance=instance,
-            height=HEIGHT if len(planes) <= 2 else 340 * -(-len(planes) // across))
-        drawn = st.session_state["drawn"] = (key, figure)
-    kept: go.Figure = drawn[1]
-    return kept
+def _titles(planes: Iterable[Picture]) -> list[str]:
+    one_pair = len({picture.pair for picture in planes}) == 1
+    return [f"layer {p.layer}" if one_pair else p.pair for p in planes]
 
 
 def _title(chosen: Chosen, colour: str, show: str) -> None:
@@ -113,8 +112,7 @@ def _title(chosen: Chosen, colour: str, show: str) -> None:
     whose = "" if column == colour else literal(f" ({column})") if show != "all pairs" else literal(
         f" of {chosen.pair} ({column})")
     st.markdown(f"##### {len(chosen.codes):,} codes of {literal(chosen.entry.key)}\n"
-                f"{literal(where)}, coloured by **{literal(colour)}**{whose}. Each point is "
-                "one problem: click one to see it, or draw around several to see what they share.")
+                f"{literal(where)}, coloured by **{literal(colour)}**{whose}")
 
 
 def _quality(planes: Mapping[Picture, Projection]) -> None:
@@ -204,49 +202,56 @@ def _code_bars(chosen: Chosen, colour: str, instance: int) -> go.Figure:
 
 
 def _selection_panels(
-    chosen: Chosen, colour: str, selection: Selection, selected: np.ndarray | None
+    chosen: Chosen, colour: str, selection: Selection, selected: np.ndarray | None, *,
+    listed: bool,
 ) -> None:
-    """Show what the selected instances have in common."""
-    _kept(selection)
+    """Show what the selected instances have in common, or list them."""
     if selected is None:
         st.markdown("##### No selection")
-        st.markdown("Draw around points with the lasso or the box from the picture's tool bar. "
-                    "Double-click the picture to clear the selection.")
+        st.markdown("Each point is one problem: click one to see it, or draw around several to "
+                    "see what they share. Double-click the map to clear the selection.")
+        _kept(selection)
         return
-    n, values = int(selected.sum()), chosen.label(colour)
-    st.markdown(f"##### Selection: {n:,} of {len(selected):,} instances")
-    columns = [*st.columns(2, gap="medium"), *st.columns(2, gap="medium")]
-    with columns[0]:
-        panels.show_distribution(chosen, colour, selected, key="distribution")
-    with columns[1]:
-        st.markdown("**Mean code**")
-        bars = {name: chosen.points[rows].mean(0) for name, rows in (
-            ("selection", selected), ("others", ~selected)) if rows.any()}
-        show_still(panels.heads(bars, dark=is_dark()), "mean code")
-    with columns[2]:
-        guesses = panels.guesses(chosen, colour) if varies(chosen.points) else None
-        if guesses is None:
-            st.markdown("**Probe**")
-            st.caption(literal(
-                f"No probe can predict {colour} for combinations that it was not fitted to."
-                if varies(chosen.points) else SAME + "no probe can tell them apart."))
-        else:
-            right = guesses.right(values)
-            most = values.value_counts(normalize=True)
-            st.markdown(
-                f"**Probe**: right in {right[selected].mean():.0%} of these, {right.mean():.0%} "
-                f"of all; always guessing {literal(most.index[0])} would be right in "
-                f"{most.iloc[0]:.0%} of all",
-                help="A logistic probe on the codes of this layer and pair, scored on "
-                     "combinations that it was not fitted to. This is a first look: the page "
-                     "Decode has scores with intervals and controls.")
-            show_still(panels.confusion(guesses, values, selected, dark=is_dark()), "confusion")
-    with columns[3]:
-        st.markdown("**Instances**" + (f" (the first {LISTED:,})" if n > LISTED else ""))
-        rows = np.flatnonzero(selected)[:LISTED]
-        table = chosen.codes.labels.iloc[rows][_telling(chosen, colour)]
-        table.insert(0, "instance", rows)
-        _choosable(table, key=f"list {selection.to_text()}", height=panels.HEIGHT)
+    head, keep = st.columns([3, 1], vertical_alignment="center")
+    head.markdown(f"##### Selection: {int(selected.sum()):,} of {len(selected):,} instances")
+    with keep:
+        _kept(selection)
+    if listed:
+        _list(chosen, colour, selection, selected)
+        return
+    values = chosen.label(colour)
+    panels.show_distribution(chosen, colour, selected, key="distribution")
+    st.markdown("**Mean code**")
+    bars = {name: chosen.points[rows].mean(0) for name, rows in (
+        ("selection", selected), ("others", ~selected)) if rows.any()}
+    show_still(panels.heads(bars, dark=is_dark(), height=140), "mean code")
+    guesses = panels.guesses(chosen, colour) if varies(chosen.points) else None
+    if guesses is None:
+        st.markdown("**Probe**")
+        st.caption(literal(
+            f"No probe can predict {colour} for combinations that it was not fitted to."
+            if varies(chosen.points) else SAME + "no probe can tell them apart."))
+        return
+    right = guesses.right(values)
+    most = values.value_counts(normalize=True)
+    st.markdown(
+        f"**Probe**: right in {right[selected].mean():.0%} of these, {right.mean():.0%} of all; "
+        f"always guessing {literal(most.index[0])} would be right in {most.iloc[0]:.0%} of all",
+        help="A logistic probe on the codes of this layer and pair, scored on combinations that "
+             "it was not fitted to. This is a first look: the page Decode has scores with "
+             "intervals and controls.")
+    show_still(panels.confusion(guesses, values, selected, dark=is_dark()), "confusion")
+
+
+def _list(
+    chosen: Chosen, colour: str, selection: Selection, selected: np.ndarray
+) -> None:
+    rows = np.flatnonzero(selected)
+    if len(rows) > LISTED:
+        st.caption(f"The first {LISTED:,}; the export has all.")
+    table = chosen.codes.labels.iloc[rows[:LISTED]][_telling(chosen, colour)]
+    table.insert(0, "instance", rows[:LISTED])
+    _choosable(table, key=f"list {selection.to_text()}", height=HEIGHT)
 
 
 def _kept_texts() -> dict[str, str]:
@@ -277,7 +282,6 @@ def _kept(selection: Selection) -> None:
         name = st.session_state["kept selection"]
         if name in kept:
             remember("select", kept[name])
-            st.session_state.pop("drawn", None)
 
     def keep() -> None:
         name = " ".join(re.split(r"[|=\s]+", st.session_state["name of selection"])).strip()

@@ -6,7 +6,7 @@ ten, and means the same after a reload.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -21,8 +21,6 @@ Point: TypeAlias = tuple[float, float]
 
 PRECISION = 0.002
 """How far a kept outline may lie from the drawn one, as a share of its size."""
-MOST_INSTANCES = 64
-"""How many clicked instances are kept."""
 DIVIDER = "!"
 """Between the parts of a picture's name."""
 
@@ -96,17 +94,6 @@ class Selection:
         inside[[i for i in self.instances if i < len(coordinates)]] = True
         return inside
 
-    def shapes(self, *, color: str, x: str = "x", y: str = "y") -> list[dict[str, Any]]:
-        """Return the outlines as shapes of a Plotly layout, on the axes `x` and `y`."""
-        line = {"color": color, "width": 1.2, "dash": "dot"}
-        common = {"xref": x, "yref": y, "line": line, "layer": "above"}
-        drawn: list[dict[str, Any]] = [
-            {"type": "path", "path": "M" + "L".join(f"{a},{b}" for a, b in corners) + "Z"}
-            for corners in self.lassos]
-        drawn += [{"type": "rect", "x0": x0, "y0": y0, "x1": x1, "y1": y1}
-                  for (x0, y0), (x1, y1) in self.boxes]
-        return [{**common, **shape} for shape in drawn]
-
     def to_text(self) -> str:
         """Return the selection as a short text that a URL can hold without escapes."""
         parts = [f"L{_joined(corners)}" for corners in self.lassos]
@@ -143,30 +130,21 @@ class Selection:
         return cls(tuple(lassos), tuple(boxes), tuple(instances), plane)
 
     @classmethod
-    def from_event(
-        cls, event: Mapping[str, Any] | None, *, planes: Mapping[str, str] | None = None
-    ) -> Selection:
-        """Return what was selected in a Plotly chart; an empty `Selection` if nothing was.
+    def drawn(cls, outline: Mapping[str, Any]) -> Selection:
+        """Return what an outline in a picture selects.
 
-        event   what `st.plotly_chart(on_select=...)` returns or its key holds. The first entry of
-                a point's `customdata` is its instance
-        planes  name of the picture on each x axis ("x", "x2", ...); outlines in another picture
-                than the last one are left out
+        outline  `plane`, the name of the picture; `kind`, lasso or box; `points`, the corners
+                 (x, y), two opposite ones of a box
 
-        Outlines are rounded and thinned, so that the text of a selection gives it back exactly.
+        It is rounded and thinned, so that the text of the selection gives it back exactly.
         """
-        chosen = (event or {}).get("selection") or {}
-        drawn = [*chosen.get("lasso", ()), *chosen.get("box", ())]
-        axis = drawn[-1].get("xref", "x") if drawn else "x"
-        lassos = [_thinned(shape) for shape in chosen.get("lasso", ())
-                  if shape.get("xref", "x") == axis]
-        boxes = [_rounded(_points(shape)) for shape in chosen.get("box", ())
-                 if shape.get("xref", "x") == axis]
-        # Points that come with an outline are those inside it.
-        clicked = () if drawn else _instances(chosen.get("points", ()))
-        return cls(tuple(corners for corners in lassos if len(corners) > 2),
-                   tuple((corners[0], corners[-1]) for corners in boxes if len(corners) > 1),
-                   clicked, (planes or {}).get(axis, "") if drawn or clicked else "")
+        corners = np.asarray(outline["points"], dtype=float).reshape(-1, 2)
+        plane = str(outline["plane"])
+        if outline["kind"] == "box":
+            box = _rounded(corners)
+            return cls(boxes=((box[0], box[-1]),), plane=plane) if len(box) > 1 else cls()
+        lasso = _thinned(corners)
+        return cls(lassos=(lasso,), plane=plane) if len(lasso) > 2 else cls()
 
 
 def clicked_cell(event: Mapping[str, Any] | None, n: int) -> tuple[int, int] | None:
@@ -174,16 +152,12 @@ def clicked_cell(event: Mapping[str, Any] | None, n: int) -> tuple[int, int] | N
 
     The first entry of `customdata` of a cell is row * n + column.
     """
-    cells = Selection.from_event(event).instances
+    points = ((event or {}).get("selection") or {}).get("points", ())
+    cells = [_first(point["customdata"]) for point in points if "customdata" in point]
     return divmod(cells[0], n) if cells else None
 
 
-def _instances(points: Iterable[Mapping[str, Any]]) -> tuple[int, ...]:
-    rows = [_instance(point["customdata"]) for point in points if "customdata" in point]
-    return tuple(dict.fromkeys(rows))[:MOST_INSTANCES]
-
-
-def _instance(customdata: Any) -> int:
+def _first(customdata: Any) -> int:
     # A row of numbers arrives from the browser as {"0": ..., "1": ...}.
     first = customdata["0"] if isinstance(customdata, Mapping) else np.ravel(customdata)[0]
     return int(first)
@@ -193,10 +167,6 @@ def _joined(corners: Sequence[Point]) -> str:
     return "_".join(f"{value:.12g}" for corner in corners for value in corner)
 
 
-def _points(shape: Mapping[str, Any]) -> np.ndarray:
-    return np.column_stack([shape["x"], shape["y"]]).astype(float)
-
-
 def _rounded(points: np.ndarray) -> tuple[Point, ...]:
     """Round to the power of ten below `PRECISION` of the size of the outline."""
     size = float(np.ptp(points, axis=0).max()) if len(points) else 0.0
@@ -204,9 +174,8 @@ def _rounded(points: np.ndarray) -> tuple[Point, ...]:
     return tuple((round(float(x), digits), round(float(y), digits)) for x, y in points)
 
 
-def _thinned(shape: Mapping[str, Any]) -> tuple[Point, ...]:
+def _thinned(points: np.ndarray) -> tuple[Point, ...]:
     """Round the corners and leave out those that lie on the line of their neighbours."""
-    points = _points(shape)
     if len(points) < 3:
         return ()
     kept = _corners(points, PRECISION * float(np.ptp(points, axis=0).max()))

@@ -11,7 +11,7 @@ import streamlit as st
 
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
-from latentcode.app.data.projections import METHODS, colour_labels, project_once
+from latentcode.app.data.projections import METHODS, MOST_LAID_OUT, colour_labels, project_once
 from latentcode.app.state.selection import Picture
 from latentcode.app.state.url import choose, note
 from latentcode.app.words import literal
@@ -100,18 +100,30 @@ def say_if_damaged(entry: Entry) -> None:
                    icon=":material/broken_image:")
 
 
+def choose_instances(offered: Sequence[str], most: int = loaded.MOST_READ) -> tuple[str, int]:
+    """Return the split, and how many of its instances, that the sidebar chooses."""
+    with st.sidebar:
+        left, right = st.columns(2)
+    with left:
+        split = _split(offered)
+    with right:
+        return split, _size(most)
+
+
 def choose_split(offered: Sequence[str]) -> str:
     """Return the split that the sidebar chooses."""
     with st.sidebar:
-        return choose("Split", offered, key="split",
-                      help="; ".join(f"{name}: {text}" for name, text in SPLITS.items()))
+        return _split(offered)
 
 
-def choose_size(most: int = loaded.POINTS[-1]) -> int:
-    """Return how many instances the sidebar chooses; most: as many as there are."""
-    sizes = [n for n in loaded.POINTS if n <= most] or [most]
-    with st.sidebar:
-        return choose("Instances", sizes, key="n", shown=lambda n: f"{n:,}",
+def _split(offered: Sequence[str]) -> str:
+    return choose("Split", offered, key="split",
+                  help="; ".join(f"{name}: {text}" for name, text in SPLITS.items()))
+
+
+def _size(most: int) -> int:
+    sizes = sorted({*(n for n in loaded.POINTS if n <= most), min(most, loaded.POINTS[-1])})
+    return choose("Instances", sizes, key="n", shown=lambda n: f"{n:,}",
                       help="How many problems are shown. Codes that are not stored yet are read "
                            "out of the model, which takes a moment.")
 
@@ -141,8 +153,10 @@ def choose_place(layers: Sequence[int], pairs: Sequence[Pair]) -> tuple[int, str
 def choose_look(codes: LatentCodes, pair: str) -> tuple[str, str]:
     """Return the projection, as the library calls it, and the label that the sidebar chooses."""
     with st.sidebar:
-        method = choose("Projection", list(METHODS), key="projection", form="buttons",
-                        help="How codes of many heads are laid out in two dimensions.")
+        methods = [name for name, most in MOST_LAID_OUT.items() if len(codes) <= most]
+        method = choose("Projection", methods, key="projection", form="buttons",
+                        help="How codes of many heads are laid out in two dimensions; more than "
+                             f"{min(MOST_LAID_OUT.values()):,} only by PCA.")
         colour = choose("Colour by", colour_labels(codes, pair), key="colour",
                         help="A label of the instances, or how well the model does on them. "
                              "`rule` is the rule of the pair's response.")
@@ -155,12 +169,13 @@ def choose_codes(entry: Entry | None = None) -> Chosen:
     entry  what the sidebar has chosen before; default: it is chosen here
     """
     entry = choose_entry() if entry is None else entry
-    split = choose_split(loaded.splits(entry))
-    n = choose_size(len(loaded.saved_codes(entry.path))) if entry.kind == "codes" else choose_size()
+    split, n = choose_instances(
+        loaded.splits(entry),
+        len(loaded.saved_codes(entry.path)) if entry.kind == "codes" else loaded.MOST_READ)
     codes = loaded.codes(entry, split, n)
     say_if_damaged(entry)
     return Chosen(entry, split, *choose_place(codes.layers, codes.pairs), codes)
 
 
-__all__ = ["Chosen", "choose_codes", "choose_entry", "choose_layer", "choose_look", "choose_pair",
-           "choose_place", "choose_size", "choose_split", "say_if_damaged"]
+__all__ = ["Chosen", "choose_codes", "choose_entry", "choose_instances", "choose_layer",
+           "choose_look", "choose_pair", "choose_place", "choose_split", "say_if_damaged"]

@@ -25,6 +25,7 @@ def choose(
     label: str, options: Sequence[Option], *, key: str, default: Option | None = None,
     form: Form = "list", help: str | None = None,
     shown: Callable[[Any], str] = str,
+    label_visibility: Literal["visible", "hidden", "collapsed"] = "visible",
 ) -> Option:
     """Return the option that the URL or the user chooses, by default `default` or the first.
 
@@ -41,10 +42,12 @@ def choose(
     say_if_unknown(key, [shown(option) for option in options], shown(first))
     if form == "buttons":
         chosen = st.segmented_control(label, options, key=key, default=first, format_func=shown,
-                                      required=True, bind="query-params", help=help)
+                                      required=True, bind="query-params", help=help,
+                                      label_visibility=label_visibility)
     else:
         chosen = st.selectbox(label, options, key=key, index=list(options).index(first),
-                              format_func=shown, bind="query-params", help=help)
+                              format_func=shown, bind="query-params", help=help,
+                              label_visibility=label_visibility)
     return note(key, first if chosen is None else chosen)
 
 

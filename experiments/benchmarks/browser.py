@@ -30,18 +30,17 @@ PATIENCE = 60.0
 """Seconds to wait for something before giving up."""
 
 DRAWN = """chart => {
-    const plots = [...document.querySelectorAll(`${chart} .js-plotly-plot`)];
-    return plots.length > 0 && plots.every(plot => {
-        const canvas = plot.querySelector('canvas.gl-canvas-context, canvas');
-        if (!plot.calcdata || !canvas || !canvas.width) return false;
-        const copy = document.createElement('canvas');
-        [copy.width, copy.height] = [canvas.width, canvas.height];
-        const context = copy.getContext('2d', {willReadFrequently: true});
-        context.drawImage(canvas, 0, 0);
-        return context.getImageData(0, 0, copy.width, copy.height).data.some(value => value > 0);
+    const map = document.querySelector(`${chart} .lc-map[data-drawn]`);
+    const canvases = [...(map?.querySelectorAll('.lc-field canvas') ?? [])];
+    return canvases.length > 0 && canvases.every(canvas => {
+        const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+        for (let i = 4; i < data.length; i += 4)
+            if (data[i] !== data[0] || data[i + 1] !== data[1] || data[i + 2] !== data[2])
+                return true;
+        return false;
     });
 }"""
-"""Whether points have been painted: some pixel of the picture's canvas is not transparent."""
+"""Whether points have been painted: some pixel of every picture has not the ground's colour."""
 
 SETTLED = """() => {
     const app = document.querySelector('[data-testid=stApp]');
@@ -158,7 +157,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             break
 
 
-def wait_for_picture(page: Page, chart: str = ".st-key-scatter") -> None:
+def wait_for_picture(page: Page, chart: str = ".st-key-map") -> None:
     """Return when the points of the picture have been painted; chart: where it is, in CSS."""
     page.wait_for_function(DRAWN, arg=chart, timeout=1e3 * PATIENCE)
 
@@ -175,10 +174,9 @@ def lasso(page: Page, radius: float, *, x: float = 0.4, y: float = 0.5) -> float
     radius  in pixels
     x, y    its centre, as a share of the picture's width and height
 
-    Returns the seconds from letting go to when every panel shows the new selection. Begin outside
-    an earlier outline, or that would be dragged.
+    Returns the seconds from letting go to when every panel shows the new selection.
     """
-    area = page.locator(".st-key-scatter .js-plotly-plot .nsewdrag").first.bounding_box()
+    area = page.locator(".lc-field canvas").first.bounding_box()
     if area is None:
         raise BrowserError("there is no picture to draw in")
     before = page.evaluate(HEADLINE)

@@ -67,20 +67,18 @@ def test_every_page_opens_by_its_address(explorer: Explorer, title: str) -> None
 
 def test_model_layer_and_colour_can_be_changed(explorer: Explorer) -> None:
     explorer.open(query={"model": MODEL, "projection": "PCA"})
-    explorer.picture()
-    before = explorer.chart("scatter")
+    before = explorer.map()
     explorer.press("Layer", "2")
-    explorer.until(lambda: explorer.chart("scatter")[0]["x"] != before[0]["x"])
-    names = [trace["name"] for trace in before]
-    assert [trace["name"] for trace in explorer.chart("scatter")] == names
+    explorer.until(lambda: explorer.map()["points"] != before["points"])
+    assert explorer.map()["names"] == before["names"]
     explorer.choose("Colour by", "accuracy")
-    explorer.until(lambda: [trace["name"] for trace in explorer.chart("scatter")] != names)
-    assert {trace["name"] for trace in explorer.chart("scatter")} <= {"0.0", "1.0"}
+    explorer.until(lambda: explorer.map()["names"] != before["names"])
+    assert set(explorer.map()["names"]) <= {"wrong", "right"}
     assert query(explorer)["layer"] == "2"
     assert query(explorer)["colour"] == "accuracy"
     explorer.choose("Model", CODES)
     expect(explorer.headline(f"120 codes of {CODES}")).to_be_visible()
-    explorer.until(lambda: sum(len(trace["x"]) for trace in explorer.chart("scatter")) == 120)
+    explorer.until(lambda: len(explorer.map()["values"]) == 120)
     assert query(explorer)["model"] == CODES
     explorer.check()
 
@@ -90,11 +88,13 @@ def test_a_lasso_changes_every_panel(explorer: Explorer) -> None:
     few, all_ = explorer.lasso(60)
     assert 0 < few < all_ == 2_000
     panels = {key: explorer.chart(key) for key in ("distribution", "mean code", "confusion")}
-    assert explorer.listed() == few
+    assert explorer.map()["painted"] == [few]
     more, _ = explorer.lasso(150)
     assert few < more < all_
     for key, before in panels.items():
         explorer.until(lambda key=key, before=before: explorer.chart(key) != before)
+    assert explorer.map()["painted"] == [more]
+    explorer.press("Beside the map", "List")
     explorer.until(lambda: explorer.listed() == min(more, 1_000))
     explorer.check()
 
@@ -104,8 +104,8 @@ def test_a_click_shows_the_problem(explorer: Explorer) -> None:
     clicked = explorer.click_a_point()
     assert explorer.instance() == clicked
     assert query(explorer)["instance"] == str(clicked)
-    expect(explorer.page.locator(".problem")).to_be_visible()
-    expect(explorer.page.locator(".answer")).to_contain_text("The model answers")
+    expect(explorer.page.locator("[data-testid=stHtml] .problem")).to_be_visible()
+    expect(explorer.page.locator("[data-testid=stHtml] .answer")).to_contain_text("The model answers")
     assert explorer.chart("bars")[0]["name"] == f"instance {clicked}"
     nearest = explorer.page.locator("[data-testid=stDataFrame]").first.bounding_box()
     explorer.page.mouse.click(nearest["x"] + 15, nearest["y"] + 50)
@@ -160,8 +160,9 @@ def test_a_shared_address_gives_the_same_view(
     assert other.chosen() == shown
     assert shown["Layer"] == "2"
     assert other.selected() == count
-    assert other.instance() == instance
     assert other.page.url == shared
+    other.press("Beside the map", "Problem")
+    assert other.instance() == instance
     other.check()
 
 
@@ -178,10 +179,7 @@ def test_a_selection_is_one_of_its_model(explorer: Explorer) -> None:
     explorer.go_to("Decode")
     explorer.go_to("Explore")
     explorer.picture()
-    marked = explorer.page.evaluate(
-        "() => document.querySelector('.st-key-scatter .js-plotly-plot')._fullData"
-        ".map(trace => trace.selectedpoints?.length ?? 0).reduce((a, b) => a + b)")
-    assert marked == selected[0]
+    explorer.until(lambda: explorer.map()["painted"] == [selected[0]])
     explorer.check()
 
 
@@ -303,7 +301,7 @@ def test_another_task_has_pairs_and_colours_of_its_own(explorer: Explorer) -> No
 
 def test_a_problem_is_there_with_its_last_row(explorer: Explorer) -> None:
     explorer.open(query={"model": MODEL, "projection": "PCA", "instance": "3"})
-    problem = explorer.page.locator(".problem")
+    problem = explorer.page.locator("[data-testid=stHtml] .problem")
     for width in (1_280, 1_600):
         explorer.page.set_viewport_size({"width": width, "height": 1_000})
         problem.wait_for()

@@ -60,7 +60,7 @@ def test_it_listens_on_this_machine_alone() -> None:
     # Standard output is not shown, and tracebacks have to be.
     assert "--logger.enableRich=false" in words
     assert "--server.headless=false" in server.command(8600, browser=True)
-    assert Path(words[words.index("run") + 1]).name == "main.py"
+    assert Path(words[words.index("run") + 1]).name == "application.py"
 
 
 def test_every_option_is_one_of_streamlit() -> None:

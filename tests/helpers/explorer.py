@@ -31,17 +31,15 @@ from latentcode.experiments.benchmarks.browser import (
 expect.set_options(timeout=1e3 * PATIENCE)
 
 POINT = """chart => {
-    const plot = document.querySelector(`${chart} .js-plotly-plot`);
-    const {xaxis, yaxis} = plot._fullLayout, frame = plot.getBoundingClientRect();
-    const points = plot._fullData.flatMap(trace => trace.name === 'instance'
-        || trace.xaxis !== 'x' ? [] :
-        Array.from(trace.x, (x, i) => ({
-            instance: Number([].concat(trace.customdata[i])[0]),
-            x: xaxis._offset + xaxis.l2p(x), y: yaxis._offset + yaxis.l2p(trace.y[i])})));
+    const [panel] = document.querySelector(`${chart} .lc-map`).codeMap.panels;
+    const frame = panel.field.getBoundingClientRect(), points = [];
+    for (let i = 0; i < panel.points.length / 2; i++) {
+        const [x, y] = panel.position(i);
+        points.push({instance: i, x, y});
+    }
     let lonely = null, farthest = -1;
-    const inside = (at, axis) => at > axis._offset + 0.1 * axis._length
-        && at < axis._offset + 0.9 * axis._length;
-    for (const point of points.filter(p => inside(p.x, xaxis) && inside(p.y, yaxis))) {
+    const inside = (at, length) => at > 0.1 * length && at < 0.9 * length;
+    for (const point of points.filter(p => inside(p.x, frame.width) && inside(p.y, frame.height))) {
         let nearest = Infinity;
         for (const other of points) if (other !== point)
             nearest = Math.min(nearest, (point.x - other.x) ** 2 + (point.y - other.y) ** 2);
@@ -49,7 +47,17 @@ POINT = """chart => {
     }
     return {instance: lonely.instance, x: frame.left + lonely.x, y: frame.top + lonely.y};
 }"""
-"""The point whose nearest neighbour in the (first) picture is farthest away, not at the edge."""
+"""The point whose nearest neighbour in the (first) plane is farthest away, not at the edge."""
+
+MAP = """chart => {
+    const map = document.querySelector(`${chart} .lc-map`).codeMap;
+    return {names: map.data.colour.names, values: Array.from(map.values), selected: map.selected,
+            outlines: map.data.outlines, dark: map.data.dark,
+            titles: map.panels.map(panel => panel.title.textContent),
+            painted: map.panels.map(panel => panel.plot.get('selectedPoints').length),
+            points: map.panels.map(panel => Array.from(panel.points))};
+}"""
+"""What a map shows."""
 
 INSTANCE = re.compile(r"^Instance \d+")
 COUNT = re.compile(r"Selection: ([\d,]+) of ([\d,]+) instances")
@@ -162,9 +170,9 @@ class Explorer:
         expect(self.page).to_have_title(f"{title} · latentcode")
         settle(self.page)
 
-    def picture(self) -> None:
+    def picture(self, key: str = "map") -> None:
         """Wait until points are painted."""
-        wait_for_picture(self.page)
+        wait_for_picture(self.page, _styled(key))
 
     def lasso(self, radius: float, **where: float) -> tuple[int, int]:
         """Draw around points, and return how many of how many are selected."""
@@ -188,7 +196,7 @@ class Explorer:
 
     def chart(self, key: str) -> list[dict[str, Any]]:
         """Return the traces of a chart, with arrays as lists."""
-        plot = f".st-key-{key.replace(' ', '-')} .js-plotly-plot"
+        plot = f"{_styled(key)} .js-plotly-plot"
         self.page.locator(plot).first.wait_for()
         data: list[dict[str, Any]] = json.loads(self.page.evaluate(
             "plot => JSON.stringify(document.querySelector(plot)._fullData.map(trace => ({"
@@ -204,18 +212,23 @@ class Explorer:
         assert rows is not None
         return int(rows) - 1  # the names of the columns are one of them
 
-    def point_at(self, key: str = "scatter") -> int:
+    def map(self, key: str = "map") -> dict[str, Any]:
+        """Return what a map shows: names, values, selected, outlines, titles, points."""
+        self.picture(key)
+        shown: dict[str, Any] = self.page.evaluate(MAP, _styled(key))
+        return shown
+
+    def point_at(self, key: str = "map") -> int:
         """Move the mouse over a point that stands alone, and return the number of its instance."""
-        chart = f".st-key-{key.replace(' ', '-')}"
-        wait_for_picture(self.page, chart)
-        point = self.page.evaluate(POINT, chart)
+        self.picture(key)
+        point = self.page.evaluate(POINT, _styled(key))
         self.page.mouse.move(point["x"], point["y"])
-        self.page.locator(f"{chart} .hoverlayer .hovertext").filter(
-            has_text=f"instance {point['instance']}").first.wait_for()
+        self.page.locator(f"{_styled(key)} .lc-card").filter(
+            has_text=f"instance {point['instance']}").wait_for()
         return int(point["instance"])
 
     def click_a_point(
-        self, key: str = "scatter", headline: str | re.Pattern[str] = INSTANCE
+        self, key: str = "map", headline: str | re.Pattern[str] = INSTANCE
     ) -> int:
         """Click a point that stands alone, and return the number of its instance."""
         instance = self.point_at(key)
@@ -245,6 +258,11 @@ class Explorer:
         expect(self.page.get_by_test_id("stAlertContentError")).to_have_count(0)
         assert self.errors == []
         assert self.foreign == []
+
+
+def _styled(key: str) -> str:
+    """Return where on the page an element with a key is, in CSS."""
+    return f".st-key-{key.replace(' ', '-')}"
 
 
 def _bytes(message: bytes | str) -> bytes:

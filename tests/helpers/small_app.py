@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from latentcode.app.data.catalog import ROOTS
+from latentcode.app.map import addresses
 from latentcode.codes import LatentCodes
 from latentcode.tasks.pairs import Pair
 
@@ -58,6 +60,47 @@ def charts(test: AppTest) -> dict[str, go.Figure]:
     """Return the charts of a page by their keys, in their order."""
     return {chart.proto.id.rsplit("-", 1)[-1]: go.Figure(plain(json.loads(chart.proto.spec)))
             for chart in test.get("plotly_chart")}
+
+
+@dataclass
+class Map:
+    """A map as the browser is told of it.
+
+    shown     what the page says
+    planes    float [N, 2] of each plane
+    values    of the colour, [N]
+    selected  instances; None where everything is
+    """
+
+    shown: dict[str, Any]
+    planes: list[np.ndarray]
+    values: np.ndarray
+    selected: list[int] | None
+
+    @property
+    def names(self) -> list[str]:
+        names: list[str] = self.shown["colour"]["names"]
+        return names
+
+
+def map_shown(test: AppTest) -> Map:
+    """Return the map of a page."""
+    found = [element.proto for element in test.get("bidi_component")
+             if element.proto.component_name == "latentcode_map"]
+    assert len(found) == 1
+    shown = json.loads(found[0].json)
+    colour = shown["colour"]
+    return Map(
+        shown, [fetched(plane["points"], "<f4").reshape(2, -1).T for plane in shown["planes"]],
+        fetched(colour["values"], "<f4" if colour["continuous"] else "<u2"),
+        None if shown["selected"] is None else fetched(shown["selected"], "<u4").tolist())
+
+
+def fetched(address: str, kind: str) -> np.ndarray:
+    """Return the array at an address of the explorer's server."""
+    content = addresses.kept_array(address.rsplit("/", 1)[-1])
+    assert content is not None
+    return np.frombuffer(content, kind)
 
 
 def drawn_codes(seed: int = 0, n: int = 90, *, instances: int = 0) -> LatentCodes:

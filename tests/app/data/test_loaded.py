@@ -18,7 +18,6 @@ from small_app import drawn_codes, open_folders
 from small_zoo import tiny_run
 
 import latentcode as lc
-from latentcode.app.charts.scatter import DETAILED, point_size, scatter
 from latentcode.app.data import loaded as data
 from latentcode.app.data import projections, results
 from latentcode.app.data.catalog import Entry
@@ -179,49 +178,6 @@ def test_colours_are_labels_that_can_be_told_apart() -> None:
     assert offered[0] == "rule"
     assert {"combination", "accuracy", "loss"} <= set(offered)
     assert not {"number", "same"} & set(offered)
-
-
-@pytest.mark.parametrize("n", [90, DETAILED + 1])
-def test_every_point_of_the_picture_knows_its_instance(n: int) -> None:
-    rng = np.random.default_rng(0)
-    labels = pd.DataFrame({"rule": rng.choice(["sum", "con<stant"], n), "loss": rng.random(n)})
-    places = rng.random((n, 2)).astype(np.float32)
-    chosen = np.zeros(n, dtype=bool)
-    chosen[[3, 5]] = True
-    figure = scatter({"": places}, labels["rule"], labels, dark=False, selected=chosen,
-                     instance=7)
-    *traces, ring = figure.data
-    assert [trace.name for trace in traces] == ["con<stant", "sum"]
-    assert (ring.x[0], ring.y[0]) == pytest.approx(tuple(places[7]))
-    seen = []
-    for trace in traces:
-        rows = np.asarray(trace.customdata)[:, 0]
-        seen += rows.tolist()
-        assert (labels["rule"].iloc[rows] == trace.name).all()
-        np.testing.assert_array_equal(np.column_stack([trace.x, trace.y]), places[rows])
-        assert set(rows[list(trace.selectedpoints)]) == {3, 5} & set(rows)
-        if n <= DETAILED:
-            first = labels.iloc[rows[0]]
-            assert trace.hovertext[0] == f"rule: {first['rule']}<br>loss: {first['loss']:.3f}"
-        else:
-            assert trace.hovertext is None
-    assert sorted(seen) == list(range(n))
-
-
-def test_measurements_are_one_trace_with_a_scale() -> None:
-    codes = drawn_codes()
-    figure = scatter(dict.fromkeys("ab", np.ones((90, 2))),
-                     codes.labels["loss"], codes.labels, dark=True, columns=2)
-    assert [trace.name for trace in figure.data] == ["loss", "loss"]
-    np.testing.assert_allclose(figure.data[0].marker.color, codes.labels["loss"], rtol=1e-6)
-    assert figure.layout.coloraxis.colorbar.title.text == "loss"
-
-
-def test_more_points_are_smaller() -> None:
-    sizes = [point_size(n) for n in (1, 2_000, 20_000, 100_000)]
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[0] <= 8.0
-    assert sizes[-1] >= 2.5
 
 
 def test_what_codes_come_from_is_the_key_of_their_problems(source: Entry) -> None:

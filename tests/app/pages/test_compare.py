@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
-from small_app import charts, drawn_codes
+from small_app import drawn_codes, map_shown
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
 from latentcode.app.pages.compare import (
-    CHART_KEY,
     SELECTED,
     differing_labels,
     mean_cosine,
@@ -27,33 +24,17 @@ def shown(models: list[str], **query: str) -> AppTest:
                       **query)
 
 
-def chart(test: AppTest) -> go.Figure:
-    return charts(test)[CHART_KEY]
-
-
-def traces(figure: go.Figure, axis: str) -> list[Any]:
-    return [trace for trace in figure.data if (trace.xaxis or "x") == axis]
-
-
 def picture(model: str, layer: int = 1) -> str:
     return f"ood!90!pca!{layer}!response->response!runs/{model}"
-
-
-def selected(figure: go.Figure, axis: str) -> set[int]:
-    """The instances that are not faint in a picture."""
-    return {int(trace.customdata[i][0]) for trace in traces(figure, axis)
-            for i in trace.selectedpoints}
 
 
 def test_a_picture_per_model_with_one_legend(folder: Path) -> None:
     test = shown(["a", "b"])
     assert not test.exception
-    figure = chart(test)
-    assert [note.text for note in figure.layout.annotations] == ["runs/a", "runs/b"]
-    for axis in ("x", "x2"):
-        assert sum(len(trace.x) for trace in traces(figure, axis)) == 90
-    assert [trace.name for trace in figure.data if trace.showlegend] == [
-        "constant", "difference", "sum"]
+    drawn = map_shown(test)
+    assert [plane["title"] for plane in drawn.shown["planes"]] == ["runs/a", "runs/b"]
+    assert [points.shape for points in drawn.planes] == [(90, 2)] * 2
+    assert drawn.names == ["constant", "difference", "sum"]
     table = test.dataframe[0].value
     assert table["model"].tolist() == ["runs/a", "runs/b"]
     right = [100 * drawn_codes(seed).labels["accuracy"].mean() for seed in (0, 1)]
@@ -65,8 +46,7 @@ def test_a_selection_of_one_picture_is_shown_in_all(folder: Path) -> None:
     first = np.flatnonzero(rule)[:5].tolist()
     selection = Selection(instances=tuple(first), plane=picture("a"))
     test = shown(["a", "b"], **{SELECTED: selection.to_text()})
-    figure = chart(test)
-    assert selected(figure, "x") == selected(figure, "x2") == set(first)
+    assert map_shown(test).selected == sorted(first)
     assert "Selection: 5 of 90" in " ".join(m.value for m in test.markdown)
     table = test.dataframe[0].value.set_index("model")
     points = drawn_codes().select(layer=1, pair="response->response")
@@ -77,20 +57,20 @@ def test_a_selection_of_one_picture_is_shown_in_all(folder: Path) -> None:
 
 def test_an_outline_counts_in_the_picture_it_was_drawn_in(folder: Path) -> None:
     box = Selection(boxes=(((-1e3, -1e3), (0.0, 1e3)),), plane=picture("b"))
-    figure = chart(shown(["a", "b"], **{SELECTED: box.to_text()}))
-    expected = {int(trace.customdata[i][0]) for trace in traces(figure, "x2")
-                for i in np.flatnonzero(np.asarray(trace.x) <= 0.0)}
+    drawn = map_shown(shown(["a", "b"], **{SELECTED: box.to_text()}))
+    expected = np.flatnonzero(drawn.planes[1][:, 0] <= 0.0).tolist()
     assert 0 < len(expected) < 90
-    assert selected(figure, "x") == selected(figure, "x2") == expected
-    assert [shape.xref for shape in figure.layout.shapes] == ["x2"]
+    assert drawn.selected == expected
+    outline, = drawn.shown["outlines"]
+    assert outline["plane"] == drawn.shown["planes"][1]["name"] == picture("b")
 
 
 def test_an_outline_keeps_its_instances_in_another_pair(folder: Path) -> None:
     box = Selection(boxes=(((-1e3, -1e3), (0.0, 1e3)),), plane=picture("a"))
-    here = chart(shown(["a", "b"], **{SELECTED: box.to_text()}))
-    there = chart(shown(["a", "b"], pair="response->row3", **{SELECTED: box.to_text()}))
-    assert selected(here, "x") == selected(there, "x") == selected(there, "x2")
-    assert not there.layout.shapes
+    here = map_shown(shown(["a", "b"], **{SELECTED: box.to_text()}))
+    there = map_shown(shown(["a", "b"], pair="response->row3", **{SELECTED: box.to_text()}))
+    assert here.selected == there.selected
+    assert picture("a") not in [plane["name"] for plane in there.shown["planes"]]
 
 
 def test_an_outline_of_other_instances_selects_nothing(folder: Path) -> None:
@@ -98,12 +78,12 @@ def test_an_outline_of_other_instances_selects_nothing(folder: Path) -> None:
                     plane=picture("a").replace("ood!90", "ood!2000"))
     test = shown(["a", "b"], **{SELECTED: box.to_text()})
     assert not test.exception
-    assert all(trace.selectedpoints is None for trace in chart(test).data)
+    assert map_shown(test).selected is None
 
 
 def test_other_instances_are_said_to_be(folder: Path) -> None:
     test = shown(["a", "other", "b"])
-    assert [note.text for note in chart(test).layout.annotations] == ["runs/a", "runs/b"]
+    assert [plane["title"] for plane in map_shown(test).shown["planes"]] == ["runs/a", "runs/b"]
     assert "runs/other is left out" in test.warning[0].value
     assert differing_labels(drawn_codes(0), drawn_codes(1)) == []
     assert differing_labels(drawn_codes(0), drawn_codes(2, instances=1)) == [
@@ -130,7 +110,7 @@ def test_a_folder_that_cannot_be_opened_is_a_message(folder: Path) -> None:
     test = shown(["a", "b"])
     assert not test.exception
     assert "b" in test.error[0].value
-    assert [note.text for note in chart(test).layout.annotations] in ([], ["runs/a"])
+    assert len(map_shown(test).planes) == 1
 
 
 def test_a_selection_is_cleared(folder: Path) -> None:
@@ -153,19 +133,20 @@ def test_a_drawn_selection_comes_into_the_url(folder: Path) -> None:
     def draw() -> None:
         import streamlit as st
 
-        from latentcode.app.charts.pictures import noted
-        from latentcode.app.pages.compare import CHART_KEY, select
+        from latentcode.app.pages.compare import select
+        from latentcode.app.state.selection import Selection
 
-        noted(CHART_KEY, {"x": "one", "x2": "two"}, select)()
+        select(Selection.drawn(st.session_state["outline"]) if "outline" in st.session_state
+               else Selection())
         st.write("done")
 
     test = AppTest.from_function(draw)
-    test.session_state[CHART_KEY] = {"selection": {
-        "points": [], "lasso": [], "box": [{"xref": "x2", "x": [0.0, 1.0], "y": [0.0, 2.0]}]}}
+    test.session_state["outline"] = {
+        "plane": "two", "kind": "box", "points": [[0.0, 0.0], [1.0, 2.0]]}
     test.run()
     assert not test.exception
     assert test.query_params[SELECTED] == "B0_0_1_2@two"
-    test.session_state[CHART_KEY] = {"selection": {"points": [], "lasso": [], "box": []}}
+    del test.session_state["outline"]
     test.run()
     assert SELECTED not in test.query_params
 

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_app import charts, drawn_codes, page_test, text
+from small_app import charts, drawn_codes, map_shown, page_test, text
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
 from latentcode.app.charts.selected import Guesses, confusion, distribution, guesses, heads
 from latentcode.app.data.catalog import Entry
-from latentcode.app.pages.explore import CHART_KEY
 from latentcode.app.state.sidebar import Chosen
 from latentcode.probes.projection.methods import fit_projection
 from latentcode.runs import Run
@@ -40,8 +39,7 @@ def test_it_says_what_is_shown(folder: Path) -> None:
     assert "90 codes of runs/a" in text(test)
     assert "layer 1, response->response, coloured by **rule**" in text(test)
     assert "No selection" in text(test)
-    assert "No instance chosen" in text(test)
-    assert [t.name for t in charts(test)["scatter"].data] == ["constant", "difference", "sum"]
+    assert map_shown(test).names == ["constant", "difference", "sum"]
     assert any("trustworthiness" in caption.value for caption in test.caption)
 
 
@@ -52,18 +50,18 @@ def test_the_url_chooses_all_of_it(folder: Path) -> None:
 
 
 def test_pairs_as_small_multiples(folder: Path) -> None:
-    figure = charts(shown(show="all pairs"))["scatter"]
-    assert [note.text for note in figure.layout.annotations] == [
+    drawn = map_shown(shown(show="all pairs"))
+    assert [plane["title"] for plane in drawn.shown["planes"]] == [
         "response->response", "response->row3"]
 
 
 def test_codes_that_do_not_vary_are_said_not_to(folder: Path) -> None:
     test = shown(show="all layers")
     assert "layer 0, response->response" in test.info[0].value
-    assert len(charts(test)["scatter"].data) == 3
+    assert [plane["title"] for plane in map_shown(test).shown["planes"]] == ["layer 1"]
     alone = shown(layer="0")
     assert "There is nothing to lay out" in alone.info[0].value
-    assert not alone.get("plotly_chart")
+    assert not alone.get("bidi_component")
     assert not alone.error
 
 
@@ -85,7 +83,9 @@ def test_a_selection_updates_every_panel(folder: Path) -> None:
     others = np.setdiff1d(np.arange(90), inside)
     np.testing.assert_allclose(found["mean code"].data[1].y, scores[others].mean(0), rtol=1e-5)
     assert np.nansum(np.array(found["confusion"].data[0].customdata, float)) == len(inside)
-    assert test.dataframe[0].value["instance"].tolist() == inside.tolist()
+    assert map_shown(test).selected == inside.tolist()
+    listed = shown(select=f"B{middle}_-1000_1000_1000@{PICTURE}", beside="List")
+    assert listed.dataframe[0].value["instance"].tolist() == inside.tolist()
 
 
 def test_a_selection_of_everything_has_no_others(folder: Path) -> None:
@@ -108,13 +108,12 @@ def test_a_selection_belongs_to_its_model(folder: Path) -> None:
 
 def test_codes_that_were_replaced_are_shown_anew(folder: Path) -> None:
     test = shown(select=EVERYTHING)
-    before = charts(test)
+    before = map_shown(test).planes[0]
     drawn_codes(5).save(folder / "a", overwrite=True)
     test.run()
-    after = charts(test)
-    assert after["scatter"].data[0].x != before["scatter"].data[0].x
+    assert not np.array_equal(map_shown(test).planes[0], before)
     scores = drawn_codes(5).select(layer=1, pair="response->response")
-    np.testing.assert_allclose(after["mean code"].data[0].y, scores.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(charts(test)["mean code"].data[0].y, scores.mean(0), rtol=1e-5)
 
 
 def test_names_of_files_are_no_markdown(folder: Path) -> None:
@@ -130,8 +129,8 @@ def test_names_of_files_are_no_markdown(folder: Path) -> None:
 def test_every_colour_has_its_tables(folder: Path, colour: str) -> None:
     test = shown(select=EVERYTHING, instance="5", colour=colour)
     assert not test.error
-    assert len(test.dataframe) == 3
-    for table in test.dataframe:
+    for beside in ("List", "Problem"):
+        table, = shown(select=EVERYTHING, instance="5", colour=colour, beside=beside).dataframe[:1]
         assert table.value.columns.is_unique
 
 
@@ -197,7 +196,7 @@ def test_what_should_not_happen_is_a_sentence(
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr("latentcode.app.charts.pictures.scatter", broken)
+    monkeypatch.setattr("latentcode.app.charts.pictures.show_map", broken)
     test = page_test("explore", **asked()).run()
     assert not test.exception
     assert "Something went wrong" in test.error[0].value
@@ -209,23 +208,23 @@ def test_a_click_and_a_lasso_come_into_the_url(folder: Path) -> None:
     def note() -> None:
         import streamlit as st
 
-        from latentcode.app.charts.pictures import noted
-        from latentcode.app.pages.explore import CHART_KEY, select
+        from latentcode.app.pages.explore import select
+        from latentcode.app.state.selection import Selection
 
-        noted(CHART_KEY, {"x": "pca.1.a->b"}, select)()
+        select(Selection.from_text(st.session_state["happened"]))
         st.write("done")
 
     test = AppTest.from_function(note)
-    outline = {"points": [{"customdata": {"0": 4}}], "box": [], "lasso": [
-        {"xref": "x", "x": [0.0, 1.0, 1.0, 0.0], "y": [0.0, 0.0, 1.0, 1.0]}]}
-    test.session_state[CHART_KEY] = {"selection": outline}
+    test.session_state["happened"] = "L0_0_1_0_1_1@pca.1.a->b"
     test.run()
     assert not test.exception
-    assert "".join(test.query_params["select"]).startswith("L0_0_1_0_1_1")
+    assert test.query_params["select"] == "L0_0_1_0_1_1@pca.1.a->b"
     assert "instance" not in test.query_params
-    test.session_state[CHART_KEY] = {"selection": {**outline, "lasso": []}}
+    test.session_state["happened"] = "I4"
     test.run()
-    assert "".join(test.query_params["instance"]) == "4"
+    assert test.query_params["instance"] == "4"
+    assert "select" in test.query_params
+    assert test.session_state["beside"] == "Problem"
 
 
 def test_a_selection_is_kept_under_a_name(folder: Path) -> None:
@@ -270,7 +269,7 @@ import latentcode.app.main
 test = AppTest.from_string(
     "from latentcode.app.main import opened; opened('explore')()", default_timeout=120).run()
 assert not test.exception and not test.error, test.error
-assert len(test.get("plotly_chart")) == 1
+assert len(test.get("bidi_component")) == 1
 for package in ("torch", "transformer_lens", "transformers", "umap", "openTSNE"):
     assert package not in sys.modules, package
 print(test.markdown[0].value.splitlines()[0])
@@ -289,9 +288,10 @@ def test_codes_that_are_all_the_same_get_no_verdicts(folder: Path) -> None:
     test = shown(layer="0", instance="3", select=EVERYTHING)
     assert "Selection: 90 of 90 instances" in text(test)
     assert "no probe can tell them apart" in text(test)
-    assert "none is nearer than another" in text(test)
     assert "Probe**: right" not in text(test)
-    assert not any("distance" in table.value for table in test.dataframe)
+    near = shown(layer="0", instance="3")
+    assert "none is nearer than another" in " ".join(c.value for c in near.caption)
+    assert not any("distance" in table.value for table in near.dataframe)
 
 
 def test_labels_are_no_html(folder: Path) -> None:

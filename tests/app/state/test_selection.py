@@ -10,23 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latentcode.app.state.selection import PRECISION, Selection
+from latentcode.app.state.selection import PRECISION, Selection, clicked_cell
 from latentcode.errors import ConfigError
 
 POINTS = np.random.default_rng(0).uniform(-10.0, 10.0, (500, 2))
 
 
-def event(**selection: Any) -> dict[str, Any]:
-    return {"selection": {"points": [], "point_indices": [], "box": [], "lasso": []} | selection}
+def outline(x: list[float], y: list[float], kind: str = "lasso", plane: str = "") -> dict[str, Any]:
+    """What the map reports of an outline."""
+    return {"plane": plane, "kind": kind, "points": list(map(list, zip(x, y, strict=True)))}
 
 
-def outline(x: list[float], y: list[float], axis: str = "x") -> dict[str, Any]:
-    return {"xref": axis, "yref": axis.replace("x", "y"), "x": x, "y": y}
-
-
-def circle(radius: float, corners: int = 400, axis: str = "x") -> dict[str, Any]:
+def circle(radius: float, corners: int = 400) -> dict[str, Any]:
     angle = np.linspace(0.0, 2.0 * np.pi, corners)
-    return outline((radius * np.cos(angle)).tolist(), (radius * np.sin(angle)).tolist(), axis)
+    return outline((radius * np.cos(angle)).tolist(), (radius * np.sin(angle)).tolist())
 
 
 def test_lasso_selects_what_is_inside() -> None:
@@ -62,32 +59,30 @@ def test_nothing_is_selected_without_shapes() -> None:
     assert not Selection()
     assert not Selection().rows(POINTS).any()
     assert Selection.from_text("") == Selection()
-    assert Selection.from_event(None) == Selection()
-    assert Selection.from_event(event()) == Selection()
 
 
 coordinate = st.floats(-1e3, 1e3, allow_nan=False)
 
 
 @given(st.lists(st.tuples(coordinate, coordinate), min_size=3, max_size=60),
-       st.lists(coordinate, min_size=4, max_size=4),
+       st.sampled_from(["lasso", "box"]),
        st.text("abcxyz0123456789.->!/=, ", max_size=30))
 def test_text_gives_the_selection_back(
-    corners: list[tuple[float, float]], box: list[float], plane: str
+    corners: list[tuple[float, float]], kind: str, plane: str
 ) -> None:
-    x, y = map(list, zip(*corners, strict=True))
-    made = Selection.from_event(event(lasso=[outline(x, y)], box=[outline(box[:2], box[2:])]),
-                                planes={"x": plane})
+    x, y = map(list, zip(*(corners if kind == "lasso" else corners[:2]), strict=True))
+    made = Selection.drawn(outline(x, y, kind, plane))
     text = made.to_text()
     assert Selection.from_text(text) == made
-    assert Selection.from_text(parse_qs(urlencode({"s": text}))["s"][0]) == made
+    through_url = parse_qs(urlencode({"s": text}), keep_blank_values=True)["s"][0]
+    assert Selection.from_text(through_url) == made
     again = Selection.from_text(text).rows(POINTS)
     assert (again == made.rows(POINTS)).all()
 
 
 def test_outline_is_thinned_and_hardly_changed() -> None:
     drawn = circle(8.0)
-    made = Selection.from_event(event(lasso=[drawn]))
+    made = Selection.drawn(drawn)
     assert len(made.lassos[0]) < 80
     assert len(made.to_text()) < 1_000
     distance = np.hypot(*POINTS.T)
@@ -97,48 +92,31 @@ def test_outline_is_thinned_and_hardly_changed() -> None:
 
 def test_small_outlines_keep_their_precision() -> None:
     points = POINTS * 1e-4
-    made = Selection.from_event(event(lasso=[circle(5e-4)]))
+    made = Selection.drawn(circle(5e-4))
     distance = np.hypot(*points.T)
     clear = np.abs(distance - 5e-4) > 5e-6
     assert (made.rows(points)[clear] == (distance < 5e-4)[clear]).all()
 
 
-def test_a_line_and_a_point_enclose_nothing() -> None:
-    dot = outline([1.0] * 9, [2.0] * 9)
-    line = outline([1.0, 2.0], [1.0, 2.0])
-    assert Selection.from_event(event(lasso=[dot, line])).lassos == ()
+@pytest.mark.parametrize("flat", [
+    outline([1.0] * 9, [2.0] * 9), outline([1.0, 2.0], [1.0, 2.0]),
+    outline([1.0], [1.0], "box"), outline([], [], "box")])
+def test_a_line_and_a_point_enclose_nothing(flat: dict[str, Any]) -> None:
+    assert Selection.drawn(flat) == Selection()
 
 
-def test_click_selects_by_customdata_in_every_form_that_browsers_send() -> None:
-    points = [{"customdata": [12, "sum"]}, {"customdata": {"0": 3.0, "1": 0.5}},
-              {"customdata": 5}, {"customdata": [12]}, {"x": 0.0}]
-    made = Selection.from_event(event(points=points), planes={"x": "a"})
-    assert made.instances == (12, 3, 5)
-    assert Selection.from_text(made.to_text()) == made
-    assert np.flatnonzero(made.rows(POINTS)).tolist() == [3, 5, 12]
+def test_an_outline_belongs_to_the_picture_it_was_drawn_in() -> None:
+    made = Selection.drawn(outline([0.0, 2.0], [1.0, -1.0], "box", "second"))
+    assert made == Selection(boxes=(((0.0, 1.0), (2.0, -1.0)),), plane="second")
+    assert made.to_text() == "B0_1_2_-1@second"
 
 
-def test_points_inside_an_outline_are_not_clicks() -> None:
-    made = Selection.from_event(event(lasso=[circle(1.0)], points=[{"customdata": [12]}]))
-    assert made.instances == ()
-    assert len(made.lassos) == 1
-
-
-def test_outlines_belong_to_the_picture_of_their_axis() -> None:
-    planes = {"x": "first", "x2": "second"}
-    made = Selection.from_event(event(lasso=[circle(1.0), circle(2.0, axis="x2")]), planes=planes)
-    assert made.plane == "second"
-    assert len(made.lassos) == 1
-    assert max(x for x, _ in made.lassos[0]) == pytest.approx(2.0, abs=0.02)
-
-
-def test_shapes_for_the_picture() -> None:
-    selection = Selection(lassos=(((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)),),
-                          boxes=(((2.0, 3.0), (4.0, 5.0)),))
-    path, rectangle = selection.shapes(color="#000000", x="x2", y="y2")
-    assert path["path"] == "M0.0,0.0L1.0,0.0L0.0,1.0Z"
-    assert (path["xref"], path["yref"]) == ("x2", "y2")
-    assert [rectangle[key] for key in ("x0", "y0", "x1", "y1")] == [2.0, 3.0, 4.0, 5.0]
+@pytest.mark.parametrize("customdata", [[7, "sum"], {"0": 7.0, "1": 0.5}, 7])
+def test_a_cell_is_told_in_every_form_that_browsers_send(customdata: Any) -> None:
+    event = {"selection": {"points": [{"customdata": customdata}]}}
+    assert clicked_cell(event, 5) == (1, 2)
+    assert clicked_cell({"selection": {"points": [{"x": 0.0}]}}, 5) is None
+    assert clicked_cell(None, 5) is None
 
 
 @pytest.mark.parametrize("text", [

@@ -1,0 +1,20 @@
+"""The explorer as the server runs it: Streamlit's pages, our own addresses, and a strict policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from streamlit.starlette import App
+
+from latentcode.app.map.addresses import ROUTES
+from latentcode.app.policy import HOSTS, Policy
+
+# `streamlit run` looks for this name.
+app = App(
+    Path(__file__).with_name("main.py"),
+    routes=ROUTES,
+    middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=(*HOSTS, "[::1]"),
+                           www_redirect=False),
+                Middleware(Policy)])

@@ -1,0 +1,143 @@
+"""The colours of a map's points: one per value of a label, or a scale of measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.colors import to_hex, to_rgb
+from scipy.ndimage import gaussian_filter, maximum_filter
+
+from latentcode.app.charts.theme import grey, palette
+from latentcode.app.data.projections import is_measurement
+from latentcode.figures.style import SEQUENTIAL
+
+SHADES = 64
+"""Colours of a scale."""
+CELLS = 48
+"""Cells along a side of the grid on which points are counted."""
+MOST_NAMES = 12
+"""A legend names at most as many values, the most frequent ones, and counts the others."""
+BLUR = 1.2
+"""Standard deviation, in cells, over which points are counted together."""
+PURE, SPARSE = 0.6, 0.25
+"""A name stands where more than this share of the points has the value, and where its points are
+not this much sparser than at their densest."""
+MOST_PLACES = 3
+"""Places with the name of the same value."""
+
+
+@dataclass(frozen=True)
+class Colours:
+    """What colours N points.
+
+    values      uint16 [N], which of the colours; float32 [N] from 0 to 1 on a continuous scale
+    colors      as #RRGGBB
+    names       of the values; of a continuous scale there are none
+    counts      points per value
+    others      whether the last value stands for several
+    bounds      smallest and largest measurement, as text
+    """
+
+    title: str
+    values: np.ndarray
+    colors: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    counts: tuple[int, ...] = ()
+    others: bool = False
+    bounds: tuple[str, str] = ("", "")
+
+    @property
+    def continuous(self) -> bool:
+        return not self.names
+
+
+def colours(label: pd.Series, *, title: str, dark: bool) -> Colours:
+    """Return the colours of a label: a scale for measurements, otherwise one per value."""
+    if is_measurement(label):
+        return _scale(label, title)
+    frequent = label.value_counts(sort=True)
+    named = in_order(label)
+    others = len(named) > MOST_NAMES
+    if others:
+        named = in_order(pd.Series(frequent.index[:MOST_NAMES - 1]))
+    index = pd.Index(named).get_indexer(pd.Index(label))
+    names = tuple(map(display_name(str(label.name)), named))
+    colors = distinct(len(named), dark)
+    if others:
+        index = np.where(index < 0, len(named), index)
+        names = (*names, f"{len(frequent) - len(named)} others")
+        colors = (*colors, grey(dark))
+    counts = np.bincount(index, minlength=len(names))
+    return Colours(title, index.astype(np.uint16), colors, names, tuple(map(int, counts)), others)
+
+
+def display_name(label: str) -> Callable[[object], str]:
+    """Return what says a value of a label in words."""
+    right = {0.0: "wrong", 1.0: "right"}
+    return lambda value: right[value] if label == "accuracy" and value in right else str(value)
+
+
+def _scale(label: pd.Series, title: str) -> Colours:
+    numbers = label.to_numpy(dtype=np.float64)
+    known = numbers[np.isfinite(numbers)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    share = (numbers - low) / (high - low) if high > low else np.zeros_like(numbers)
+    ramp = mpl.colormaps[SEQUENTIAL](np.linspace(0.0, 1.0, SHADES))
+    return Colours(title, np.nan_to_num(share).astype(np.float32), tuple(map(to_hex, ramp)),
+                   bounds=(f"{low:.3g}", f"{high:.3g}"))
+
+
+def in_order(label: pd.Series) -> list[object]:
+    """Return the values of a category in the order of the library's figures."""
+    return sorted(label.unique(), key=lambda v: (str(type(v)), v))
+
+
+def distinct(n: int, dark: bool) -> tuple[str, ...]:
+    """Return n colours: those of the figures first, then lighter and darker ones of them."""
+    base = palette(dark)
+    made = []
+    for i in range(n):
+        color, turn = np.array(to_rgb(base[i % len(base)])), i // len(base)
+        toward = np.ones(3) if turn % 2 else np.zeros(3)
+        made.append(to_hex(color + (toward - color) * min(0.45 * ((turn + 1) // 2), 0.9)))
+    return tuple(made)
+
+
+def clusters(points: np.ndarray, shown: Colours) -> list[dict[str, object]]:
+    """Return where in a picture [N, 2] the names of values may stand.
+
+    These are the densest places of a value at which more than `PURE` of the points around are its
+    own: a value that is spread over the whole picture has no place of its own, and gets no name.
+    The densest come first.
+    """
+    if shown.continuous or len(points) < 2:
+        return []
+    low, high = points.min(axis=0), points.max(axis=0)
+    size = np.where(high > low, high - low, 1.0)
+    cell = np.minimum(((points - low) / size * CELLS).astype(np.int64), CELLS - 1)
+    flat = cell[:, 0] * CELLS + cell[:, 1]
+
+    def density(rows: np.ndarray) -> np.ndarray:
+        grid = np.bincount(rows, minlength=CELLS * CELLS).reshape(CELLS, CELLS)
+        smooth: np.ndarray = gaussian_filter(grid.astype(float), BLUR, mode="constant")
+        return smooth
+
+    every = density(flat)
+    found: list[tuple[float, dict[str, object]]] = []
+    for value in range(len(shown.names) - shown.others):
+        mine = density(flat[shown.values == value])
+        peaks = ((mine == maximum_filter(mine, size=7)) & (mine > PURE * every)
+                 & (mine > SPARSE * mine.max()) & (mine > 0.0))
+        places = np.argwhere(peaks)
+        for place in places[np.argsort(-mine[peaks], kind="stable")][:MOST_PLACES]:
+            at = low + (place + 0.5) / CELLS * size
+            found.append((-mine[tuple(place)],
+                          {"value": value, "at": [float(at[0]), float(at[1])]}))
+    return [name for _, name in sorted(found, key=lambda item: item[0])]
+
+
+__all__ = ["Colours", "clusters", "colours", "distinct", "in_order"]

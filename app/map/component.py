@@ -1,0 +1,112 @@
+"""The map as a component of the page: what it is told, and what a person does in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from latentcode.app.charts.theme import STREAMLIT_THEME
+from latentcode.app.map.addresses import array_address, library_address
+from latentcode.app.map.colours import Colours, clusters
+from latentcode.app.state.messages import answering
+from latentcode.app.state.selection import Selection
+
+MARGIN = 1.06
+"""How much of the picture lies around its points."""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Points of one picture.
+
+    name    what a selection drawn in it calls it
+    title   above it where there are several
+    points  float [N, 2]
+    """
+
+    name: str
+    title: str
+    points: np.ndarray
+
+
+@cache
+def _script(name: str) -> str:
+    return files("latentcode.app.map").joinpath(name).read_text(encoding="utf-8")
+
+
+def point_size(n: int) -> float:
+    """Return a diameter in pixels at which n points remain distinct."""
+    return float(np.clip(260.0 / math.sqrt(max(n, 1)), 1.0, 8.0))
+
+
+def show_map(
+    planes: Sequence[Plane], colours: Colours, note: Callable[[Selection], None], *, key: str,
+    dark: bool, selection: Selection, selected: np.ndarray | None, instance: int | None = None,
+    cards: str | None = None, across: int = 1, height: int = 500, alt: str,
+) -> None:
+    """Show planes of the same N points, and call `note` with what is clicked, outlined, cleared.
+
+    selection  its outlines are drawn in their plane
+    selected   bool [N]; the others are faint
+    instance   gets a ring in every plane
+    cards      address below which each point's card is, as HTML
+    across     planes in a row
+    """
+    outlines = [{"plane": selection.plane, "kind": kind, "points": [list(p) for p in points]}
+                for kind, shapes in (("lasso", selection.lassos), ("box", selection.boxes))
+                for points in shapes]
+    n = len(colours.values)
+
+    def happened() -> None:
+        state: Mapping[str, Any] = st.session_state[key]
+        if (outline := state.get("outline")) is not None:
+            note(Selection.drawn(outline))
+        elif isinstance(point := state.get("instance"), int):
+            note(Selection(instances=(point,), plane=planes[0].name))
+        elif state.get("cleared") is not None:
+            note(Selection())
+
+    theme = f"theme.{'dark' if dark else 'light'}"
+    component = st.components.v2.component(
+        "latentcode_map", js=_script("map.js"), css=_script("map.css"), isolate_styles=False)
+    component(
+        key=key, height="content", data={
+            "library": library_address(), "n": n, "across": across, "height": height, "alt": alt,
+            "planes": [_described(plane, colours) for plane in planes],
+            "colour": {
+                "title": colours.title, "values": array_address(colours.values),
+                "colors": list(colours.colors), "names": list(colours.names),
+                "counts": list(colours.counts), "continuous": colours.continuous,
+                "low": colours.bounds[0], "high": colours.bounds[1]},
+            "outlines": outlines, "instance": instance, "cards": cards, "dark": dark,
+            "selected": None if selected is None else array_address(
+                np.flatnonzero(selected).astype(np.uint32)),
+            "size": point_size(n) * (1.0 if len(planes) == 1 else 0.8),
+            "ink": STREAMLIT_THEME[f"{theme}.textColor"],
+            "accent": STREAMLIT_THEME[f"{theme}.primaryColor"]},
+        on_outline_change=answering(happened), on_instance_change=answering(happened),
+        on_cleared_change=answering(happened), on_missing_change=answering(_offer_again))
+
+
+def _offer_again() -> None:
+    """Let the page run again, which offers what the map misses."""
+
+
+def _described(plane: Plane, colours: Colours) -> dict[str, Any]:
+    points = plane.points
+    low, high = points.min(axis=0), points.max(axis=0)
+    half = float((high - low).max()) / 2 * MARGIN or 1.0
+    return {"name": plane.name, "title": plane.title,
+            "points": array_address(points.T.astype(np.float32)),
+            "centre": [float(v) for v in (low + high) / 2], "half": half,
+            "clusters": clusters(points, colours)}
+
+
+__all__ = ["Plane", "point_size", "show_map"]

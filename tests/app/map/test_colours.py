@@ -1,0 +1,75 @@
+"""Does every point have the colour and the place that its label says?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from latentcode.app.map.colours import MOST_NAMES, clusters, colours, distinct
+from latentcode.app.map.component import point_size
+
+
+def test_every_point_has_the_colour_of_its_value() -> None:
+    label = pd.Series(["sum", "constant", "sum", "sum"], name="rule")
+    shown = colours(label, title="rule", dark=False)
+    assert [shown.names[value] for value in shown.values] == label.tolist()
+    assert shown.counts == (1, 3)
+    assert len(set(shown.colors)) == 2
+    assert not shown.continuous
+
+
+def test_rare_values_are_counted_together() -> None:
+    label = pd.Series([f"c{i:02}" for i in range(30) for _ in range(i + 1)], name="combination")
+    shown = colours(label, title="combination", dark=True)
+    assert len(shown.names) == len(shown.colors) == len(set(shown.colors)) == MOST_NAMES
+    assert shown.names[:-1] == tuple(f"c{i:02}" for i in range(19, 30))
+    assert shown.names[-1] == "19 others"
+    assert shown.counts[-1] == sum(range(1, 20))
+    named = [shown.names[value] for value in shown.values]
+    assert all(name in (value, "19 others") for name, value in zip(named, label, strict=True))
+
+
+def test_accuracy_is_wrong_or_right() -> None:
+    shown = colours(pd.Series([1.0, 0.0, 1.0], name="accuracy"), title="accuracy", dark=False)
+    assert shown.names == ("wrong", "right")
+    assert shown.values.tolist() == [1, 0, 1]
+
+
+def test_measurements_lie_on_a_scale() -> None:
+    label = pd.Series([2.0, 4.0, np.nan, 3.0], name="loss")
+    shown = colours(label, title="loss", dark=False)
+    assert shown.continuous
+    assert shown.values.tolist() == pytest.approx([0.0, 1.0, 0.0, 0.5])
+    assert shown.bounds == ("2", "4")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_colours_can_be_told_apart(dark: bool) -> None:
+    assert len(set(distinct(16, dark))) == 16
+
+
+def test_a_name_stands_where_its_value_is_alone() -> None:
+    rng = np.random.default_rng(0)
+    centres = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
+    which = rng.integers(0, 3, 900)
+    points = centres[which] + 0.3 * rng.normal(size=(900, 2))
+    mixed = np.where(which == 2, rng.integers(0, 2, 900), which)
+    found = clusters(points, colours(pd.Series(mixed).map({0: "a", 1: "b"}).rename("rule"),
+                                     title="rule", dark=False))
+    assert {name["value"] for name in found} == {0, 1}
+    for name in found:
+        # The third place has both values, and the name of neither.
+        assert np.linalg.norm(np.array(name["at"]) - centres[name["value"]]) < 1.0
+
+
+def test_a_value_that_is_everywhere_has_no_name() -> None:
+    rng = np.random.default_rng(0)
+    label = pd.Series(rng.choice(["a", "b", "c", "d"], 4_000), name="rule")
+    assert clusters(rng.normal(size=(4_000, 2)), colours(label, title="rule", dark=False)) == []
+
+
+def test_more_points_are_smaller() -> None:
+    sizes = [point_size(n) for n in (1, 2_000, 20_000, 100_000, 1_000_000)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert 1.0 <= sizes[-1] < sizes[0] <= 8.0
