@@ -105,7 +105,8 @@ def test_a_click_shows_the_problem(explorer: Explorer) -> None:
     assert explorer.instance() == clicked
     assert query(explorer)["instance"] == str(clicked)
     expect(explorer.page.locator("[data-testid=stHtml] .problem")).to_be_visible()
-    expect(explorer.page.locator("[data-testid=stHtml] .answer")).to_contain_text("The model answers")
+    answer = explorer.page.locator("[data-testid=stHtml] .answer")
+    expect(answer).to_contain_text("The model answers")
     assert explorer.chart("bars")[0]["name"] == f"instance {clicked}"
     nearest = explorer.page.locator("[data-testid=stDataFrame]").first.bounding_box()
     explorer.page.mouse.click(nearest["x"] + 15, nearest["y"] + 50)
