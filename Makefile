@@ -48,7 +48,7 @@ wheel: env  ## dist/: an sdist and the wheel built from it, imported outside the
 	@$(BIN)/python -m build --outdir dist .
 	@$(BIN)/python .ci/check_wheel.py dist/*.whl
 
-docs: env  ## docs/api: a page per module, from the docstrings
+docs: env  ## docs/site: guides, concepts, how-tos, findings, the API
 	@$(BIN)/python docs/build.py
 
 # Offline, so that the outputs do not depend on a network.

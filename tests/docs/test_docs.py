@@ -12,10 +12,8 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from html import unescape
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from places import EXAMPLE, ROOT
@@ -23,40 +21,11 @@ from places import EXAMPLE, ROOT
 import latentcode
 from latentcode.cli import COMMANDS
 
-BUILD = ROOT / "docs" / "build.py"
 PAGES = [*(ROOT / name for name in (
     "README.md", "CONTRIBUTING.md", "experiments/QUESTIONS.md", "experiments/notebooks/README.md",
     "experiments/benchmarks/README.md", "experiments/results/relations/README.md",
     "models/zoo/README.md")), *(ROOT / "docs").glob("*.md")]
 CODE = re.compile(r"^```(?P<language>\w*)\n(?P<block>.*?)^```$|`(?P<inline>[^`]+)`", re.M | re.S)
-
-
-@pytest.fixture(scope="module")
-def build() -> ModuleType:
-    spec = spec_from_file_location("docs_build", BUILD)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_prose_keeps_its_mathematics(build: ModuleType) -> None:
-    html = build.pdoc.render.env.filters["to_html"](build.to_markdown(
-        "sum_k a_hqk * v_kh * w, a[:, q, k] (see x), a < b & c; `a_b*c*d` is [code].\n"
-        "m ~ Bernoulli(1 - p)"))
-    assert unescape(html).strip() == (
-        "<p>sum_k a_hqk * v_kh * w, a[:, q, k] (see x), a < b & c; <code>a_b*c*d</code> is "
-        "[code].\n"
-        "m ~ Bernoulli(1 - p)</p>")
-
-
-def test_columns_and_code_stay_as_they_are(build: ModuleType) -> None:
-    columns = "layers, pairs  which to probe\nseed      of all\n          the rest"
-    assert build.to_markdown(columns) == f"```text\n{columns}\n```"
-    assert build.to_markdown("Title\n\n    python x.py  # y\n    more") == (
-        "Title\n\n```text\npython x.py  # y\nmore\n```")
-    assert build.to_markdown("- one_a\n- two") == "- one\\_a\n- two"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -132,37 +101,3 @@ def with_checkout() -> dict[str, str]:
     """Return this environment, with the checkout first where Python looks for packages."""
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": paths}
-
-
-@pytest.mark.slow
-def test_every_room_has_pages_with_its_names(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, BUILD, tmp_path / "api"], capture_output=True,
-                          text=True, check=False, env=with_checkout())
-    assert done.returncode == 0, done.stderr
-    pages = tmp_path / "api"
-    index = (pages / "index.html").read_text(encoding="utf-8")
-    for module, names in {
-            "latentcode": ("LatentCodes", "decode", "intervene", "load_pretrained", "Run"),
-            "latentcode.models": ("HookedTransformer", "value_network"),
-            "latentcode.models.attention": ("attention_scores", "apply_value_network"),
-            "latentcode.probes.decoding": ("decode", "decode_codes", "DecodingResult"),
-            "latentcode.probes.interventions": ("Intervention", "intervene_model"),
-            "latentcode.tasks.logic.task": ("FuzzyLogic",),
-            "latentcode.experiments.studies.relations.world": ("make_sentences",)}.items():
-        file = f"{module.replace('.', '/')}.html"
-        assert f'href="{file}"' in index
-        page = (pages / file).read_text(encoding="utf-8")
-        for name in names:
-            assert f'id="{name}"' in page, (module, name)
-    attention = (pages / "latentcode/models/attention.html").read_text(encoding="utf-8")
-    shown = unescape(re.sub("<[^>]*>", "", attention))
-    assert "S_hqk = q_qh . k_kh / sqrt(d) + bias_hqk" in shown
-    assert "hyla         z_qh = sum_k a_hqk phi(t_qk),  t_qk = sum_h a_hqk v_kh" in shown
-    assert not (pages / "latentcode/app").exists()
-
-
-def test_no_foreign_folder_is_replaced(build: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").touch()
-    with pytest.raises(SystemExit, match="is not one of ours"):
-        build.main(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]

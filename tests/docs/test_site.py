@@ -1,0 +1,139 @@
+"""Is the site whole: every page, every picture, every link, and nothing from a network?"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from places import ROOT, environment
+
+import latentcode
+
+Script = Callable[[str], ModuleType]
+
+
+def test_a_link_brings_along_what_it_leads_to(script: Script) -> None:
+    pages = script("pages")
+    found = pages.reachable(["docs/own_task.md"])
+    assert {"docs/own_task.md", "experiments/examples/modadd.py"} <= set(found)
+    found = pages.reachable(["experiments/QUESTIONS.md"])
+    assert "experiments/results/operation/figures/sraven.png" in found
+    folder = "experiments/results/codes/sraven/value_networks"
+    assert folder in found
+    assert {f"{folder}/{file.name}" for file in (ROOT / folder).iterdir()} <= set(found)
+
+
+@pytest.mark.parametrize(("source", "address"), [
+    ("docs/README.md", "index.html"), ("README.md", "overview.html"),
+    ("docs/script.md", "script.html"), ("docs/concepts/row.svg", "concepts/row.svg"),
+    ("models/zoo/README.md", "models/zoo/index.html"),
+    ("experiments/QUESTIONS.md", "experiments/QUESTIONS.html"),
+    ("experiments/notebooks/decode_rules.ipynb", "experiments/notebooks/decode_rules.html"),
+    ("experiments/results", "experiments/results/index.html")])
+def test_addresses(script: Script, source: str, address: str) -> None:
+    assert (ROOT / source).exists()
+    assert script("pages").address(source) == address
+
+
+@pytest.mark.parametrize(("markdown", "rendered"), [
+    ("text\n- one\n- two", "text\n\n- one\n- two"),
+    ("text\n1. one\n2. two", "text\n\n1. one\n2. two"),
+    ("- one\n  more\n- two", "- one\n  more\n- two"),
+    ("```\ntext\n- one\n```", "```\ntext\n- one\n```"),
+    ("text - one", "text - one")])
+def test_a_list_may_follow_its_sentence(script: Script, markdown: str, rendered: str) -> None:
+    assert script("pages").on_page_markdown(markdown) == rendered
+
+
+def test_a_notebook_becomes_a_page(script: Script, tmp_path: Path) -> None:
+    nbformat = script("notebook_pages").nbformat
+    new, output = nbformat.v4, nbformat.v4.new_output
+    cell = new.new_code_cell("print(1 < 2)")
+    cell.outputs = [output("stream", text="a < b\n"),
+                    output("execute_result", {"text/html": "<style>p</style><b>x</b>",
+                                              "text/plain": "x"}),
+                    output("display_data", {"image/png": "QUJD\n", "text/plain": "<Figure>"})]
+    file = tmp_path / "a.ipynb"
+    nbformat.write(new.new_notebook(cells=[new.new_markdown_cell("# Title"), cell]), file)
+    assert script("notebook_pages").markdown_of_notebook(file) == (
+        '# Title\n\n```python\nprint(1 < 2)\n```\n\n'
+        '<div class="output"><pre>a &lt; b\n</pre></div>\n\n'
+        '<div class="output"><b>x</b></div>\n\n'
+        '<div class="output"><img alt="&lt;Figure&gt;" src="data:image/png;base64,QUJD"></div>')
+
+
+def test_no_foreign_folder_is_replaced(script: Script, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").touch()
+    with pytest.raises(SystemExit, match="is not one of ours"):
+        script("build").main(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.slow
+def test_a_link_that_leads_nowhere_ends_the_build(script: Script, tmp_path: Path) -> None:
+    build = script("build")
+    (tmp_path / "api").mkdir()
+    (tmp_path / "api" / "index.html").write_text('<a href="missing.html">', encoding="utf-8")
+    with pytest.raises(latentcode.LatentCodeError,
+                       match=r"1 links of the site.*\nleads nowhere: api/index.html: missing.html"):
+        build.build_site(tmp_path / "site", tmp_path / "api")
+
+
+@pytest.mark.slow
+def test_the_site(script: Script, tmp_path: Path) -> None:
+    # One test, because it takes a minute; building checks every link of the site and of the API.
+    site = tmp_path / "site"
+    done = subprocess.run([sys.executable, ROOT / "docs" / "build.py", site], capture_output=True,
+                          text=True, check=False, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert f"open {site / 'index.html'}" in done.stdout
+    outside = (site / "external_links.txt").read_text(encoding="utf-8").split()
+    assert "https://openreview.net/forum?id=V4K9h1qNxE" in outside
+
+    pages = script("pages")
+    every = [path for path in site.rglob("*.html") if "api" not in path.parts]
+    assert len(every) > 30
+    text = {page: re.sub(r"<(pre|code).*?</\1>", "", page.read_text(encoding="utf-8"),
+                         flags=re.DOTALL) for page in every}
+    # What Python-Markdown reads in another way than GitHub is left over as text.
+    for left_over in (r"<p>[^<]*\n- ", r"\|---", r"\]\([^)\s]+\)", r"\*\*\w"):
+        assert [page.name for page, html in text.items() if re.search(left_over, html)] == []
+
+    home = (site / "index.html").read_text(encoding="utf-8")
+    config = script("build").load_config(str(ROOT / "docs" / "mkdocs.yml"))
+    named = pages.sources(config.nav)
+    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= set(named)
+    for address in [*map(pages.address, named), "api/index.html"]:
+        assert (site / address).exists()
+    assert 'src="concepts/value_network.svg"' in home
+    assert all(f'href="{address}.html"' in home for address in ("app", "jupyter", "script"))
+    _check_api(site / "api")
+
+
+def _check_api(pages: Path) -> None:
+    index = (pages / "index.html").read_text(encoding="utf-8")
+    assert 'href="../index.html"' in index
+    for module, names in {
+            "latentcode": ("LatentCodes", "decode", "intervene", "load_pretrained", "Run"),
+            "latentcode.models": ("HookedTransformer", "value_network"),
+            "latentcode.models.attention": ("attention_scores", "apply_value_network"),
+            "latentcode.probes.decoding": ("decode", "decode_codes", "DecodingResult"),
+            "latentcode.probes.interventions": ("Intervention", "intervene_model"),
+            "latentcode.tasks.logic.task": ("FuzzyLogic",),
+            "latentcode.experiments.studies.relations.world": ("make_sentences",)}.items():
+        file = f"{module.replace('.', '/')}.html"
+        assert f'href="{file}"' in index
+        page = (pages / file).read_text(encoding="utf-8")
+        for name in names:
+            assert f'id="{name}"' in page, (module, name)
+    attention = (pages / "latentcode/models/attention.html").read_text(encoding="utf-8")
+    shown = unescape(re.sub("<[^>]*>", "", attention))
+    assert "S_hqk = q_qh . k_kh / sqrt(d) + bias_hqk" in shown
+    assert "hyla         z_qh = sum_k a_hqk phi(t_qk),  t_qk = sum_h a_hqk v_kh" in shown
+    assert not (pages / "latentcode/app").exists()
