@@ -28,6 +28,8 @@ known constituents; `unknown`: combinations of constituents that are never train
 DRAW = 4096
 """Instances drawn at once where many are read. It is fixed, so that the batch size of the forward
 pass does not change which instances are drawn."""
+SKETCHED = 5
+"""Most labels that a sketch lists where a task does not say how it is drawn."""
 
 
 class Task(ABC):
@@ -171,10 +173,27 @@ class Task(ABC):
         labels = self.labels(batch[index:index + 1].to("cpu")).iloc[0]
         if format == "text":
             return "\n".join(f"{name}: {value}" for name, value in labels.items())
-        rows = "".join(f"<tr><th style='text-align:left;padding-right:1em'>{html.escape(str(name))}"
-                       f"</th><td>{html.escape(str(value))}</td></tr>"
-                       for name, value in labels.items())
-        return f"<table>{rows}</table>"
+        return f"{self._tokens_html()}{_table_html(labels)}"
+
+    def sketch(self, batch: Batch, index: int) -> str:
+        """Return instance `index` in small, as HTML for a card of about 260 x 150 px.
+
+        Whatever shows a token has its position in the input as `data-token`. By default the names
+        of the tokens, and the constituents. Raises what `render` raises.
+        """
+        self.check_render(batch, index, "html")
+        labels = self.labels(batch[index:index + 1].to("cpu")).iloc[0]
+        known = [name for name in labels.index if name != "split"][:SKETCHED]
+        return (f'<div style="font:11px system-ui,sans-serif;color:inherit;max-width:250px">'
+                f"{self._tokens_html()}{_table_html(labels[known])}</div>")
+
+    def _tokens_html(self) -> str:
+        """Return the names of the tokens in their order, each with its position."""
+        shown = "".join(
+            f'<span data-token="{position}" style="display:inline-block;margin:1px 2px;'
+            f'padding:1px 4px;border-radius:4px;background:rgba(128,128,128,.25)">'
+            f"{html.escape(name)}</span>" for position, name in enumerate(self.token_names))
+        return f'<div style="margin-bottom:4px;max-height:70px;overflow:auto">{shown}</div>'
 
     def check_render(self, batch: Batch, index: int, format: str) -> None:
         """Raise an error unless `render` can draw an instance in a format."""
@@ -205,3 +224,10 @@ class Task(ABC):
         for name in names:
             if name not in self.pairs:
                 raise UnknownNameError("pair", name, self.pairs)
+
+
+def _table_html(labels: pd.Series) -> str:
+    rows = "".join(f"<tr><th style='text-align:left;padding-right:1em'>{html.escape(str(name))}"
+                   f"</th><td>{html.escape(str(value))}</td></tr>"
+                   for name, value in labels.items())
+    return f'<table style="color:inherit;font:inherit;background:none">{rows}</table>'

@@ -220,8 +220,14 @@ def test_what_a_task_need_not_say_has_a_plain_default() -> None:
     first = task.labels(batch).iloc[0]
     assert f"sum: {first['sum']}" in task.render(batch, 0).splitlines()
     assert f"<td>{first['combination']}</td>" in task.render(batch, 0, "html")
-    with pytest.raises(ConfigError, match="index is 4"):
-        task.render(batch, 4)
+    for html in (task.sketch(batch, 0), task.render(batch, 0, "html")):
+        for position, token in enumerate(("first", "second", "answer")):
+            assert f'data-token="{position}"' in html
+            assert f">{token}</span>" in html
+        assert f"<td>{first['combination']}</td>" in html
+    for draw in (task.render, task.sketch):
+        with pytest.raises(ConfigError, match="index is 4"):
+            draw(batch, 4)
 
 
 def test_the_last_tokens_answer() -> None:

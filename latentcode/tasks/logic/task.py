@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from latentcode.errors import check
 from latentcode.metrics import Metric, mean_metric, ratio_metric
 from latentcode.tasks.base import SPLITS, Task
 from latentcode.tasks.batch import Batch
+from latentcode.tasks.logic.render import html_table, strip, text_table
 from latentcode.tasks.pairs import Pair
 from latentcode.tasks.splits import (
     Combination,
@@ -320,8 +320,15 @@ class FuzzyLogic(Task):
         rows = [[f"example {i}", *(f"{x:.4f}" for x in token)]
                 for i, token in enumerate(one.inputs[0, :-1].tolist())]
         rows.append([QUERY, *(f"{x:.4f}" for x in one.inputs[0, -1, :-1].tolist()), "?"])
-        layout = _html_table if format == "html" else _text_table
+        layout = html_table if format == "html" else text_table
         return layout(title, source, header, rows, answer)
+
+    def sketch(self, batch: Batch, index: int) -> str:
+        """Return the function, and the values of every token as the shades of a strip."""
+        self.check_render(batch, index, "html")
+        function = self.function_symbols(batch.info["terms"][index].tolist())
+        names = [*(f"x{v + 1}" for v in range(self.config.n_variables)), "f"]
+        return strip(f"f = {function}", names, batch.inputs[index].tolist())
 
     @property
     def token_names(self) -> tuple[str, ...]:
@@ -371,31 +378,3 @@ class FuzzyLogic(Task):
 def _as_tensor(combinations: Iterable[Combination], size: int) -> Tensor:
     flat = itertools.chain.from_iterable(combinations)
     return torch.from_numpy(np.fromiter(flat, dtype=np.int64).reshape(-1, size))
-
-
-def _text_table(title: str, source: str, header: list[str], rows: list[list[str]],
-                answer: str) -> str:
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-             for row in (header, *rows)]
-    return "\n".join([title, source, "", *lines, "", answer])
-
-
-def _html_table(title: str, source: str, header: list[str], rows: list[list[str]],
-                answer: str) -> str:
-    # Half-transparent grey and amber on an inherited text colour read well on any background.
-    border = "border-bottom:1px solid rgba(128,128,128,0.35);padding:2px 10px;text-align:right"
-    marked = "background:rgba(255,170,0,0.22);font-weight:600"
-
-    def row(cells: list[str], tag: str, style: str = "") -> str:
-        inner = "".join(f'<{tag} style="{border}">{html.escape(c)}</{tag}>' for c in cells)
-        return f'<tr style="{style}">{inner}</tr>'
-
-    body = "".join(row(cells, "td", marked if cells is rows[-1] else "") for cells in rows)
-    return (
-        '<div style="color:inherit;font-variant-numeric:tabular-nums">'
-        f'<div style="font-weight:600">{html.escape(title)}</div>'
-        f'<div style="opacity:0.75;margin-bottom:6px">{html.escape(source)}</div>'
-        '<table style="border-collapse:collapse;color:inherit;background:transparent">'
-        f"<thead>{row(header, 'th')}</thead><tbody>{body}</tbody></table>"
-        f'<div style="margin-top:6px">{html.escape(answer)}</div></div>')

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
+SMALL = 246
+"""Pixels that a small grid is wide at most."""
+
 
 @dataclass(frozen=True)
 class Drawing:
@@ -25,6 +28,11 @@ class Drawing:
         """Return, per column, the token that shows the feature of a response token."""
         feature = self.features[-1][response]
         return [column.index(feature) for column in self.features]
+
+    def position(self, row: int, column: int, token: int) -> int:
+        """Return which token of the model's input a symbol is, counted from 0."""
+        panel = row * len(self.grid) + column
+        return panel * len(self.features[column]) + token
 
     @property
     def width(self) -> int:
@@ -65,8 +73,9 @@ def draw_html(drawing: Drawing) -> str:
         for column in range(last + 1):
             answer = row == column == last
             chips = "".join(
-                _chip(symbol, feature, answer) for symbol, feature
-                in zip(drawing.grid[row][column], drawing.features[column], strict=True))
+                _chip(symbol, feature, answer, drawing.position(row, column, token))
+                for token, (symbol, feature) in enumerate(zip(
+                    drawing.grid[row][column], drawing.features[column], strict=True)))
             border = "2px dashed" if answer else "1px solid"
             title = ' title="answer"' if answer else ""
             cells.append(f'<td{title} style="border:{border} rgba(128,128,128,.7);padding:6px 8px;'
@@ -96,10 +105,38 @@ def draw_html(drawing: Drawing) -> str:
         f"{''.join(f'{head}{escape(t)}</th>' for t in titles)}</tr>{''.join(legend)}</table></div>")
 
 
-def _chip(symbol: int, feature: int, answer: bool) -> str:
-    """Return one symbol on the colour of its feature; hues a golden angle apart."""
+def draw_small(drawing: Drawing) -> str:
+    """Return the grid alone, at most about 250 px wide, with question marks to be answered."""
+    last = len(drawing.grid) - 1
+    widest, letters = SMALL // (last + 1), 13 if len(drawing.rules) <= 3 else 11
+    rows = []
+    for row in range(last + 1):
+        cells = []
+        for column in range(last + 1):
+            asked = row == column == last
+            chips = "".join(
+                _chip("?" if asked else symbol, feature, False,
+                      drawing.position(row, column, token), gap=1)
+                for token, (symbol, feature) in enumerate(zip(
+                    drawing.grid[row][column], drawing.features[column], strict=True)))
+            border = "1px dashed currentColor" if asked else "1px solid rgba(128,128,128,.5)"
+            cells.append(f'<td style="border:{border};padding:4px 2px;text-align:center;'
+                         f'max-width:{widest}px">{chips}</td>')
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    return ('<table style="border-collapse:collapse;margin:0;background:none;color:inherit;'
+            f'font:{letters}px system-ui,sans-serif">{"".join(rows)}</table>')
+
+
+def _chip(
+    symbol: int | str, feature: int, answer: bool, position: int | None = None, gap: int = 2
+) -> str:
+    """Return one symbol on the colour of its feature; hues a golden angle apart.
+
+    position  which token of the input it is; None where it is shown once more
+    """
     hue = round(feature * 137.5) % 360
+    token = "" if position is None else f' data-token="{position}"'
     weight = "font-weight:700;outline:1px dashed currentColor;" if answer else ""
-    return (f'<span style="display:inline-block;min-width:1.5em;margin:0 2px;padding:1px 0;'
-            f'text-align:center;border-radius:4px;{weight}'
+    return (f'<span{token} style="display:inline-block;min-width:1.5em;margin:0 {gap}px;'
+            f'padding:1px 0;text-align:center;border-radius:4px;{weight}'
             f'background:hsla({hue},75%,50%,.32)">{symbol}</span>')

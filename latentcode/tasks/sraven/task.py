@@ -24,7 +24,7 @@ from latentcode.tasks.base import Task
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.pairs import Pair
 from latentcode.tasks.splits import explicit_split, fraction_of, split_combinations
-from latentcode.tasks.sraven.render import Drawing, draw_html, draw_text
+from latentcode.tasks.sraven.render import Drawing, draw_html, draw_small, draw_text
 from latentcode.tasks.sraven.rules import (
     DIFFERENCE,
     RULES,
@@ -288,14 +288,22 @@ class Sraven(Task):
         Raises `UnknownNameError` for another format, `ConfigError` for an index out of range.
         """
         self.check_render(batch, index, format)
+        drawing = self._drawing(batch, index)
+        return draw_text(drawing) if format == "text" else draw_html(drawing)
+
+    def sketch(self, batch: Batch, index: int) -> str:
+        """Return the grid of instance `index` in small, the panel to be answered empty."""
+        self.check_render(batch, index, "html")
+        return draw_small(self._drawing(batch, index))
+
+    def _drawing(self, batch: Batch, index: int) -> Drawing:
         info = {name: values[index].cpu() for name, values in batch.info.items()}
         permutations = info["permutations"]
         shown = aligned(info["grid"][None], permutations[None])[0]
-        drawing = Drawing(
+        return Drawing(
             grid=info["grid"].tolist(), features=permutations.tolist(),
             rules=[RULES[r] for r in info["rules"][permutations[-1]].tolist()],
             aligned=shown.movedim(-1, 0).tolist())
-        return draw_text(drawing) if format == "text" else draw_html(drawing)
 
 
 def rules_shown(batch: Batch) -> Tensor:

@@ -155,12 +155,32 @@ def test_html_is_self_contained_escaped_and_marks_the_query() -> None:
     assert [cell.text for cell in rows[-1]][1:] == [
         *(f"{v:.4f}" for v in batch.inputs[1, -1, :3]), "?"]
     for element in page.iter():
-        assert set(element.attrib) <= {"style"}
+        assert set(element.attrib) <= {"style", "data-token"}
         style = element.attrib.get("style", "")
         # Opaque colours would be unreadable on either a light or a dark page.
         assert not re.search(r"#[0-9a-f]{3}|rgb\(|url\(", style)
     foreign = task.render(replace(batch, split="<b>&"), 1, "html")
     assert "split &lt;b&gt;&amp;" in foreign
+
+
+def test_a_sketch_has_a_column_per_token_and_keeps_the_answer() -> None:
+    task = FuzzyLogic(LogicConfig(n_variables=3, n_examples=4))
+    batch = task.sample("ood", 3, generator())
+    page = ElementTree.fromstring(task.sketch(batch, 1))
+    assert task.labels(batch).function[1] in "".join(page.itertext())
+    columns = page.findall(".//*[@data-token]")
+    assert [column.attrib["data-token"] for column in columns] == ["0", "1", "2", "3"]
+    for column, values in zip(columns, batch.inputs[1].tolist(), strict=True):
+        told = dict(part.split(" = ") for part in column.attrib["title"].split(", "))
+        assert told == {"x1": f"{values[0]:.2f}", "x2": f"{values[1]:.2f}",
+                        "x3": f"{values[2]:.2f}",
+                        "f": "?" if column is columns[-1] else f"{values[3]:.2f}"}
+        heights = [re.search(r"(\d+)%\)$", cell.attrib["style"]) for cell in column]
+        shown = [int(found[1]) for found in heights if found]
+        assert shown == [round(100 * v) for v in values[:len(shown)]]
+        assert len(shown) == (3 if column is columns[-1] else 4)
+    with pytest.raises(ConfigError, match="index is 3"):
+        task.sketch(batch, 3)
 
 
 def test_render_refuses_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -160,6 +161,18 @@ def test_html_rendering_is_self_contained_and_escaped() -> None:
     drawing = Drawing([[[0]]], [[0]], ["<script>&"], [[[0]]])
     assert "<script" not in draw_html(drawing)
     assert "&lt;script&gt;&amp;" in draw_html(drawing)
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_what_shows_a_token_has_its_position(small: bool) -> None:
+    task = Sraven(SravenConfig(n_features=2, n_values=12, permuted=True))
+    batch = task.sample("train", 3, seeded(0))
+    html = task.sketch(batch, 1) if small else task.render(batch, 1, "html")
+    shown = re.findall(r'<span data-token="(\d+)"[^>]*>([\d?]+)</span>', html)
+    assert [int(position) for position, _ in shown] == list(range(18))
+    symbols = [str(s) for s in batch.inputs[1, :-2].argmax(-1).tolist()]
+    answer = ["?", "?"] if small else [str(s) for s in batch.targets[1].tolist()]
+    assert [symbol for _, symbol in shown] == symbols + answer
 
 
 def test_rendering_refuses_what_it_cannot_show() -> None:
