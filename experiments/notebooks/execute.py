@@ -18,6 +18,7 @@ from typing import Any
 
 import tyro
 
+from latentcode.codes.browser import WIDGET
 from latentcode.errors import ArtifactError, LatentCodeError, check
 from latentcode.files.storage import write_text
 
@@ -56,7 +57,15 @@ def execute(path: Path) -> None:
         except (CellTimeoutError, DeadKernelError) as error:
             raise ArtifactError(f"notebook {path} does not run: {error}") from None
     notebook.metadata = METADATA
+    _drop_widgets(notebook)
     write_text(path, nbformat.writes(notebook) + "\n")
+
+
+def _drop_widgets(notebook: Any) -> None:
+    """Keep of each widget what it shows without its kernel, which is gone."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            output.get("data", {}).pop(WIDGET, None)
 
 
 def _running(notebook: Any) -> str:

@@ -31,7 +31,10 @@ from latentcode.tasks.pairs import Pair
 if TYPE_CHECKING:
     import pyarrow
 
+    from latentcode.codes.browser import CodeBrowser
     from latentcode.figures.style import Figure
+    from latentcode.models.transformer import HookedTransformer
+    from latentcode.runs import Run
 
 FORMAT = "latentcode.codes"
 META, TENSORS, LABELS = "meta.json", "codes.safetensors", "labels.parquet"
@@ -218,6 +221,32 @@ class LatentCodes:
               f"{MOST_ROWS}, a row each")
         return mean_codes_figure(self.mean_by(label, layer=layer, pair=pair), title,
                                  centred=centred and values > 1)
+
+    def browse(
+        self, run: Run | str | Path | HookedTransformer | None = None, *, instance: int = 0,
+        layer: int | None = None, pair: str | None = None, label: str | None = None,
+    ) -> CodeBrowser:
+        """Look through the problems one at a time, each beside its code.
+
+        A notebook shows it with controls for instance, layer and pair (ipywidgets, which the extra
+        `jupyter` brings), and without ipywidgets as it is at first.
+
+        run       the run that the codes are of, its folder or a name of the zoo, or a model: it
+                  answers the problems. None: nobody does
+        instance  the first row to show
+        layer     default: the last
+        pair      default: the first
+        label     the label whose mean code is shown; default: that of `figure`
+
+        `UnknownNameError` for a label, layer or pair that there is not; `ConfigError` for an
+        instance that there is not, and for a run whose codes these are not.
+        """
+        from latentcode.codes.browser import CodeBrowser, model_of
+
+        layer = self.layers[-1] if layer is None else layer
+        pair = self.pairs[0].name if pair is None else pair
+        label = self._constituent(pair) if label is None else label
+        return CodeBrowser(self, model_of(self, run), instance, layer, pair, label)
 
     def _constituent(self, pair: str) -> str | None:
         """Return the first label of a pair that is text which instances share."""
