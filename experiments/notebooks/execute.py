@@ -4,7 +4,8 @@
     python -m latentcode.experiments.notebooks.execute my.ipynb
 
 Each runs in an empty folder, so that it cannot rely on other files and leaves none behind.
-A notebook whose cells raise is not written; the message is the cell's.
+Those of this folder get the badge and the first cell of `opening`. A notebook whose cells raise is
+not written; the message is the cell's.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import tyro
 
 from latentcode.codes.browser import WIDGET
 from latentcode.errors import ArtifactError, LatentCodeError, check
+from latentcode.experiments.notebooks.opening import with_opening
 from latentcode.files.storage import write_text
 
 FOLDER = Path(__file__).resolve().parent
@@ -45,6 +47,8 @@ def execute(path: Path) -> None:
         notebook: Any = nbformat.read(path, as_version=4)
     except (OSError, ValueError) as error:
         raise ArtifactError(f"notebook {path} cannot be read: {error}") from None
+    if path.resolve().parent == FOLDER:
+        notebook = with_opening(notebook, path.stem)
     with tempfile.TemporaryDirectory() as empty:
         client = NotebookClient(
             notebook, timeout=LONGEST_CELL, kernel_name="python3", coalesce_streams=True,
@@ -62,10 +66,13 @@ def execute(path: Path) -> None:
 
 
 def _drop_widgets(notebook: Any) -> None:
-    """Keep of each widget what it shows without its kernel, which is gone."""
+    """Keep of each widget what it shows without its kernel, which is gone; of a bar nothing."""
     for cell in notebook.cells:
-        for output in cell.get("outputs", ()):
-            output.get("data", {}).pop(WIDGET, None)
+        if cell.cell_type != "code":
+            continue
+        for output in list(cell.outputs):
+            if output.get("data", {}).pop(WIDGET, None) and "text/html" not in output["data"]:
+                cell.outputs.remove(output)
 
 
 def _running(notebook: Any) -> str:

@@ -56,7 +56,7 @@ class CodeBrowser:
         """Return the code, the mean code of its label, and the mean of all, by name: each [H].
 
         Where no score of the layer and pair is negative, the mean of all is subtracted from the
-        other two and left out: most of such a code is common to all.
+        other two and left out: most of such a mean code is common to all.
         """
         points = self.codes.select(layer=self.layer, pair=self.pair)
         found, mean = {f"problem {self.instance}": points[self.instance]}, points.mean(0)

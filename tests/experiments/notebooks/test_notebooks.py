@@ -29,6 +29,8 @@ by_rule = run.latest(by_constituent=True)["ood"].filter(like="feature_accuracy")
 assert by_rule.min() > 0.95
 assert set(by_rule.nsmallest(2).index) == {"feature_accuracy[sum]", "feature_accuracy[difference]"}
 assert len(codes) == 2_000
+means = codes.mean_by("rule", layer=3, pair=PAIR).to_numpy()
+assert (means.mean(0) ** 2).sum() > 0.8 * (means ** 2).sum(1).mean()
 """,
     "write_a_code_back": """
 followed = outcomes["operation"]
@@ -55,6 +57,7 @@ assert (in_softmax["instance"] > 0.9).loc[["donor", "operation+operands"]].all()
 for result in (hyla, softmax):
     sane = result.table.query("site == 'code+value' and metric == 'copied'")
     assert sane["value"].item() == 1.0
+assert browser.is_centred and browser.layer == 3 and browser.pair == "response->response"
 """,
     "pretrained_codes": """
 assert float((generated - usual).abs().max()) < 1e-5 * float(usual.abs().max())

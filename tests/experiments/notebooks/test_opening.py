@@ -1,0 +1,108 @@
+"""Do the notebooks open where the library is not, and is their first cell silent where it is?"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import nbformat
+import pytest
+from places import ROOT
+
+from latentcode.experiments.notebooks.opening import INSTALL, REPOSITORY, with_opening
+
+FOLDER = ROOT / "experiments" / "notebooks"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
+LEFT_OUT = shutil.ignore_patterns(".*", "build", "dist", "results", "tests", "*.egg-info")
+"""What the wheel of this test is built without, to be quick."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_begins_with_its_badge_and_installs(name: str) -> None:
+    cells = json.loads((FOLDER / f"{name}.ipynb").read_text("utf-8"))["cells"]
+    lines = "".join(cells[0]["source"]).split("\n")
+    assert lines[0].startswith("# ")
+    assert lines[2].endswith(f"(https://colab.research.google.com/github/{REPOSITORY}/blob/main/"
+                             f"experiments/notebooks/{name}.ipynb)")
+    assert cells[1]["cell_type"] == "code"
+    assert "".join(cells[1]["source"]) == INSTALL
+    assert cells[1]["outputs"] == []
+    assert sum("Open in Colab" in "".join(cell["source"]) for cell in cells) == 1
+
+
+def test_the_opening_is_renewed_and_comes_once() -> None:
+    notebook = nbformat.read(FOLDER / "decode_rules.ipynb", as_version=4)
+    before = [cell.source for cell in notebook.cells]
+    other = with_opening(with_opening(notebook, "other"), "decode_rules")
+    assert [cell.source for cell in other.cells] == before
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *, there: bool, returncode: int = 0) -> list[list[str]]:
+    """Run the cell where the library is there or not, and return the commands that it gives."""
+    commands: list[list[str]] = []
+
+    def noted(command: list[str], **settings: Any) -> SimpleNamespace:
+        commands.append(command)
+        return SimpleNamespace(returncode=returncode, stderr="no such package")
+
+    monkeypatch.setattr(subprocess, "run", noted)
+    if not there:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    exec(INSTALL, {})
+    return commands
+
+
+def test_it_is_silent_where_there_is_nothing_to_do(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, there=True) == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_it_says_why_nothing_could_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    (command,) = run(monkeypatch, there=False)
+    assert command == [sys.executable, "-m", "pip", "install", "--quiet", "latentcode[jupyter]"]
+    with pytest.raises(RuntimeError, match="could not be installed:\nno such package"):
+        run(monkeypatch, there=False, returncode=1)
+
+
+@pytest.mark.slow
+def test_it_installs_where_the_library_is_missing(tmp_path: Path) -> None:
+    """In an environment that has what the library needs, and not the library."""
+    shutil.copytree(ROOT, tmp_path / "tree", ignore=LEFT_OUT, symlinks=True)
+    wheels = tmp_path / "wheels"
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index",
+                    "--no-build-isolation", "--wheel-dir", wheels, tmp_path / "tree"], check=True)
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    needed = tmp_path / "needed"
+    needed.mkdir()
+    for folder in {Path(path) for path in sys.path if path.endswith("-packages")}:
+        for entry in folder.iterdir():
+            if "latentcode" not in entry.name and not (needed / entry.name).exists():
+                (needed / entry.name).symlink_to(entry)
+    packages = next((tmp_path / "venv").glob("lib/python3*/site-packages"))
+    (packages / "needed.pth").write_text(f"{needed}\n")
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {
+        "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+
+    def execute(code: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([python, "-c", code], cwd=tmp_path, env=environment, text=True,
+                              capture_output=True, check=False)
+
+    assert "No module named 'latentcode'" in execute("import latentcode").stderr
+    done = execute(f"{INSTALL}\nimport latentcode as lc\nprint(lc.load_run('sraven-hyla').name, "
+                   "lc.__file__)")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"sraven-hyla {packages / 'latentcode' / '__init__.py'}\n"
+    environment["PIP_FIND_LINKS"] = str(needed)  # again: nothing is asked of pip
+    again = execute(INSTALL)
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
