@@ -80,9 +80,16 @@ def shuffle_labels(y: np.ndarray, groups: np.ndarray, rng: np.random.Generator) 
     problem without any structure, which no probe is tempted to fit.)
     """
     kinds, kind = np.unique(y, axis=0, return_inverse=True)
-    cells, cell = np.unique(groups * len(kinds) + kind.ravel(), return_inverse=True)
-    dealt = (cells % len(kinds))[rng.permutation(len(cells))]
-    return np.asarray(kinds[dealt[cell.ravel()]])
+    return np.asarray(kinds[shuffle_classes(kind.ravel(), groups, rng, 1)[0]])
+
+
+def shuffle_classes(
+    kind: np.ndarray, groups: np.ndarray, rng: np.random.Generator, times: int
+) -> np.ndarray:
+    """Return classes int [N] in groups int [N], dealt anew as `shuffle_labels` does: [times, N]."""
+    n_kinds = int(kind.max()) + 1
+    cells, cell = np.unique(groups * n_kinds + kind, return_inverse=True)
+    return np.stack([(cells % n_kinds)[rng.permutation(len(cells))][cell] for _ in range(times)])
 
 
 def check_pair_of_codes(train: LatentCodes, heldout: LatentCodes, what: str) -> None:

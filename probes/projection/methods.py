@@ -11,7 +11,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from latentcode.errors import ProbeError, check, check_choice
-from latentcode.probes.common.sources import shuffle_labels
+from latentcode.probes.separation.neighbours import MOST_NEIGHBORS, agreeing_neighbors
 from latentcode.progress import Progress
 from latentcode.seeds import BELOW_OF_NUMPY, checked_seed
 
@@ -19,12 +19,6 @@ EXAGGERATION_ITERATIONS = 250
 """Iterations of early exaggeration that t-SNE begins with."""
 QUALITY_POINTS = 2000
 """Most points that qualities are measured on; their cost grows with the square."""
-QUALITY_NEIGHBORS = 15
-"""Neighbours that the trustworthiness and the agreement of labels look at."""
-SHUFFLES = 20
-"""Times that labels are shuffled to see how far neighbours agree on them by chance."""
-
-
 TRANSFORM_PERPLEXITY = 5.0
 """Perplexity with which t-SNE places a new point among the fitted ones: few, near neighbours."""
 Place = Callable[[np.ndarray], np.ndarray]
@@ -253,7 +247,7 @@ def quality(
         rows = np.random.default_rng(seed).choice(len(x), QUALITY_POINTS, replace=False)
         x, coordinates = x[rows], coordinates[rows]
     # The measure is defined for k < n / 2 only.
-    k = min(QUALITY_NEIGHBORS, (len(x) - 1) // 2)
+    k = min(MOST_NEIGHBORS, (len(x) - 1) // 2)
     if k < 1:
         return {"points": len(x), "neighbors": 0}
     value = trustworthiness(x, coordinates, n_neighbors=k, metric=metric)
@@ -297,30 +291,3 @@ def label_quality(
         "knn_agreement": float(own.mean()), "knn_shuffled": float(np.mean(shuffled.mean((1, 2)))),
         "silhouette": float(silhouette_score(points, kind, metric=metric)) if defined
         else float("nan"), "classes": len(kinds)}
-
-
-def agreeing_neighbors(
-    points: np.ndarray, kind: np.ndarray, groups: np.ndarray, metric: str,
-    rng: np.random.Generator,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Which of a point's nearest neighbours have its class, and its class when labels are shuffled?
-
-    points  [N, d]
-    kind    int [N], the class of each point
-    groups  int [N]: labels are shuffled among the cells of equal group and class
-
-    Returns bool [N, k] for k = 15 neighbours, fewer where there are fewer than 31 points, and bool
-    [SHUFFLES, N, k]. `ProbeError` for fewer than 4 points.
-    """
-    from sklearn.neighbors import NearestNeighbors
-
-    check(len(points) >= 4, f"there are {len(points)} points; expected at least 4", ProbeError)
-    k = min(QUALITY_NEIGHBORS, (len(points) - 1) // 2)
-    nearest = NearestNeighbors(n_neighbors=k, metric=metric).fit(points)
-    neighbors = nearest.kneighbors(return_distance=False)  # [N, k], without the point itself
-
-    def agree(of_class: np.ndarray) -> np.ndarray:
-        return np.asarray(of_class[neighbors] == of_class[:, None])
-
-    return agree(kind), np.stack([agree(shuffle_labels(kind[:, None], groups, rng)[:, 0])
-                                  for _ in range(SHUFFLES)])

@@ -21,7 +21,7 @@ from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import where
 from latentcode.probes.projection import ProjectionResult, project
 from latentcode.probes.projection.figure import ScatterCell, scatter_figure
-from latentcode.probes.projection.methods import agreeing_neighbors
+from latentcode.probes.separation.neighbours import agreeing_neighbors
 from latentcode.runs import Run
 
 N: Mapping[str, int] = {"paper": 2_000, "small": 1_000, "smoke": 100}

@@ -1,0 +1,56 @@
+"""Which labels can neighbours agree on, and what are their values?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from latentcode.codes import LatentCodes
+from latentcode.codes.labels import label_groups
+from latentcode.errors import ProbeError, check
+from latentcode.probes.common.labels import MAX_CLASSES
+
+
+def judged_labels(codes: LatentCodes, pair: str) -> dict[str, np.ndarray]:
+    """Return the values [N] of all labels that neighbours can agree on, by name.
+
+    A label of the pair's token goes by its short name and comes first: `rule` and not `rule_2`.
+    Left out are labels of a single value or more than 256, and those with missing values.
+    """
+    token = codes.pair(pair).token
+    short = {f"{group.removesuffix('s')}_{token}": group.removesuffix("s")
+             for group in label_groups(codes.labels.columns)}
+    names = sorted(map(str, codes.labels.columns), key=lambda name: name not in short)
+    return {short.get(name, name): values.to_numpy() for name in names
+            if _is_judged(values := codes.labels[name])}
+
+
+def label_classes(name: str, values: np.ndarray) -> np.ndarray:
+    """Return the value of each point as int [N], numbered as they appear.
+
+    Decimals of more than two values are a measurement: 1 above the median, else 0; where no value
+    is above it, 1 for those that are equal to it. `ProbeError` for missing values, and for one
+    value or more than 256.
+    """
+    series = pd.Series(values)
+    check(not series.isna().any(), f"label {name!r} has {int(series.isna().sum())} missing values; "
+          "expected none", ProbeError)
+    if is_cut(series):
+        above = series > series.median()
+        series = above if above.any() else series >= series.median()
+    kind, kinds = pd.factorize(series)
+    check(2 <= len(kinds) <= MAX_CLASSES, f"label {name!r} has {len(kinds)} different values; "
+          f"expected 2 to {MAX_CLASSES}", ProbeError)
+    return np.asarray(kind, dtype=np.int64)
+
+
+def is_cut(values: pd.Series) -> bool:
+    """Whether a label is a measurement, which is cut at its median."""
+    return bool(pd.api.types.is_float_dtype(values)) and values.nunique() > 2
+
+
+def _is_judged(values: pd.Series) -> bool:
+    return not values.isna().any() and (is_cut(values) or 2 <= values.nunique() <= MAX_CLASSES)
+
+
+__all__ = ["is_cut", "judged_labels", "label_classes"]
