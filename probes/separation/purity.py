@@ -24,6 +24,8 @@ MOST_POINTS = 20_000
 """Most points among which neighbours are looked for."""
 MOST_QUERIES = 5_000
 """Most points whose neighbours are looked for."""
+LEAST, SPREADS = 0.05, 3.0
+"""Least excess, by itself and in `spread`s of shuffled labels, that counts as separated."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,11 @@ def purity(
                             seed=seed)]
     return pd.DataFrame(rows, columns=["label", "among", "values", "purity", "shuffled", "spread",
                                        "excess", "points"])
+
+
+def separates(table: pd.DataFrame) -> pd.Series:
+    """Return which rows of `purity` are separated: excess >= max(0.05, 3 spread), bool [row]."""
+    return table["excess"] >= np.fmax(LEAST, SPREADS * table["spread"])
 
 
 def beside(found: Shares) -> dict[str, float]:
@@ -162,4 +169,4 @@ def _share(
 
 
 __all__ = ["ALL", "MOST_POINTS", "MOST_QUERIES", "OTHER", "SHUFFLES", "K", "Shares", "balanced",
-           "beside", "purity", "sampled", "shares"]
+           "beside", "purity", "sampled", "separates", "shares"]

@@ -1,0 +1,130 @@
+"""What do these codes separate? A bar per label, beside shuffled labels; a click recolours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from latentcode.app.charts.picking import pick
+from latentcode.app.data.projections import is_measurement, offered
+from latentcode.app.state.sidebar import Chosen
+from latentcode.app.words import literal
+from latentcode.probes.common.sources import varies
+from latentcode.probes.separation.labels import judged_labels
+from latentcode.probes.separation.purity import ALL, OTHER, K, purity, separates
+
+SAME = "All codes of this layer and pair are the same: nothing can be separated."
+STYLE = """
+.separation {max-height: 150px; overflow-y: auto; position: relative; font-size: .8rem;
+    line-height: 17px; scrollbar-width: thin;}
+.separation-row {display: flex; align-items: center; gap: 6px; width: 100%; height: 18px;
+    padding: 0 4px 0 2px; border: 0; border-radius: 4px; background: none; cursor: pointer;
+    color: var(--st-text-color); font: inherit; text-align: left;}
+.separation-row:hover {background: var(--st-secondary-background-color);}
+.separation-row:focus-visible {outline: 2px solid var(--st-primary-color);
+    outline-offset: -2px;}
+.separation-name {flex: 0 0 38%; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;}
+.separation-track {flex: 1; position: relative; height: 10px; border-radius: 2px;
+    background: color-mix(in srgb, var(--st-text-color) 8%, transparent);}
+.separation-bar {position: absolute; inset: 0 auto 0 0; border-radius: 2px;
+    background: color-mix(in srgb, var(--st-text-color) 30%, transparent);}
+.separation-shuffled {position: absolute; top: -2px; bottom: -2px; min-width: 3px;
+    margin-left: -1px; background: color-mix(in srgb, var(--st-text-color) 75%, transparent);}
+.separation-value {flex: 0 0 2.5em; text-align: right; font-variant-numeric: tabular-nums;}
+.separation-row[aria-pressed=true] {font-weight: 600;}
+.separation-row[aria-pressed=true] .separation-bar {background: var(--st-primary-color);}
+"""
+
+
+@st.cache_resource(max_entries=96, show_spinner="Looking at neighbours …", hash_funcs={
+    Chosen: lambda chosen: (*chosen.key, chosen.layer, chosen.pair)})
+def separation(chosen: Chosen) -> pd.DataFrame | None:
+    """Return the `purity` of all labels that can colour the points, the largest excess first.
+
+    None where there is nothing to tell: codes that are all the same, fewer than 4, or no label.
+    """
+    labels = {name: values for name, values in judged_labels(chosen.codes, chosen.pair).items()
+              if offered(pd.Series(values))}
+    if len(chosen.codes) < 4 or not labels or not varies(chosen.points):
+        return None
+    known = chosen.codes.labels
+    table = purity(chosen.points, labels, combinations=(
+        known["combination"].to_numpy() if "combination" in known else None))
+    best = table[table["among"] == ALL].sort_values("excess", ascending=False, kind="stable")
+    order = {label: place for place, label in enumerate(best["label"])}
+    return table.sort_values("label", key=lambda names: names.map(order), kind="stable",
+                             ignore_index=True)
+
+
+def best_label(chosen: Chosen, options: Sequence[str] | None = None) -> str | None:
+    """Return the label that the codes separate best, among some; None where they separate none."""
+    table = separation(chosen)
+    if table is None:
+        return None
+    rows = table[(table["among"] == ALL) & separates(table)]
+    found = [str(label) for label in rows["label"] if options is None or label in options]
+    return found[0] if found else None
+
+
+def sentence(chosen: Chosen, colour: str) -> str:
+    """Return one line of Markdown: the label that is separated best, and the current colour."""
+    table = separation(chosen)
+    if table is None:
+        return SAME if not varies(chosen.points) else ""
+    rows = table[table["among"] == ALL].set_index("label")
+    best = str(rows.index[0])
+
+    def numbers(label: str) -> str:
+        cut = ", cut at its median" if is_measurement(chosen.label(label)) else ""
+        share, shuffled, _ = _numbers(rows, label)
+        return f"{share:.2f}, shuffled {shuffled:.2f}{cut}"
+
+    if not separates(rows).iloc[0]:
+        return f"These codes separate no label: at best **{literal(best)}** ({numbers(best)})."
+    mine = _name_of(chosen, colour, list(rows.index))
+    also = "" if mine in (None, best) else f"; {literal(colour)} ({numbers(str(mine))})"
+    return f"These codes separate **{literal(best)}** best ({numbers(best)}){also}."
+
+
+def show(chosen: Chosen, colour: str) -> None:
+    """Show the bars of all labels, and recolour the page by the one that is clicked.
+
+    Needs a list of the sidebar with the key "colour", as `choose_look` shows it.
+    """
+    table = separation(chosen)
+    if table is None:
+        return
+    of_all, of_others = (table[table["among"] == among].set_index("label")
+                         for among in (ALL, OTHER))
+    bars = []
+    for name in map(str, of_all.index):
+        share, shuffled, spread = _numbers(of_all, name)
+        told = (f"{name}: {share:.2f} of the {K} nearest neighbours agree, with shuffled labels "
+                f"{shuffled:.2f}")
+        if len(of_others) and np.isfinite((other := _numbers(of_others, name))[0]):
+            told += f"; of those from other combinations {other[0]:.2f}, shuffled {other[1]:.2f}"
+        if is_measurement(chosen.label(name)):
+            told += ". A measurement, cut at its median"
+        bars.append({"label": name, "purity": share, "shuffled": shuffled, "spread": spread,
+                     "told": f"{told}."})
+    names = list(map(str, of_all.index))
+    pick("separation", {"bars": bars, "current": _name_of(chosen, colour, names)}, names,
+         key="colour", shown=colour, style=STYLE)
+
+
+def _numbers(rows: pd.DataFrame, label: str) -> tuple[float, float, float]:
+    """Return purity, shuffled and spread of a label, which is the index."""
+    share, shuffled, spread = rows.loc[[label], ["purity", "shuffled", "spread"]].to_numpy()[0]
+    return float(share), float(shuffled), float(spread)
+
+
+def _name_of(chosen: Chosen, colour: str, names: Sequence[str]) -> str | None:
+    """Return what the bars call a label: `rule` for `rule_2`, where the pair's token is 2."""
+    column = chosen.label(colour).name
+    return next((name for name in names if chosen.label(name).name == column), None)
+
+
+__all__ = ["best_label", "sentence", "separation", "show"]
