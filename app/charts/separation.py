@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -79,12 +79,12 @@ def sentence(chosen: Chosen, colour: str) -> str:
 
     def numbers(label: str) -> str:
         cut = ", cut at its median" if is_measurement(chosen.label(label)) else ""
-        share, shuffled, _ = _numbers(rows, label)
+        share, shuffled, _ = numbers_of(rows, label)
         return f"{share:.2f}, shuffled {shuffled:.2f}{cut}"
 
     if not separates(rows).iloc[0]:
         return f"These codes separate no label: at best **{literal(best)}** ({numbers(best)})."
-    mine = _name_of(chosen, colour, list(rows.index))
+    mine = name_of(chosen, colour, rows.index)
     also = "" if mine in (None, best) else f"; {literal(colour)} ({numbers(str(mine))})"
     return f"These codes separate **{literal(best)}** best ({numbers(best)}){also}."
 
@@ -101,30 +101,30 @@ def show(chosen: Chosen, colour: str) -> None:
                          for among in (ALL, OTHER))
     bars = []
     for name in map(str, of_all.index):
-        share, shuffled, spread = _numbers(of_all, name)
+        share, shuffled, spread = numbers_of(of_all, name)
         told = (f"{name}: {share:.2f} of the {K} nearest neighbours agree, with shuffled labels "
                 f"{shuffled:.2f}")
-        if len(of_others) and np.isfinite((other := _numbers(of_others, name))[0]):
+        if len(of_others) and np.isfinite((other := numbers_of(of_others, name))[0]):
             told += f"; of those from other combinations {other[0]:.2f}, shuffled {other[1]:.2f}"
         if is_measurement(chosen.label(name)):
             told += ". A measurement, cut at its median"
         bars.append({"label": name, "purity": share, "shuffled": shuffled, "spread": spread,
                      "told": f"{told}."})
     names = list(map(str, of_all.index))
-    pick("separation", {"bars": bars, "current": _name_of(chosen, colour, names)}, names,
+    pick("separation", {"bars": bars, "current": name_of(chosen, colour, names)}, names,
          key="colour", shown=colour, style=STYLE)
 
 
-def _numbers(rows: pd.DataFrame, label: str) -> tuple[float, float, float]:
+def numbers_of(rows: pd.DataFrame, label: str) -> tuple[float, float, float]:
     """Return purity, shuffled and spread of a label, which is the index."""
     share, shuffled, spread = rows.loc[[label], ["purity", "shuffled", "spread"]].to_numpy()[0]
     return float(share), float(shuffled), float(spread)
 
 
-def _name_of(chosen: Chosen, colour: str, names: Sequence[str]) -> str | None:
-    """Return what the bars call a label: `rule` for `rule_2`, where the pair's token is 2."""
+def name_of(chosen: Chosen, colour: str, names: Iterable[str]) -> str | None:
+    """Return which of some names stands for a label: `rule` for `rule_2` of the pair's token 2."""
     column = chosen.label(colour).name
     return next((name for name in names if chosen.label(name).name == column), None)
 
 
-__all__ = ["best_label", "sentence", "separation", "show"]
+__all__ = ["best_label", "name_of", "numbers_of", "sentence", "separation", "show"]

@@ -19,7 +19,6 @@ from latentcode.errors import ProbeError
 from latentcode.probes.alignment.matching import (
     Moments,
     cka,
-    fit_rotation,
     linear_cka,
     match_heads,
     procrustes,
@@ -28,6 +27,7 @@ from latentcode.probes.alignment.matching import (
 from latentcode.probes.alignment.of_codes import align_codes
 from latentcode.probes.alignment.result import ALIGNMENTS, AlignmentResult
 from latentcode.probes.common.labels import combination_clusters
+from latentcode.probes.common.rotation import fit_rotation
 
 Planted = Callable[..., LatentCodes]
 FAST: dict[str, Any] = {"n_bootstrap": 100, "pairs": ["query->query"]}

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from latentcode.codes import LatentCodes
-from latentcode.probes.alignment.matching import fit_rotation, match_heads, random_match
+from latentcode.probes.alignment.matching import match_heads, random_match
 from latentcode.probes.alignment.result import ALIGNMENTS
 from latentcode.probes.alignment.transfer import N_RANDOM, Transfer
+from latentcode.probes.common.rotation import fit_rotation
 
 Planted = Callable[..., LatentCodes]
 ORDER = np.array([3, 0, 7, 1, 2, 11, 4, 10, 5, 6, 9, 8])

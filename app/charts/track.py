@@ -1,0 +1,103 @@
+"""How does what the codes separate change over the layers? A line, on which a layer is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from latentcode.app.charts.picking import pick
+from latentcode.app.charts.separation import name_of, numbers_of, separation
+from latentcode.app.state.sidebar import Chosen
+from latentcode.probes.common.sources import varies
+from latentcode.probes.projection.alignment import AlignedPlanes, align_planes
+from latentcode.probes.separation.purity import ALL
+
+STYLE = """
+.track {position: relative; height: 84px; font-size: .75rem;}
+.track svg {position: absolute; inset: 0 0 18px 0; width: 100%; height: 66px; overflow: visible;}
+.track-value {stroke: var(--st-primary-color); stroke-width: 2;}
+.track-shuffled {stroke: color-mix(in srgb, var(--st-text-color) 45%, transparent);
+    stroke-width: 1.5; stroke-dasharray: 4 3;}
+.track-here {stroke: color-mix(in srgb, var(--st-text-color) 25%, transparent);}
+.track-point {fill: var(--st-background-color); stroke: var(--st-primary-color); stroke-width: 2;}
+.track-current {fill: var(--st-primary-color);}
+.track-layers {position: absolute; inset: 0; display: flex;}
+.track-layers button {flex: 1; min-width: 0; padding: 66px 0 0 0; border: 0; border-radius: 4px;
+    background: none; cursor: pointer; color: var(--st-text-color); font: inherit;
+    line-height: 18px; text-align: center;}
+.track-layers button:hover {background: color-mix(in srgb, var(--st-text-color) 6%, transparent);}
+.track-layers button:focus-visible {outline: 2px solid var(--st-primary-color);
+    outline-offset: -2px;}
+.track-layers button[aria-pressed=true] {font-weight: 600;}
+"""
+
+
+def show(chosen: Chosen, colour: str) -> None:
+    """Show how far the layers' codes separate the current colour; a click chooses a layer.
+
+    Needs the sidebar's row of layers, of the key "layer", as `choose_layer` shows it.
+    """
+    places = []
+    for layer, share, shuffled in over_layers(chosen, colour).to_numpy().tolist():
+        known = np.isfinite(share)
+        told = (f"layer {layer:.0f}: {share:.2f} of the nearest neighbours agree on {colour}, with "
+                f"shuffled labels {shuffled:.2f}" if known
+                else f"layer {layer:.0f}: nothing to separate")
+        places.append({"layer": int(layer), "value": share if known else None,
+                       "shuffled": shuffled if known else None, "told": told})
+    pick("track", {"places": places, "current": chosen.layer}, chosen.codes.layers, key="layer",
+         shown=chosen.layer, style=STYLE)
+
+
+def over_layers(chosen: Chosen, colour: str) -> pd.DataFrame:
+    """Return `layer`, `purity` and `shuffled` of a label, a row per layer.
+
+    NaN where a layer's codes are all the same, and for a label that is not judged.
+    """
+    rows: list[tuple[int, float, float]] = []
+    for layer in chosen.codes.layers:
+        table = separation(replace(chosen, layer=layer))
+        share = shuffled = np.nan
+        if table is not None:
+            of_all = table[table["among"] == ALL].set_index("label")
+            name = name_of(chosen, colour, of_all.index)
+            if name is not None:
+                share, shuffled, _ = numbers_of(of_all, name)
+        rows.append((layer, share, shuffled))
+    return pd.DataFrame(rows, columns=["layer", "purity", "shuffled"])
+
+
+def aligned(chosen: Chosen, method: str) -> AlignedPlanes | None:
+    """Return the pictures of all layers whose codes vary, each turned to the one before.
+
+    Pictures that are not stored are laid out first, with a bar on the page. None without any.
+    """
+    planes = {layer: chosen.projection(chosen.picture(method, layer=layer)).coordinates
+              for layer in chosen.codes.layers
+              if varies(chosen.codes.select(layer=layer, pair=chosen.pair))}
+    return _aligned((*chosen.key, chosen.pair, method), planes) if planes else None
+
+
+@st.cache_resource(max_entries=24, show_spinner=False)
+def _aligned(key: tuple[object, ...], _planes: Mapping[int, np.ndarray]) -> AlignedPlanes:
+    """Align planes; `key` tells them apart, and the planes themselves are not hashed."""
+    return align_planes(_planes)
+
+
+def kept_sentence(planes: AlignedPlanes, one: int, other: int) -> str:
+    """Return one line: how much of one layer's picture the other one keeps; "" for no such step.
+    """
+    step = planes.step(one, other)
+    if step is None:
+        return ""
+    return (f"From layer {step['before']:.0f} to {step['layer']:.0f}, {step['kept']:.2f} of the "
+            f"picture is kept (the variance of places; shuffled points "
+            f"{step['kept_shuffled']:.2f}), and {step['neighbours']:.2f} of the nearest neighbours "
+            f"in it (shuffled {step['neighbours_shuffled']:.2f}).")
+
+
+__all__ = ["aligned", "kept_sentence", "over_layers", "show"]
