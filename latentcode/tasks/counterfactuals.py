@@ -13,7 +13,7 @@ several of these. The answers A(x), B(x), A(x') and B(x') all differ, and each i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -86,6 +86,22 @@ class MinimalPairs:
             self.source[index], self.target[index], self.counts[index],
             {name: batch[index] for name, batch in self.others.items()},
             None if self.candidates is None else self.candidates[index])
+
+    @staticmethod
+    def cat(parts: Sequence[MinimalPairs]) -> MinimalPairs:
+        """Concatenate pairs of one task and split along the instances."""
+        def together(name: str) -> Batch:
+            return Batch.cat([part.batch(name) for part in parts])
+
+        def joined(name: str) -> Tensor:
+            return torch.cat([getattr(part, name) for part in parts])
+
+        first = parts[0]
+        return MinimalPairs(
+            together("instances"), together("donors"), together("same"), joined("slot"),
+            joined("source"), joined("target"), joined("counts"),
+            {name: together(name) for name in first.others},
+            None if first.candidates is None else joined("candidates"))
 
     def batch(self, name: str) -> Batch:
         """Return `instances`, `donors`, `same` or one of `others`."""

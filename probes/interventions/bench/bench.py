@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from latentcode.codes.instances import instances
 from latentcode.config import TaskConfig
-from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check, check_choice
+from latentcode.errors import ConfigError, UnknownNameError, check, check_choice
 from latentcode.probes.interventions.bench.outcome import (
     HOW,
     WHAT,
@@ -26,10 +26,9 @@ from latentcode.probes.interventions.bench.outcome import (
     answer_of,
     candidates,
 )
-from latentcode.probes.interventions.intervention import Intervention
+from latentcode.probes.interventions.bench.passes import Passes, passes, where
 from latentcode.probes.interventions.references import References, measure
-from latentcode.probes.interventions.sites import SITES, Place, capture, check_written, write
-from latentcode.probes.interventions.writes import noise_like
+from latentcode.probes.interventions.sites import Place, capture, check_written
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
 from latentcode.seeds import make_generator
@@ -98,13 +97,13 @@ class Bench:
 
     def constituents(self, instance: int) -> tuple[str, ...]:
         """Return the constituents of an instance, in the order in which `which` numbers them."""
-        held = self.task.held(self._rows([instance]))[0].tolist()
+        held = self.task.held(self.rows([instance]))[0].tolist()
         return tuple(self.task.constituents[c] for c in held)
 
     def targets(self, instance: int, which: int) -> tuple[str, ...]:
         """Return what can stand in place of a constituent of an instance."""
         self._check_which(instance, which)
-        choices = self.task.choices(self._rows([instance]), self._number(which))[0]
+        choices = self.task.choices(self.rows([instance]), self._number(which))[0]
         return tuple(name for name, possible in zip(
             self.task.constituents, choices.tolist(), strict=True) if possible)
 
@@ -142,8 +141,8 @@ class Bench:
             raise UnknownNameError("target", target, self.targets(instance, which))
         wanted = self._number(self.task.constituents.index(target))
         return self.task.with_target(
-            self._rows([instance] * n), self._number(which).expand(n), wanted.expand(n),
-            self._generator("donors", instance, which, target))
+            self.rows([instance] * n), self._number(which).expand(n), wanted.expand(n),
+            self.generator("donors", instance, which, target))
 
     def code(self, instance: int, which: int = 0) -> np.ndarray:
         """Return the code of the response attending to itself, float [L, H]: scope `pair`."""
@@ -161,92 +160,35 @@ class Bench:
         """
         self._check(writing)
         pairs = self.pairs(writing.instance, writing.which, writing.target, DRAWS)
-        generator = self._generator("noise", writing.instance, writing.which, writing.target)
-        unrelated = self._unrelated(writing.instance, generator)
-        one = pairs[:1]
-        other = self._rows([writing.instance if writing.other is None else writing.other])
-        logits, codes = capture(self.model, torch.cat([batch.inputs for batch in (
-            one.instances, one.batch(writing.donor), other, pairs.same, unrelated)]), self.places)
-        asked = self._asked(writing, codes, one)
-        parts = [1, DRAWS, DRAWS, DRAWS, 1]
-
-        def values(place: Place, live: Tensor) -> Tensor:
-            mine, _, _, noisy, own = live.split(parts)
-            return torch.cat([asked(place, mine), codes[place][3:],
-                              noise_like(noisy, SITES["code"].vector, generator), own])
-
-        edits = where(writing).edits(self.model, self.task.scope(writing.scope, one), values)
-        after: dict[Place, Tensor] = {}
-
-        def written(place: Place, live: Tensor) -> Tensor:
-            # Own codes stay as they are, whatever their constraint does to last digits.
-            after[place] = (torch.cat([edits[place](live)[:-1], live[-1:]]) if place in edits
-                            else live)
-            return after[place]
-
-        inputs = one.instances.inputs.expand(sum(parts), *one.instances.inputs.shape[1:])
-        # Instances of one pass are compared: the last digits depend on how many are computed.
-        clean, before = capture(self.model, inputs, self.places)
-        patched = write(self.model, inputs, {
-            place: partial(written, place) for place in self.places})
-        check(bool(patched.isfinite().all()), f"{writing} gives logits that are not finite",
-              ProbeError)
-        return self._outcome(writing, one, logits[1:2], clean, patched,
-                             self._at_pair(before, one), self._at_pair(after, one))
-
-    def _asked(
-        self, writing: Writing, codes: Mapping[Place, Tensor], one: MinimalPairs
-    ) -> Callable[[Place, Tensor], Tensor]:
-        """Return what is to be put at a place, given what is computed there, both [1, H, Q, K]."""
-        if writing.what == "instance" or writing.of_donor:
-            row = slice(2, 3) if writing.what == "instance" else slice(1, 2)
-            return lambda place, live: codes[place][row]
-        if writing.what == "mean":
-            slot, target = int(one.slot), int(one.target)
-            count = float(self.references.count[slot, target])
-            check(count > 0, f"none of {self.n_reference} training instances has {writing.target}; "
-                  "expected a constituent that is trained on", ProbeError)
-            means = self.references.means
-            return lambda place, live: means[place][slot, target][None]
-        numbers = torch.tensor(writing.numbers, device=self.device)[None, :, None, None]
-        if writing.how == "set":
-            return lambda place, live: numbers.expand_as(live)
-        if writing.how == "add":
-            return lambda place, live: live + numbers
-        return lambda place, live: live * numbers
+        return self._outcome(writing, passes(self, [writing], [pairs], DRAWS))
 
     @cached_property
     def references(self) -> References:
         """The mean codes of training instances, by layer, slot and constituent."""
         return measure(self.model, self.task, self.places, n=self.n_reference, seed=self.seed)
 
-    def _outcome(
-        self, writing: Writing, one: MinimalPairs, donor: Tensor, clean: Tensor, patched: Tensor,
-        before: np.ndarray, after: np.ndarray,
-    ) -> BenchOutcome:
-        """Return what became of the answer; `donor`, `clean` and `patched` are logits."""
+    def _outcome(self, writing: Writing, done: Passes) -> BenchOutcome:
+        """Return what became of the answer."""
+        one, donor, patched = done.pairs, done.donor, done.patched
+
         def outputs(of: Tensor) -> np.ndarray:
             return self.task.outputs(one.slot.expand(len(of)), of).cpu().numpy()
 
-        names, was, result = self.task.constituents, outputs(clean)[0], outputs(patched)
+        names, was, result = self.task.constituents, outputs(done.clean)[0], outputs(patched)
         source, target = names[int(one.source)], names[int(one.target)]
         role = {source: "source", target: "target"}
         answers = self.task.answers(one)[0].cpu().numpy()
         counts = bool(one.counts)
-        rows = pd.DataFrame({
-            "write": [writing.what, *["same"] * DRAWS, *["unrelated"] * DRAWS,
-                      *["random"] * DRAWS, "identity"],
-            "draw": [0, *range(DRAWS), *range(DRAWS), *range(DRAWS), 0],
-            "answer": [answer_of(output) for output in result]})
-        became = self.task.outcomes(
-            one[torch.zeros(len(rows), dtype=torch.int64, device=self.device)], clean,
-            donor.expand_as(patched), patched)
+        rows = pd.DataFrame({"write": done.writes, "draw": done.draws,
+                             "answer": [answer_of(output) for output in result]})
+        became = self.task.outcomes(one[done.owner], done.clean, donor.expand_as(patched), patched)
         kept, switched = (became[name].double().cpu().numpy() for name in ("stay", "switch"))
         if not counts:
             kept, switched = (np.full(len(rows), np.nan) for _ in range(2))
         if self.task.symbolic:  # the model need not have been right before
             kept = (rows["answer"] == answer_of(was)).to_numpy(np.float64)
         rows["kept"], rows["switched"] = kept, switched
+        before, after = (self._at_pair(codes, one) for codes in (done.before, done.after))
         n_layers, n_heads = before.shape
         heads = range(n_heads) if writing.heads is None else writing.heads
         layer, head = np.divmod(np.arange(n_layers * n_heads), n_heads)
@@ -264,7 +206,7 @@ class Bench:
             codes=pd.DataFrame({
                 "layer": layer, "head": head, "before": before.ravel(), "after": after.ravel(),
                 "written": np.isin(layer, writing.layers) & np.isin(head, list(heads))}),
-            exact=torch.equal(clean[-1], patched[-1]))
+            exact=done.exact)
 
     def _check(self, writing: Writing) -> None:
         """Raise what `write` raises, before anything is computed."""
@@ -289,15 +231,17 @@ class Bench:
 
     def _check_which(self, instance: int, which: int) -> None:
         self._check_instance(instance)
-        n_held = self.task.held(self._rows([instance])).shape[1]
+        n_held = self.task.held(self.rows([instance])).shape[1]
         check(which in range(n_held), f"which is {which}; expected 0 to {n_held - 1}, one of the "
               f"{n_held} constituents of an instance")
 
-    def _unrelated(self, instance: int, generator: torch.Generator) -> Batch:
-        order = torch.randperm(len(self) - 1, generator=generator, device=self.device)[:DRAWS]
+    def unrelated(self, instance: int, generator: torch.Generator, n: int = DRAWS) -> Batch:
+        """Return n other instances, at most `DRAWS`; fewer are the first of more."""
+        order = torch.randperm(len(self) - 1, generator=generator, device=self.device)[:n]
         return self.batch[(instance + 1 + order) % len(self)]
 
-    def _rows(self, rows: list[int]) -> Batch:
+    def rows(self, rows: list[int]) -> Batch:
+        """Return instances by their numbers."""
         for row in set(rows):
             self._check_instance(row)
         return self.batch[torch.tensor(rows, device=self.device)]
@@ -305,7 +249,8 @@ class Bench:
     def _number(self, value: int) -> Tensor:
         return torch.tensor([value], device=self.device)
 
-    def _generator(self, purpose: str, instance: int, which: int, target: str) -> torch.Generator:
+    def generator(self, purpose: str, instance: int, which: int, target: str) -> torch.Generator:
+        """Return a generator that depends on these, the split and the seed of the bench."""
         return make_generator(self.seed, f"bench {purpose} {self.batch.split} {instance} {which} "
                               f"{target}", self.device)
 
@@ -314,12 +259,6 @@ class Bench:
         where = self.task.scope("pair", one[:1])[0]  # [Q, K], one of them True
         return np.stack([codes[place][0][:, where][:, 0].float().cpu().numpy()
                          for place in self.places])
-
-
-def where(writing: Writing) -> Intervention:
-    """Return the intervention that writes a donor's codes where a writing writes its own."""
-    return Intervention("donor", writing.scope, writing.layers, heads=writing.heads,
-                        renormalize=writing.renormalize)
 
 
 __all__ = ["DRAWS", "Bench"]
