@@ -8,6 +8,7 @@ from latentcode.lazy import lazy_module
 
 if TYPE_CHECKING:
     from latentcode.probes.interventions.bench.bench import Bench as Bench
+    from latentcode.probes.interventions.bench.hold_outcome import HoldOutcome as HoldOutcome
     from latentcode.probes.interventions.bench.outcome import BenchOutcome as BenchOutcome
     from latentcode.probes.interventions.bench.outcome import Writing as Writing
     from latentcode.probes.interventions.intervention import Intervention as Intervention

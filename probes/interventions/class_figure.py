@@ -31,7 +31,8 @@ def class_figure(table: pd.DataFrame) -> Figure:
 
     table = table[table["metric"].isin(CLASSES)]
     check(len(table) > 0, "the table holds no classes of answers to draw", ProbeError)
-    donor = table["write"].map(lambda name: bool(WRITES[name].donor)) & table["heads"].eq("all")
+    donor = table["write"].map(
+        lambda name: name in WRITES and bool(WRITES[name].donor)) & table["heads"].eq("all")
     parts = [part for part in (table[donor], table[~donor]) if len(part)]
     bars = [_bars(part) for part in parts]
     with style():

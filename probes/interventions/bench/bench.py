@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -15,9 +16,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from latentcode.arguments import as_tuple
 from latentcode.codes.instances import instances
 from latentcode.config import TaskConfig
 from latentcode.errors import ConfigError, UnknownNameError, check, check_choice
+from latentcode.probes.interventions.bench.hold import holding
+from latentcode.probes.interventions.bench.hold_outcome import HoldOutcome
 from latentcode.probes.interventions.bench.outcome import (
     HOW,
     WHAT,
@@ -29,6 +33,7 @@ from latentcode.probes.interventions.bench.outcome import (
 from latentcode.probes.interventions.bench.passes import Passes, passes, where
 from latentcode.probes.interventions.references import References, measure
 from latentcode.probes.interventions.sites import Place, capture, check_written
+from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
 from latentcode.seeds import make_generator
@@ -135,7 +140,7 @@ class Bench:
             target for row, (target, one) in enumerate(zip(targets, pairs, strict=True))
             if bool(one.counts) and bool(self.task.right(one, logits[row:row + 1], "donors")))
 
-    def pairs(self, instance: int, which: int, target: str, n: int) -> MinimalPairs:
+    def pairs(self, instance: int, which: int, target: str, n: int = DRAWS) -> MinimalPairs:
         """Return n minimal pairs of one instance, with fresh donors each; `write` has the first."""
         if target not in self.task.constituents:
             raise UnknownNameError("target", target, self.targets(instance, which))
@@ -161,6 +166,39 @@ class Bench:
         self._check(writing)
         pairs = self.pairs(writing.instance, writing.which, writing.target, DRAWS)
         return self._outcome(writing, passes(self, [writing], [pairs], DRAWS))
+
+    def hold(
+        self, writing: Writing, instances: Sequence[int] | None = None, *, batch_size: int = 50,
+        progress: Progress | None = None,
+    ) -> HoldOutcome:
+        """Does it hold: whose answers come out where the same is written into many instances?
+
+        writing    what, scope, layers and heads; its instance and target stand for any
+        instances  their numbers; default: the first 200
+        batch_size  instances at once
+        progress   called with (instances looked at, those in all)
+
+        Each instance has its own target: drawn among those whose donor is natural, whose answers
+        can be told apart, and whose donor the model answers rightly. An instance without such a
+        target, or that the model itself answers wrongly, does not count (`HoldOutcome.left_out`).
+        What is written, and the controls `same` and `unrelated`, are those that `write` has for
+        that target (its draw 0). Raises what `write` raises.
+        """
+        for outcome in self.holding(writing, instances, batch_size=batch_size):
+            if progress is not None:
+                progress(outcome.n_seen, outcome.n)
+        return outcome
+
+    def holding(
+        self, writing: Writing, instances: Sequence[int] | None = None, *, batch_size: int = 50
+    ) -> Iterator[HoldOutcome]:
+        """Yield what `hold` knows after each batch of instances, so that one can stop."""
+        numbers = range(min(200, len(self))) if instances is None else as_tuple(instances)
+        check(len(numbers) > 0, "instances are empty; expected the number of at least one")
+        check(batch_size >= 1, f"batch_size is {batch_size!r}; expected at least 1")
+        for number in numbers:
+            self._check(replace(writing, instance=number))
+        return holding(self, writing, numbers, batch_size)
 
     @cached_property
     def references(self) -> References:

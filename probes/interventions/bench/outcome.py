@@ -275,12 +275,20 @@ def candidates(writing: Writing, one: MinimalPairs) -> dict[str, float]:
     """
     if one.candidates is None or not writing.of_donor:
         return {}
-    differs = "operation" if writing.what == "donor" else writing.what
-    operation, operands = "operation" in differs, "operands" in differs
-    found = {name: answer for name, answer, possible in zip(
-        ANSWERS, one.candidates[0].tolist(), (True, operation, operands, operation and operands),
-        strict=True) if possible}
+    answers = dict(zip(ANSWERS, one.candidates[0].tolist(), strict=True))
+    found = {name: answers[name] for name in possible(writing)}
     return {} if np.isnan(list(found.values())).any() else found
+
+
+def possible(writing: Writing) -> tuple[str, ...]:
+    """Return the classes of answers that what is written can bring, of `ANSWERS`.
+
+    What comes from no donor is taken for the target's, on the operands of the instance.
+    """
+    differs = writing.what if writing.what in OTHERS else "operation"
+    return tuple(name for name, needs in (
+        ("instance", ()), ("operation", ("operation",)), ("operands", ("operands",)),
+        ("copied", ("operation", "operands"))) if all(need in differs for need in needs))
 
 
 def answer_of(output: np.ndarray) -> float:
