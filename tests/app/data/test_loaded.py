@@ -21,7 +21,7 @@ import latentcode as lc
 from latentcode.app.data import loaded as data
 from latentcode.app.data import projections, results
 from latentcode.app.data.catalog import Entry
-from latentcode.app.data.problem import neighbours, problem, problem_cards
+from latentcode.app.data.problem import card, neighbours, problem
 from latentcode.app.data.projections import colour_labels, project_once, reduced_settings
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ConfigError, ProbeError
@@ -131,10 +131,11 @@ def test_a_problem_is_the_instance_of_the_codes(source: Entry, run: lc.Run) -> N
         assert str(codes.labels[rule].iloc[5]) in shown.html
     assert shown.right == bool(codes.labels["accuracy"].iloc[5] == 1.0)
     assert problem(source, codes[3:], 2) == shown
-    small = problem_cards(source, codes, [5, 7])
-    assert [card.instance for card in small] == [5, 7]
-    assert (small[0].answer, small[0].right) == (shown.answer, shown.right)
-    assert small[0].html.count(">?</span>") == 2
+    small = card(source, codes, 5)
+    assert shown.answer in small
+    assert small.count(">?</span>") == 2
+    with pytest.raises(IndexError):
+        card(source, codes, 24)
 
 
 def test_a_problem_with_other_labels_is_not_shown(source: Entry) -> None:
