@@ -17,10 +17,17 @@ from latentcode.runs.named import zoo_folders
 
 ROOTS = "LATENTCODE_EXPLORE"
 """Environment variable with the folders that the explorer may read, as a JSON list."""
-DEPTH = 4
-"""How far below a given folder runs and codes are looked for."""
+DEPTH = 5
+"""How far below a given folder runs and codes are looked for: from a checkout to its results."""
 MOST_FOLDERS = 5_000
 """Most folders that are searched, in case somebody starts the explorer in a large one."""
+
+PROJECT = ("pyproject.toml", "setup.py")
+"""What makes a folder one of source code."""
+NOT_OF_PROJECT = ("tests", "build", "dist")
+"""Folders of source code that hold no runs of anybody: those in tests are made to be read there."""
+ENVIRONMENT = "pyvenv.cfg"
+"""What makes a folder an environment of Python, whatever its name."""
 
 FIRST = "sraven-"
 """How the names of the models that are listed first begin."""
@@ -49,14 +56,20 @@ def allowed_folders() -> tuple[Path, ...]:
 
 
 def catalog(roots: Sequence[Path]) -> list[Entry]:
-    """Return all that can be chosen: the zoo, then runs and codes below the folders.
+    """Return all that can be chosen, each once: the zoo, then what is below the folders.
 
-    The zoo begins with the task whose problems can be drawn: the explorer opens on it.
+    The zoo begins with the task whose problems can be drawn: the explorer opens on it. Of what is
+    below the folders, runs come first, then codes, each by name.
     """
     zoo = sorted(zoo_folders().items(), key=lambda item: not item[0].startswith(FIRST))
-    found = [Entry(name, path, "zoo") for name, path in zoo]
-    return found + [Entry(_key(path, root, roots), path, kind) for root in roots
-                    for path, kind in _below(root)]
+    known = {path.resolve() for _, path in zoo}
+    below: dict[Path, Entry] = {}
+    for root in roots:
+        for path, kind in _below(root):
+            if path.resolve() not in known:
+                below.setdefault(path.resolve(), Entry(_key(path, root, roots), path, kind))
+    return [Entry(name, path, "zoo") for name, path in zoo] + sorted(
+        below.values(), key=lambda entry: entry.kind != "run")
 
 
 def find_entry(key: str, roots: Sequence[Path]) -> Entry:
@@ -82,12 +95,16 @@ def _find_below(key: str, roots: Sequence[Path]) -> Entry:
     tried = [asked] if asked.is_absolute() else [
         root.parent / key for root in roots] + [root / key for root in roots]
     inside = [(path, root) for path in tried for root in roots if is_below(path, [root])]
+    existing = [(path, root) for path, root in inside if path.is_dir()]
+    check(bool(existing) or not any(_leads_out(path, roots) for path in tried),
+          f"{key} is a link, or below one, that leads outside the folders that the explorer was "
+          "started with; expected a folder inside them, or `latentcode explore FOLDER` with the "
+          "folder that the link leads to", ArtifactError)
     if not inside:
         where = ", ".join(map(str, roots)) or "none"
         raise ArtifactError(f"{key} is not a model of the zoo and lies outside the folders that "
                             f"the explorer was started with ({where}); expected one inside them, "
                             "or `latentcode explore FOLDER` with another folder")
-    existing = [(path, root) for path, root in inside if path.is_dir()]
     if not existing:
         raise ArtifactError(f"folder {key} does not exist")
     path, root = existing[0]
@@ -102,6 +119,13 @@ def _find_below(key: str, roots: Sequence[Path]) -> Entry:
 def is_below(path: Path, roots: Sequence[Path]) -> bool:
     """Whether a path, with all links followed, lies in one of the folders."""
     return any(path.resolve().is_relative_to(root.resolve()) for root in roots)
+
+
+def _leads_out(path: Path, roots: Sequence[Path]) -> bool:
+    """Whether a path that is written as one in a folder leads out of all of them by a link."""
+    written = Path(os.path.normpath(path))
+    return (os.path.lexists(written) and any(written.is_relative_to(root) for root in roots)
+            and not is_below(written, roots))
 
 
 def check_links(folder: Path, roots: Sequence[Path]) -> None:
@@ -129,17 +153,24 @@ def _key(path: Path, root: Path, roots: Sequence[Path]) -> str:
 
 
 def _below(root: Path) -> Iterator[tuple[Path, Literal["run", "codes"]]]:
-    """Yield the runs and codes in and below a folder, by name; links are not followed."""
+    """Yield the runs and codes in and below a folder, by name.
+
+    Links are not followed, and what belongs to a project and not to a person is left out.
+    """
     visited = 0
     waiting = [(root, 0)]
     while waiting and visited < MOST_FOLDERS:
         folder, depth = waiting.pop()
         visited += 1
         try:
+            if (folder / ENVIRONMENT).is_file():
+                continue
             kind = next((kind for marker, kind in MARKERS.items()
                          if (folder / marker).is_file()), None)
+            left_out = NOT_OF_PROJECT if any((folder / name).is_file() for name in PROJECT) else ()
             inner = [Path(inside) for inside in os.scandir(folder)
-                     if inside.is_dir(follow_symlinks=False) and not inside.name.startswith(".")]
+                     if inside.is_dir(follow_symlinks=False) and not inside.name.startswith(".")
+                     and inside.name not in left_out]
         except OSError:
             continue  # a folder that may not be read has nothing to offer
         if kind is not None:

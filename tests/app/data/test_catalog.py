@@ -57,12 +57,12 @@ def test_what_lies_inside_a_run_is_no_other_one(root: Path) -> None:
 
 
 def test_deep_and_hidden_folders_are_left_alone(root: Path) -> None:
-    a_run(root / "1" / "2" / "3" / "4")
-    a_run(root / "1" / "2" / "3" / "x" / "5")
+    a_run(root / "1" / "2" / "3" / "4" / "5")
+    a_run(root / "1" / "2" / "3" / "4" / "x" / "6")
     a_run(root / ".hidden")
     keys = found(root)
-    assert "runs/1/2/3/4" in keys
-    assert "runs/1/2/3/x/5" not in keys
+    assert "runs/1/2/3/4/5" in keys
+    assert "runs/1/2/3/4/x/6" not in keys
     assert "runs/.hidden" not in keys
 
 
@@ -85,6 +85,48 @@ def test_a_folder_that_may_not_be_read_offers_nothing(
 
     monkeypatch.setattr(Path, "is_file", is_file)
     assert list(found(root)) == ["tiny-hyla", "runs/a/seed=0", "runs/codes"]
+
+
+def test_each_model_is_listed_once(root: Path) -> None:
+    a_run(root.parent / "zoo" / "tiny")
+    again = [root.parent, root, root / "b", root.parent / "zoo"]
+    paths = [entry.path.resolve() for entry in catalog(again)]
+    assert sorted(paths) == sorted({
+        root.parent / "zoo" / "tiny", root / "a" / "seed=0", root / "b", root / "codes",
+        root.parent / "secret"})
+
+
+def test_runs_come_before_codes_each_by_name(root: Path) -> None:
+    some_codes(root / "a" / "codes")
+    a_run(root / "z")
+    assert list(found(root))[1:] == [
+        "runs/a/seed=0", "runs/b", "runs/z", "runs/a/codes", "runs/codes"]
+
+
+@pytest.mark.parametrize("project", [True, False])
+def test_what_belongs_to_a_project_is_left_out(root: Path, project: bool) -> None:
+    for name in ("tests", "build", "dist"):
+        a_run(root / name / "run")
+    (root / "env").mkdir()
+    (root / "env" / "pyvenv.cfg").touch()
+    some_codes(root / "env" / "lib" / "codes")
+    if project:
+        (root / "pyproject.toml").touch()
+    listed = {"runs/a/seed=0", "runs/b", "runs/codes"}
+    # Elsewhere these are names like any other.
+    mine = set() if project else {"runs/build/run", "runs/dist/run", "runs/tests/run"}
+    assert set(found(root)) == {"tiny-hyla"} | listed | mine
+    assert find_entry("runs/tests/run", [root]).path == root / "tests" / "run"
+
+
+@pytest.mark.parametrize("key", ["{root}/link", "runs/link", "link", "link/b"])
+def test_a_link_that_leads_out_is_said_to_be_one(root: Path, key: str) -> None:
+    (root.parent / "secret" / "b").mkdir()
+    (root / "link").symlink_to(root.parent / "secret")
+    with pytest.raises(ArtifactError, match=r"leads outside .*explore FOLDER.* the link leads to"):
+        find_entry(key.format(root=root), [root])
+    # It is no way out of the folders, and what it leads to can be opened with a folder of its own.
+    assert find_entry("link", [root, root.parent / "secret"]).path == root.parent / "secret"
 
 
 def test_links_are_not_followed_by_the_list(root: Path) -> None:
@@ -152,7 +194,7 @@ def test_what_is_no_run_is_said_to_be_none(root: Path) -> None:
 def test_folders_of_one_name_are_told_apart(root: Path) -> None:
     other = a_run(root.parent / "more" / "runs" / "b").parent
     keys = [entry.key for entry in catalog([root, other])]
-    assert keys[1:] == ["runs/a/seed=0", "runs/b", "runs/codes", str(other / "b")]
+    assert keys[1:] == ["runs/a/seed=0", "runs/b", str(other / "b"), "runs/codes"]
     for entry in catalog([root, other])[1:]:
         assert find_entry(entry.key, [root, other]) == entry
 
