@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -12,6 +12,9 @@ from plotly.subplots import make_subplots
 
 from latentcode.app.words import without_tags
 from latentcode.figures.style import MARKERS, PALETTE
+
+if TYPE_CHECKING:
+    from latentcode.app.data.projections import LegendEntry
 
 ACCENT = PALETTE[0]
 _FONT = "Inter, 'Segoe UI', 'Helvetica Neue', 'DejaVu Sans', sans-serif"
@@ -68,6 +71,14 @@ def category_marks(categories: list[Any], dark: bool) -> dict[Any, tuple[str, st
     return {c: (colors[i % len(colors)],
                 _PLOTLY_SYMBOLS[MARKERS[i // len(colors) % len(MARKERS)]])
             for i, c in enumerate(categories)}
+
+
+def legend_marks(
+    entries: Sequence[LegendEntry], dark: bool
+) -> dict[LegendEntry, tuple[str, str]]:
+    """Return a (colour, Plotly symbol) per line of a legend; that of all others is grey."""
+    named = category_marks([entry for entry in entries if len(entry.values) == 1], dark)
+    return {entry: named.get(entry, (grey(dark), "circle")) for entry in entries}
 
 
 def styled(
@@ -172,5 +183,5 @@ def show_still(figure: go.Figure, key: str, **settings: Any) -> None:
 
 
 __all__ = ["ACCENT", "CHART", "LEGEND_ABOVE", "STREAMLIT_THEME", "STYLE", "category_marks",
-           "grey", "is_dark", "logo", "palette", "panel_grid", "reach", "show_chart", "show_still",
-           "styled", "styled_grid", "tab_icon"]
+           "grey", "is_dark", "legend_marks", "logo", "palette", "panel_grid", "reach",
+           "show_chart", "show_still", "styled", "styled_grid", "tab_icon"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,6 +31,10 @@ FEWEST = 4
 """Fewest codes that t-SNE and UMAP can lay out."""
 MOST_CATEGORIES = 48
 """Labels with more values than this are not offered as colours."""
+MOST_ENTRIES = 12
+"""Lines of a legend: a longer one takes the place of the picture."""
+VERDICTS: dict[object, str] = {0.0: "wrong", 1.0: "right"}
+"""What an accuracy says of one instance."""
 
 
 def project_once(
@@ -86,15 +90,21 @@ def stored_planes(folder: Path) -> Mapping[tuple[str, int, str], Projection]:
 
 
 def colour_labels(codes: LatentCodes, pair: str) -> list[str]:
-    """Return the labels that points can be coloured by, those that probes decode first.
+    """Return the labels that points can be coloured by, each once, those that probes decode first.
 
-    "rule" is the rule of the pair's response where there are rule_0, rule_1, ...
+    "rule" is the rule of the pair's response where there are rule_0, rule_1, ...; the column that
+    it stands for with this pair has no second name.
     """
-    token = codes.pair(pair).token
-    own = [group.removesuffix("s") for group, columns in label_groups(codes.labels.columns).items()
-           if token is not None and f"{group.removesuffix('s')}_{token}" in columns]
+    own = own_labels(codes, pair)
     others = [str(name) for name in codes.labels.columns if offered(codes.labels[name])]
-    return list(dict.fromkeys([*own, *others]))
+    return [*own.values(), *(name for name in others if name not in own)]
+
+
+def own_labels(codes: LatentCodes, pair: str) -> dict[str, str]:
+    """Return column -> name of what a pair's response has of its own: {"rule_2": "rule"}."""
+    token = codes.pair(pair).token
+    names = [group.removesuffix("s") for group in label_groups(codes.labels.columns)]
+    return {f"{name}_{token}": name for name in names if f"{name}_{token}" in codes.labels}
 
 
 def offered(values: pd.Series) -> bool:
@@ -107,5 +117,42 @@ def is_measurement(values: pd.Series) -> bool:
     return bool(pd.api.types.is_float_dtype(values)) and values.nunique() > 2
 
 
-__all__ = ["FEWEST", "METHODS", "MOST_LAID_OUT", "colour_labels", "is_measurement", "project_once",
-           "reduced_settings", "stored_planes"]
+def in_order(values: pd.Series) -> list[object]:
+    """Return the values of a category in the order of the library's figures."""
+    return sorted(values.unique(), key=lambda v: (str(type(v)), v))
+
+
+def value_name(label: object, value: object) -> str:
+    """Return what a page calls a value of a label: "right" for an accuracy of 1, else its text."""
+    scores = str(label).endswith("accuracy")
+    return VERDICTS.get(value, str(value)) if scores else str(value)
+
+
+class LegendEntry(NamedTuple):
+    """A line of a legend: its text, and the values of the label that it stands for."""
+
+    name: str
+    values: tuple[object, ...]
+
+
+def legend_entries(values: pd.Series, most: int = MOST_ENTRIES) -> list[LegendEntry]:
+    """Return the lines of the legend of a category: no more than `most`, which is at least 2.
+
+    Where there are more values, the most frequent ones have a line each, in the order of the
+    library's figures, and the last line, "other (n)", stands for the n others.
+    """
+    ordered = in_order(values)
+    named = ordered
+    if len(ordered) > most:
+        # A stable sort: of two equally frequent values, the first keeps its place.
+        count: dict[object, int] = values.value_counts().to_dict()
+        frequent = sorted(ordered, key=lambda v: -count[v])[:most - 1]
+        named = [v for v in ordered if v in frequent]
+    entries = [LegendEntry(value_name(values.name, v), (v,)) for v in named]
+    others = tuple(v for v in ordered if v not in named)
+    return [*entries, LegendEntry(f"other ({len(others)})", others)] if others else entries
+
+
+__all__ = ["FEWEST", "METHODS", "MOST_LAID_OUT", "LegendEntry", "colour_labels", "in_order",
+           "is_measurement", "legend_entries", "own_labels", "project_once", "reduced_settings", "stored_planes",
+           "value_name"]

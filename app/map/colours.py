@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import matplotlib as mpl
@@ -12,15 +11,13 @@ from matplotlib.colors import to_hex, to_rgb
 from scipy.ndimage import gaussian_filter, maximum_filter
 
 from latentcode.app.charts.theme import grey, palette
-from latentcode.app.data.projections import is_measurement
+from latentcode.app.data.projections import is_measurement, legend_entries
 from latentcode.figures.style import SEQUENTIAL
 
 SHADES = 64
 """Colours of a scale."""
 CELLS = 48
 """Cells along a side of the grid on which points are counted."""
-MOST_NAMES = 12
-"""A legend names at most as many values, the most frequent ones, and counts the others."""
 BLUR = 1.2
 """Standard deviation, in cells, over which points are counted together."""
 PURE, SPARSE = 0.6, 0.25
@@ -59,26 +56,14 @@ def colours(label: pd.Series, *, title: str, dark: bool) -> Colours:
     """Return the colours of a label: a scale for measurements, otherwise one per value."""
     if is_measurement(label):
         return _scale(label, title)
-    frequent = label.value_counts(sort=True)
-    named = in_order(label)
-    others = len(named) > MOST_NAMES
-    if others:
-        named = in_order(pd.Series(frequent.index[:MOST_NAMES - 1]))
-    index = pd.Index(named).get_indexer(pd.Index(label))
-    names = tuple(map(display_name(str(label.name)), named))
-    colors = distinct(len(named), dark)
-    if others:
-        index = np.where(index < 0, len(named), index)
-        names = (*names, f"{len(frequent) - len(named)} others")
-        colors = (*colors, grey(dark))
-    counts = np.bincount(index, minlength=len(names))
-    return Colours(title, index.astype(np.uint16), colors, names, tuple(map(int, counts)), others)
-
-
-def display_name(label: str) -> Callable[[object], str]:
-    """Return what says a value of a label in words."""
-    right = {0.0: "wrong", 1.0: "right"}
-    return lambda value: right[value] if label == "accuracy" and value in right else str(value)
+    entries = legend_entries(label)
+    line = {value: i for i, entry in enumerate(entries) for value in entry.values}
+    index = label.map(line).to_numpy(dtype=np.uint16)
+    others = len(entries[-1].values) > 1
+    colors = distinct(len(entries) - others, dark)
+    counts = np.bincount(index, minlength=len(entries))
+    return Colours(title, index, (*colors, grey(dark)) if others else colors,
+                   tuple(entry.name for entry in entries), tuple(map(int, counts)), others)
 
 
 def _scale(label: pd.Series, title: str) -> Colours:
@@ -89,11 +74,6 @@ def _scale(label: pd.Series, title: str) -> Colours:
     ramp = mpl.colormaps[SEQUENTIAL](np.linspace(0.0, 1.0, SHADES))
     return Colours(title, np.nan_to_num(share).astype(np.float32), tuple(map(to_hex, ramp)),
                    bounds=(f"{low:.3g}", f"{high:.3g}"))
-
-
-def in_order(label: pd.Series) -> list[object]:
-    """Return the values of a category in the order of the library's figures."""
-    return sorted(label.unique(), key=lambda v: (str(type(v)), v))
 
 
 def distinct(n: int, dark: bool) -> tuple[str, ...]:
@@ -140,4 +120,4 @@ def clusters(points: np.ndarray, shown: Colours) -> list[dict[str, object]]:
     return [name for _, name in sorted(found, key=lambda item: item[0])]
 
 
-__all__ = ["Colours", "clusters", "colours", "distinct", "in_order"]
+__all__ = ["Colours", "clusters", "colours", "distinct"]

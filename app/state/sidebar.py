@@ -11,7 +11,13 @@ import streamlit as st
 
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
-from latentcode.app.data.projections import METHODS, MOST_LAID_OUT, colour_labels, project_once
+from latentcode.app.data.projections import (
+    METHODS,
+    MOST_LAID_OUT,
+    colour_labels,
+    own_labels,
+    project_once,
+)
 from latentcode.app.state.selection import Picture
 from latentcode.app.state.url import choose, note
 from latentcode.app.words import literal
@@ -157,10 +163,29 @@ def choose_look(codes: LatentCodes, pair: str) -> tuple[str, str]:
         method = choose("Projection", methods, key="projection", form="buttons",
                         help="How codes of many heads are laid out in two dimensions; more than "
                              f"{min(MOST_LAID_OUT.values()):,} only by PCA.")
+        _one_name("colour", codes, pair)
         colour = choose("Colour by", colour_labels(codes, pair), key="colour",
                         help="A label of the instances, or how well the model does on them. "
                              "`rule` is the rule of the pair's response.")
     return METHODS[method], colour
+
+
+def _one_name(key: str, codes: LatentCodes, pair: str) -> None:
+    """Let a widget for labels go on where another pair or an older URL has a label's second name.
+
+    `rule_2` is what `rule` is with this pair, and the list has it once.
+    """
+    asked = st.session_state.get(key, st.query_params.get(key))
+    own = own_labels(codes, pair)
+    if asked in own:
+        st.session_state[key] = own[asked]
+
+
+def choose_label(names: Sequence[str], codes: LatentCodes, pair: str) -> str:
+    """Return the label, one of `names`, whose values a page compares."""
+    with st.sidebar:
+        _one_name("label", codes, pair)
+        return choose("Label", names, key="label", help="There is a mean code for each value.")
 
 
 def choose_codes(entry: Entry | None = None) -> Chosen:
@@ -177,5 +202,6 @@ def choose_codes(entry: Entry | None = None) -> Chosen:
     return Chosen(entry, split, *choose_place(codes.layers, codes.pairs), codes)
 
 
-__all__ = ["Chosen", "choose_codes", "choose_entry", "choose_instances", "choose_layer",
-           "choose_look", "choose_pair", "choose_place", "choose_split", "say_if_damaged"]
+__all__ = ["Chosen", "choose_codes", "choose_entry", "choose_instances", "choose_label",
+           "choose_layer", "choose_look", "choose_pair", "choose_place", "choose_split",
+           "say_if_damaged"]

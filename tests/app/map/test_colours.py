@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from latentcode.app.map.colours import MOST_NAMES, clusters, colours, distinct
+from latentcode.app.data.projections import MOST_ENTRIES
+from latentcode.app.map.colours import clusters, colours, distinct
 from latentcode.app.map.component import point_size
 
 
@@ -22,12 +23,12 @@ def test_every_point_has_the_colour_of_its_value() -> None:
 def test_rare_values_are_counted_together() -> None:
     label = pd.Series([f"c{i:02}" for i in range(30) for _ in range(i + 1)], name="combination")
     shown = colours(label, title="combination", dark=True)
-    assert len(shown.names) == len(shown.colors) == len(set(shown.colors)) == MOST_NAMES
+    assert len(shown.names) == len(shown.colors) == len(set(shown.colors)) == MOST_ENTRIES
     assert shown.names[:-1] == tuple(f"c{i:02}" for i in range(19, 30))
-    assert shown.names[-1] == "19 others"
+    assert shown.names[-1] == "other (19)"
     assert shown.counts[-1] == sum(range(1, 20))
     named = [shown.names[value] for value in shown.values]
-    assert all(name in (value, "19 others") for name, value in zip(named, label, strict=True))
+    assert all(name in (value, "other (19)") for name, value in zip(named, label, strict=True))
 
 
 def test_accuracy_is_wrong_or_right() -> None:

@@ -1,0 +1,80 @@
+"""Is every label offered once, under a name and with values that a person can read?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from small_app import RULES, drawn_codes
+
+from latentcode.app.charts.theme import legend_marks
+from latentcode.app.data.projections import (
+    LegendEntry,
+    colour_labels,
+    legend_entries,
+    own_labels,
+    value_name,
+)
+
+PAIR = "response->response"
+
+
+def letters(*counts: int) -> pd.Series:
+    return pd.Series([letter for letter, n in zip("abcdefghijklmnopq", counts, strict=False)
+                      for _ in range(n)], name="letter")
+
+
+def test_what_is_the_pairs_own_has_one_name() -> None:
+    codes = drawn_codes()
+    assert own_labels(codes, PAIR) == {"rule_0": "rule"}
+    offered = colour_labels(codes, PAIR)
+    assert offered == ["rule", "combination", "loss", "accuracy"]
+    assert codes.label("rule", PAIR).name == "rule_0"
+
+
+def test_the_rules_of_other_tokens_are_offered_as_well() -> None:
+    drawn = drawn_codes()
+    codes = replace(drawn, labels=drawn.labels.assign(target_0=[0, 1] * 45, target_1=[0, 1] * 45))
+    offered = colour_labels(codes, PAIR)
+    assert offered[:2] == ["rule", "target"]
+    assert "target_1" in offered
+    assert not {"rule_0", "target_0"} & set(offered)
+
+
+def test_few_values_have_a_line_each_in_their_order() -> None:
+    rule = drawn_codes().labels["rule_0"]
+    assert legend_entries(rule) == [LegendEntry(name, (name,)) for name in sorted(RULES)]
+
+
+def test_of_many_values_the_rare_ones_share_a_line() -> None:
+    values = letters(3, 1, 5, 1, 9)
+    assert legend_entries(values, most=3) == [
+        LegendEntry("c", ("c",)), LegendEntry("e", ("e",)), LegendEntry("other (3)", tuple("abd"))]
+    assert legend_entries(values, most=5)[-1] == LegendEntry("e", ("e",))
+    # Of equally frequent ones, the first.
+    assert [entry.name for entry in legend_entries(letters(1, 1, 1, 1), most=3)] == [
+        "a", "b", "other (2)"]
+
+
+@pytest.mark.parametrize("n", [2, 12, 13, 17])
+def test_a_legend_is_short_and_stands_for_every_value_once(n: int) -> None:
+    entries = legend_entries(letters(*range(1, n + 1)))
+    assert len(entries) == min(n, 12)
+    told = sorted(str(v) for entry in entries for v in entry.values)
+    assert told == list("abcdefghijklmnopq"[:n])
+
+
+def test_the_others_are_grey_and_nobody_else_is() -> None:
+    marks = legend_marks(legend_entries(letters(*range(1, 15))), dark=False)
+    *named, other = marks.values()
+    assert other not in named
+    assert len(set(named)) == len(named) == 11
+
+
+def test_accuracies_are_in_words() -> None:
+    accuracy = drawn_codes().labels["accuracy"]
+    assert legend_entries(accuracy) == [LegendEntry("wrong", (0.0,)), LegendEntry("right", (1.0,))]
+    assert value_name("feature_accuracy", 0.5) == "0.5"
+    assert value_name("share", 1.0) == "1.0"
+    assert value_name("rule", "+1") == "+1"
