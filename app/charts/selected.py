@@ -12,9 +12,9 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from latentcode.app.charts.theme import ACCENT, category_marks, is_dark, palette, show_still, styled
-from latentcode.app.data.projections import is_measurement
-from latentcode.app.map.colours import in_order
+from latentcode.app.charts.theme import ACCENT, is_dark, palette, show_still, styled
+from latentcode.app.data.projections import in_order, is_measurement, value_name
+from latentcode.app.map.colours import colours
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.words import literal
 from latentcode.errors import ProbeError
@@ -46,11 +46,13 @@ def distribution(values: pd.Series, selected: np.ndarray, *, dark: bool) -> go.F
         mine = values[selected].value_counts(normalize=True).reindex(share.index, fill_value=0.0)
         largest = set(mine.nlargest(MOST_BARS).index)
         order = [v for v in in_order(values) if v in largest]
-        marks = category_marks(in_order(values), dark)
-        figure.add_bar(y=[str(v) for v in order], x=share.reindex(order), orientation="h",
+        shown = colours(values, title=str(values.name), dark=dark)
+        colors = {value: shown.colors[i] for value, i in zip(values, shown.values, strict=True)}
+        names = [value_name(values.name, v) for v in order]
+        figure.add_bar(y=names, x=share.reindex(order), orientation="h",
                        name="all", marker_color=grey)
-        figure.add_bar(y=[str(v) for v in order], x=mine.reindex(order), orientation="h",
-                       name="selection", marker_color=[marks[v][0] for v in order])
+        figure.add_bar(y=names, x=mine.reindex(order), orientation="h",
+                       name="selection", marker_color=[colors[v] for v in order])
         figure.update_yaxes(autorange="reversed", type="category")
         figure.update_xaxes(tickformat=".0%")
     bars = 0 if is_measurement(values) else len(figure.data[0].y)
@@ -150,7 +152,7 @@ def confusion(guesses: Guesses, values: pd.Series, selected: np.ndarray, *,
     counts = np.zeros((len(classes), len(classes)))
     np.add.at(counts, (truth, guesses.guess[selected]), 1.0)
     rows = counts.sum(1, keepdims=True)
-    names = [str(c) for c in classes]
+    names = [value_name(values.name, c) for c in classes]
     figure = go.Figure(go.Heatmap(
         z=np.divide(counts, rows, out=np.full_like(counts, np.nan), where=rows > 0),
         customdata=counts, x=names, y=names, zmin=0.0, zmax=1.0, showscale=False, xgap=1, ygap=1,
