@@ -11,10 +11,10 @@ import streamlit as st
 from plotly.subplots import make_subplots
 
 from latentcode.app.words import without_tags
-from latentcode.figures.style import MARKERS, PALETTE
+from latentcode.figures.style import PALETTE
 
 if TYPE_CHECKING:
-    from latentcode.app.data.projections import LegendEntry
+    pass
 
 ACCENT = PALETTE[0]
 _FONT = "Inter, 'Segoe UI', 'Helvetica Neue', 'DejaVu Sans', sans-serif"
@@ -37,9 +37,6 @@ STREAMLIT_THEME: dict[str, str] = {
 }
 """Options of Streamlit; the browser, or Streamlit's menu, decides which theme is shown."""
 
-_PLOTLY_SYMBOLS = {"o": "circle", "^": "triangle-up", "s": "square", "X": "x", "D": "diamond",
-                   "v": "triangle-down"}
-
 
 def is_dark() -> bool:
     """Whether the browser shows the dark theme."""
@@ -60,25 +57,6 @@ def reach(scores: Sequence[float] | np.ndarray) -> float:
     """Return how far a slider of scores goes to either side: 1, or well beyond the largest."""
     largest = float(np.abs(scores).max())
     return 1.0 if largest <= 1.0 else float(np.ceil(1.5 * largest))
-
-
-def category_marks(categories: list[Any], dark: bool) -> dict[Any, tuple[str, str]]:
-    """Return a (colour, Plotly symbol) per category: all colours first, then the next symbol.
-
-    As `latentcode.figures.style.category_styles`; beyond the 48 that can be told apart they repeat.
-    """
-    colors = palette(dark)
-    return {c: (colors[i % len(colors)],
-                _PLOTLY_SYMBOLS[MARKERS[i // len(colors) % len(MARKERS)]])
-            for i, c in enumerate(categories)}
-
-
-def legend_marks(
-    entries: Sequence[LegendEntry], dark: bool
-) -> dict[LegendEntry, tuple[str, str]]:
-    """Return a (colour, Plotly symbol) per line of a legend; that of all others is grey."""
-    named = category_marks([entry for entry in entries if len(entry.values) == 1], dark)
-    return {entry: named.get(entry, (grey(dark), "circle")) for entry in entries}
 
 
 def styled(
@@ -182,6 +160,6 @@ def show_still(figure: go.Figure, key: str, **settings: Any) -> None:
     show_chart(figure, key, {"displayModeBar": False}, **settings)
 
 
-__all__ = ["ACCENT", "CHART", "LEGEND_ABOVE", "STREAMLIT_THEME", "STYLE", "category_marks",
-           "grey", "is_dark", "legend_marks", "logo", "palette", "panel_grid", "reach",
+__all__ = ["ACCENT", "CHART", "LEGEND_ABOVE", "STREAMLIT_THEME", "STYLE", "grey",
+           "is_dark", "logo", "palette", "panel_grid", "reach",
            "show_chart", "show_still", "styled", "styled_grid", "tab_icon"]

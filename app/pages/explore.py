@@ -15,7 +15,7 @@ from latentcode.app.charts import export, pictures
 from latentcode.app.charts import selected as panels
 from latentcode.app.charts.theme import is_dark, show_still
 from latentcode.app.data.problem import neighbours, problem
-from latentcode.app.data.projections import METHODS, is_measurement, reduced_settings
+from latentcode.app.data.projections import METHODS, is_measurement, reduced_settings, value_name
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_look
@@ -98,9 +98,6 @@ def select(selection: Selection) -> None:
         st.session_state["beside"] = "Selection"
 
 
-def _titles(planes: Iterable[Picture]) -> list[str]:
-    one_pair = len({picture.pair for picture in planes}) == 1
-    return [f"layer {p.layer}" if one_pair else p.pair for p in planes]
 
 
 def _title(chosen: Chosen, colour: str, show: str) -> None:
@@ -116,20 +113,36 @@ def _title(chosen: Chosen, colour: str, show: str) -> None:
 
 
 def _quality(planes: Mapping[Picture, Projection]) -> None:
-    """Say how the picture was made, and how far to trust it."""
+    """Say how the pictures were made, and how far to trust them."""
     plane = next(iter(planes.values()))
     values = [p.quality.get("trustworthiness") for p in planes.values()]
     known = [v for v in values if v is not None]
     spread = "" if not known else f"{min(known):.2f}" + (
         f" to {max(known):.2f}" if len(known) > 1 else "")
     name = {v: k for k, v in METHODS.items()}.get(plane.method, plane.method)
-    settings = ", ".join(f"{k.replace('_', ' ')} {_short(v)}" for k, v in plane.settings.items()
+    settings = ", ".join(f"{k.replace('_', ' ')} {_of_each(planes, k)}" for k in plane.settings
                          if k not in UNTOLD)
     few = "".join(f" · {setting.replace('_', ' ')} is the largest that {len(plane):,} codes allow"
                   for setting in reduced_settings(plane.method, len(plane)))
     trust = "" if not spread else (f" · trustworthiness {spread} (1: neighbours in the picture "
                                    "are neighbours among the codes)")
     st.caption(literal(f"{name}{trust} · {settings}{few}"))
+
+
+def _of_each(planes: Mapping[Picture, Projection], setting: str) -> str:
+    """Return a setting of all pictures, or that of each where they differ, as variances do."""
+    values = [_short(plane.settings.get(setting)) for plane in planes.values()]
+    if len(set(values)) == 1:
+        return values[0]
+    return "(" + "; ".join(f"{title} {value}" for title, value in zip(
+        _titles(planes), values, strict=True)) + ")"
+
+
+def _titles(planes: Iterable[Picture]) -> list[str]:
+    """Return the title of each picture: what it does not share with the others."""
+    pictures = list(planes)
+    one_pair = len({picture.pair for picture in pictures}) == 1
+    return [f"layer {p.layer}" if one_pair else p.pair for p in pictures]
 
 
 def _short(value: object) -> str:
@@ -196,7 +209,8 @@ def _code_bars(chosen: Chosen, colour: str, instance: int) -> go.Figure:
     bars = {f"instance {instance}": points[instance]}
     if not is_measurement(values):
         mine = values.iloc[instance]
-        bars[f"mean of {colour} {mine}"] = points[(values == mine).to_numpy()].mean(0)
+        same = (values == mine).to_numpy()
+        bars[f"mean of {colour} {value_name(values.name, mine)}"] = points[same].mean(0)
     bars["mean of all"] = points.mean(0)
     return panels.heads(bars, dark=is_dark(), height=230)
 
@@ -236,7 +250,7 @@ def _selection_panels(
     most = values.value_counts(normalize=True)
     st.markdown(
         f"**Probe**: right in {right[selected].mean():.0%} of these, {right.mean():.0%} of all; "
-        f"always guessing {literal(most.index[0])} would be right in {most.iloc[0]:.0%} of all",
+        f"always guessing {literal(value_name(values.name, most.index[0]))} would be right in {most.iloc[0]:.0%} of all",
         help="A logistic probe on the codes of this layer and pair, scored on combinations that "
              "it was not fitted to. This is a first look: the page Decode has scores with "
              "intervals and controls.")
@@ -285,6 +299,7 @@ def _kept(selection: Selection) -> None:
 
     def keep() -> None:
         name = " ".join(re.split(r"[|=\s]+", st.session_state["name of selection"])).strip()
+        st.session_state["kept without a name"] = not name
         if name:
             remember("kept", "|".join(f"{k}={v}" for k, v in {
                 **kept, name: selection.to_text()}.items()))
@@ -297,6 +312,9 @@ def _kept(selection: Selection) -> None:
         with right.popover("Keep this selection", icon=":material/bookmark:"):
             st.text_input("Name", key="name of selection", max_chars=40)
             st.button("Keep", on_click=answering(keep))
+            if st.session_state.pop("kept without a name", False):
+                st.warning("Type a name, by which you will find the selection again.",
+                           icon=":material/edit:")
 
 
 __all__ = ["page", "select"]

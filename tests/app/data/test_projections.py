@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 from small_app import RULES, drawn_codes
 
-from latentcode.app.charts.theme import legend_marks
 from latentcode.app.data.projections import (
     LegendEntry,
     colour_labels,
@@ -63,13 +62,6 @@ def test_a_legend_is_short_and_stands_for_every_value_once(n: int) -> None:
     assert len(entries) == min(n, 12)
     told = sorted(str(v) for entry in entries for v in entry.values)
     assert told == list("abcdefghijklmnopq"[:n])
-
-
-def test_the_others_are_grey_and_nobody_else_is() -> None:
-    marks = legend_marks(legend_entries(letters(*range(1, 15))), dark=False)
-    *named, other = marks.values()
-    assert other not in named
-    assert len(set(named)) == len(named) == 11
 
 
 def test_accuracies_are_in_words() -> None:

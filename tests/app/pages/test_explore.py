@@ -134,6 +134,33 @@ def test_every_colour_has_its_tables(folder: Path, colour: str) -> None:
         assert table.value.columns.is_unique
 
 
+@pytest.mark.parametrize("colour", ["rule_0", "rule"])
+def test_a_label_with_two_names_is_there_once(folder: Path, colour: str) -> None:
+    test = shown(colour=colour)
+    assert "coloured by **rule** (rule_0)" in text(test)
+    assert not test.warning
+    assert "rule_0" not in test.selectbox(key="colour").options
+
+
+def test_accuracy_is_in_words(folder: Path) -> None:
+    test = shown(select=EVERYTHING, instance="5", colour="accuracy")
+    found = charts(test)
+    assert [t.name for t in found["scatter"].data][:2] == ["wrong", "right"]
+    assert set(found["distribution"].data[0].y) == {"wrong", "right"}
+    assert found["bars"].data[1].name in ("mean of accuracy right", "mean of accuracy wrong")
+    assert "1.0" not in str([found["confusion"].layout, found["confusion"].data[0].x])
+
+
+def test_each_picture_has_its_own_variance(folder: Path) -> None:
+    shares = [fit_projection(drawn_codes().select(layer=1, pair=pair), "pca").projection.settings[
+        "explained_variance_ratio"] for pair in ("response->response", "response->row3")]
+    one, other = (" and ".join(f"{share:.3g}" for share in of) for of in shares)
+    caption = next(caption.value for caption in shown(show="all pairs").caption
+                   if "trustworthiness" in caption.value)
+    assert f"response->response {one}; response->row3 {other}" in caption.replace("\\", "")
+    assert one != other
+
+
 def test_a_measurement_has_a_histogram_and_no_probe(folder: Path) -> None:
     test = shown(select=EVERYTHING, colour="loss")
     assert "confusion" not in charts(test)
@@ -235,6 +262,18 @@ def test_a_selection_is_kept_under_a_name(folder: Path) -> None:
     again = shown(kept=f"all={EVERYTHING}|none of these={EVERYTHING}x|broken=L1_2")
     assert "No selection" in text(again)
     assert again.get("button_group")
+
+
+def test_a_selection_without_a_name_is_told_to_be(folder: Path) -> None:
+    test = shown(select=EVERYTHING)
+    test.text_input(key="name of selection").set_value("  | ").run()
+    next(button for button in test.button if button.label == "Keep").click().run()
+    assert [warning.value for warning in test.warning if "Type a name" in warning.value]
+    assert "kept" not in test.query_params
+    test.text_input(key="name of selection").set_value("all of it").run()
+    next(button for button in test.button if button.label == "Keep").click().run()
+    assert not test.warning
+    assert "".join(test.query_params["kept"]) == f"all of it={EVERYTHING}"
 
 
 def test_the_probe_is_asked_about_combinations_it_has_not_seen() -> None:
