@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import streamlit as st
 
@@ -54,21 +55,22 @@ export default function ({ data, setTriggerValue }) {
 """
 
 
-def on_click(chart: str, note: Callable[[int], None]) -> None:
+def on_click(chart: str, note: Callable[[Any], None]) -> None:
     """Call `note` with the instance of a point that is clicked, whichever tool the mouse holds.
 
     Streamlit's chart reports clicks only while the mouse zooms or pans, not while it draws a lasso
     or a box. This listens to the chart itself, and counts a click on a point also where the chart
     is drawn anew meanwhile.
 
-    chart  key of a Plotly chart, whose points have their instance (or what else `note` takes) as
-           the first entry of `customdata`, and mean the same by it when they are drawn anew
+    chart  key of a Plotly chart, whose points have their instance (or what else `note` takes: a
+           whole number or text) as the first entry of `customdata`, and mean the same by it when
+           they are drawn anew
     """
     key = f"clicks on {chart}"
 
     def noted() -> None:
         instance = st.session_state[key]["instance"]
-        if isinstance(instance, int):
+        if isinstance(instance, int | str):
             note(instance)
 
     listener = st.components.v2.component("latentcode_clicks", js=_LISTENER)

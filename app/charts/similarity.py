@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from latentcode.app.charts.theme import LEGEND_ABOVE, palette, styled
+from latentcode.app.charts.theme import LEGEND_ABOVE, grey, palette, styled
 
 MATRIX = 480
 """Height of the cosine matrix in pixels, and of what stands beside it."""
@@ -18,12 +19,14 @@ LONGEST = 22
 
 
 def cosine_chart(
-    cosines: np.ndarray, names: Sequence[str], *, title: str, chosen: tuple[int, int] | None,
-    signed: bool, dark: bool,
+    cosines: np.ndarray, names: Sequence[str], *, cells: Sequence[str], title: str,
+    chosen: tuple[int, int] | None, signed: bool, dark: bool,
 ) -> go.Figure:
     """Which values of a label have similar mean codes? A click chooses a cell.
 
-    cosines  [n, n]; the first entry of `customdata` of a cell is row * n + column
+    cosines  [n, n]; those of the diagonal, which are 1, have no colour on the scale
+    cells    [n * n], what a click says of a cell, row by row: the first entry of its `customdata`,
+             quoted as in a URL
     chosen   row and column of the cell that is framed
     signed   whether colours are centred on 0
     """
@@ -31,22 +34,29 @@ def cosine_chart(
     row, column = (i.ravel() for i in np.indices((n, n)))
     values = cosines.ravel()
     paper = "#1B222B" if dark else "#F4F6F8"
-    finite = values[np.isfinite(values)]
+    own = np.eye(n, dtype=bool)
+    apart = np.where(own, np.nan, cosines)
+    finite = apart[np.isfinite(apart)]
     scale: dict[str, Any] = {
         "zmin": -1.0, "zmax": 1.0,
         "colorscale": [[0.0, "#0072B2"], [0.5, paper], [1.0, "#D55E00"]]} if signed else {
-        "zmin": float(finite.min()) if len(finite) else 0.0, "zmax": 1.0,
+        "zmin": float(finite.min()) if len(finite) else 0.0,
+        "zmax": float(finite.max()) if len(finite) else 1.0,
         "colorscale": [[0.0, paper], [1.0, "#0072B2"]]}
     figure = go.Figure(go.Heatmap(
-        z=cosines, xgap=1, ygap=1, hoverinfo="skip", hoverongaps=False,
+        z=apart, xgap=1, ygap=1, hoverinfo="skip", hoverongaps=False,
         colorbar={"thickness": 10, "outlinewidth": 0, "len": 0.6, "y": 1.0, "yanchor": "top"},
         **scale))
+    figure.add_heatmap(z=np.where(own, 1.0, np.nan), xgap=1, ygap=1, hoverinfo="skip",
+                       hoverongaps=False, showscale=False, colorscale=[grey(dark)] * 2)
     # A heat map cannot be clicked, but invisible points on its cells can.
     figure.add_scatter(
         x=column, y=row, mode="markers", showlegend=False,
         marker={"size": max(6.0, 0.6 * MATRIX / n), "symbol": "square", "opacity": 0.0},
         selected={"marker": {"opacity": 0.0}}, unselected={"marker": {"opacity": 0.0}},
-        customdata=np.column_stack([np.arange(n * n), values]),
+        # A label may have any letters, and what looks like a tag is changed on its way.
+        customdata=np.column_stack([np.array([quote(cell) for cell in cells], dtype=object),
+                                    values]),
         text=[f"{one} and {other}" for one in names for other in names],
         hovertemplate="%{text}: %{customdata[1]:.2f}<extra></extra>")
     ticks = {"tickvals": list(range(n)), "ticktext": [_short(name) for name in names],

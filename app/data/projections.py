@@ -154,5 +154,5 @@ def legend_entries(values: pd.Series, most: int = MOST_ENTRIES) -> list[LegendEn
 
 
 __all__ = ["FEWEST", "METHODS", "MOST_LAID_OUT", "LegendEntry", "colour_labels", "in_order",
-           "is_measurement", "legend_entries", "own_labels", "project_once", "reduced_settings", "stored_planes",
-           "value_name"]
+           "is_measurement", "legend_entries", "own_labels", "project_once",
+           "reduced_settings", "stored_planes", "value_name"]

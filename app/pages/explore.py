@@ -247,10 +247,11 @@ def _selection_panels(
             if varies(chosen.points) else SAME + "no probe can tell them apart."))
         return
     right = guesses.right(values)
-    most = values.value_counts(normalize=True)
+    shares = values.value_counts(normalize=True)
+    most = literal(value_name(values.name, shares.index[0]))
     st.markdown(
         f"**Probe**: right in {right[selected].mean():.0%} of these, {right.mean():.0%} of all; "
-        f"always guessing {literal(value_name(values.name, most.index[0]))} would be right in {most.iloc[0]:.0%} of all",
+        f"always guessing {most} would be right in {shares.iloc[0]:.0%} of all",
         help="A logistic probe on the codes of this layer and pair, scored on combinations that "
              "it was not fitted to. This is a first look: the page Decode has scores with "
              "intervals and controls.")

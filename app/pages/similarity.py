@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
 import streamlit as st
 
+from latentcode.app.charts.clicks import on_click
 from latentcode.app.charts.similarity import cosine_chart, two_codes_chart
 from latentcode.app.charts.theme import is_dark, show_still
-from latentcode.app.data.projections import colour_labels, is_measurement
+from latentcode.app.data.projections import colour_labels, is_measurement, value_name
 from latentcode.app.data.results import saved_results
 from latentcode.app.state.messages import answering, guarded, say_all_the_same
-from latentcode.app.state.selection import clicked_cell
-from latentcode.app.state.sidebar import Chosen, choose_codes
+from latentcode.app.state.selection import clicked_text
+from latentcode.app.state.sidebar import Chosen, choose_codes, choose_label
 from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
 from latentcode.figures.style import SOURCE_STYLES
@@ -23,7 +25,8 @@ from latentcode.probes.similarity.measures import cluster_order, cosine_matrix
 from latentcode.probes.similarity.result import SimilarityResult
 
 CENTRINGS = ("centred", "raw")
-CELL = "cell"
+CELL, AND = "cell", "~"
+"""Name of the cell in the URL, and what stands there between its two values."""
 MATRIX_KEY = "cosine matrix"
 
 
@@ -37,8 +40,8 @@ def page() -> None:
         st.info("No label of these codes has more than one value to compare.",
                 icon=":material/info:")
         return
+    label = choose_label(names, codes, pair)
     with st.sidebar:
-        label = choose("Label", names, key="label", help="There is a mean code for each value.")
         centring = choose("Cosine", CENTRINGS, key="centring", form="buttons",
                           help="centred: the mean over all values is subtracted first. raw: the "
                                "mean codes as they are, which all look alike where scores cannot "
@@ -65,32 +68,33 @@ def _matrix(
         order = cluster_order(cosines)
         means, cosines = means.iloc[order], cosines[np.ix_(order, order)]
     values = [str(value) for value in means.index]
+    names = [value_name(label, value) for value in means.index]
     one, other = _cell(values, cosines)
     st.markdown(f"##### How similar are the mean codes of the values of {literal(label)}?\n"
                 f"layer {layer}, {literal(pair)}, {len(codes):,} instances. Click a cell to see "
                 "its two codes.")
     left, right = st.columns([1.15, 1.0], gap="medium")
     with left:
-        # Without `on_click`: another layer has its cells in another order, and a click that counts
-        # late would choose another cell.
         show_still(
-            cosine_chart(cosines, values, title=label, chosen=(one, other),
-                         signed=centring == "centred", dark=is_dark()),
-            MATRIX_KEY, on_select=answering(lambda: note_cell(values)), selection_mode="points",
+            cosine_chart(cosines, names, cells=[f"{a}{AND}{b}" for a in values for b in values],
+                         title=label, chosen=(one, other), signed=centring == "centred",
+                         dark=is_dark()),
+            MATRIX_KEY, on_select=answering(note_selected), selection_mode="points",
             alt="Cosines of the mean codes of the values of a label.")
+        on_click(MATRIX_KEY, note_cell)
     with right:
         st.markdown(
-            f"**{literal(values[one])}** ({numbers[means.index[one]]:,} instances) and "
-            f"**{literal(values[other])}** ({numbers[means.index[other]]:,}): {centring} cosine "
+            f"**{literal(names[one])}** ({numbers[means.index[one]]:,} instances) and "
+            f"**{literal(names[other])}** ({numbers[means.index[other]]:,}): {centring} cosine "
             f"**{cosines[one, other]:.2f}**" + _controls(
                 saved, label, layer, pair, centring, values[one], values[other]))
         show_still(two_codes_chart(means.iloc[one].to_numpy(), means.iloc[other].to_numpy(),
-                                   (values[one], values[other]), dark=is_dark()), "two codes")
+                                   (names[one], names[other]), dark=is_dark()), "two codes")
 
 
 def _cell(values: list[str], cosines: np.ndarray) -> tuple[int, int]:
     """Return the cell that the URL or a click chooses; at first, the two most similar values."""
-    one, _, other = (remembered(CELL) or "").partition("~")
+    one, _, other = (remembered(CELL) or "").partition(AND)
     if one in values and other in values:
         return values.index(one), values.index(other)
     apart = np.where(np.eye(len(values), dtype=bool), -np.inf, np.nan_to_num(cosines, nan=-1.0))
@@ -98,10 +102,15 @@ def _cell(values: list[str], cosines: np.ndarray) -> tuple[int, int]:
     return int(row), int(column)
 
 
-def note_cell(values: list[str]) -> None:
-    """Put a clicked cell into the URL."""
-    if cell := clicked_cell(st.session_state.get(MATRIX_KEY), len(values)):
-        remember(CELL, "~".join(values[i] for i in cell))
+def note_selected() -> None:
+    """Put the cell that is selected in the matrix into the URL."""
+    if (cell := clicked_text(st.session_state.get(MATRIX_KEY))) is not None:
+        note_cell(cell)
+
+
+def note_cell(cell: str) -> None:
+    """Put a clicked cell into the URL: by its values, since other layers order them otherwise."""
+    remember(CELL, unquote(cell))
 
 
 def _controls(
@@ -122,4 +131,4 @@ def _controls(
     return ""
 
 
-__all__ = ["note_cell", "page"]
+__all__ = ["note_cell", "note_selected", "page"]

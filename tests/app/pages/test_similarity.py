@@ -22,7 +22,14 @@ def test_the_matrix_is_that_of_the_mean_codes(codes: Path) -> None:
     order = list(matrix.layout.xaxis.ticktext)
     assert sorted(order) == sorted(RULES)
     expected = cosine_matrix(means.loc[order].to_numpy(dtype=np.float64))
-    np.testing.assert_allclose(np.asarray(matrix.data[0].z, dtype=float), expected, atol=1e-6)
+    apart = np.where(np.eye(len(order), dtype=bool), np.nan, expected)
+    np.testing.assert_allclose(np.asarray(matrix.data[0].z, dtype=float), apart, atol=1e-6)
+    # The diagonal, always 1, is grey and not on the scale.
+    assert (matrix.data[0].zmin, matrix.data[0].zmax) == pytest.approx(
+        (np.nanmin(apart), np.nanmax(apart)))
+    np.testing.assert_array_equal(np.isfinite(np.asarray(matrix.data[1].z, dtype=float)),
+                                  np.isnan(apart))
+    assert matrix.data[1].colorscale[0][1] == matrix.data[1].colorscale[1][1]
     # At first the most alike values are shown.
     one, other = (trace.name for trace in bars.data[:2])
     off = expected - 2.0 * np.eye(len(order))
@@ -45,18 +52,40 @@ def test_a_cell_shows_its_two_codes_and_their_difference(codes: Path) -> None:
     assert "Saved result of 90 instances" in text(test)
 
 
-def test_a_clicked_cell_comes_into_the_url(codes: Path) -> None:
+@pytest.mark.parametrize("customdata", [["sum~a%3Cb", 0.3], {"0": "sum~a%3Cb", "1": 0.3}])
+def test_a_clicked_cell_comes_into_the_url(codes: Path, customdata: object) -> None:
     def click() -> None:
-        from latentcode.app.pages.similarity import note_cell
+        from latentcode.app.pages.similarity import note_selected
 
-        note_cell(["a", "b", "c"])
+        note_selected()
 
     test = AppTest.from_function(click)
     test.session_state[MATRIX_KEY] = {"selection": {
-        "points": [{"customdata": {"0": 5.0, "1": 0.3}}], "lasso": [], "box": []}}
+        "points": [{"customdata": customdata}], "lasso": [], "box": []}}
     test.run()
     assert not test.exception
-    assert test.query_params[CELL] == "b~c"
+    assert test.query_params[CELL] == "sum~a<b"
+
+
+def test_a_click_says_its_values_and_not_its_place(codes: Path) -> None:
+    matrix = charts(shown("similarity", model="runs/codes"))["cosine matrix"]
+    names = list(matrix.layout.xaxis.ticktext)
+    cells = matrix.data[2]
+    told = [row[0] for row in cells.customdata]
+    assert told == [f"{names[y]}~{names[x]}" for x, y in zip(cells.x, cells.y, strict=True)]
+
+
+def test_an_accuracy_is_compared_in_words(codes: Path) -> None:
+    test = shown("similarity", model="runs/codes", label="accuracy", cell="1.0~0.0")
+    matrix, bars = charts(test).values()
+    assert set(matrix.layout.xaxis.ticktext) == {"wrong", "right"}
+    assert [trace.name for trace in bars.data[:2]] == ["right", "wrong"]
+
+
+def test_an_older_name_of_a_label_is_understood(codes: Path) -> None:
+    test = shown("similarity", model="runs/codes", label="rule_0")
+    assert not test.warning
+    assert "of the values of rule?" in text(test)
 
 
 def test_a_layer_that_knows_nothing_is_said_to(codes: Path) -> None:
