@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pandas as pd
 import plotly.graph_objects as go
 
 from latentcode.app.charts.theme import palette, panel_grid, styled_grid
 from latentcode.figures.style import GREY
 
+MOST_TICKS = 7
+"""Ticks of a logarithmic axis."""
 _LOSSES = ("loss", "training_loss")
 
 
@@ -35,14 +40,42 @@ def training_chart(metrics: pd.DataFrame, *, log_steps: bool, dark: bool) -> go.
                 line={"width": 1.8, "color": color}, error_y={
                     "array": 2 * block["se"], "thickness": 1, "width": 0},
                 hovertemplate=f"{split}, step %{{x:,}}<br>%{{y:.4f}}<extra></extra>", **place)
-        positive = bool((metrics.loc[metrics["metric"].isin([name, "training_loss"]),
-                                     "mean"] > 0).all())
+        means = metrics.loc[metrics["metric"].isin([name, "training_loss"]), "mean"]
         if not loss:
             figure.update_yaxes(range=[-0.03, 1.03], **place)
-        elif positive:
-            figure.update_yaxes(type="log", dtick="D2", **place)
-    figure.update_xaxes(title="step", zeroline=False, type="log" if log_steps else "linear")
+        elif (means > 0).all():
+            figure.update_yaxes(type="log", **log_ticks(means), **place)
+    steps = log_ticks(metrics["step"]) if log_steps else {"nticks": 5, "tickformat": "~s"}
+    figure.update_xaxes(title="step", zeroline=False, type="log" if log_steps else "linear",
+                        **steps)
     return styled_grid(figure, places, dark=dark)
 
 
-__all__ = ["training_chart"]
+def log_ticks(values: pd.Series) -> dict[str, Any]:
+    """Return the ticks of a logarithmic axis: some six, each a power of ten or 2 or 5 times one.
+
+    Plotly's own are the bare digits 2 and 5 between two powers, or one power and nothing else.
+    """
+    positive = values[values > 0]
+    if len(positive) == 0:
+        return {}
+    low, high = (math.floor(math.log10(v)) for v in (positive.min(), positive.max()))
+    within = [(digit, power) for power in range(low, high + 2) for digit in (1, 2, 5)
+              if 0.5 * positive.min() <= digit * 10.0 ** power <= 2.0 * positive.max()]
+    if len(within) > MOST_TICKS:
+        every = -(-(high - low + 1) // MOST_TICKS)
+        within = [(digit, power) for digit, power in within
+                  if digit == 1 and (power - low) % every == 0]
+    ticks = [digit * 10.0 ** power for digit, power in within]
+    return {"tickvals": ticks, "ticktext": [_written(tick) for tick in ticks]}
+
+
+def _written(tick: float) -> str:
+    """Return a number as an axis has it: 0.002, 5, 20,000, and 1e-5 rather than many zeros."""
+    if tick >= 1e6 or tick < 1e-3:
+        digits, power = f"{tick:.0e}".split("e")
+        return f"{digits}e{int(power)}"
+    return f"{tick:,.0f}" if tick >= 1 else f"{tick:g}"
+
+
+__all__ = ["log_ticks", "training_chart"]
