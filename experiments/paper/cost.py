@@ -23,7 +23,6 @@ from latentcode.experiments.paper.claims import RESULTS
 from latentcode.files.provenance import environment
 from latentcode.files.storage import parse_json, write_json
 from latentcode.models.config import kind_of
-from latentcode.tasks import make_task
 
 CORES = 2
 """Of the machine that hours are stated for."""
@@ -97,6 +96,7 @@ def measure(config: RunConfig) -> float:
     import torch
 
     from latentcode.experiments.benchmarks.ours import learner
+    from latentcode.tasks import make_task
     from latentcode.training.batches import CHUNK, TrainingBatches
 
     torch.set_num_threads(1)

@@ -11,26 +11,23 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from latentcode.config import parse_yaml
 from latentcode.errors import ArtifactError, check
 from latentcode.experiments.demo.report import Html, Section, Table, Text, write_report
 from latentcode.experiments.paper import cost
 from latentcode.experiments.paper.claims import RESULTS, load_claims
 from latentcode.experiments.paper.judging.verdicts import can_agree, expected_false_differs
-from latentcode.experiments.paper.reproduce import N_SPLITS, results_in
+from latentcode.experiments.paper.results import N_SPLITS, remarks, results_in
+from latentcode.experiments.paper.wording import COUNTED, by_test, published, rule
 from latentcode.figures.markdown import markdown_of, markdown_table
 from latentcode.files.storage import write_text
 
 README, HTML, VERDICT_TABLE = "README.md", "report.html", "verdicts.csv"
 TITLE = "What the paper claims, and what we find"
-COUNTED: Mapping[str, str] = {"agrees": "agree", "differs": "differ", "undecided": "are undecided",
-                              "not run": "were not run at this size"}
 VERDICTS: Mapping[str, str] = {
     "agrees": "agrees", "differs": "**differs**", "undecided": "undecided",
     "not run": "not run at this size"}
@@ -61,13 +58,6 @@ def write_pages(results: Path, out: Path) -> list[Path]:
         columns=["by", "id", "source", "kind", "verdict", "why", "needs"])
     write_text(out / VERDICT_TABLE, verdicts.to_csv(index=False))
     return [out / README, html, out / VERDICT_TABLE]
-
-
-def remarks() -> Mapping[str, str]:
-    """Return claim -> what was tried, for claims that differ."""
-    text = files("latentcode.experiments.paper").joinpath("remarks.yaml").read_text("utf-8")
-    found: dict[str, str] = parse_yaml(text, "remarks.yaml") or {}
-    return found
 
 
 def page(found: Mapping[str, Results], results: Path, out: Path) -> str:
@@ -194,44 +184,16 @@ def _missing(result: Mapping[str, Any]) -> str:
 def _claim_rows(claims: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[tuple[str, ...]]]:
     rows: list[tuple[str, ...]] = []
     for claim in claims:
-        published = claim["published"]
-        printed = "" if published is None else f"{published['value']:g}" + (
-            f" ± {published['error']:g}" if published["error"] is not None else "")
-        why = claim["why"] + _estimates(claim["parts"])
+        why = claim["why"] + by_test(claim["parts"])
         if claim["needs"]:
             price = f" ({cost.in_words(claim['cost'])})" if claim["cost"] else ""
             why += f" Needed: {claim['needs']}{price}."
         said = f"{claim['claim']} ({claim['source']}; `{claim['id']}`)"
         if claim["reading"]:
             said += f" *Our reading: {claim['reading']}*"
-        rows.append((said, _rule(claim), printed, VERDICTS[claim["verdict"]],
+        rows.append((said, rule(claim), published(claim), VERDICTS[claim["verdict"]],
                      why.replace("|", "\\|")))
     return ["claim", "judged by", "published", "verdict", "what we have"], rows
-
-
-def _rule(claim: Mapping[str, Any]) -> str:
-    """Return the rule of a verdict in a few words."""
-    rule = claim["rule"]
-    match rule["name"]:
-        case "welch":
-            return f"{rule['quantity']}: difference within ±{claim['margin']:g}"
-        case "permutation" | "permutation_of_changes":
-            return f"{rule['quantity']}: permutation test over runs"
-        case "bound":
-            return f"{rule['quantity']}: {rule['side']} {rule['bound']:g}"
-        case "excess":
-            return (f"{rule['quantity']}: in every run above, and by {rule['least']:g} on average, "
-                    f"{', '.join(rule['controls'])}")
-    return str(rule["holds"])
-
-
-def _estimates(parts: Sequence[Mapping[str, Any]]) -> str:
-    """Return what was measured for each of several tests."""
-    known = [part for part in parts if part["estimate"] is not None]
-    if len(parts) < 2 or not known or all(part["verdict"] == "agrees" for part in parts):
-        return ""
-    return " By test: " + "; ".join(
-        f"{part['name'].removeprefix('kind=')} {part['estimate']:.3g}" for part in known) + "."
 
 
 def _section(name: str, found: Mapping[str, Results], results: Path) -> Section:

@@ -23,7 +23,6 @@ from matplotlib.collections import PathCollection
 
 from latentcode.config import RunConfig, to_dict
 from latentcode.errors import (
-    ArtifactError,
     ConfigError,
     LatentCodeError,
     ProbeError,
@@ -42,6 +41,7 @@ from latentcode.experiments.paper.reproduction import (
     needs_runs,
     reproduction,
 )
+from latentcode.experiments.paper.results import FORMAT, N_SPLITS, RESULT, read_result
 from latentcode.experiments.paper.runs import (
     KnownRuns,
     default_folders,
@@ -55,12 +55,11 @@ from latentcode.experiments.paper.runs import (
 from latentcode.experiments.sweep.run import train_members
 from latentcode.experiments.timing import minutes
 from latentcode.figures.style import Figure, style
-from latentcode.files.migrations import header, upgrade
+from latentcode.files.migrations import header
 from latentcode.files.provenance import environment
 from latentcode.files.storage import (
     check_free,
     check_writable,
-    read_json,
     replace_folder,
     write_json,
     write_text,
@@ -68,15 +67,8 @@ from latentcode.files.storage import (
 from latentcode.models.config import kind_of
 from latentcode.runs import Run
 
-FORMAT = "latentcode.reproduction"
-RESULT = "result.json"
 UNUSED = "what the notes say, as all its runs are there and none can be judged by"
 """What a claim needs whose runs gave no value."""
-KEYS = ("name", "title", "preset", "digest", "summary", "notes", "claims", "tables", "figures",
-        "selection", "runs", "missing", "cost", "minutes", "environment")
-"""What it holds, beside its format."""
-N_SPLITS: Mapping[str, int] = {"paper": 3, "small": 1, "smoke": 1}
-"""On how many splits a member should have a run; the paper has three seeds."""
 DPI = 110
 DIGITS = 6
 Say = Callable[[str], None]
@@ -331,21 +323,6 @@ def save_figure(figure: Figure, path: Path) -> None:
         figure.savefig(path.with_suffix(".png"), dpi=DPI)
         # Without a date the same figure gives the same bytes.
         figure.savefig(path.with_suffix(".svg"), dpi=DPI, metadata={"Date": None})
-
-
-def read_result(folder: Path) -> dict[str, Any]:
-    """Return what `result.json` of a result holds; `ArtifactError` for a damaged one."""
-    found = upgrade(read_json(folder / RESULT), FORMAT, folder / RESULT)
-    lacking = [key for key in KEYS if key not in found]
-    check(not lacking, f"{folder / RESULT} lacks {', '.join(lacking)}; expected a result as "
-          "`latentcode reproduce` writes it", ArtifactError)
-    return found
-
-
-def results_in(out: Path, preset: str) -> dict[str, dict[str, Any]]:
-    """Return every result of a preset that is there, in the order of the paper."""
-    return {name: read_result(out / preset / name) for name in RESULTS
-            if (out / preset / name / RESULT).exists()}
 
 
 def names_of(asked: Iterable[str]) -> list[str]:

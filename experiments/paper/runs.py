@@ -25,7 +25,6 @@ from latentcode.runs import Run
 from latentcode.runs.metric_file import recorded_step
 from latentcode.runs.named import ZOO
 from latentcode.runs.run import CONFIG, LOCK
-from latentcode.tasks import make_task
 
 TRAINING: tuple[str, ...] = (
     "steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps", "grad_clip")
@@ -180,6 +179,8 @@ def headline(runs: Sequence[Run], split: str) -> float:
 
     NaN for a split that the task does not have, such as `ood` where nothing is held out.
     """
+    from latentcode.tasks import make_task
+
     name = make_task(runs[0].config.task).headline
     values: list[float] = []
     for run in runs:

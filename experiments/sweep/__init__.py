@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from latentcode.experiments.sweep.grid import GRIDS, Grid, load_grid, parse_axis, read_grid
-from latentcode.experiments.sweep.run import SweepResult, existing, parse_budget, sweep
+from typing import TYPE_CHECKING
 
-__all__ = ["GRIDS", "Grid", "SweepResult", "existing", "load_grid", "parse_axis", "parse_budget",
-           "read_grid", "sweep"]
+from latentcode.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from latentcode.experiments.sweep.grid import GRIDS as GRIDS
+    from latentcode.experiments.sweep.grid import Grid as Grid
+    from latentcode.experiments.sweep.grid import load_grid as load_grid
+    from latentcode.experiments.sweep.grid import parse_axis as parse_axis
+    from latentcode.experiments.sweep.grid import read_grid as read_grid
+    from latentcode.experiments.sweep.run import SweepResult as SweepResult
+    from latentcode.experiments.sweep.run import existing as existing
+    from latentcode.experiments.sweep.run import parse_budget as parse_budget
+    from latentcode.experiments.sweep.run import sweep as sweep
+
+__getattr__, __dir__, __all__ = lazy_module(__name__)

@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -53,6 +54,10 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+# Reading the claims builds hundreds of configurations of a few classes.
+_hints = cache(get_type_hints)
+
+
 def from_dict(cls: type[T], data: object, where: str = "") -> T:
     """Build a configuration from plain data; every key must be known and present.
 
@@ -61,7 +66,7 @@ def from_dict(cls: type[T], data: object, where: str = "") -> T:
     name = where or "configuration"
     check(isinstance(data, Mapping), f"{name} is {data!r}; expected a mapping")
     assert isinstance(data, Mapping)
-    hints = get_type_hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     keys = [f.name for f in fields]
     unknown = [str(k) for k in data if k not in keys]

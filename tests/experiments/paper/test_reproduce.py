@@ -20,19 +20,18 @@ from latentcode.errors import (
     UnknownNameError,
 )
 from latentcode.experiments.paper.claims import RESULTS, load_claims
-from latentcode.experiments.paper.report import page, remarks, write_pages
+from latentcode.experiments.paper.report import page, write_pages
 from latentcode.experiments.paper.reproduce import (
     UNUSED,
     Request,
     _judged,
     _records,
     names_of,
-    read_result,
     reproduce,
-    results_in,
 )
 from latentcode.experiments.paper.reproduction import Findings, reproduction
 from latentcode.experiments.paper.reproductions.causal import SUBSPACE
+from latentcode.experiments.paper.results import read_result, remarks, results_in
 from latentcode.experiments.paper.runs import KnownRuns, find_runs, folder_name, missing
 from latentcode.experiments.sweep.grid import with_fields
 from tests.helpers.paper_runs import made_up
