@@ -23,6 +23,7 @@ PAGES: tuple[tuple[str, str, str], ...] = (
     ("similarity", "Similarity", ":material/grid_on:"),
     ("intervene", "Intervene", ":material/edit:"),
     ("results", "Results", ":material/table_chart:"),
+    ("evidence", "Evidence", ":material/fact_check:"),
     ("idea", "The idea", ":material/lightbulb:"),
 )
 

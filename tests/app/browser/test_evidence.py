@@ -1,0 +1,78 @@
+"""Is a claim's verdict found in seconds, in a real browser?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="tests in a browser need playwright")
+
+from latentcode.app.data.evidence import evidence, shipped
+from latentcode.app.pages.evidence import ROW
+
+if TYPE_CHECKING:
+    from explorer import Explorer
+
+pytestmark = pytest.mark.slow
+
+TITLE = "What the paper claims"
+
+
+@pytest.fixture
+def page(explorer: Explorer) -> Explorer:
+    explorer.open()
+    explorer.go_to("Evidence")
+    explorer.headline(TITLE).wait_for()
+    return explorer
+
+
+def address(explorer: Explorer) -> dict[str, str]:
+    return {key: values[0] for key, values in parse_qs(urlsplit(explorer.page.url).query).items()}
+
+
+def click_row(explorer: Explorer, row: int) -> None:
+    frame = explorer.page.get_by_test_id("stDataFrame").first.bounding_box()
+    explorer.page.mouse.click(frame["x"] + 300, frame["y"] + 36 + ROW * (row + 0.5))
+
+
+def test_a_verdict_is_found_opened_and_its_data_downloaded(page: Explorer, tmp_path: Path) -> None:
+    table = evidence().table
+    differ = table[table["verdict"] == "differs"]
+    with page.rerun():
+        page.page.get_by_role("radio", name=f"{len(differ)} differ").click()
+    assert page.listed() == len(differ)
+    assert address(page)["verdict"] == "differs"
+    click_row(page, 1)
+    page.headline(differ["claim"].iloc[1][:20]).wait_for()
+    assert address(page)["claim"] == differ.index[1] == "figA9-number-of-tasks"
+    assert page.page.locator(".st-key-evidence-figure img").evaluate("image => image.naturalWidth")
+    with page.page.expect_download() as waiting:
+        page.page.get_by_role("button", name="counts.csv").click()
+    waiting.value.save_as(tmp_path / "counts.csv")
+    committed = shipped() / "paper" / "figA9" / "counts.csv"
+    assert (tmp_path / "counts.csv").read_bytes() == committed.read_bytes()
+    page.check()
+
+
+def test_words_find_a_claim(page: Explorer) -> None:
+    page.page.get_by_label("Search", exact=True).fill("table a1 hyla fuzzy logic 81.13")
+    page.until(lambda: page.listed() == 1)
+    click_row(page, 0)
+    page.headline("HYLA reaches").wait_for()
+    assert address(page)["claim"] == "tabA1-logic-hyla"
+    page.check()
+
+
+@pytest.mark.parametrize("width", [900, 1280, 1600])
+def test_it_fits_windows(page: Explorer, width: int) -> None:
+    page.page.set_viewport_size({"width": width, "height": 800})
+    click_row(page, 0)
+    claim = page.headline("On held-out functions")
+    claim.wait_for()
+    listed = page.page.get_by_test_id("stDataFrame").first.bounding_box()
+    beside = claim.bounding_box()["x"] >= listed["x"] + listed["width"]
+    assert beside == (width > 1000)
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= width

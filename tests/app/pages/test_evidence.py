@@ -1,0 +1,93 @@
+"""The page of the evidence: claims are found, filtered, opened; what is behind them is offered."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("streamlit")
+from small_app import page_test, shown, text
+from streamlit.testing.v1 import AppTest
+
+from latentcode.app.data.evidence import evidence
+from latentcode.app.pages.evidence import LIST_KEY, VERDICT_KEY, WORDS_KEY
+
+
+def listed(app: AppTest) -> list[str]:
+    return app.dataframe[0].value["claim"].tolist()
+
+
+def test_claims_are_filtered_and_found() -> None:
+    table = evidence().table
+    app = shown("evidence")
+    assert listed(app) == table["claim"].tolist()
+    app.segmented_control(VERDICT_KEY).set_value("differs").run()
+    assert listed(app) == table[table["verdict"] == "differs"]["claim"].tolist()
+    assert app.query_params["verdict"] in ("differs", ["differs"])
+    app.text_input(WORDS_KEY).set_value("ambiguous half").run()
+    assert 0 < len(listed(app)) < (table["verdict"] == "differs").sum()
+    app.text_input(WORDS_KEY).set_value("no such words").run()
+    assert "None of the" in app.info[0].value
+
+
+def test_a_claim_says_all_there_is() -> None:
+    name = "causal-sraven-codes-answer"
+    app = shown("evidence", claim=name, verdict="differs")
+    said, claim = text(app), evidence().claims[name]
+    assert "✘ differs" in said
+    for part in ("It holds in HYLA and linear attention in every run", "**Judged by.**",
+                 "Runs<br>**9**", "Ours<br>**-0.0068 to +0.97**"):
+        assert part in said
+    assert claim["source"] in said
+    assert app.code[0].value == "latentcode reproduce causal --preset paper"
+    assert {button.proto.label for button in app.get("download_button")} >= {
+        "classes.csv", "all numbers (JSON)", "causal.png"}
+    assert len(app.get("image")) == 1
+
+
+def test_a_figure_that_was_not_run_shows_the_smaller_models() -> None:
+    app = shown("evidence", figure="fig5e")
+    assert set(evidence().table["result"][evidence().table["claim"].isin(listed(app))]) == {"fig5e"}
+    assert "draws no verdict" in text(app)
+    assert app.code[0].value == "latentcode reproduce fig5e --preset small"
+
+
+def test_an_address_of_nothing_is_a_message() -> None:
+    app = shown("evidence", claim="<b>nope", verdict="perhaps", figure="fig99")
+    assert len(app.warning) == 3
+    assert len(listed(app)) == len(evidence().claims)
+
+
+def test_a_click_opens_its_claim() -> None:
+    def click() -> None:
+        from latentcode.app.pages.evidence import note_clicked
+
+        note_clicked("list of claims", ["first", "second"])
+
+    test = AppTest.from_function(click)
+    test.session_state[LIST_KEY] = {"selection": {"cells": [(1, "claim")]}}
+    test.run()
+    assert not test.exception
+    assert test.query_params["claim"] in ("second", ["second"])
+
+
+def test_without_results_it_says_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("latentcode.app.data.evidence.shipped", lambda: tmp_path)
+    app = page_test("evidence").run()
+    assert not app.exception
+    assert "experiments/results/reproduced" in app.error[0].value
+
+
+@pytest.mark.slow
+def test_it_opens_without_torch() -> None:
+    code = ("import sys; from streamlit.testing.v1 import AppTest\n"
+            "app = AppTest.from_string(\"from latentcode.app.main import opened; "
+            "opened('evidence')()\", default_timeout=60).run()\n"
+            "assert not app.exception and len(app.dataframe) == 1\n"
+            "assert 'torch' not in sys.modules")
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
