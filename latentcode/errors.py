@@ -54,6 +54,10 @@ class ArtifactError(LatentCodeError):
     """A file or folder whose contents do not match what its format promises."""
 
 
+class HubError(LatentCodeError):
+    """A repository of the hub that cannot be reached, or does not hold what was expected."""
+
+
 class TrainingError(LatentCodeError):
     """Training that cannot go on, such as a loss that is not finite."""
 

@@ -26,6 +26,8 @@ from latentcode.files.storage import (
     replace_folder,
     write_json,
 )
+from latentcode.hub.address import is_address, origin
+from latentcode.hub.download import fetch
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
@@ -296,18 +298,51 @@ class LatentCodes:
             write_meta(temporary, self.pairs, self.layers, self.query_of_pair, self.meta)
         return folder
 
+    def push_to_hub(
+        self, repo: str, *, private: bool = False, license: str | None = None,
+        token: str | bool | None = None, commit_message: str | None = None,
+    ) -> str:
+        """Share the three files that `save` writes on the Hugging Face hub.
+
+        repo            `user/name`, a repository of data sets; made if it does not exist
+        private         whether a new repository is
+        license         what its page says, such as `mit`; default: nothing
+        token           of an account that may write; default: the one that was saved
+        commit_message  default: "Push shared codes"
+
+        Returns the address of the commit, which `load` opens. It is one commit, or none. Raises
+        `HubError` that says why nothing was pushed.
+        """
+        from latentcode.codes.sharing import push_codes
+
+        return push_codes(self, repo, private=private, license=license, token=token,
+                          commit_message=commit_message)
+
     @classmethod
-    def load(cls, folder: str | Path, *, verify: bool = True) -> LatentCodes:
+    def load(
+        cls, folder: str | Path, *, verify: bool = True, revision: str | None = None,
+        token: str | bool | None = None,
+    ) -> LatentCodes:
         """Open a codes folder: labels are read, scores and residuals when they are used.
 
         So `select` reads the codes of its layer and pair alone, however large the file is. A
         change to the arrays stays in memory.
 
-        verify  compare the checksums of all files first, which reads them once: about a second
-                per gigabyte. With False, damage to the numbers themselves goes unnoticed.
+        folder    or an address on the Hugging Face hub, `hf://datasets/user/name`
+        verify    compare the checksums of all files first, which reads them once: about a second
+                  per gigabyte. With False, damage to the numbers themselves goes unnoticed.
+        revision  of codes on the hub: a branch, a tag or a commit; default: the newest commit
+        token     of an account that may read them; default: the one that was saved
 
-        `ArtifactError` names what is missing, unknown, damaged or of another version.
+        `ArtifactError` names what is missing, unknown, damaged or of another version; `HubError`
+        says what is wrong with an address; `ConfigError` for a revision or a token of a folder.
         """
+        if isinstance(folder, str) and is_address(folder):
+            folder = fetch(folder, kind="codes", revision=revision, token=token, verify=verify)
+            verify = False  # once is enough
+        else:
+            check(revision is None and token is None, f"revision or token is given, but {folder} "
+                  "is not on the hub; expected hf://datasets/user/name")
         folder = Path(folder)
         check(folder.is_dir(), f"codes folder {folder} does not exist", ArtifactError)
         meta = read_checked(folder / META, FORMAT, META_KEYS, "meta", (TENSORS, LABELS),
@@ -329,7 +364,9 @@ class LatentCodes:
                 layer, place, instance, component = map(meta["axes"][name].index, AXES[name])
                 arrays[name] = array.transpose(instance, layer, place, component)
             labels = _read_labels(folder / LABELS, len(arrays["scores"]))
-            return cls(arrays["scores"], labels, pairs, tuple(meta["layers"]), meta["meta"],
+            from_hub = origin(folder)
+            known = meta["meta"] | ({} if from_hub is None else {"loaded_from": str(from_hub)})
+            return cls(arrays["scores"], labels, pairs, tuple(meta["layers"]), known,
                        arrays.get("residuals"), tuple(meta["query_of_pair"]))
         except (OSError, ValueError, TypeError, LookupError, AttributeError,
                 NotImplementedError) as error:

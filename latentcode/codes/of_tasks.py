@@ -133,7 +133,8 @@ def opened(
         "config_hash": config_hash(config), "untrained": untrained,
         "step": 0 if untrained else (run.checkpoints()[-1] if step is None else step),
         "task": to_dict(source), "model": to_dict(config.model),
-        "latentcode_version": package_version("latentcode")}
+        "latentcode_version": package_version("latentcode"),
+        **({} if run.loaded_from is None else {"run_loaded_from": run.loaded_from})}
 
 
 def extract_model(

@@ -22,6 +22,7 @@ CURRENT: dict[str, int] = {
     "latentcode.checkpoint": 4,
     "latentcode.codes": 3,
     "latentcode.card": 1,
+    "latentcode.manifest": 1,
     "latentcode.decoding": 2,
     "latentcode.rows": 1,
     "latentcode.similarity": 1,

@@ -21,8 +21,9 @@ KEYS = frozenset({
     "torch", "transformer_lens", "numpy", "python", "platform", "device", "device_name",
     "threads", "resumed"})
 """What every `provenance.json` of a run holds."""
-OPTIONAL = frozenset({"imported", "registered"})
-"""What some hold: where imported weights come from; what users registered, and in which file."""
+OPTIONAL = frozenset({"imported", "registered", "loaded_from"})
+"""What some hold: where imported weights come from; what users registered, and in which file; where
+on the hub a copy was downloaded from."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Which run is meant? A folder, or a trained model that comes with the library.
+"""Which run is meant? A folder, a model that comes with the library, or one on the hub.
 
 Needs no torch.
 """
@@ -9,6 +9,8 @@ import os
 from pathlib import Path
 
 from latentcode.errors import RunError, UnknownNameError, check
+from latentcode.hub.address import is_address
+from latentcode.hub.download import fetch
 from latentcode.runs.run import Run
 
 ZOO = Path(__file__).parents[1] / "models" / "zoo"
@@ -30,13 +32,17 @@ def all_folders() -> list[Path]:
 
 
 def folder_of(name_or_path: str | Path) -> Path:
-    """Return the folder that a name of the zoo or a path stands for.
+    """Return the folder that a name of the zoo, an address on the hub or a path stands for.
 
+    Text that begins with `hf://` is an address, and what lies there, run or codes, is downloaded.
     A `Path`, and text with a separator such as `./sraven-hyla`, is always a path, and text that
     begins with `zoo:` always a name. Other text is a name of the zoo, or else a folder that
     exists. Where it is both, nothing is chosen silently: `RunError` says how to write either.
-    `UnknownNameError` for what is neither lists the names.
+    `UnknownNameError` for what is neither lists the names. For an address it raises what
+    `latentcode.hub.download.fetch` raises.
     """
+    if isinstance(name_or_path, str) and is_address(name_or_path):
+        return fetch(name_or_path)
     text, entries = str(name_or_path), zoo_folders()
     if isinstance(name_or_path, str) and text.startswith(ZOO_PREFIX):
         name = text.removeprefix(ZOO_PREFIX)
@@ -56,13 +62,25 @@ def folder_of(name_or_path: str | Path) -> Path:
     return entries[text]
 
 
-def load_run(run: Run | str | Path) -> Run:
-    """Open a model of the zoo, such as `sraven-hyla`, or a run folder; a `Run` is itself.
+def load_run(
+    run: Run | str | Path, *, revision: str | None = None, token: str | bool | None = None
+) -> Run:
+    """Open a model of the zoo, such as `sraven-hyla`, a run folder, or a run on the hub, such as
+    `hf://user/name`; a `Run` is itself.
 
     See `folder_of` for what is a name and what a path.
 
-    Raises what `folder_of` and `Run.open` raise.
+    revision  of a run on the hub: a branch, a tag or a commit; default: the newest commit
+    token     of an account that may read it; default: the one that was saved
+
+    Raises what `folder_of` and `Run.open` raise, and `ConfigError` for a revision or a token of
+    what is not on the hub.
     """
+    if isinstance(run, str) and is_address(run):
+        return Run.open(fetch(run, kind="run", revision=revision, token=token))
+    for name, value in (("revision", revision), ("token", token)):
+        check(value is None, f"{name} is given, but {run} is not on the hub; expected "
+              "hf://user/name")
     return run if isinstance(run, Run) else Run.open(folder_of(run))
 
 

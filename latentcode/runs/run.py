@@ -41,6 +41,7 @@ from latentcode.files.storage import (
     write_json,
     write_text,
 )
+from latentcode.hub.address import origin
 from latentcode.metrics import Metric, is_by_constituent
 from latentcode.models.config import kind_of
 from latentcode.runs.checkpoints import STATE, Checkpoint, publish_checkpoint, write_checkpoint
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
 FORMAT = "latentcode.run"
 CONFIG, PROVENANCE, TIMING, CHECKPOINTS, LOCK = (
     "config.yaml", "provenance.json", "timing.jsonl", "checkpoints", ".lock")
+LOADED_FROM = "loaded_from"
+"""The key of a run's provenance that says where on the hub it was downloaded from."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,12 +147,20 @@ class Run:
         mine, wanted = config_hash(config), provenance.get("config_hash")
         check(mine == wanted, f"{path / CONFIG} was changed after the run was created: its hash "
               f"is {mine}; expected {wanted}", ArtifactError)
+        if from_hub := origin(path):
+            provenance[LOADED_FROM] = str(from_hub)
         return cls(path, config, provenance)
 
     @property
     def name(self) -> str:
-        """Name of the folder."""
-        return self.path.name
+        """Name of the folder, or `user/name` of the repository that it was downloaded from."""
+        from_hub = origin(self.path)
+        return self.path.name if from_hub is None else from_hub.repo
+
+    @property
+    def loaded_from(self) -> str | None:
+        """Where on the hub the run was downloaded from, `hf://user/name@commit`, or None."""
+        return self.provenance.get(LOADED_FROM)
 
     @property
     def id(self) -> str:
@@ -283,12 +294,36 @@ class Run:
               replace_folder(out, overwrite=overwrite, marker=PROVENANCE) as folder):
             for name in (CONFIG, PROVENANCE, METRICS):
                 shutil.copyfile(self.path / name, folder / name)
+            if self.loaded_from is not None:
+                write_json(folder / PROVENANCE, self.provenance)
             cut_metrics(folder / METRICS, checkpoints[-1].step)
             for checkpoint in checkpoints:
                 target = folder / CHECKPOINTS / checkpoint.path.name
                 target.mkdir(parents=True)
                 publish_checkpoint(checkpoint.path, target)
         return Run.open(out)
+
+    def push_to_hub(
+        self, repo: str, *, step: int | Sequence[int] | None = None, private: bool = False,
+        license: str | None = None, token: str | bool | None = None,
+        commit_message: str | None = None,
+    ) -> str:
+        """Share what `publish` copies, and the run's results, on the Hugging Face hub.
+
+        repo            `user/name`, a repository of models; made if it does not exist
+        step            the checkpoint, or several; default: the newest
+        private         whether a new repository is
+        license         what its page says, such as `mit`; default: nothing
+        token           of an account that may write; default: the one that was saved
+        commit_message  default: "Push a shared run"
+
+        Returns the address of the commit, which `load_run` opens. It is one commit, or none. Raises
+        what `publish` raises, and `HubError` that says why nothing was pushed.
+        """
+        from latentcode.runs.sharing import push_run
+
+        return push_run(self, repo, step=step, private=private, license=license, token=token,
+                        commit_message=commit_message)
 
     def load_model(
         self, step: int | None = None, device: str | torch.device = "cpu"
@@ -379,6 +414,7 @@ class Run:
             done = f"{'unknown' if step is None else format(step, ',')}, imported from " + (
                 self.imported["file"] or "arrays")
         return {
+            **({} if self.loaded_from is None else {"loaded from": self.loaded_from}),
             "folder": str(self.path), "task": self.config.task.name,
             "attention": kind_of(self.config.model),
             "steps": done,
@@ -388,8 +424,8 @@ class Run:
 
     def __repr__(self) -> str:
         facts = self._facts()
-        return (f"Run({facts['folder']!r}: {facts['attention']} on {facts['task']}, step "
-                f"{facts['steps']})")
+        return (f"Run({self.loaded_from or facts['folder']!r}: {facts['attention']} on "
+                f"{facts['task']}, step {facts['steps']})")
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>"

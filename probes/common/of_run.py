@@ -17,4 +17,5 @@ def meta_of(run: Run, task: Task, step: int | None) -> dict[str, Any]:
     """
     return {"run": run.name, "run_id": run.id, "kind": kind_of(run.config.model),
             "config_hash": config_hash(run.config), "task": to_dict(task.config),
-            "step": run.checkpoints()[-1] if step is None else step}
+            "step": run.checkpoints()[-1] if step is None else step,
+            **({} if run.loaded_from is None else {"run_loaded_from": run.loaded_from})}

@@ -1,0 +1,46 @@
+"""How are codes shared? The three files of their folder and a data set card, in one commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from latentcode.codes.labels import described
+from latentcode.codes.latent_codes import LABELS, LatentCodes
+from latentcode.figures.markdown import markdown_of
+from latentcode.hub.page import page
+from latentcode.hub.upload import push
+
+
+def push_codes(
+    codes: LatentCodes, repo: str, *, private: bool, license: str | None,
+    token: str | bool | None, commit_message: str | None,
+) -> str:
+    """Share codes; see `LatentCodes.push_to_hub`."""
+    with TemporaryDirectory() as temporary:
+        folder = codes.save(Path(temporary) / "codes")
+        return push(folder, "codes", repo, page=data_card(codes, repo, license), private=private,
+                    token=token, commit_message=commit_message)
+
+
+def data_card(codes: LatentCodes, repo: str, license: str | None) -> str:
+    """Return the page of codes on the hub, which shows their labels as a table."""
+    name = repo.partition("/")[2]
+    facts = {key: codes.meta[key] for key in ("run", "kind", "split", "seed", "step")
+             if key in codes.meta}
+    body = "\n\n".join([
+        f"# {name}",
+        f"Latent codes, the attention scores over the heads, of {len(codes):,} instances: layers "
+        f"{', '.join(map(str, codes.layers))}, {len(codes.pairs)} pairs of positions, "
+        f"{codes.n_heads} heads. Made with latentcode.",
+        "\n".join(f"- {key}: {value}" for key, value in facts.items()),
+        "## Use", "```python\nimport latentcode as lc\n\n"
+        f'codes = lc.LatentCodes.load("hf://datasets/{repo}")\n'
+        f'codes.select(layer={codes.layers[-1]}, pair="{codes.pairs[0].name}")   '
+        "# [instance, head]\n```",
+        "## Labels", markdown_of(described(codes.labels))])
+    return page({"pretty_name": name, "configs": [{"config_name": "labels", "data_files": LABELS}]},
+                body, tags=(), license=license)
+
+
+__all__ = ["data_card", "push_codes"]

@@ -1,0 +1,98 @@
+"""Where on the hub? `hf://user/name`, `hf://datasets/user/name`, either with `@revision`.
+
+These are the addresses of `huggingface_hub`. Runs lie in repositories of models, codes in
+repositories of data sets.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from latentcode.errors import HubError, check
+
+PREFIX = "hf://"
+MAIN = "main"
+"""The revision that is meant where none is named: the newest commit."""
+NAME = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
+REVISION = r"(?!.*\.\.)[A-Za-z0-9_][\w./+-]*"
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+Kind = Literal["run", "codes"]
+"""What a shared folder holds."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """A repository of the hub, at a revision.
+
+    repo      `user/name`
+    kind      `codes` for a repository of data sets, `run` for one of models
+    revision  a branch, a tag or a commit; None for the newest commit
+    """
+
+    repo: str
+    kind: Kind = "run"
+    revision: str | None = None
+
+    @classmethod
+    def parse(cls, text: str, revision: str | None = None) -> Address:
+        """Read an address; `HubError` for what is none, and for two revisions that differ."""
+        match = re.fullmatch(rf"{PREFIX}(datasets/)?({NAME})(?:@([^@\s]+))?", text, re.ASCII)
+        if match is None:
+            raise HubError(f"{text!r} is not an address on the hub; expected {PREFIX}user/name or "
+                           f"{PREFIX}datasets/user/name, either with @revision")
+        datasets, repo, given = match.groups()
+        asked = given if revision is None else revision
+        # It becomes part of a path in the cache.
+        check(asked is None or re.fullmatch(REVISION, asked, re.ASCII) is not None, f"{text} is "
+              f"asked with {asked!r} as revision; expected a branch, a tag or a commit", HubError)
+        check(None in (revision, given) or revision == given, f"{text} names revision {given}; "
+              f"expected no other, but revision is {revision!r}", HubError)
+        return cls(repo, "codes" if datasets else "run", asked)
+
+    @classmethod
+    def to_push(cls, repo: str, kind: Kind) -> Address:
+        """Return the address of a repository to push to; `HubError` unless it is `user/name`."""
+        check(re.fullmatch(NAME, repo, re.ASCII) is not None,
+              f"the repository is {repo!r}; expected user/name", HubError)
+        return cls(repo, kind)
+
+    @property
+    def repo_type(self) -> str:
+        """What the hub calls the kind of the repository."""
+        return "dataset" if self.kind == "codes" else "model"
+
+    def at(self, commit: str) -> Address:
+        """Return the same repository at one commit, which never changes."""
+        return replace(self, revision=commit)
+
+    def __str__(self) -> str:
+        datasets = "datasets/" if self.kind == "codes" else ""
+        at = "" if self.revision is None else f"@{self.revision}"
+        return f"{PREFIX}{datasets}{self.repo}{at}"
+
+
+def is_address(text: object) -> bool:
+    """Whether a text is meant as an address on the hub."""
+    return isinstance(text, str) and text.startswith(PREFIX)
+
+
+def origin(folder: Path) -> Address | None:
+    """Return where a folder was downloaded from, at its commit; None for any other folder.
+
+    The cache of `huggingface_hub` says so in its paths: `models--user--name/snapshots/commit`.
+    """
+    parts = folder.absolute().parts[-3:]
+    if len(parts) < 3 or parts[1] != "snapshots" or not COMMIT.fullmatch(parts[2]):
+        return None
+    match = re.fullmatch(r"(models|datasets)--(.+)", parts[0])
+    repo = "" if match is None else match[2].replace("--", "/", 1)
+    if match is None or not re.fullmatch(NAME, repo, re.ASCII):
+        return None
+    return Address(repo, "codes" if match[1] == "datasets" else "run", parts[2])
+
+
+__all__ = ["COMMIT", "MAIN", "PREFIX", "Address", "Kind", "is_address", "origin"]

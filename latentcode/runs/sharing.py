@@ -1,0 +1,88 @@
+"""How is a run shared? As `publish` copies it, with its results and a model card, in one commit."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from latentcode.config import to_yaml
+from latentcode.figures.markdown import markdown_table
+from latentcode.hub.files import PAGE, PICTURES
+from latentcode.hub.page import page
+from latentcode.hub.upload import push
+from latentcode.metrics import is_by_constituent
+from latentcode.models.config import kind_of
+from latentcode.runs.named import CARD
+from latentcode.runs.run import Run
+
+RESULTS = "results"
+
+
+def push_run(
+    run: Run, repo: str, *, step: int | Sequence[int] | None, private: bool, license: str | None,
+    token: str | bool | None, commit_message: str | None,
+) -> str:
+    """Share a run; see `Run.push_to_hub`."""
+    with TemporaryDirectory() as temporary:
+        shared = run.publish(Path(temporary) / "run", step=step)
+        if (run.path / CARD).is_file():
+            shutil.copyfile(run.path / CARD, shared.path / CARD)
+        if (run.path / RESULTS).is_dir():
+            left_out = shutil.ignore_patterns(".*", *(f"*{ending}" for ending in PICTURES))
+            shutil.copytree(run.path / RESULTS, shared.path / RESULTS, ignore=left_out)
+        return push(shared.path, "run", repo, page=model_card(run, shared, repo, license),
+                    private=private, token=token, commit_message=commit_message)
+
+
+def model_card(run: Run, shared: Run, repo: str, license: str | None) -> str:
+    """Return the page of a run on the hub: its card where it has one, or else what is known of it.
+
+    shared  what is pushed of it
+    """
+    kind, task = kind_of(run.config.model), run.config.task.name
+    written = run.path / PAGE
+    body = written.read_text(encoding="utf-8") if written.is_file() else _body(shared, repo)
+    return page({"model-index": [{"name": repo.partition("/")[2], "results": _metrics(shared)}]},
+                body, tags=(task, kind), license=license)
+
+
+def _metrics(run: Run) -> list[dict[str, Any]]:
+    """Return the newest metrics as the hub wants them: one entry per split."""
+    table = run.newest_metrics()
+    known = [(split, metric, float(mean)) for split, metric, mean in
+             table[["split", "metric", "mean"]].itertuples(index=False, name=None)
+             if math.isfinite(mean) and not is_by_constituent(metric)]
+    task = run.config.task.name
+    return [{
+        "task": {"type": task, "name": task},
+        "dataset": {"type": f"latentcode-{task}", "name": f"{task}, split {split}", "split": split},
+        "metrics": [{"type": metric, "value": mean} for at, metric, mean in known if at == split]}
+        for split in dict.fromkeys(split for split, _, _ in known)]
+
+
+def _body(run: Run, repo: str) -> str:
+    name, latest = f"hf://{repo}", run.latest()
+    steps = ", ".join(f"{step:,}" for step in run.checkpoints())
+    table = markdown_table(["metric", *latest.columns], (
+        [metric, *("" if math.isnan(mean) else f"{mean:.4f}" for mean in row)]
+        for metric, *row in latest.itertuples(name=None)))
+    return "\n\n".join([
+        f"# {repo.partition('/')[2]}",
+        f"A transformer with {kind_of(run.config.model)} attention, trained on the task "
+        f"{run.config.task.name} with latentcode: {steps} of {run.config.training.steps:,} "
+        "updates.",
+        "## Use", f'```python\nimport latentcode as lc\n\nrun = lc.load_run("{name}")\n'
+        "model = run.load_model()       # with TransformerLens' hooks\n"
+        'codes = lc.extract(run, "ood", n=2_000)\n```',
+        "## Metrics", "The newest means of each split." if len(latest) else "None were recorded.",
+        *([table] if len(latest) else []),
+        "## Configuration", f"```yaml\n{to_yaml(run.config).strip()}\n```",
+        "Training cannot go on from this copy: the state of the optimiser and of the random "
+        "generators is not in it."])
+
+
+__all__ = ["model_card", "push_run"]
