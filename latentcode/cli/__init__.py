@@ -29,6 +29,7 @@ from latentcode.cli.overview import overview
 from latentcode.cli.parsing import parse
 from latentcode.cli.project import Project
 from latentcode.cli.prompts import DecodePrompts, ExtractPrompts, IntervenePrompts
+from latentcode.cli.push import Push
 from latentcode.cli.reproduce import Report, Reproduce
 from latentcode.cli.rows import DecodeRows
 from latentcode.cli.show import Show
@@ -44,8 +45,8 @@ COMMANDS: dict[str, type] = {
     "train": Train, "extract": Extract, "decode": Decode, "decode-rows": DecodeRows,
     "project": Project, "similarity": Similarity, "topography": Topography, "align": Align,
     "value-networks": ValueNetworks, "intervene": Intervene, "attribute": Attribute,
-    "find-subspace": FindSubspace, "show": Show, "explore": Explore, "zoo": Zoo, "sweep": Sweep,
-    "demo": Demo, "reproduce": Reproduce, "report": Report,
+    "find-subspace": FindSubspace, "show": Show, "explore": Explore, "zoo": Zoo, "push": Push,
+    "sweep": Sweep, "demo": Demo, "reproduce": Reproduce, "report": Report,
     "extract-prompts": ExtractPrompts, "decode-prompts": DecodePrompts,
     "intervene-prompts": IntervenePrompts, "check-model": CheckModel,
     "import-flax": ImportFlax, "export-flax": ExportFlax, "parity": Parity}

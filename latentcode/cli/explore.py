@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import tyro
@@ -22,8 +23,9 @@ class Explore:
     """
 
     folders: tyro.conf.Positional[
-        Annotated[tuple[Path, ...], default_is("the current folder")]] = field(default=())
-    """Runs, codes, or folders that contain them. Nothing outside them is read."""
+        Annotated[tuple[str, ...], default_is("the current folder")]] = field(default=())
+    """Runs, codes, or folders that contain them, or hf://user/name. Nothing outside them is
+    read."""
     port: Annotated[int | None, default_is("the first free one from 8501")] = None
     """Port of the page."""
     no_browser: bool = False
@@ -32,6 +34,29 @@ class Explore:
     def run(self) -> None:
         from latentcode.app.server import serve
 
-        status = serve(self.folders, port=self.port, browser=not self.no_browser)
+        with TemporaryDirectory() as copies:
+            folders = [_here(folder, Path(copies)) for folder in self.folders]
+            status = serve(folders, port=self.port, browser=not self.no_browser)
         if status:
             raise SystemExit(status)
+
+
+def _here(folder: str, copies: Path) -> Path:
+    """Return a folder, or a copy of what lies at an address on the hub.
+
+    The cache of the hub is made of links, and the explorer follows none out of its folders.
+    """
+    import shutil
+
+    from latentcode.hub.address import is_address, origin
+    from latentcode.hub.download import fetch
+
+    if not is_address(folder):
+        return Path(folder)
+    downloaded = fetch(folder)
+    known = origin(downloaded)
+    assert known is not None
+    assert known.revision is not None
+    copy = copies / known.revision / known.repo
+    shutil.copytree(downloaded, copy, dirs_exist_ok=True)
+    return copy

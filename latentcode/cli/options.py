@@ -25,10 +25,11 @@ Verb = tuple[Callable[..., "TableResult"], "type[TableResult]"]
 """The function that answers a question, and the class of its results."""
 Split = Literal["train", "test", "ood", "unknown"]
 RunName = Annotated[str, tyro.conf.arg(
-    metavar="RUN", help="A run folder, or a model of the zoo such as sraven-hyla.")]
+    metavar="RUN", help="A run folder, a model of the zoo such as sraven-hyla, or hf://user/name.")]
 """The argument of a command that takes one run."""
 RunNames = Annotated[tuple[str, ...], tyro.conf.arg(
-    metavar="RUN [RUN ...]", help="Run folders, or models of the zoo such as sraven-hyla.",
+    metavar="RUN [RUN ...]",
+    help="Run folders, models of the zoo such as sraven-hyla, or hf://user/name.",
     help_behavior_hint="(required)")]
 """The argument of a command that takes several."""
 

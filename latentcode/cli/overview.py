@@ -7,7 +7,7 @@ from collections.abc import Mapping
 HEADINGS: dict[str, str] = {
     "train": "Train a model, and read its codes",
     "decode": "Ask what codes say and what they cause",
-    "show": "Look",
+    "show": "Look, and share",
     "sweep": "Do much at once",
     "extract-prompts": "Language models",
     "import-flax": "The official code"}
@@ -19,8 +19,8 @@ def overview(commands: Mapping[str, type]) -> str:
     width = max(map(len, commands)) + 2
     lines = [
         "usage: latentcode COMMAND ...", "",
-        "Train transformers, read the latent codes of their attention, see what the codes say and",
-        "what they cause.", "",
+        "Train transformers, read latent codes of their attention, see what they say and cause.",
+        "",
         "Start with:  latentcode show sraven-hyla   (a model that comes with the library)",
         "             latentcode train logic --preset smoke --out runs/first",
         "             latentcode decode runs/first --out results/first"]

@@ -61,7 +61,7 @@ class Project(Question):
         else:
             check(len(folders) == 1, f"{len(folders)} folders are given that are not all codes; "
                   "expected one run, or folders of codes", ProbeError)
-            self.ask(load_run(self.paths[0]))
+            self.ask(load_run(folders[0]))
 
     def _project_codes(self, folders: Sequence[Path]) -> None:
         import numpy as np

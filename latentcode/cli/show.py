@@ -24,7 +24,7 @@ class Show:
     """
 
     path: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="FOLDER")]]
-    """A run folder, a model of the zoo such as sraven-hyla, codes, or a result."""
+    """A run folder, a model of the zoo such as sraven-hyla, codes, a result, or hf://user/name."""
     split: Annotated[Split | None, default_is("show the run itself")] = None
     """Show a problem of this split of the run's task."""
     index: int = 0
@@ -49,9 +49,9 @@ class Show:
         elif result is not None:
             print(result)
         elif self.split is not None:
-            print(_problem(load_run(self.path), self.split, self.index))
+            print(_problem(load_run(folder), self.split, self.index))
         else:
-            run = load_run(self.path)
+            run = load_run(folder)
             print(run)
             print_metrics(run)
 
