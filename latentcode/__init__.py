@@ -15,6 +15,8 @@ from latentcode.lazy import lazy_module
 
 if TYPE_CHECKING:
     from latentcode.codes import LatentCodes as LatentCodes
+    from latentcode.codes.cards import problem_card as problem_card
+    from latentcode.codes.cards import problem_cards as problem_cards
     from latentcode.codes.instances import instances as instances
     from latentcode.codes.of_tasks import extract as extract
     from latentcode.codes.of_tasks import extract_model as extract_model

@@ -113,6 +113,15 @@ def test_what_there_is_not_is_said(codes: lc.LatentCodes) -> None:
         untrained.browse("sraven-hyla")
 
 
+def test_names_are_no_html() -> None:
+    codes = make_codes()
+    labels = codes.labels.assign(rule_0="<script>a", combination="<script>b")
+    pairs = (replace(codes.pairs[0], name="<script>c"), *codes.pairs[1:])
+    shown = replace(codes, labels=labels, pairs=pairs).browse(label="rule")._repr_html_()
+    assert "<script>" not in shown
+    assert all(f"&lt;script&gt;{letter}" in shown for letter in "abc")
+
+
 @pytest.mark.slow
 def test_a_notebook_shows_it(tmp_path: Path) -> None:
     from latentcode.experiments.notebooks.execute import execute
