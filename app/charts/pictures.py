@@ -14,7 +14,7 @@ from latentcode.app.map.addresses import card_address
 from latentcode.app.map.colours import colours
 from latentcode.app.map.component import Plane, show_map
 from latentcode.app.state.messages import say_all_the_same
-from latentcode.app.state.selection import Picture, Selection
+from latentcode.app.state.selection import Picture, Selection, has_label
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.state.url import remember, remembered
 from latentcode.app.words import literal
@@ -59,6 +59,7 @@ def selected_rows(shown: Iterable[Chosen], selection: Selection) -> np.ndarray |
     """
     if not selection:
         return None
+    shown = list(shown)
     points = drawn_in(shown, selection)
     if points is None:
         st.info("The selection was drawn in a picture that these codes do not have: one of another "
@@ -66,6 +67,8 @@ def selected_rows(shown: Iterable[Chosen], selection: Selection) -> np.ndarray |
                 icon=":material/info:")
         return None
     rows = selection.rows(points.coordinates)
+    if selection.found:
+        rows |= has_label(shown[0].codes.labels, selection.found)
     return rows if rows.any() else None
 
 
@@ -73,20 +76,25 @@ def show(
     planes: Mapping[Picture, Projection], titles: Iterable[str], chosen: Chosen, colour: str,
     selection: Selection, selected: np.ndarray | None, note: Callable[[Selection], None], *,
     key: str, across: int, height: int, alt: str, instance: int | None = None,
+    turned: Mapping[Picture, np.ndarray] | None = None,
 ) -> None:
     """Show pictures of the same instances, and call `note` with what a person does in them.
 
     titles  one per picture
     chosen  whose labels the points have, and whose problems the mouse shows
+    turned  the points of pictures that are shown turned, so that they glide from one to the next
     """
     dark = is_dark()
+    turned = turned or {}
+    first = next(iter(planes))
     show_map(
-        [Plane(picture.name, title, plane.coordinates)
+        [Plane(picture.name, title, plane.coordinates, turned.get(picture))
          for (picture, plane), title in zip(planes.items(), titles, strict=True)],
         colours(chosen.label(colour), title=colour, dark=dark), note, key=key, dark=dark,
         selection=selection, selected=selected, instance=instance,
         cards=card_address(chosen.key, partial(card, chosen.entry, chosen.codes)),
-        across=across, height=height, alt=alt)
+        across=across, height=height, alt=alt,
+        glides=first._replace(layer=0).name if turned else "")
 
 
 __all__ = ["drawn_in", "lay_out", "selected_rows", "selection_in_url", "show"]

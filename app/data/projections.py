@@ -44,11 +44,9 @@ def project_once(
 
     method  a value of `METHODS`. Raises `ProbeError` where the codes cannot be projected.
     """
-    folder = entry.path / "results" / f"projection-{method}"
-    if entry.kind == "zoo" and folder.is_dir():
-        stored = stored_planes(folder).get((split, layer, pair))
-        if stored is not None and len(stored) == len(codes):
-            return stored
+    stored = stored_plane(entry, codes, split, layer, pair, method)
+    if stored is not None:
+        return stored
     check(method == "pca" or len(codes) >= FEWEST, f"{len(codes)} codes are too few for this "
           f"projection; expected at least {FEWEST}, or PCA", ProbeError)
     x = np.ascontiguousarray(codes.select(layer=layer, pair=pair), dtype=np.float64)
@@ -59,6 +57,17 @@ def project_once(
             kept[digest, method] = CachedProjection(
                 x, method, progress=report, **reduced_settings(method, len(x))).projection
     return kept[digest, method]
+
+
+def stored_plane(
+    entry: Entry, codes: LatentCodes, split: str, layer: int, pair: str, method: str
+) -> Projection | None:
+    """Return the projection of the codes that is stored with a model of the zoo; None without."""
+    folder = entry.path / "results" / f"projection-{method}"
+    if entry.kind != "zoo" or not folder.is_dir():
+        return None
+    stored = stored_planes(folder).get((split, layer, pair))
+    return stored if stored is not None and len(stored) == len(codes) else None
 
 
 def reduced_settings(method: str, n: int) -> dict[str, Any]:
@@ -155,4 +164,5 @@ def legend_entries(values: pd.Series, most: int = MOST_ENTRIES) -> list[LegendEn
 
 __all__ = ["FEWEST", "METHODS", "MOST_LAID_OUT", "LegendEntry", "colour_labels", "in_order",
            "is_measurement", "legend_entries", "own_labels", "project_once",
-           "reduced_settings", "stored_planes", "value_name"]
+           "reduced_settings", "stored_plane", "stored_planes",
+           "value_name"]

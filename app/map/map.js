@@ -155,9 +155,8 @@ class Panel {
         const box = [[Math.min(...xs), Math.min(...ys)], [Math.max(...xs), Math.max(...ys)]];
         if (!(box[1][0] > box[0][0] && box[1][1] > box[0][1])) return;
         const kind = tool === 'box' ? 'box' : 'lasso';
-        this.map.outlined(this, this.plot.get('selectedPoints'), {
-            plane: this.plane.name, kind, points: kind === 'box' ? box : points,
-        });
+        this.map.outlined(this, this.plot.get('selectedPoints'),
+            { plane: this.plane.name, kind, points: kind === 'box' ? box : points }, points);
     }
 
     select(rows) {
@@ -168,12 +167,9 @@ class Panel {
     mark() {
         if (!this.drawn) return;
         const { data, legend } = this.map, made = [];
-        for (const { plane, kind, points } of data.outlines) {
-            if (plane !== this.plane.name) continue;
-            const corners = kind === 'box' ? [points[0], [points[1][0], points[0][1]], points[1],
-                [points[0][0], points[1][1]]] : points;
-            made.push(element('path', {
-                class: 'lc-outline', d: `M${corners.map(([x, y]) => this.at(x, y)).join('L')}Z`,
+        for (const { plane, points } of data.outlines) {
+            if (plane === this.plane.name) made.push(element('path', {
+                class: 'lc-outline', d: `M${points.map(([x, y]) => this.at(x, y)).join('L')}Z`,
             }));
         }
         for (const [point, name] of [[data.instance, 'lc-ring'], [this.map.ringed, 'lc-hover']]) {
@@ -320,6 +316,7 @@ class CodeMap {
             if (!changed) continue;
             const glide = !renewed && before?.n === data.n
                 && before?.planes[i].points !== plane.points
+                && data.glides && before?.glides === data.glides
                 && before?.colour.values === data.colour.values
                 && !matchMedia('(prefers-reduced-motion: reduce)').matches;
             await panel.draw(plane, planes[i], values,
@@ -399,11 +396,11 @@ class CodeMap {
         if (!same) this.panels.forEach(panel => panel.select([...rows]));
     }
 
-    outlined(panel, rows, outline) {
+    outlined(panel, rows, outline, corners) {
         const sorted = Array.from(rows).sort((a, b) => a - b);
         this.selected = sorted;
         for (const other of this.panels) if (other !== panel) other.select([...sorted]);
-        this.data = { ...this.data, outlines: [outline] };
+        this.data = { ...this.data, outlines: [{ ...outline, points: corners }] };
         this.panels.forEach(each => each.mark());
         this.say('outline', outline);
     }

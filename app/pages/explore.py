@@ -11,11 +11,17 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from latentcode.app.charts import export, pictures
+from latentcode.app.charts import export, pictures, separation, track
 from latentcode.app.charts import selected as panels
 from latentcode.app.charts.theme import is_dark, show_still
 from latentcode.app.data.problem import neighbours, problem
-from latentcode.app.data.projections import METHODS, is_measurement, reduced_settings, value_name
+from latentcode.app.data.projections import (
+    METHODS,
+    colour_labels,
+    is_measurement,
+    reduced_settings,
+    value_name,
+)
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_look
@@ -23,10 +29,11 @@ from latentcode.app.state.url import choose, remember, remembered, remembered_nu
 from latentcode.app.words import literal
 from latentcode.errors import ConfigError, LatentCodeError
 from latentcode.probes.common.sources import varies
+from latentcode.probes.projection.alignment import AlignedPlanes
 from latentcode.probes.projection.methods import Projection
 
 SHOW = ("one picture", "all layers", "all pairs")
-HEIGHT = 480
+HEIGHT = 400
 MAP_KEY = "map"
 BESIDE = ("Selection", "List", "Problem")
 """What stands beside the map."""
@@ -40,8 +47,13 @@ LISTED = 1_000
 def page() -> None:
     """Show the codes that the sidebar chooses."""
     chosen = choose_codes()
-    method, colour = choose_look(chosen.codes, chosen.pair)
+    offered = colour_labels(chosen.codes, chosen.pair)
+    method, colour = choose_look(
+        chosen.codes, chosen.pair, lambda: separation.best_label(chosen, offered))
+    bars = st.sidebar.container()
     _body(chosen, method, colour)
+    with bars:
+        separation.show(chosen, colour)
     panels.prepare()
 
 
@@ -55,6 +67,9 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
     with many:
         show = choose("Show", SHOW, key="show", label_visibility="collapsed",
                       help="One picture, or one per layer or pair.")
+        st.text_input("Find", key="find", label_visibility="collapsed", placeholder="Find …",
+                      max_chars=80, on_change=answering(_find), args=(chosen.picture(method).name,),
+                      help="The number of an instance, or a value of a label: sum, rule=sum.")
     planes = pictures.lay_out(chosen, {
         "one picture": [chosen.picture(method)],
         "all layers": [chosen.picture(method, layer=layer) for layer in chosen.codes.layers],
@@ -63,17 +78,23 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
     selection = pictures.selection_in_url("select")
     selected = pictures.selected_rows([chosen], selection)
     instance = remembered_number("instance", None, len(chosen.codes) - 1)
-    with head:
-        _title(chosen, colour, show)
     with left:
         if planes:
             across = min(2, len(planes))
+            layers = _aligned(chosen, method)
+            turned = {} if layers is None or show != "one picture" else {
+                picture: layers.coordinates[picture.layer] for picture in planes}
             pictures.show(
                 planes, _titles(planes), chosen, colour, selection, selected, select,
-                key=MAP_KEY, across=across, instance=instance,
+                key=MAP_KEY, across=across, instance=instance, turned=turned,
                 height=HEIGHT if len(planes) == 1 else HEIGHT // 2 if len(planes) > 2 else 300,
                 alt="Codes in two dimensions; their table can be exported below.")
+            if len(chosen.codes.layers) > 1:
+                track.show(chosen, colour)
             _quality(planes)
+    # After the map, which does not wait for what they tell.
+    with head:
+        _title(chosen, colour, show)
     with right:
         # An address that names an instance and no selection shows that instance.
         at_first = "Problem" if instance is not None and not selection else BESIDE[0]
@@ -85,6 +106,12 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
         else:
             _selection_panels(chosen, colour, selection, selected, listed=beside == "List")
     export.row(chosen, method, colour, planes, selected, _kept_here(chosen))
+
+
+def _aligned(chosen: Chosen, method: str) -> AlignedPlanes | None:
+    """Return the pictures of all layers turned to each other; None where that would take long."""
+    pictures = [chosen.picture(method, layer=layer) for layer in chosen.codes.layers]
+    return track.aligned(chosen, method) if all(map(chosen.is_quick, pictures)) else None
 
 
 def select(selection: Selection) -> None:
@@ -109,7 +136,8 @@ def _title(chosen: Chosen, colour: str, show: str) -> None:
     whose = "" if column == colour else literal(f" ({column})") if show != "all pairs" else literal(
         f" of {chosen.pair} ({column})")
     st.markdown(f"##### {len(chosen.codes):,} codes of {literal(chosen.entry.key)}\n"
-                f"{literal(where)}, coloured by **{literal(colour)}**{whose}")
+                f"{literal(where)}, coloured by **{literal(colour)}**{whose}. "
+                + separation.sentence(chosen, colour))
 
 
 def _quality(planes: Mapping[Picture, Projection]) -> None:
@@ -136,6 +164,15 @@ def _of_each(planes: Mapping[Picture, Projection], setting: str) -> str:
         return values[0]
     return "(" + "; ".join(f"{title} {value}" for title, value in zip(
         _titles(planes), values, strict=True)) + ")"
+
+
+def _find(plane: str) -> None:
+    """Go to the instance, or select the instances, that were asked for in words."""
+    asked = st.session_state["find"].strip()
+    if asked.isdecimal():
+        select(Selection(instances=(int(asked),)))
+    else:
+        select(Selection(found=asked, plane=plane))
 
 
 def _titles(planes: Iterable[Picture]) -> list[str]:
@@ -224,12 +261,16 @@ def _selection_panels(
         st.markdown("##### No selection")
         st.markdown("Each point is one problem: click one to see it, or draw around several to "
                     "see what they share. Double-click the map to clear the selection.")
-        _kept(selection)
+        if selection.found:
+            st.info(literal(f"No instance has a label like {selection.found!r}."),
+                    icon=":material/search_off:")
+        _kept_names()
         return
-    head, keep = st.columns([3, 1], vertical_alignment="center")
+    head, keep = st.columns([2.4, 1], vertical_alignment="center")
     head.markdown(f"##### Selection: {int(selected.sum()):,} of {len(selected):,} instances")
     with keep:
-        _kept(selection)
+        _keep(selection)
+    _kept_names()
     if listed:
         _list(chosen, colour, selection, selected)
         return
@@ -287,16 +328,23 @@ def _kept_here(chosen: Chosen) -> dict[str, tuple[Selection, np.ndarray]]:
     return found
 
 
-def _kept(selection: Selection) -> None:
-    """Offer to keep the selection under a name, and to go back to one that was kept."""
+def _kept_names() -> None:
+    """Offer to go back to a selection that was kept."""
     kept = _kept_texts()
-    if not kept and not selection:
-        return
 
     def go_back() -> None:
         name = st.session_state["kept selection"]
         if name in kept:
             remember("select", kept[name])
+
+    if kept:
+        st.pills("Kept selections", list(kept), key="kept selection", format_func=literal,
+                 on_change=answering(go_back))
+
+
+def _keep(selection: Selection) -> None:
+    """Offer to keep the selection under a name."""
+    kept = _kept_texts()
 
     def keep() -> None:
         name = " ".join(re.split(r"[|=\s]+", st.session_state["name of selection"])).strip()
@@ -305,14 +353,10 @@ def _kept(selection: Selection) -> None:
             remember("kept", "|".join(f"{k}={v}" for k, v in {
                 **kept, name: selection.to_text()}.items()))
 
-    left, right = st.columns([2, 1], vertical_alignment="bottom")
-    if kept:
-        left.pills("Kept selections", list(kept), key="kept selection", format_func=literal,
-                   on_change=answering(go_back))
     if selection:
-        with right.popover("Keep this selection", icon=":material/bookmark:"):
+        with st.popover("Keep", icon=":material/bookmark:", help="Keep this selection by a name"):
             st.text_input("Name", key="name of selection", max_chars=40)
-            st.button("Keep", on_click=answering(keep))
+            st.button("Keep it", on_click=answering(keep))
             if st.session_state.pop("kept without a name", False):
                 st.warning("Type a name, by which you will find the selection again.",
                            icon=":material/edit:")

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
+from urllib.parse import quote, unquote
 
 import numpy as np
+import pandas as pd
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, check
@@ -62,21 +64,23 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """Instances inside at least one of some outlines, and those that were clicked.
+    """Instances inside at least one of some outlines, those clicked, and those found by a label.
 
     lassos     polygons, each the corners (x, y) in the coordinates of the plane
     boxes      rectangles, each two opposite corners
     instances  rows that were clicked, which are selected wherever they lie
     plane      the picture that the outlines were drawn in, where there are several
+    found      "value" or "label=value": all instances that have it; see `has_label`
     """
 
     lassos: tuple[tuple[Point, ...], ...] = ()
     boxes: tuple[tuple[Point, Point], ...] = ()
     instances: tuple[int, ...] = ()
     plane: str = ""
+    found: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.lassos or self.boxes or self.instances)
+        return bool(self.lassos or self.boxes or self.instances or self.found)
 
     def rows(self, coordinates: np.ndarray) -> np.ndarray:
         """Return which points [instance, 2] are selected, as a mask [instance].
@@ -99,15 +103,20 @@ class Selection:
         parts = [f"L{_joined(corners)}" for corners in self.lassos]
         parts += [f"B{_joined(corners)}" for corners in self.boxes]
         parts += [f"I{'_'.join(map(str, self.instances))}"] if self.instances else []
+        # What is escaped has no divider in it.
+        parts += [f"F{quote(self.found, safe='').replace('~', '%7E')}"] if self.found else []
         return "~".join(parts) + (f"@{self.plane}" if self.plane else "")
 
     @classmethod
     def from_text(cls, text: str) -> Selection:
         """Return the selection that `to_text` wrote; `ConfigError` for any other text."""
         shapes, _, plane = text.partition("@")
-        lassos, boxes, instances = [], [], []
+        lassos, boxes, instances, found = [], [], [], ""
         try:
             for part in filter(None, shapes.split("~")):
+                if part[0] == "F":
+                    found = unquote(part[1:])
+                    continue
                 numbers = part[1:].split("_")
                 if part[0] == "I":
                     instances += [int(number) for number in numbers]
@@ -127,7 +136,7 @@ class Selection:
                               "explorer has put into its URL") from None
         check(min(instances, default=0) >= 0, f"the selection {text[:80]!r} has negative "
               "instances; expected rows counted from 0")
-        return cls(tuple(lassos), tuple(boxes), tuple(instances), plane)
+        return cls(tuple(lassos), tuple(boxes), tuple(instances), plane, found)
 
     @classmethod
     def drawn(cls, outline: Mapping[str, Any]) -> Selection:
@@ -145,6 +154,27 @@ class Selection:
             return cls(boxes=((box[0], box[-1]),), plane=plane) if len(box) > 1 else cls()
         lasso = _thinned(corners)
         return cls(lassos=(lasso,), plane=plane) if len(lasso) > 2 else cls()
+
+
+def has_label(labels: pd.DataFrame, asked: str) -> np.ndarray:
+    """Return which instances have a value, bool [N].
+
+    asked  "value" or "label=value", in small or capital letters. A value that no instance has
+           stands for those that contain it.
+    """
+    name, found, wanted = asked.partition("=")
+    name, wanted = (name.strip(), wanted.strip()) if found else ("", asked.strip())
+    columns = [labels[c].astype(str).str.casefold() for c in labels.columns
+               if not pd.api.types.is_float_dtype(labels[c])
+               and (not name or str(c).casefold().startswith(name.casefold()))]
+    rows = np.zeros(len(labels), dtype=bool)
+    for matches in (lambda c: c == wanted.casefold(),
+                    lambda c: c.str.contains(wanted.casefold(), regex=False)):
+        for column in columns:
+            rows |= matches(column).to_numpy(dtype=bool)
+        if rows.any() or not wanted:
+            break
+    return rows
 
 
 def clicked_text(event: Mapping[str, Any] | None) -> str | None:
@@ -211,4 +241,4 @@ def _corners(points: np.ndarray, tolerance: float) -> list[int]:
     return sorted(kept)
 
 
-__all__ = ["Picture", "Selection", "clicked_cell", "clicked_text"]
+__all__ = ["Picture", "Selection", "clicked_cell", "clicked_text", "has_label"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from latentcode.app.data.projections import (
     colour_labels,
     own_labels,
     project_once,
+    stored_plane,
 )
 from latentcode.app.state.selection import Picture
 from latentcode.app.state.url import choose, note
@@ -29,6 +30,10 @@ from latentcode.tasks.pairs import Pair
 SPLITS = {"ood": "held-out combinations", "test": "training combinations, fresh instances",
           "train": "training data", "unknown": "combinations of unknown terms"}
 """Splits in words."""
+
+
+QUICK = 20_000
+"""Codes that PCA lays out while nobody notices."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,12 @@ class Chosen:
         """Return a picture of these codes; default: of the layer and pair that are looked at."""
         return Picture(self.split, len(self.codes), method, self.layer if layer is None else layer,
                        self.pair if pair is None else pair, self.entry.key)
+
+    def is_quick(self, picture: Picture) -> bool:
+        """Whether a picture of these codes takes no time: stored ones, and PCA of some codes."""
+        return (picture.method == "pca" and picture.n <= QUICK) or stored_plane(
+            self.entry, self.codes, self.split, picture.layer, picture.pair, picture.method
+        ) is not None
 
     def projection(self, picture: Picture) -> Projection:
         """Return the points of a picture of these codes, computed if they are not kept."""
@@ -156,13 +167,23 @@ def choose_place(layers: Sequence[int], pairs: Sequence[Pair]) -> tuple[int, str
     return layer, pair
 
 
-def choose_look(codes: LatentCodes, pair: str) -> tuple[str, str]:
-    """Return the projection, as the library calls it, and the label that the sidebar chooses."""
+def choose_look(
+    codes: LatentCodes, pair: str, first: Callable[[], str | None] = lambda: None
+) -> tuple[str, str]:
+    """Return the projection, as the library calls it, and the label that the sidebar chooses.
+
+    first  returns the label that a page opens on where its URL names none; None: the first offered
+    """
     with st.sidebar:
         methods = [name for name, most in MOST_LAID_OUT.items() if len(codes) <= most]
         method = choose("Projection", methods, key="projection", form="buttons",
                         help="How codes of many heads are laid out in two dimensions; more than "
                              f"{min(MOST_LAID_OUT.values()):,} only by PCA.")
+        if "colour" not in st.session_state and "colour" not in st.query_params:
+            # Not as the default, which a shared address would not name.
+            opened = first()
+            if opened is not None:
+                st.session_state["colour"] = opened
         _one_name("colour", codes, pair)
         colour = choose("Colour by", colour_labels(codes, pair), key="colour",
                         help="A label of the instances, or how well the model does on them. "

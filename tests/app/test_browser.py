@@ -132,9 +132,9 @@ def test_a_click_counts_while_the_picture_is_drawn_anew(explorer: Explorer) -> N
 def test_a_selection_is_kept_and_found_again(explorer: Explorer) -> None:
     explorer.open(query={"model": MODEL})
     first = explorer.lasso(60)
-    explorer.page.get_by_role("button", name="Keep this selection").click()
+    explorer.page.get_by_role("button", name="Keep").click()
     explorer.page.get_by_label("Name", exact=True).fill("a cluster")
-    explorer.page.get_by_role("button", name="Keep", exact=True).click()
+    explorer.page.get_by_role("button", name="Keep it").click()
     kept = explorer.page.get_by_text("a cluster", exact=True)
     kept.wait_for()
     explorer.page.keyboard.press("Escape")

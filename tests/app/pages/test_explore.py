@@ -145,9 +145,10 @@ def test_a_label_with_two_names_is_there_once(folder: Path, colour: str) -> None
 def test_accuracy_is_in_words(folder: Path) -> None:
     test = shown(select=EVERYTHING, instance="5", colour="accuracy")
     found = charts(test)
-    assert [t.name for t in found["scatter"].data][:2] == ["wrong", "right"]
+    assert map_shown(test).names == ["wrong", "right"]
     assert set(found["distribution"].data[0].y) == {"wrong", "right"}
-    assert found["bars"].data[1].name in ("mean of accuracy right", "mean of accuracy wrong")
+    beside = charts(shown(instance="5", colour="accuracy"))
+    assert beside["bars"].data[1].name in ("mean of accuracy right", "mean of accuracy wrong")
     assert "1.0" not in str([found["confusion"].layout, found["confusion"].data[0].x])
 
 
@@ -257,7 +258,7 @@ def test_a_click_and_a_lasso_come_into_the_url(folder: Path) -> None:
 def test_a_selection_is_kept_under_a_name(folder: Path) -> None:
     test = shown(select=EVERYTHING)
     test.text_input(key="name of selection").set_value("all = |them").run()
-    next(button for button in test.button if button.label == "Keep").click().run()
+    next(button for button in test.button if button.label == "Keep it").click().run()
     assert "".join(test.query_params["kept"]) == f"all them={EVERYTHING}"
     again = shown(kept=f"all={EVERYTHING}|none of these={EVERYTHING}x|broken=L1_2")
     assert "No selection" in text(again)
@@ -267,11 +268,11 @@ def test_a_selection_is_kept_under_a_name(folder: Path) -> None:
 def test_a_selection_without_a_name_is_told_to_be(folder: Path) -> None:
     test = shown(select=EVERYTHING)
     test.text_input(key="name of selection").set_value("  | ").run()
-    next(button for button in test.button if button.label == "Keep").click().run()
+    next(button for button in test.button if button.label == "Keep it").click().run()
     assert [warning.value for warning in test.warning if "Type a name" in warning.value]
     assert "kept" not in test.query_params
     test.text_input(key="name of selection").set_value("all of it").run()
-    next(button for button in test.button if button.label == "Keep").click().run()
+    next(button for button in test.button if button.label == "Keep it").click().run()
     assert not test.warning
     assert "".join(test.query_params["kept"]) == f"all of it={EVERYTHING}"
 
@@ -308,7 +309,8 @@ import latentcode.app.main
 test = AppTest.from_string(
     "from latentcode.app.main import opened; opened('explore')()", default_timeout=120).run()
 assert not test.exception and not test.error, test.error
-assert len(test.get("bidi_component")) == 1
+maps = [c for c in test.get("bidi_component") if c.proto.component_name == "latentcode_map"]
+assert len(maps) == 1
 for package in ("torch", "transformer_lens", "transformers", "umap", "openTSNE"):
     assert package not in sys.modules, package
 print(test.markdown[0].value.splitlines()[0])

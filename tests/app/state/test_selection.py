@@ -6,11 +6,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latentcode.app.state.selection import PRECISION, Selection, clicked_cell
+from latentcode.app.state.selection import PRECISION, Selection, clicked_cell, has_label
 from latentcode.errors import ConfigError
 
 POINTS = np.random.default_rng(0).uniform(-10.0, 10.0, (500, 2))
@@ -103,6 +104,21 @@ def test_small_outlines_keep_their_precision() -> None:
     outline([1.0], [1.0], "box"), outline([], [], "box")])
 def test_a_line_and_a_point_enclose_nothing(flat: dict[str, Any]) -> None:
     assert Selection.drawn(flat) == Selection()
+
+
+@pytest.mark.parametrize(("asked", "rows"), [
+    ("sum", [0, 3]), ("SUM", [0, 3]), ("rule=sum", [0]), ("other = sum", [3]), ("con", [1]),
+    ("rule=con", [1]), ("nothing", []), ("", []), ("0.5", []), ("s.m", []), ("2", [2])])
+def test_instances_are_found_by_their_labels(asked: str, rows: list[int]) -> None:
+    labels = pd.DataFrame({"rule_0": ["sum", "constant", "2", "x"],
+                           "other": ["a", "b", "c", "Sum"], "loss": [0.5, 1.5, 2.0, 2.5]})
+    assert np.flatnonzero(has_label(labels, asked)).tolist() == rows
+
+
+@given(st.text(max_size=40))
+def test_what_was_searched_for_comes_through_the_url(asked: str) -> None:
+    made = Selection(found=asked, plane="a!b->c")
+    assert Selection.from_text(made.to_text()) == made
 
 
 def test_an_outline_belongs_to_the_picture_it_was_drawn_in() -> None:
