@@ -108,7 +108,8 @@ def show_map(
                 "colors": list(colours.colors), "names": list(colours.names),
                 "counts": list(colours.counts), "continuous": colours.continuous,
                 "low": colours.bounds[0], "high": colours.bounds[1]},
-            "outlines": _outlines(selection, by_name), "glides": glides, "instance": instance, "cards": cards, "dark": dark,
+            "outlines": _outlines(selection, by_name), "glides": glides,
+            "instance": instance, "cards": cards, "dark": dark,
             "selected": None if selected is None else array_address(
                 np.flatnonzero(selected).astype(np.uint32)),
             "size": point_size(n) * (1.0 if len(planes) == 1 else 0.8),
