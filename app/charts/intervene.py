@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from html import escape
 
@@ -14,6 +15,8 @@ from latentcode.figures.style import DIVERGING, PALETTE
 from latentcode.probes.interventions.bench.outcome import BenchOutcome
 
 TARGET = PALETTE[3]
+_ROOM = 8 * 11
+"""Letters that fit side by side under the answers: eight symbols with lines of eleven."""
 
 
 def answers(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
@@ -28,16 +31,35 @@ def _symbols(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
                                 ("after", outcome.after, ACCENT)):
         figure.add_bar(x=symbols, y=values, name=name, marker_color=color,
                        hovertemplate="symbol %{x}: %{y:.1%}<extra>" + name + "</extra>")
-    names = []
+    names, below = [], bool(names_below(outcome))
     for symbol in symbols:
-        owners = "<br>".join(map(escape, outcome.owners(float(symbol))))
-        text = f"<b>{symbol}</b><br>{owners}"
+        owners = [] if below else [line for owner in outcome.owners(float(symbol))
+                                   for line in _lines(owner)]
+        text = "<br>".join([f"<b>{symbol}</b>", *map(escape, owners)])
         names.append(f"<span style='color:{TARGET}'>{text}</span>"
                      if symbol == outcome.target_answer else text)
-    figure.update_xaxes(tickvals=symbols, ticktext=names, showgrid=False, zeroline=False)
+    figure.update_xaxes(tickvals=symbols, ticktext=names, tickangle=0, tickfont={"size": 11},
+                        showgrid=False, zeroline=False)
     figure.update_yaxes(range=[0, 1], tickformat=".0%", title="probability")
     return styled(figure, height=300, dark=dark, barmode="group", bargap=0.3, dragmode=False,
                   legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0})
+
+
+def names_below(outcome: BenchOutcome) -> str:
+    """Return whose answer each symbol is, where the names are too long to stand under the bars."""
+    if not outcome.symbolic:
+        return ""
+    owners = {symbol: outcome.owners(float(symbol)) for symbol in range(len(outcome.before))}
+    widest = max((len(line) for names in owners.values() for name in names
+                  for line in _lines(name)), default=0)
+    if widest * len(owners) <= _ROOM:
+        return ""
+    return "; ".join(f"{symbol}: {', '.join(names)}" for symbol, names in owners.items() if names)
+
+
+def _lines(name: str) -> list[str]:
+    """Return a name in lines, broken where it has a space or a hyphen."""
+    return textwrap.wrap(name, 11, break_long_words=False) or [name]
 
 
 def control(outcome: BenchOutcome, name: str, *, dark: bool) -> go.Figure:
@@ -120,4 +142,4 @@ def codes(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
     return styled(figure, height=95 + 24 * len(grids["before"]), dark=dark, dragmode=False)
 
 
-__all__ = ["TARGET", "answers", "codes", "control", "number_controls"]
+__all__ = ["TARGET", "answers", "codes", "control", "names_below", "number_controls"]

@@ -117,6 +117,12 @@ STYLE = """<style>
 .problem span {margin: 0 1px !important; min-width: 1.35em !important;}
 .answer {margin-bottom: .5rem;}
 .st-key-beside {margin-top: .5rem;}
+@media (max-width: 1000px) {
+  .stMainBlockContainer [data-testid="stHorizontalBlock"]:not([data-testid="stColumn"] *) {
+    flex-wrap: wrap;
+    > [data-testid="stColumn"] {min-width: min(18rem, 100%);}
+  }
+}
 </style>"""
 """What Streamlit has no option for: less empty space, and a problem that fits into a column.
 

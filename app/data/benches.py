@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,12 @@ import streamlit as st
 
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
+from latentcode.probes.interventions.bench.hold_outcome import HoldOutcome
 from latentcode.probes.interventions.bench.outcome import BenchOutcome, Writing
 
 if TYPE_CHECKING:
     from latentcode.probes.interventions.bench.bench import Bench
+    from latentcode.tasks import Batch
 
 DRAWN = 4_096
 """Problems drawn at once; a number beyond them draws as many more."""
@@ -23,12 +26,20 @@ MOST = 131_072
 
 
 class OpenBench:
-    """The bench of a model and a split, for one session at a time: its hooks are the model's."""
+    """The bench of a model and a split, for one session at a time: its hooks are the model's.
 
-    def __init__(self, bench: Bench, task: Any) -> None:
-        self.bench, self.task, self.kind = bench, task, str(task.constituent)
+    name  of the model and the split
+    """
+
+    def __init__(self, bench: Bench, task: Any, name: str) -> None:
+        self.bench, self.task, self.kind, self.name = bench, task, str(task.constituent), name
         self._lock = Lock()
         self._outcomes: dict[Writing, BenchOutcome] = {}
+
+    @property
+    def file(self) -> str:
+        """How files begin that are made of it."""
+        return self.name.replace("/", "-")
 
     def write(self, writing: Writing) -> BenchOutcome:
         """Return an outcome; the last ones are kept."""
@@ -40,6 +51,11 @@ class OpenBench:
                 with st.spinner("Measuring mean codes …") if slow else nullcontext():
                     self._outcomes[writing] = self.bench.write(writing)
             return self._outcomes[writing]
+
+    def next_of(self, coming: Iterator[HoldOutcome]) -> HoldOutcome:
+        """Return the next of what this bench yields."""
+        with self._lock:
+            return next(coming)
 
     def code(self, instance: int, which: int) -> np.ndarray:
         """Return the code of the response to itself, float [L, H]."""
@@ -61,25 +77,45 @@ class OpenBench:
             return (offered or list(solved or targets))[0]
         return max(offered, key=lambda name: abs(answers[name] - right))
 
-    def drawn(self, instance: int) -> str:
-        """Return the problem as HTML."""
-        html: str = self.task.render(self.bench.batch, instance, "html")
-        return html
+
+def drawn(entry: Entry, split: str, instance: int) -> str:
+    """Return a problem as HTML, for which its model need not be there yet."""
+    task, batch = _problems(entry, split, _enough(instance))
+    html: str = task.render(batch, instance, "html")
+    return html
 
 
 def open_bench(entry: Entry, split: str, last: int) -> OpenBench:
     """Return the bench of an entry, with at least the problems up to number `last`."""
-    return _bench(entry, split, DRAWN * (last // DRAWN + 1))
+    return _bench(entry, split, _enough(last))
 
 
-@st.cache_resource(max_entries=6, show_spinner="Loading PyTorch, the model and its problems …",
+def _enough(last: int) -> int:
+    return DRAWN * (last // DRAWN + 1)
+
+
+@st.cache_resource(max_entries=6, show_spinner="Loading PyTorch and the problems …",
+                   hash_funcs=loaded.UNTIL_TRAINED)
+def _problems(entry: Entry, split: str, n: int) -> tuple[Any, Batch]:
+    """Return the task that the explorer shows, and its first n instances."""
+    from latentcode.codes.instances import instances
+
+    task = loaded.task_shown(entry, split)
+    return task, instances(task, split, range(n))
+
+
+@st.cache_resource(max_entries=6, show_spinner="Loading the model …",
                    hash_funcs=loaded.UNTIL_TRAINED)
 def _bench(entry: Entry, split: str, n: int) -> OpenBench:
     from latentcode.probes.interventions.bench.bench import Bench
-    from latentcode.runs import Run
+    from latentcode.tasks import make_counterfactuals
 
-    task = loaded.task_shown(entry, split)
-    return OpenBench(Bench.of_run(Run.open(entry.path), split, n=n, task=task.config), task)
+    task, batch = _problems(entry, split, n)
+    run = loaded.open_run(entry.path)
+    # A model of its own: other pages hook theirs.
+    model = run.load_model(loaded.newest_step(run))
+    return OpenBench(Bench(model, make_counterfactuals(task, factorial=False), batch), task,
+                     f"{entry.key}-{split}")
 
 
-__all__ = ["MOST", "OpenBench", "open_bench"]
+__all__ = ["MOST", "OpenBench", "drawn", "open_bench"]

@@ -10,13 +10,15 @@ import numpy as np
 import streamlit as st
 
 from latentcode.app.charts import intervene as charts
+from latentcode.app.charts.hold import show_hold
 from latentcode.app.charts.theme import is_dark, reach, show_still
 from latentcode.app.data import loaded
-from latentcode.app.data.benches import MOST, OpenBench, open_bench
+from latentcode.app.data.benches import MOST, OpenBench, drawn, open_bench
 from latentcode.app.data.catalog import Entry
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.sidebar import choose_entry, choose_split
 from latentcode.app.state.url import choose, choose_several, remember, remembered, remembered_number
+from latentcode.app.words import literal
 from latentcode.probes.interventions.bench.outcome import BenchOutcome, Writing
 
 if TYPE_CHECKING:
@@ -58,11 +60,12 @@ def page() -> None:
 def _body(entry: Entry, split: str) -> None:
     instance = remembered_number("instance", 0, MOST - 1)
     other = remembered_number("other", 1, MOST - 1)
-    bench = open_bench(entry, split, max(instance, other))
     left, right = st.columns([1.0, 1.3], gap="large")
     with left:
         _choose_instance(instance)
-        st.html(f"<div class='problem'>{bench.drawn(instance)}</div>")
+        st.html(f"<div class='problem'>{drawn(entry, split, instance)}</div>")
+        # The problem stands while the model is loaded.
+        bench = open_bench(entry, split, max(instance, other))
         writing = _choose_writing(bench, instance, other)
     if writing is None:
         return
@@ -195,7 +198,7 @@ def read_numbers(text: str | None, how: str, n: int) -> np.ndarray | None:
 
 
 def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
-    """Show what became of the answer, beside the controls."""
+    """Show what became of the answer, whether that holds for others, and the controls."""
     dark = is_dark()
     st.markdown(f"##### {outcome.sentence()}")
     for note in filter(None, (outcome.whose(), *outcome.caveats())):
@@ -203,6 +206,9 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
     if not outcome.symbolic:
         st.caption("Ticks: what the function would be at the query with each term in that place.")
     show_still(charts.answers(outcome, dark=dark), "answers")
+    if names := charts.names_below(outcome):
+        st.caption(literal(names))
+    show_hold(open_, outcome.writing)
     st.markdown(f"**Controls**: instead, the codes of donors with the same {open_.kind}s and fresh "
                 "values, those of unrelated problems, and random ones of equal norm. None of them "
                 "should switch the answer, that is, make it the target's; the first should keep "

@@ -41,8 +41,8 @@ def holding(
             frames.append(_frame(bench, writing, done, list(chosen)))
         yield HoldOutcome(
             writing=writing, classes=possible(writing), table=pd.concat(frames[1:] or frames),
-            n_seen=start + len(numbers), n=len(instances), left_out=dict(left_out), exact=exact,
-            seed=bench.seed)
+            n_seen=start + len(numbers), n=len(instances), left_out=dict(left_out),
+            least=bench.task.least_difference, exact=exact, seed=bench.seed)
 
 
 def _chosen(

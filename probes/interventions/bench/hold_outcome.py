@@ -13,7 +13,7 @@ from latentcode.answers import CLASSES
 from latentcode.figures.style import Figure
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import with_interval
-from latentcode.probes.interventions.bench.outcome import ANSWERS, CONTROLS, WHAT, Writing
+from latentcode.probes.interventions.bench.outcome import ANSWERS, WHAT, Writing
 
 LEFT_OUT: dict[str, str] = {
     "wrong": "that the model answers wrongly",
@@ -23,6 +23,9 @@ LEFT_OUT: dict[str, str] = {
 }
 """Which instances do not count, for people."""
 N_BOOTSTRAP = 1_000
+IN_SHORT = {"same": "same constituents", "unrelated": "unrelated instances",
+            "random": "random codes"}
+"""The controls in a sentence."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,6 +40,7 @@ class HoldOutcome:
     n_seen    instances that were looked at so far
     n         instances that were asked for
     left_out  reason (`LEFT_OUT`) -> how many of these do not count
+    least     an answer is of a class where it lies within half of it of that class's
     exact     whether their own codes, written back, leave all logits as they are, bit for bit
     seed      of the bench, and of the intervals
     """
@@ -47,6 +51,7 @@ class HoldOutcome:
     n_seen: int
     n: int
     left_out: Mapping[str, int]
+    least: float
     exact: bool
     seed: int
 
@@ -58,7 +63,7 @@ class HoldOutcome:
     @property
     def writes(self) -> tuple[str, ...]:
         """Return what was asked for, then its controls."""
-        return (self.writing.what, *(name for name in CONTROLS if name != "identity"))
+        return (self.writing.what, *IN_SHORT)
 
     def rates(self) -> pd.DataFrame:
         """How often is an answer of each class? One row per write and class.
@@ -100,7 +105,7 @@ class HoldOutcome:
             most = "" if len(others) == 1 else "most often "
             meant = CLASSES[name] if self.writing.of_donor else "B(x), the target's answer"
             said += f" and {most}becomes {meant}, in {rate(what, name)}"
-        controls = [f"{rate(write, name)} ({CONTROLS[write]})" for write in self.writes[1:]]
+        controls = [f"{rate(write, name)} ({text})" for write, text in IN_SHORT.items()]
         return (f"{said}; after the controls it is {ANSWERS[name]} in {', '.join(controls[:-1])} "
                 f"and {controls[-1]}.")
 
@@ -116,6 +121,9 @@ class HoldOutcome:
                          "combinations of the instances.")
         elif self.n_counted:
             notes.append("All instances are of one combination: there is no interval.")
+        if self.least:
+            notes.append("An answer is of a class where it lies within "
+                         f"{self.least / 2:g} of that class's.")
         if self.writing.what == "donor":
             notes.append("The donors have the operands of their instances: operation and copied "
                          "are the same.")

@@ -1,0 +1,166 @@
+"""Does it hold? The same writing in many problems: bars of whose answers came out, as they come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import plotly.graph_objects as go
+import streamlit as st
+
+from latentcode.app.charts.theme import ACCENT, is_dark, show_still, styled
+from latentcode.app.data.benches import OpenBench
+from latentcode.app.state.messages import answering, guarded
+from latentcode.app.words import literal
+from latentcode.probes.interventions.bench.hold_outcome import HoldOutcome
+from latentcode.probes.interventions.bench.outcome import ANSWERS, Writing
+
+PROBLEMS = 200
+AT_ONCE = 20
+"""Problems of one pass: a stop is heeded after each."""
+TITLES = {"same": "same {kind}s", "unrelated": "other problems", "random": "random codes"}
+"""The controls in the words of the page."""
+_HELD = "what holds"
+"""Name in the session."""
+
+
+@dataclass
+class Held:
+    """What is known so far of a writing in many problems.
+
+    asked    the model, its split, and the writing without its problem and target
+    coming   what will be known after each pass to come
+    outcome  what is known; None before the first pass
+    running  whether the next pass follows
+    shown    whether a person sees that it runs
+    seconds  what the passes took
+    """
+
+    asked: tuple[object, ...]
+    coming: Iterator[HoldOutcome]
+    outcome: HoldOutcome | None = None
+    running: bool = True
+    shown: bool = False
+    seconds: float = 0.0
+
+    @property
+    def done(self) -> bool:
+        return self.outcome is not None and self.outcome.n_seen == self.outcome.n
+
+
+def show_hold(open_: OpenBench, writing: Writing) -> None:
+    """Offer to write the same into many problems, and show what comes of it.
+
+    What another part of the page changes ends a run; what was found stays while the writing does.
+    """
+    asked = (open_.name, replace(writing, instance=0, target=""))
+    held: Held | None = st.session_state.get(_HELD)
+    if held is not None:
+        held.running = False
+        if held.asked != asked:
+            del st.session_state[_HELD]
+    _section(open_, writing, asked)
+
+
+@st.fragment
+@guarded
+def _section(open_: OpenBench, writing: Writing, asked: tuple[object, ...]) -> None:
+    held: Held | None = st.session_state.get(_HELD)
+    with st.container(border=True, key="hold"):
+        if held is None:
+            _offer(open_, writing, asked)
+            return
+        _controls(held)
+        if held.outcome is not None:
+            _show(open_, held.outcome)
+    if held.running:
+        if held.shown:  # else the button that began it would stay until the first pass is done
+            _pass(open_, held)
+        held.shown = True
+        st.rerun(scope="fragment")
+
+
+def _offer(open_: OpenBench, writing: Writing, asked: tuple[object, ...]) -> None:
+    n = min(PROBLEMS, len(open_.bench))
+
+    def begin() -> None:
+        st.session_state[_HELD] = Held(asked, open_.bench.holding(
+            writing, range(n), batch_size=AT_ONCE))
+
+    st.button("Does it hold?", icon=":material/bar_chart:", on_click=answering(begin))
+    st.caption(f"Writes the same into {n} problems, each with a target of its own, beside the "
+               "controls. It can be stopped at any time.")
+
+
+def _controls(held: Held) -> None:
+    """Say how far it is, and let a person stop it or go on."""
+    seen, n = (0, PROBLEMS) if held.outcome is None else (held.outcome.n_seen, held.outcome.n)
+    text = f"{seen} of {n} problems"
+    if held.running and seen:
+        text += f", about {max(1, round(held.seconds / seen * (n - seen)))} s left"
+
+    def run(on: bool) -> None:
+        held.running = on
+
+    left, right = st.columns([3, 1], vertical_alignment="center")
+    left.progress(seen / n, text=text if held.running or held.done else f"Stopped at {text}")
+    with right:
+        if held.running and not held.done:
+            st.button("Stop", icon=":material/stop:", width="stretch",
+                      on_click=answering(run), args=(False,))
+        elif not held.done:
+            st.button("Go on", icon=":material/play_arrow:", width="stretch",
+                      on_click=answering(run), args=(True,))
+
+
+def _pass(open_: OpenBench, held: Held) -> None:
+    """Let the next problems be written to, after which the section is shown again."""
+    begun = time.monotonic()
+    try:
+        held.outcome = open_.next_of(held.coming)
+    except Exception:
+        held.running = False
+        raise
+    held.seconds += time.monotonic() - begun
+    held.running = held.running and not held.done
+
+
+def _show(open_: OpenBench, outcome: HoldOutcome) -> None:
+    st.markdown(literal(outcome.sentence()))
+    if outcome.n_counted:
+        show_still(bars(outcome, open_.kind, dark=is_dark()), "held")
+    for note in outcome.notes():
+        st.caption(f":material/info: {literal(note)}")
+    st.download_button("Table, CSV", outcome.table.to_csv(index=False).encode(),
+                       f"{open_.file}-hold.csv", on_click="ignore", icon=":material/download:")
+
+
+def bars(outcome: HoldOutcome, kind: str, *, dark: bool) -> go.Figure:
+    """The rate of each class of answers, and its interval: what was written beside its controls.
+
+    kind  what the task calls a constituent
+    """
+    greys = ("#93A0AD", "#6B7783", "#495560") if dark else ("#7C8894", "#A9B3BC", "#D2D8DD")
+    titles = ["what was written", *(title.format(kind=kind) for title in TITLES.values())]
+    rates = outcome.rates()
+    figure = go.Figure()
+    for write, title, color in zip(outcome.writes, titles, (ACCENT, *greys), strict=True):
+        block = rates[rates["write"] == write]
+        low, high = (np.nan_to_num(np.abs(block[end] - block["value"])) for end in ("low", "high"))
+        figure.add_bar(
+            x=[f"{name}<br>{ANSWERS.get(name, 'none of these')}" for name in block["class"]],
+            y=block["value"], name=title, marker_color=color,
+            error_y={"type": "data", "symmetric": False, "array": high, "arrayminus": low,
+                     "thickness": 1.2, "width": 3},
+            customdata=np.stack([block["low"], block["high"]], 1),
+            hovertemplate="%{y:.0%} [%{customdata[0]:.0%}, %{customdata[1]:.0%}]"
+                          f"<extra>{title}</extra>")
+    figure.update_xaxes(showgrid=False, zeroline=False, tickangle=0, tickfont={"size": 12})
+    figure.update_yaxes(range=[0, 1.02], tickformat=".0%", title="of what counts")
+    return styled(figure, height=290, dark=dark, barmode="group", bargap=0.25, dragmode=False,
+                  legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0})
+
+
+__all__ = ["bars", "show_hold"]

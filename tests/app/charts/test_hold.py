@@ -1,0 +1,49 @@
+"""The bars of what holds are the rates of the library, and names under bars do not overlap."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+pytest.importorskip("streamlit")
+
+from latentcode.app.charts.hold import bars
+from latentcode.app.charts.intervene import names_below
+from latentcode.probes.interventions import HoldOutcome, Writing
+
+
+def outcome(n: int = 24) -> HoldOutcome:
+    """Return an outcome in which the writing brings B(x) in all instances but the first two."""
+    rows = [{"number": i, "combination": i % 6, "source": "a", "target": "b", "write": write,
+             "answer": 1.0, "class": name, "A(x)": 0.0, "B(x)": 1.0}
+            for i in range(n) for write, name in (
+                ("donor", "operation" if i > 1 else "else"), ("same", "instance"),
+                ("unrelated", "else"), ("random", "else"))]
+    return HoldOutcome(Writing(0, "b"), ("instance", "operation"), pd.DataFrame(rows), n, n, {},
+                       0.0, True, 0)
+
+
+def test_bars_are_rates_with_their_intervals() -> None:
+    held = outcome()
+    figure = bars(held, "rule", dark=False)
+    assert [bar.name for bar in figure.data] == [
+        "what was written", "same rules", "other problems", "random codes"]
+    assert [list(bar.x) for bar in figure.data] == [
+        ["instance<br>A(x)", "operation<br>B(x)", "else<br>none of these"]] * 4
+    assert list(figure.data[0].y) == [0.0, 22 / 24, 2 / 24]
+    rates = held.rates().set_index(["write", "class"]).loc[("donor", "operation")]
+    assert figure.data[0].error_y.arrayminus[1] == pytest.approx(rates["value"] - rates["low"])
+    assert figure.data[0].error_y.array[1] == pytest.approx(rates["high"] - rates["value"])
+    assert rates["low"] < rates["value"] < rates["high"]
+
+
+def test_long_names_stand_below() -> None:
+    def answers(owner: str, n: int) -> Any:
+        return SimpleNamespace(symbolic=True, before=range(n), owners=lambda symbol: [owner])
+
+    assert names_below(answers("distribute-three", 8)) == ""
+    assert names_below(answers("difference", 12)).startswith("0: difference; 1: difference")
+    assert "3: incomprehensible" in names_below(answers("incomprehensible", 8))
