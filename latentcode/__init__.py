@@ -67,6 +67,9 @@ if TYPE_CHECKING:
     from latentcode.probes.prompts import intervene_prompts as intervene_prompts
     from latentcode.probes.rows import RowsResult as RowsResult
     from latentcode.probes.rows import decode_rows as decode_rows
+    from latentcode.probes.separation import SeparationResult as SeparationResult
+    from latentcode.probes.separation import separation as separation
+    from latentcode.probes.separation import separation_codes as separation_codes
     from latentcode.probes.similarity import SimilarityResult as SimilarityResult
     from latentcode.probes.similarity import similarity as similarity
     from latentcode.probes.similarity import similarity_codes as similarity_codes

@@ -16,6 +16,7 @@ from latentcode.probes.interventions.result import InterventionResult
 from latentcode.probes.model_checks.result import ModelCheckResult
 from latentcode.probes.projection.result import ProjectionResult
 from latentcode.probes.rows.result import RowsResult
+from latentcode.probes.separation.result import SeparationResult
 from latentcode.probes.similarity.result import SimilarityResult
 from latentcode.probes.subspaces.result import SubspaceResult
 from latentcode.probes.topography.result import TopographyResult
@@ -24,9 +25,9 @@ from latentcode.probes.value_networks.result import ValueNetworksResult
 Kinds = Sequence[type[TableResult]]
 
 RESULTS: Kinds = (
-    DecodingResult, RowsResult, SimilarityResult, TopographyResult, AlignmentResult,
-    ProjectionResult, ValueNetworksResult, InterventionResult, AttributionResult, SubspaceResult,
-    ModelCheckResult)
+    DecodingResult, RowsResult, SimilarityResult, SeparationResult, TopographyResult,
+    AlignmentResult, ProjectionResult, ValueNetworksResult, InterventionResult, AttributionResult,
+    SubspaceResult, ModelCheckResult)
 """The results of all questions; what each imports is what its pictures need."""
 
 

@@ -24,6 +24,7 @@ TAKES_A_SEED: dict[str, Callable[[Any], object]] = {
     "load_pretrained": lambda seed: lc.load_pretrained("nowhere/at-all", seed=seed),
     "extract": lambda seed: lc.extract(UNREAD, seed=seed),
     "decode_codes": lambda seed: lc.decode_codes(UNREAD, UNREAD, ["rule"], seed=seed),
+    "separation_codes": lambda seed: lc.separation_codes(UNREAD, seed=seed),
     "similarity_codes": lambda seed: lc.similarity_codes(UNREAD, "rule", seed=seed),
     "topography_codes": lambda seed: lc.topography_codes(UNREAD, {}, seed=seed),
     "align_codes": lambda seed: lc.align_codes([], ["rule"], seed=seed),

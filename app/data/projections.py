@@ -17,11 +17,11 @@ import streamlit as st
 from latentcode.app.data.catalog import Entry
 from latentcode.app.data.loaded import UNTIL_REPLACED, progress_bar
 from latentcode.codes import LatentCodes
-from latentcode.codes.labels import label_groups
 from latentcode.errors import ProbeError, check
 from latentcode.probes.projection.cache import CachedProjection
 from latentcode.probes.projection.methods import Projection, settings_of
 from latentcode.probes.projection.result import ProjectionResult
+from latentcode.probes.separation.labels import own_labels
 
 METHODS = {"t-SNE": "tsne", "UMAP": "umap", "PCA": "pca"}
 """Names of the projections, for people and for the library."""
@@ -107,13 +107,6 @@ def colour_labels(codes: LatentCodes, pair: str) -> list[str]:
     own = own_labels(codes, pair)
     others = [str(name) for name in codes.labels.columns if offered(codes.labels[name])]
     return [*own.values(), *(name for name in others if name not in own)]
-
-
-def own_labels(codes: LatentCodes, pair: str) -> dict[str, str]:
-    """Return column -> name of what a pair's response has of its own: {"rule_2": "rule"}."""
-    token = codes.pair(pair).token
-    names = [group.removesuffix("s") for group in label_groups(codes.labels.columns)]
-    return {f"{name}_{token}": name for name in names if f"{name}_{token}" in codes.labels}
 
 
 def offered(values: pd.Series) -> bool:

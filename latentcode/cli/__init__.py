@@ -32,6 +32,7 @@ from latentcode.cli.prompts import DecodePrompts, ExtractPrompts, IntervenePromp
 from latentcode.cli.push import Push
 from latentcode.cli.reproduce import Report, Reproduce
 from latentcode.cli.rows import DecodeRows
+from latentcode.cli.separation import Separation
 from latentcode.cli.show import Show
 from latentcode.cli.similarity import Similarity
 from latentcode.cli.sweep import Sweep
@@ -43,10 +44,11 @@ from latentcode.errors import LatentCodeError
 
 COMMANDS: dict[str, type] = {
     "train": Train, "extract": Extract, "decode": Decode, "decode-rows": DecodeRows,
-    "project": Project, "similarity": Similarity, "topography": Topography, "align": Align,
-    "value-networks": ValueNetworks, "intervene": Intervene, "attribute": Attribute,
-    "find-subspace": FindSubspace, "show": Show, "explore": Explore, "zoo": Zoo, "push": Push,
-    "sweep": Sweep, "demo": Demo, "reproduce": Reproduce, "report": Report,
+    "project": Project, "separation": Separation, "similarity": Similarity,
+    "topography": Topography, "align": Align, "value-networks": ValueNetworks,
+    "intervene": Intervene, "attribute": Attribute, "find-subspace": FindSubspace, "show": Show,
+    "explore": Explore, "zoo": Zoo, "push": Push, "sweep": Sweep, "demo": Demo,
+    "reproduce": Reproduce, "report": Report,
     "extract-prompts": ExtractPrompts, "decode-prompts": DecodePrompts,
     "intervene-prompts": IntervenePrompts, "check-model": CheckModel,
     "import-flax": ImportFlax, "export-flax": ExportFlax, "parity": Parity}

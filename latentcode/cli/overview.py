@@ -20,7 +20,6 @@ def overview(commands: Mapping[str, type]) -> str:
     lines = [
         "usage: latentcode COMMAND ...", "",
         "Train transformers, read latent codes of their attention, see what they say and cause.",
-        "",
         "Start with:  latentcode show sraven-hyla   (a model that comes with the library)",
         "             latentcode train logic --preset smoke --out runs/first",
         "             latentcode decode runs/first --out results/first"]

@@ -25,6 +25,7 @@ CURRENT: dict[str, int] = {
     "latentcode.manifest": 1,
     "latentcode.decoding": 2,
     "latentcode.rows": 1,
+    "latentcode.separation": 1,
     "latentcode.similarity": 1,
     "latentcode.topography": 1,
     "latentcode.alignment": 1,

@@ -17,12 +17,17 @@ def judged_labels(codes: LatentCodes, pair: str) -> dict[str, np.ndarray]:
     A label of the pair's token goes by its short name and comes first: `rule` and not `rule_2`.
     Left out are labels of a single value or more than 256, and those with missing values.
     """
-    token = codes.pair(pair).token
-    short = {f"{group.removesuffix('s')}_{token}": group.removesuffix("s")
-             for group in label_groups(codes.labels.columns)}
+    short = own_labels(codes, pair)
     names = sorted(map(str, codes.labels.columns), key=lambda name: name not in short)
     return {short.get(name, name): values.to_numpy() for name in names
             if _is_judged(values := codes.labels[name])}
+
+
+def own_labels(codes: LatentCodes, pair: str) -> dict[str, str]:
+    """Return column -> name of what a pair's response has of its own: {"rule_2": "rule"}."""
+    token = codes.pair(pair).token
+    names = [group.removesuffix("s") for group in label_groups(codes.labels.columns)]
+    return {f"{name}_{token}": name for name in names if f"{name}_{token}" in codes.labels}
 
 
 def label_classes(name: str, values: np.ndarray) -> np.ndarray:
@@ -53,4 +58,4 @@ def _is_judged(values: pd.Series) -> bool:
     return not values.isna().any() and (is_cut(values) or 2 <= values.nunique() <= MAX_CLASSES)
 
 
-__all__ = ["is_cut", "judged_labels", "label_classes"]
+__all__ = ["is_cut", "judged_labels", "label_classes", "own_labels"]

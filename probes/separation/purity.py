@@ -62,9 +62,10 @@ def purity(
     labels        name -> values [N]. Measurements are cut at their median (see `label_classes`)
     combinations  [N] what points may be near for: labels are shuffled among the cells of equal
                   combination and equal value, as everywhere, so that a label which only names the
-                  combination has no excess; and each label has a second row, for the k nearest
-                  neighbours of *other* combinations. Without combinations single values are
-                  shuffled
+                  combination has no excess (where there are few combinations, shuffled labels
+                  agree more than 1 / V for this); and each label has a second row, for the k
+                  nearest neighbours of *other* combinations. Without combinations single values
+                  are shuffled
     shuffles      how often labels are shuffled
 
     Returns a row per label and `among` (`ALL`, and `OTHER` where there are combinations): `values`,

@@ -36,9 +36,9 @@ def test_help_lists_every_command_in_one_line(
     summaries = {words[0]: words[1] for words in listed if words[0] in COMMANDS}
     assert summaries == {name: str(command.__doc__).partition("\n")[0]
                          for name, command in COMMANDS.items()}
-    assert list(summaries)[:13] == [
-        "train", "extract", "decode", "decode-rows", "project", "similarity", "topography",
-        "align", "value-networks", "intervene", "attribute", "find-subspace", "show"]
+    assert list(summaries)[:14] == [
+        "train", "extract", "decode", "decode-rows", "project", "separation", "similarity",
+        "topography", "align", "value-networks", "intervene", "attribute", "find-subspace", "show"]
 
 
 @pytest.mark.parametrize("command", ["train", "decode", "zoo", "sweep"])
