@@ -1,0 +1,79 @@
+"""Is what other pages need loaded once, quietly, and without standing in anybody's way?"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from threading import Lock, get_native_id
+
+import pytest
+
+from latentcode.app.data import preload
+from latentcode.app.data.catalog import Entry
+
+NOTHING = Entry("a", Path("a"), "codes")
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that has loaded nothing yet."""
+    monkeypatch.setattr(preload, "_once", Lock())
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is imported, which it is not really."""
+    names: list[str] = []
+    monkeypatch.setattr(preload, "import_module", names.append)
+    return names
+
+
+def test_all_of_it_is_loaded_once(asked: list[str]) -> None:
+    thread = preload.in_background(NOTHING)
+    assert thread is not None
+    assert thread.daemon
+    thread.join()
+    assert asked == [*preload.MODULES]
+    assert preload.in_background(NOTHING) is None
+    assert asked == [*preload.MODULES]
+
+
+def test_what_cannot_be_loaded_is_left_to_the_page_that_needs_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(preload, "import_module", missing)
+    thread = preload.in_background(NOTHING)
+    assert thread is not None
+    thread.join()
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities on Linux alone")
+def test_it_stands_back_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(preload, "import_module", lambda name: seen.append(
+        os.getpriority(os.PRIO_PROCESS, get_native_id())))
+    before = os.getpriority(os.PRIO_PROCESS, get_native_id())
+    thread = preload.in_background(NOTHING)
+    assert thread is not None
+    thread.join()
+    assert set(seen) == {min(before + preload.NICENESS, 19)}
+    assert os.getpriority(os.PRIO_PROCESS, get_native_id()) == before
+
+
+@pytest.mark.slow
+def test_it_loads_what_the_bench_needs() -> None:
+    """In a process of its own, which has nothing yet: the modules exist, and the task is made."""
+    code = ("import sys\n"
+            "from latentcode.app.data import preload\n"
+            "from latentcode.app.data.catalog import find_entry\n"
+            "assert 'torch' not in sys.modules\n"
+            "preload.in_background(find_entry('sraven-hyla', [])).join()\n"
+            "assert not set(preload.MODULES) - set(sys.modules)\n"
+            "assert any(name.startswith('latentcode.tasks.sraven') for name in sys.modules)\n")
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
