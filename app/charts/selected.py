@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from threading import Thread
 
 import numpy as np
 import pandas as pd
@@ -96,15 +94,6 @@ class Guesses:
         return np.array(self.classes, dtype=object)[self.guess] == values.to_numpy()
 
 
-@st.cache_resource(show_spinner=False)
-def prepare() -> None:
-    """Import what fits probes, once, while a person looks at the first picture.
-
-    It takes seconds, which neither that picture nor the first selection should wait for.
-    """
-    Thread(target=import_module, args=("latentcode.probes.decoding.logistic",), daemon=True).start()
-
-
 @st.cache_resource(max_entries=24, show_spinner="Fitting a probe …", hash_funcs={
     Chosen: lambda chosen: (*chosen.key, chosen.layer, chosen.pair)})
 def guesses(chosen: Chosen, label: str) -> Guesses | None:
@@ -165,5 +154,5 @@ def confusion(guesses: Guesses, values: pd.Series, selected: np.ndarray, *,
     return styled(figure, height=max(150, 80 + 15 * len(names)), dark=dark, margin_t=4)
 
 
-__all__ = ["HEIGHT", "Guesses", "confusion", "distribution", "guesses", "heads", "prepare",
+__all__ = ["HEIGHT", "Guesses", "confusion", "distribution", "guesses", "heads",
            "show_distribution"]

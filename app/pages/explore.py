@@ -14,6 +14,7 @@ import streamlit as st
 from latentcode.app.charts import export, pictures, separation, track
 from latentcode.app.charts import selected as panels
 from latentcode.app.charts.theme import is_dark, show_still
+from latentcode.app.data.preload import in_background
 from latentcode.app.data.problem import neighbours, problem
 from latentcode.app.data.projections import (
     METHODS,
@@ -54,7 +55,7 @@ def page() -> None:
     _body(chosen, method, colour)
     with bars:
         separation.show(chosen, colour)
-    panels.prepare()
+    in_background(chosen.entry)
 
 
 @st.fragment
