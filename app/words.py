@@ -26,6 +26,16 @@ def literal(text: object) -> str:
     return _SPECIAL.sub(shown, str(text))
 
 
+def shortened(text: str, most: int = 22) -> str:
+    """Return the beginning of a text that is longer than there is space for."""
+    return text if len(text) <= most else f"{text[:most - 1]}…"
+
+
+def path_end(path: str, most: int = 26) -> str:
+    """Return the end of a path for which there is no space, which tells it from others."""
+    return path if len(path) <= most else f"…{path[1 - most:]}"
+
+
 def without_tags(part: Any) -> Any:
     """Return the specification of a chart, the texts of which have no tags but its own.
 
@@ -40,4 +50,4 @@ def without_tags(part: Any) -> Any:
     return [without_tags(value) for value in part] if isinstance(part, list | tuple) else part
 
 
-__all__ = ["literal", "without_tags"]
+__all__ = ["literal", "path_end", "shortened", "without_tags"]

@@ -6,6 +6,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from latentcode.app.charts.theme import panel_grid, styled_grid
+from latentcode.app.words import shortened
 from latentcode.figures.style import GREY, SOURCE_STYLES
 
 SPREAD = 0.09
@@ -20,8 +21,7 @@ def decoding_chart(table: pd.DataFrame, *, dark: bool) -> go.Figure:
     table  rows of `DecodingResult.table` of one pair; a panel per label and metric
     """
     panels = list(table[["label", "metric"]].drop_duplicates().itertuples(index=False))
-    figure, places = panel_grid([f"{label}: {metric.replace('_', ' ')}"
-                                 for label, metric in panels])
+    figure, places = panel_grid([_title(label, metric, table) for label, metric in panels])
     sources = [s for s in SOURCE_STYLES if s in set(table["source"])]
     layers = sorted(table["layer"].unique())
     for i, ((label, metric), place) in enumerate(zip(panels, places, strict=True)):
@@ -43,15 +43,19 @@ def decoding_chart(table: pd.DataFrame, *, dark: bool) -> go.Figure:
                               "%{customdata[3]:,} instances of %{customdata[4]} combinations"
                               "<extra></extra>", **place)
         # After the points: plotly draws no line in an empty panel.
-        chance = float(block["chance"].iloc[0])
-        figure.add_hline(y=chance, line={"color": GREY, "dash": "dash", "width": 1},
-                         annotation={"text": f"chance {chance:.2f}", "font": {"size": 11},
-                                     "xanchor": "right", "yanchor": "bottom"}, **place)
+        figure.add_hline(y=float(block["chance"].iloc[0]),
+                         line={"color": GREY, "dash": "dash", "width": 1}, **place)
     figure.update_xaxes(title="layer", tickvals=list(range(len(layers))),
                         ticktext=[str(layer) for layer in layers], showgrid=False, zeroline=False,
                         range=[-0.4, len(layers) - 0.6])
     figure.update_yaxes(range=[-0.02, 1.05], tickformat=".1f", zeroline=False)
     return styled_grid(figure, places, dark=dark)
+
+
+def _title(label: str, metric: str, table: pd.DataFrame) -> str:
+    """Return what a panel shows, and below it where chance is, which no point then hides."""
+    chance = table.loc[(table["label"] == label) & (table["metric"] == metric), "chance"].iloc[0]
+    return f"{shortened(label)}: {metric.replace('_', ' ')}<br>chance {chance:.2f} (dashed)"
 
 
 __all__ = ["decoding_chart"]

@@ -11,15 +11,14 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from latentcode.app.charts.theme import LEGEND_ABOVE, grey, palette, styled
+from latentcode.app.words import shortened
 
 MATRIX = 480
 """Height of the cosine matrix in pixels, and of what stands beside it."""
-LONGEST = 22
-"""Letters of a value that an axis shows."""
 
 
 def cosine_chart(
-    cosines: np.ndarray, names: Sequence[str], *, cells: Sequence[str], title: str,
+    cosines: np.ndarray, names: Sequence[str], *, cells: Sequence[str],
     chosen: tuple[int, int] | None, signed: bool, dark: bool,
 ) -> go.Figure:
     """Which values of a label have similar mean codes? A click chooses a cell.
@@ -59,11 +58,11 @@ def cosine_chart(
                                     values]),
         text=[f"{one} and {other}" for one in names for other in names],
         hovertemplate="%{text}: %{customdata[1]:.2f}<extra></extra>")
-    ticks = {"tickvals": list(range(n)), "ticktext": [_short(name) for name in names],
+    ticks = {"tickvals": list(range(n)), "ticktext": [shortened(name) for name in names],
              "showgrid": False, "zeroline": False, "range": [-0.5, n - 0.5]}
     figure.update_xaxes(**ticks, tickangle=-45, ticks="")
     figure.update_yaxes(**ticks, ticks="")
-    figure.update_yaxes(range=[n - 0.5, -0.5], title=title, scaleanchor="x", constrain="domain",
+    figure.update_yaxes(range=[n - 0.5, -0.5], scaleanchor="x", constrain="domain",
                         constraintoward="top")
     figure.update_xaxes(constrain="domain", constraintoward="left")
     if chosen is not None:
@@ -77,23 +76,19 @@ def two_codes_chart(one: np.ndarray, other: np.ndarray, names: tuple[str, str], 
                     dark: bool) -> go.Figure:
     """Two mean codes [H] as bars over the heads, and their difference below."""
     figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.12, row_heights=[0.6, 0.4],
-                           subplot_titles=("mean codes", f"{_short(names[0])} minus "
-                                           f"{_short(names[1])}"))
+                           subplot_titles=("mean codes", "the first minus the second"))
     colors = palette(dark)
     heads = np.arange(len(one))
     for code, name, color in zip((one, other), names, colors[:2], strict=True):
-        figure.add_bar(x=heads, y=code, name=name, marker_color=color, row=1, col=1)
+        figure.add_bar(x=heads, y=code, name=shortened(name), marker_color=color, row=1, col=1)
     figure.add_bar(x=heads, y=one - other, showlegend=False, row=2, col=1,
                    marker_color=[colors[0] if d > 0 else colors[1] for d in one - other])
-    figure.update_xaxes(title="head", dtick=1 if len(heads) <= 16 else None, row=2, col=1)
+    figure.update_xaxes(title="head", dtick=1 if len(heads) <= 16 else None, tickangle=0, row=2,
+                        col=1)
     figure.update_xaxes(showgrid=False, zeroline=False)
     figure.update_yaxes(title="score", row=1, col=1)
     return styled(figure, height=MATRIX - 60, dark=dark, bargap=0.25, dragmode="zoom",
                   margin_t=56, legend=LEGEND_ABOVE)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= LONGEST else f"{name[:LONGEST - 1]}…"
 
 
 __all__ = ["cosine_chart", "two_codes_chart"]

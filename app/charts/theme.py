@@ -103,14 +103,24 @@ def styled_grid(
     figure: go.Figure, places: Sequence[Mapping[str, int]], *, dark: bool
 ) -> go.Figure:
     """Give a figure of `panel_grid` the look of the page, with a legend above all panels."""
-    return styled(figure, height=_PANEL * places[-1]["row"] + 60, dark=dark, dragmode="zoom",
-                  margin_t=70, legend=LEGEND_ABOVE)
+    # Above the titles of the panels there is space for a legend of two lines.
+    return styled(figure, height=_PANEL * places[-1]["row"] + 90, dark=dark, dragmode="zoom",
+                  margin_t=100, legend=LEGEND_ABOVE)
 
 
+STACKS = "stacks"
+"""How the key of a container begins, the columns of which stand below each other where the window
+is narrow."""
 STYLE = """<style>
+@media (max-width: 1100px) {
+  [class*="st-key-stacks"] [data-testid="stColumn"] {min-width: 100% !important;}}
 .stMainBlockContainer {padding: 3.6rem 2.2rem 2rem 2.2rem;}
 .stMainBlockContainer h5 {padding: 0 0 .2rem 0;}
+.stMainBlockContainer :is(h5, p, figcaption), [data-testid="stSidebar"] p {
+  overflow-wrap: anywhere;}
 [data-testid="stSidebarUserContent"] {padding-top: .4rem;}
+[data-testid="stSelectboxVirtualDropdown"], [data-testid="stMultiSelectDropdown"] {
+  width: max-content !important; min-width: var(--trigger-width); max-width: 94vw;}
 .problem {max-height: 70vh; overflow: auto; font-size: .8rem; line-height: 1.35;}
 .problem > div {font-size: .8rem !important;}
 .problem :is(td, th) {padding: 2px 4px !important; white-space: normal !important;}
@@ -124,7 +134,8 @@ STYLE = """<style>
   }
 }
 </style>"""
-"""What Streamlit has no option for: less empty space, and a problem that fits into a column.
+"""What Streamlit has no option for: less empty space, a problem that fits into a column, and names
+of models that are as long as their paths, whole.
 
 A problem brings its own style, for notebooks, in which it has the whole width."""
 
@@ -166,6 +177,6 @@ def show_still(figure: go.Figure, key: str, **settings: Any) -> None:
     show_chart(figure, key, {"displayModeBar": False}, **settings)
 
 
-__all__ = ["ACCENT", "CHART", "LEGEND_ABOVE", "STREAMLIT_THEME", "STYLE", "grey",
-           "is_dark", "logo", "palette", "panel_grid", "reach",
-           "show_chart", "show_still", "styled", "styled_grid", "tab_icon"]
+__all__ = ["ACCENT", "CHART", "LEGEND_ABOVE", "STACKS", "STREAMLIT_THEME", "STYLE", "grey",
+           "is_dark", "logo", "palette", "panel_grid", "reach", "show_chart", "show_still",
+           "styled", "styled_grid", "tab_icon"]

@@ -22,7 +22,7 @@ from latentcode.app.state.sidebar import (
     say_if_damaged,
 )
 from latentcode.app.state.url import choose_several, remember
-from latentcode.app.words import literal
+from latentcode.app.words import literal, path_end
 from latentcode.codes import LatentCodes
 from latentcode.errors import LatentCodeError
 from latentcode.probes.common.sources import varies
@@ -158,7 +158,7 @@ def _body(shown: list[Chosen], method: str, colour: str) -> None:
     if not planes:
         return
     first = shown[0]
-    pictures.show(planes, [picture.key for picture in planes], first, colour, selection, selected,
+    pictures.show(planes, [path_end(picture.key) for picture in planes], first, colour, selection, selected,
                   select, key=CHART_KEY, across=len(planes), height=HEIGHTS[len(planes)],
                   alt="Codes of several models in two dimensions, the same instances in each.")
     if selected is None:

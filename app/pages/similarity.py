@@ -11,7 +11,7 @@ import streamlit as st
 
 from latentcode.app.charts.clicks import on_click
 from latentcode.app.charts.similarity import cosine_chart, two_codes_chart
-from latentcode.app.charts.theme import is_dark, show_still
+from latentcode.app.charts.theme import STACKS, is_dark, show_still
 from latentcode.app.data.projections import colour_labels, is_measurement, value_name
 from latentcode.app.data.results import saved_results
 from latentcode.app.state.messages import answering, guarded, say_all_the_same
@@ -73,12 +73,11 @@ def _matrix(
     st.markdown(f"##### How similar are the mean codes of the values of {literal(label)}?\n"
                 f"layer {layer}, {literal(pair)}, {len(codes):,} instances. Click a cell to see "
                 "its two codes.")
-    left, right = st.columns([1.15, 1.0], gap="medium")
+    left, right = st.container(key=f"{STACKS} similarity").columns([1.15, 1.0], gap="medium")
     with left:
         show_still(
             cosine_chart(cosines, names, cells=[f"{a}{AND}{b}" for a in values for b in values],
-                         title=label, chosen=(one, other), signed=centring == "centred",
-                         dark=is_dark()),
+                         chosen=(one, other), signed=centring == "centred", dark=is_dark()),
             MATRIX_KEY, on_select=answering(note_selected), selection_mode="points",
             alt="Cosines of the mean codes of the values of a label.")
         on_click(MATRIX_KEY, note_cell)

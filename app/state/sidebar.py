@@ -30,6 +30,8 @@ from latentcode.tasks.pairs import Pair
 SPLITS = {"ood": "held-out combinations", "test": "training combinations, fresh instances",
           "train": "training data", "unknown": "combinations of unknown terms"}
 """Splits in words."""
+SHOWN = 26
+"""Letters of a model's name for which the list has space; a longer one stands below it, too."""
 
 
 QUICK = 20_000
@@ -102,6 +104,8 @@ def choose_entry(*, models_only: bool = False) -> Entry:
             "Model", keys, key="model", bind="query-params", accept_new_options=True,
             help="The models that come with latentcode, and the runs and codes in the folders "
                  "that the explorer was started with. You can also type the path of a folder.")
+        if len(str(key)) > SHOWN:
+            st.caption(literal(key))
     entry = loaded.entry(note("model", key or keys[0]))
     check(not models_only or entry.kind != "codes", f"{entry.key} holds codes without their model, "
           "which this page needs; expected a model", ArtifactError)
