@@ -83,7 +83,7 @@ class Setting:
         pairs, donors = pairs[rows].with_donors(name), {p: x[rows] for p, x in activations.items()}
         own, theirs = answers(task, pairs, self.donor)
         names, role = task.roles(pairs)
-        parts = self._slopes(pairs, own, theirs, donors)
+        parts = self.estimates(pairs, own, theirs, donors)
         # Once more, because the last digits depend on which instances are computed together.
         clean, _ = capture(self.model, pairs.instances.inputs, ())
         return Known(pairs, own, theirs, role, clean, answered[rows], donors, {
@@ -91,10 +91,13 @@ class Setting:
                                              n_cells(site, len(names)))
             for (method, (site, layer)), part in parts.items()})
 
-    def _slopes(
+    def estimates(
         self, pairs: MinimalPairs, own: Tensor, theirs: Tensor, donors: Mapping[Place, Tensor]
     ) -> dict[tuple[str, Place], Tensor]:
-        """Return (method, place) -> slope times (donor's - own), of the activation's shape."""
+        """Return (method, place) -> slope times (donor's - own), of the activation's shape.
+
+        donors  place -> what the model computes for the donors
+        """
         inputs = pairs.instances.inputs
 
         def measure(logits: Tensor) -> Tensor:
@@ -122,7 +125,7 @@ class Setting:
         names, _ = self.task.roles(known.pairs)
         everywhere = torch.ones(1, 1, 1, dtype=torch.bool, device=known.role.device)
         logits = write(self.model, known.pairs.instances.inputs, {
-            place: in_scope(_always(known.activations[place]), mask, everywhere)
+            place: in_scope(always(known.activations[place]), mask, everywhere)
             for place, mask in masks(site, chosen, known.role, len(names)).items()})
         moved = (step(self.task, known.pairs, known.own, known.theirs, logits)
                  - step(self.task, known.pairs, known.own, known.theirs, known.clean))
@@ -130,7 +133,7 @@ class Setting:
         return moved, outcome[rate_of(self.task, self.donor)].double()
 
 
-def _always(values: Tensor) -> Edit:
+def always(values: Tensor) -> Edit:
     return lambda live: values
 
 

@@ -20,6 +20,7 @@ from latentcode.arguments import as_tuple
 from latentcode.codes.instances import instances
 from latentcode.config import TaskConfig
 from latentcode.errors import ConfigError, UnknownNameError, check, check_choice
+from latentcode.probes.interventions.bench.cells import code_at
 from latentcode.probes.interventions.bench.hold import holding
 from latentcode.probes.interventions.bench.hold_outcome import HoldOutcome
 from latentcode.probes.interventions.bench.outcome import (
@@ -115,7 +116,7 @@ class Bench:
     @cached_property
     def what(self) -> tuple[str, ...]:
         """What can be written, those of `WHAT` for which the task makes donors."""
-        others = self.pairs(0, 0, self.targets(0, 0)[0], 1).others
+        others = self._one(0, 0).others
         return tuple(name for name in WHAT if name not in OTHERS or name in others)
 
     def answers(self, instance: int, which: int = 0) -> dict[str, float]:
@@ -123,8 +124,7 @@ class Bench:
 
         Those that have no defined answer there are left out.
         """
-        pairs = self.pairs(instance, which, self.targets(instance, which)[0], 1)
-        answers = self.task.answers(pairs)[0].tolist()
+        answers = self.task.answers(self._one(instance, which))[0].tolist()
         return {name: answer for name, answer in zip(self.task.constituents, answers, strict=True)
                 if not np.isnan(answer)}
 
@@ -149,11 +149,32 @@ class Bench:
             self.rows([instance] * n), self._number(which).expand(n), wanted.expand(n),
             self.generator("donors", instance, which, target))
 
-    def code(self, instance: int, which: int = 0) -> np.ndarray:
-        """Return the code of the response attending to itself, float [L, H]: scope `pair`."""
-        pairs = self.pairs(instance, which, self.targets(instance, which)[0], 1)
-        _, codes = capture(self.model, pairs.instances.inputs, self.places)
-        return self._at_pair(codes, pairs)
+    def code(self, instance: int, which: int = 0, key: int | None = None) -> np.ndarray:
+        """Return the code of the response attending to a key (None: to itself), float [L, H]."""
+        one = self._one(instance, which)
+        _, codes = capture(self.model, one.instances.inputs, self.places)
+        return code_at(_first(codes), self.task, one, key)
+
+    def mean_codes(
+        self, instance: int, which: int = 0, key: int | None = None, *, centred: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Return mean_i a_i[:, q, k] over training instances i by constituent, float [L, H].
+
+        q is the response of an instance's constituent `which`, k a key (None: q itself); the
+        constituents are those that training instances have in that place. Centred: minus the mean
+        over all training instances.
+        """
+        one, measured = self._one(instance, which), self.references
+        slot = int(one.slot)
+        overall = code_at(measured.overall, self.task, one, key) if centred else 0.0
+        return {name: code_at({place: means[slot, c] for place, means in measured.means.items()},
+                              self.task, one, key) - overall
+                for c, name in enumerate(self.task.constituents) if measured.count[slot, c] > 0}
+
+    def keys(self, instance: int, which: int, scope: str) -> tuple[int, ...]:
+        """Return the keys of a scope, by the numbers of their tokens."""
+        of_scope = self.task.scope(scope, self._one(instance, which))[0]  # [Q, K]
+        return tuple(of_scope.any(0).nonzero().flatten().tolist())
 
     def write(self, writing: Writing) -> BenchOutcome:
         """What does the model answer when other codes are written into an instance?
@@ -226,7 +247,8 @@ class Bench:
         if self.task.symbolic:  # the model need not have been right before
             kept = (rows["answer"] == answer_of(was)).to_numpy(np.float64)
         rows["kept"], rows["switched"] = kept, switched
-        before, after = (self._at_pair(codes, one) for codes in (done.before, done.after))
+        before, after = (code_at(_first(codes), self.task, one, writing.key)
+                         for codes in (done.before, done.after))
         n_layers, n_heads = before.shape
         heads = range(n_heads) if writing.heads is None else writing.heads
         layer, head = np.divmod(np.arange(n_layers * n_heads), n_heads)
@@ -292,11 +314,14 @@ class Bench:
         return make_generator(self.seed, f"bench {purpose} {self.batch.split} {instance} {which} "
                               f"{target}", self.device)
 
-    def _at_pair(self, codes: Mapping[Place, Tensor], one: MinimalPairs) -> np.ndarray:
-        """Return the code of the response attending to itself of the first instance, [L, H]."""
-        where = self.task.scope("pair", one[:1])[0]  # [Q, K], one of them True
-        return np.stack([codes[place][0][:, where][:, 0].float().cpu().numpy()
-                         for place in self.places])
+    def _one(self, instance: int, which: int) -> MinimalPairs:
+        """Return an instance, with a donor of the first target."""
+        return self.pairs(instance, which, self.targets(instance, which)[0], 1)
+
+
+def _first(codes: Mapping[Place, Tensor]) -> dict[Place, Tensor]:
+    """Return the codes [H, Q, K] of the first instance."""
+    return {place: code[0] for place, code in codes.items()}
 
 
 __all__ = ["DRAWS", "Bench"]

@@ -92,10 +92,11 @@ def _draw_numbers(axes: Axes, outcome: BenchOutcome) -> None:
 
 
 def _draw_codes(axes: np.ndarray, outcome: BenchOutcome) -> None:
+    key = "itself" if outcome.writing.key is None else f"token {outcome.writing.key}"
     norm = signed_norm(outcome.codes[["before", "after"]].to_numpy())
     for ax, name in zip(axes, ("before", "after"), strict=True):
         heat_map(ax, outcome.codes.pivot(index="layer", columns="head", values=name), norm)
-        ax.set(xlabel="head", title=f"code of the response to itself, {name}")
+        ax.set(xlabel="head", title=f"code of the response to {key}, {name}")
     axes[0].set_ylabel("layer")
 
 

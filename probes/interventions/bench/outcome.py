@@ -56,6 +56,7 @@ class Writing:
     numbers    for `hand`: one number per head
     how        for `hand`: a key of `HOW`
     renormalize  bring what was written back to the constraint of the model's codes
+    keys       of which keys alone, by the numbers of their tokens; None: all of the scope
     """
 
     instance: int
@@ -69,15 +70,23 @@ class Writing:
     numbers: tuple[float, ...] | None = None
     how: str = "set"
     renormalize: bool = False
+    keys: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", as_tuple(self.layers))
-        object.__setattr__(self, "heads", None if self.heads is None else as_tuple(self.heads))
+        for name in ("heads", "keys"):
+            some = getattr(self, name)
+            object.__setattr__(self, name, None if some is None else as_tuple(some))
 
     @property
     def of_donor(self) -> bool:
         """Whether the codes of a donor are written that is made for the instance."""
         return self.what == "donor" or self.what in OTHERS
+
+    @property
+    def key(self) -> int | None:
+        """The key whose code is shown; None: the response itself."""
+        return self.keys[0] if self.keys else None
 
     @property
     def donor(self) -> str:
@@ -110,7 +119,8 @@ class BenchOutcome:
               False). Symbols are kept where they are those before, switched where they are the
               target's; numbers are switched where they lie nearer to the target's answer than to
               the right one, and kept otherwise
-    codes     `layer`, `head`, `before`, `after`, `written`: the code a[:, q, q] of the response
+    codes     `layer`, `head`, `before`, `after`, `written`: the code a[:, q, k] of the response q
+              and itself as the key k, or the first of the keys that alone are written
     exact     whether its own codes, written back, leave all logits as they are, bit for bit
     """
 

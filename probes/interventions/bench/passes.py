@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from latentcode.errors import ProbeError, check
+from latentcode.probes.interventions.bench.cells import cells
 from latentcode.probes.interventions.bench.outcome import Writing
 from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.sites import SITES, Place, capture, write
@@ -84,7 +85,7 @@ def passes(
                  for x, generator in zip(noisy.split(draws), generators, strict=True)]
         return torch.cat([asked(place, mine), codes[place][3 * n:], *noise, own])
 
-    scope = bench.task.scope(writing.scope, one)[owner]
+    scope = cells(bench.task, writing, one)[owner]
     edits = where(writing).edits(bench.model, scope, values)
     after: dict[Place, Tensor] = {}
 

@@ -132,6 +132,36 @@ def test_the_code_before_and_after(selector: Bench) -> None:
     assert changed.nonzero()[0].tolist() == [target]
 
 
+def test_keys_are_what_of_a_scope_is_written(selector: Bench) -> None:
+    """The code of the query and the symbol, key 0, is the rule; the other keys carry nothing."""
+    for instance in range(4):
+        ask = writing(selector, instance, scope="row")
+        first = selector.write(replace(ask, keys=(0,)))
+        np.testing.assert_array_equal(first.outputs[0], selector.write(
+            replace(ask, scope="pair")).outputs[0])
+        assert first.answer_after == first.target_answer != first.answer_before
+        assert first.exact
+        others = selector.write(replace(ask, keys=(1, 2)))
+        assert others.answer_after == others.answer_before
+        np.testing.assert_allclose(others.codes["before"], selector.code(instance, key=1).ravel())
+
+
+def test_mean_codes(selector: Bench) -> None:
+    instance, means = 3, selector.mean_codes(3)
+    assert list(means) == list(selector.task.constituents)
+    for rule, (name, code) in enumerate(means.items()):
+        np.testing.assert_allclose(code, np.eye(K)[[rule]], atol=1e-5)
+        if name in selector.targets(instance, 0):
+            ask = Writing(instance, name, scope="pair")
+            by_hand = selector.write(replace(ask, what="hand", numbers=tuple(code[0])))
+            np.testing.assert_allclose(by_hand.after, selector.write(
+                replace(ask, what="mean")).after, atol=1e-6)
+    counts = selector.references.count[0].numpy()
+    centred = np.stack(list(selector.mean_codes(instance, centred=True).values()))
+    np.testing.assert_allclose(np.tensordot(counts, centred, axes=1), 0.0, atol=1e-3)
+    assert np.abs(centred).max() > 0.5
+
+
 @pytest.mark.parametrize("kind", list(lc.ATTENTION_KINDS))
 def test_own_codes_leave_every_bit(kind: str) -> None:
     bench = of_task("sraven", kind)
@@ -298,6 +328,8 @@ def test_what_a_figure_and_a_notebook_show(selector: Bench) -> None:
     ({"scope": "feature"}, UnknownNameError, "unknown scope 'feature'; expected one of: pair"),
     ({"layers": (1,)}, UnknownNameError, "unknown layer 1"),
     ({"heads": (8,)}, ConfigError, "head 8"),
+    ({"keys": (3,)}, ConfigError, "key is 3; expected 0 to 2"),
+    ({"keys": (1, 2), "scope": "pair"}, ConfigError, r"has none; expected some of \[0\]"),
     ({"what": "instance"}, ConfigError, "other is None"),
     ({"what": "unrelated"}, UnknownNameError, "expected one of: donor, instance, mean, hand, op"),
     ({"what": "instance", "other": -1}, ConfigError, "instance is -1"),

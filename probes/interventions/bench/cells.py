@@ -1,0 +1,56 @@
+"""Which codes of an instance are written, and which one is shown: a response and its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from latentcode.errors import check
+from latentcode.probes.interventions.bench.outcome import Writing
+from latentcode.probes.interventions.sites import Place
+from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
+
+
+def cells(task: Counterfactuals, writing: Writing, pairs: MinimalPairs) -> Tensor:
+    """Return which codes a writing writes, bool [B, Q, K]: those of its scope and its keys.
+
+    `ConfigError` for keys that the instances, or the scope, do not have.
+    """
+    scope = task.scope(writing.scope, pairs)
+    if writing.keys is None:
+        return scope
+    chosen = torch.zeros(scope.shape[-1], dtype=torch.bool, device=scope.device)
+    chosen[[checked_key(key, pairs) for key in writing.keys]] = True
+    found = scope & chosen
+    check(bool(found.any(2).any(1).all()), f"keys are {writing.keys}, of which scope {writing.scope!r} has "
+          f"none; expected some of {scope[0].any(0).nonzero().flatten().tolist()}")
+    return found
+
+
+def checked_key(key: int, one: MinimalPairs) -> int:
+    """Return the number of a key; `ConfigError` unless an instance has such a token."""
+    n_tokens = one.instances.inputs.shape[1]
+    check(key in range(n_tokens), f"key is {key}; expected 0 to {n_tokens - 1}")
+    return key
+
+
+def response(task: Counterfactuals, one: MinimalPairs) -> tuple[int, int]:
+    """Return the query and the key of scope `pair`: the token that answers, and itself."""
+    query, key = task.scope("pair", one)[0].nonzero()[0].tolist()
+    return query, key
+
+
+def code_at(
+    codes: Mapping[Place, Tensor], task: Counterfactuals, one: MinimalPairs, key: int | None
+) -> np.ndarray:
+    """Return the code a[:, q, k] of the response q and a key k, float [L, H].
+
+    codes  place -> [H, Q, K], a layer after the other
+    key    None: that of scope `pair`, the response itself
+    """
+    query, own = response(task, one)
+    key = own if key is None else checked_key(key, one)
+    return np.stack([code[:, query, key].float().cpu().numpy() for code in codes.values()])
