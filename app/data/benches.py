@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +47,7 @@ class OpenBench:
             if writing not in self._outcomes:
                 if len(self._outcomes) >= 64:
                     self._outcomes.pop(next(iter(self._outcomes)))
-                slow = writing.what == "mean" and "references" not in vars(self.bench)
-                with st.spinner("Measuring mean codes …") if slow else nullcontext():
+                with self._measuring() if writing.what == "mean" else nullcontext():
                     self._outcomes[writing] = self.bench.write(writing)
             return self._outcomes[writing]
 
@@ -57,10 +56,22 @@ class OpenBench:
         with self._lock:
             return next(coming)
 
-    def code(self, instance: int, which: int) -> np.ndarray:
-        """Return the code of the response to itself, float [L, H]."""
+    def code(self, instance: int, which: int, key: int | None = None) -> np.ndarray:
+        """Return the code of the response to a key (None: to itself), float [L, H]."""
         with self._lock:
-            return self.bench.code(instance, which)
+            return self.bench.code(instance, which, key)
+
+    def means(
+        self, instance: int, which: int, key: int | None = None, *, centred: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Return the mean code of each constituent there, float [L, H]."""
+        with self._lock, self._measuring():
+            return self.bench.mean_codes(instance, which, key, centred=centred)
+
+    def _measuring(self) -> AbstractContextManager[object]:
+        """Say, the first time, that mean codes are measured."""
+        measured = "references" in vars(self.bench)
+        return nullcontext() if measured else st.spinner("Measuring mean codes …")
 
     def telling(self, instance: int, which: int) -> str:
         """Return a target whose switch would show: one that the model solves, if there is one.

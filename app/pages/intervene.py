@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import streamlit as st
 
 from latentcode.app.charts import intervene as charts
 from latentcode.app.charts.hold import show_hold
-from latentcode.app.charts.theme import is_dark, reach, show_still
+from latentcode.app.charts.theme import is_dark, show_still
 from latentcode.app.data import loaded
 from latentcode.app.data.benches import MOST, OpenBench, drawn, open_bench
 from latentcode.app.data.catalog import Entry
+from latentcode.app.handles.numbers import choose_numbers
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.sidebar import choose_entry, choose_split
-from latentcode.app.state.url import choose, choose_several, remember, remembered, remembered_number
+from latentcode.app.state.url import choose, choose_several, remember, remembered_number
 from latentcode.app.words import literal
 from latentcode.probes.interventions.bench.outcome import BenchOutcome, Writing
 
@@ -42,8 +41,6 @@ OTHER = {
     "context": "the rest of the problem",
 }
 """What a donor has that the problem has not, by the parts of its name."""
-HOW = {"set": "set to", "scale": "times", "add": "plus"}
-"""What numbers set by hand do, in the words of the page."""
 FIRST = 2_000
 """Another problem is drawn from these, which are those that the zoo has codes of."""
 CONTROLS = {"same": "Same {kind}s", "unrelated": "Other problems", "random": "Random codes"}
@@ -117,7 +114,8 @@ def _choose_writing(open_: OpenBench, instance: int, other: int) -> Writing | No
         return None
     how, numbers = "set", None
     if what == "hand":
-        how, numbers = _choose_numbers(open_, instance, which, layers, scope)
+        how, numbers = choose_numbers(open_, instance, which, target, layer=layers[-1],
+                                      scope=scope)
     return Writing(
         instance, target, which, what, scope, tuple(layers), tuple(heads) or None,
         other if what == "instance" else None, numbers, how)
@@ -148,53 +146,6 @@ def _choose_where(bench: Bench) -> tuple[list[int], str, list[int]]:
                    help="; ".join(f"{name}: {SCOPES[name]}" for name in bench.task.scopes))
     st.caption(f"{SCOPES[scope].capitalize()}.")
     return sorted(layers), scope, sorted(heads)
-
-
-def _choose_numbers(
-    open_: OpenBench, instance: int, which: int, layers: Sequence[int], scope: str
-) -> tuple[str, tuple[float, ...]]:
-    """Return how numbers are written and the numbers, one slider per head."""
-    own = open_.code(instance, which)[layers[-1]]
-    how = choose("Every code becomes", list(HOW), key="how", form="buttons",
-                 default="set" if scope == "pair" else "scale", shown=lambda h: HOW[h])
-    if how == "set":
-        st.caption(f"The sliders start at the problem's own code in layer {layers[-1]}, for the "
-                   "response attending to itself.")
-    begin = {"set": own.round(2), "scale": np.ones_like(own), "add": np.zeros_like(own)}[how]
-    # Numbers of the URL that were meant otherwise do not fit.
-    asked = read_numbers(remembered("numbers"), how, len(own))
-    values = begin if asked is None else asked
-    most = reach([*own, *values])
-    columns = st.columns(4)
-    for head, value in enumerate(values):
-        key = f"slider {head}"
-        st.session_state[key] = float(value)
-        with columns[head % 4]:
-            st.slider(f"head {head}", -most, most, step=0.01, key=key,
-                      on_change=answering(_note_numbers), args=(how, len(own)))
-    st.button("Reset", icon=":material/restart_alt:", on_click=answering(remember),
-              args=("numbers", None), help="To the problem's own code, times 1, or plus 0.")
-    return how, tuple(float(value) for value in values)
-
-
-def _note_numbers(how: str, n: int) -> None:
-    values = "_".join(f"{st.session_state[f'slider {head}']:g}" for head in range(n))
-    remember("numbers", f"{how}_{values}")
-
-
-def read_numbers(text: str | None, how: str, n: int) -> np.ndarray | None:
-    """Return the numbers of the URL; None where there are none that are meant as `how` says.
-
-    None, too, where they are not one for each of n heads.
-    """
-    meant, *parts = (text or "").split("_")
-    if meant != how:
-        return None
-    try:
-        values = np.array([float(part) for part in parts])
-    except ValueError:
-        return None
-    return values if len(values) == n and bool(np.isfinite(values).all()) else None
 
 
 def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
@@ -234,4 +185,4 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
     show_still(charts.codes(outcome, dark=dark), "codes")
 
 
-__all__ = ["page", "read_numbers"]
+__all__ = ["page"]

@@ -10,8 +10,15 @@ from torch import Tensor
 
 from latentcode.errors import check
 from latentcode.probes.interventions.bench.outcome import Writing
+from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.sites import Place
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
+
+
+def where(writing: Writing) -> Intervention:
+    """Return the intervention that writes a donor's codes where a writing writes its own."""
+    return Intervention("donor", writing.scope, writing.layers, heads=writing.heads,
+                        renormalize=writing.renormalize)
 
 
 def cells(task: Counterfactuals, writing: Writing, pairs: MinimalPairs) -> Tensor:
@@ -24,9 +31,9 @@ def cells(task: Counterfactuals, writing: Writing, pairs: MinimalPairs) -> Tenso
         return scope
     chosen = torch.zeros(scope.shape[-1], dtype=torch.bool, device=scope.device)
     chosen[[checked_key(key, pairs) for key in writing.keys]] = True
-    found = scope & chosen
-    check(bool(found.any(2).any(1).all()), f"keys are {writing.keys}, of which scope {writing.scope!r} has "
-          f"none; expected some of {scope[0].any(0).nonzero().flatten().tolist()}")
+    found, possible = scope & chosen, scope[0].any(0).nonzero().flatten().tolist()
+    check(bool(found.any(2).any(1).all()), f"keys are {writing.keys}, of which scope "
+          f"{writing.scope!r} has none; expected some of {possible}")
     return found
 
 

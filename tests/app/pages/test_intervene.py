@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,6 @@ from small_app import text
 from streamlit.testing.v1 import AppTest
 
 import latentcode as lc
-from latentcode.app.charts.theme import reach
-from latentcode.app.pages.intervene import read_numbers
 from latentcode.probes.interventions import Bench, Writing
 
 Open = Callable[..., AppTest]
@@ -91,29 +90,54 @@ def test_everything_can_be_written(shown: Open, what: str) -> None:
         ["Problem", "Number of the other problem"] if what == "other problem" else ["Problem"])
 
 
-def test_sliders(shown: Open, models: Path) -> None:
+def bars_of(app: AppTest) -> dict[str, Any]:
+    """Return what the bars of the page show."""
+    return next(json.loads(part.proto.json) for part in app.get("bidi_component")
+                if part.proto.component_name == "latentcode_handles")
+
+
+def press(app: AppTest, label: str) -> AppTest:
+    return next(button for button in app.button if button.label == label).click().run()
+
+
+def test_numbers_by_hand(shown: Open, models: Path) -> None:
     app = shown("sraven", what="by hand", scope="pair", layers="1")
     bench = bench_of(models, "sraven")
     own = bench.code(0)[1]
-    n_heads = len(own)
-    assert [s.value for s in app.slider] == pytest.approx(own, abs=0.006)
-    app.slider[2].set_value(0.5).run()
-    values = tuple(s.value for s in app.slider)
-    assert values[2] == 0.5
-    parts = str(app.query_params["numbers"]).strip("[]'").split("_")
-    assert [float(part) for part in parts[1:]] == pytest.approx(list(values))
+    shown_bars = bars_of(app)
+    assert shown_bars["values"] == pytest.approx(own, abs=0.006)
+    assert shown_bars["ghost"] == shown_bars["values"]
     target = app.selectbox("target").value
+    assert [tick["name"] for tick in shown_bars["ticks"] if tick["marked"]] == [target]
+    # As somebody who drags head 2 leaves the URL.
+    values = (*shown_bars["values"][:2], 0.5, *shown_bars["values"][3:])
+    app = shown("sraven", what="by hand", scope="pair", layers="1",
+                numbers="_".join(["set", *map(str, values)]))
+    assert bars_of(app)["values"] == pytest.approx(values)
+    assert bars_of(app)["ghost"] == shown_bars["ghost"]
     outcome = bench.write(Writing(0, target, 0, "hand", "pair", (1,), numbers=values))
     assert f"##### {outcome.sentence()}" in text(app)
-    # The same view by its URL, and from the beginning.
-    again = shown("sraven", what="by hand", scope="pair", layers="1",
-                  numbers="_".join(["set", *map(str, values)]))
-    assert tuple(s.value for s in again.slider) == values
-    next(b for b in again.button if b.label == "Reset").click().run()
-    assert [s.value for s in again.slider] == pytest.approx(own, abs=0.006)
+    assert bars_of(press(app, "Its own"))["values"] == shown_bars["values"]
+    assert bars_of(press(app, "Zero"))["values"] == [0.0] * len(own)
+    means = bench.mean_codes(0)
+    assert [tick["name"] for tick in shown_bars["ticks"]] == list(means)
+    assert bars_of(press(app, "sum"))["values"] == pytest.approx(means["sum"][1], abs=0.006)
+    assert str(app.query_params["numbers"]).strip("[]'").startswith("set_")
+
+
+def test_numbers_by_hand_that_are_times_or_plus(shown: Open, models: Path) -> None:
     times = shown("sraven", what="by hand", how="times")
-    assert [s.value for s in times.slider] == [1.0] * n_heads
+    n_heads = len(bars_of(times)["values"])
+    assert bars_of(times)["values"] == [1.0] * n_heads
+    assert bars_of(times)["ticks"] == []
     assert "##### The answer stays" in text(times)
+    plus = shown("sraven", what="by hand", how="plus", layers="1")
+    centred = bench_of(models, "sraven").mean_codes(0, centred=True)
+    assert {tick["name"]: tick["numbers"] for tick in bars_of(plus)["ticks"]} == {
+        name: pytest.approx(code[1], abs=0.006) for name, code in centred.items()}
+    assert bars_of(press(plus, "+1"))["values"] == pytest.approx(centred["+1"][1], abs=0.006)
+    # A preset that is set shows what is set.
+    assert bars_of(press(times, "+1"))["ghost"] != [1.0] * n_heads
 
 
 @pytest.mark.parametrize(("parameters", "message"), [
@@ -135,10 +159,3 @@ def test_what_has_no_model_is_a_message(shown: Open, model: str, message: str) -
     app = shown(model)
     assert not app.exception
     assert message in app.error[0].value
-
-
-def test_numbers_of_a_url() -> None:
-    assert read_numbers("set_1_-2.5", "set", 2).tolist() == [1.0, -2.5]  # type: ignore[union-attr]
-    for wrong in (None, "", "set", "set_1", "set_1_x", "set_1_nan", "scale_1_2", "set_1_2_3"):
-        assert read_numbers(wrong, "set", 2) is None
-    assert (reach([0.2, -1.0]), reach([0.1, -3.1])) == (1.0, 5.0)

@@ -1,0 +1,1 @@
+"""Numbers that are set by hand: one bar per head, which is dragged."""

@@ -1,0 +1,148 @@
+// One bar per head, dragged with the mouse or a finger, moved with the arrow keys.
+//
+// data.values, data.ghost   numbers, one per bar; behind a bar stands its ghost
+// data.most, data.step      a bar stops at -most and most, and goes in steps
+// data.label                what a bar is called, before its number
+// data.ticks                [{name, numbers, marked}]: marks beside the bars
+//
+// Triggers `values`, all numbers, when a bar is let go or a key is.
+const SVG = 'http://www.w3.org/2000/svg';
+const LEAST_WIDTH = 34;  // of a bar and the number under it, in pixels
+const KEYS = {
+    ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, PageUp: 10, PageDown: -10,
+    End: Infinity, Home: -Infinity,
+};
+
+const drawn = (parent, name, kind, attributes) => {
+    const part = document.createElementNS(SVG, name);
+    part.setAttribute('class', kind);
+    for (const key in attributes) part.setAttribute(key, attributes[key]);
+    return parent.appendChild(part);
+};
+
+const written = value => value.toFixed(2).replace('-', '\u2212');
+
+class Bars {
+    constructor(root) {
+        this.root = root;
+        this.held = null;  // the bar that is dragged
+        root.onpointerdown = event => this.grab(event);
+        root.onpointermove = event => this.drag(event);
+        root.onpointerup = root.onpointercancel = () => this.letGo();
+        root.onkeydown = event => this.step(event);
+        root.onkeyup = event => { if (event.key in KEYS) this.tell(); };
+        root.addEventListener('focusout', () => { if (!this.held) this.tell(); });
+        new ResizeObserver(() => this.arrange()).observe(root);
+    }
+
+    show(data, report) {
+        const values = [...data.values];
+        // What comes back from the server does not move a bar out of somebody's hand.
+        if (this.held) values[this.held.number] = this.values[this.held.number];
+        Object.assign(this, { data, report, values, told: [...data.values] });
+        if (this.root.children.length !== values.length)
+            this.root.replaceChildren(...values.map((_, number) => this.made(number)));
+        values.forEach((_, number) => this.draw(number));
+        this.arrange();
+    }
+
+    made(number) {
+        const bar = document.createElement('div');
+        bar.className = 'handles-bar';
+        bar.tabIndex = 0;
+        bar.number = number;
+        bar.setAttribute('role', 'slider');
+        bar.setAttribute('aria-orientation', 'vertical');
+        bar.append(document.createElementNS(SVG, 'svg'), document.createElement('output'),
+                   document.createElement('small'));
+        return bar;
+    }
+
+    draw(number) {
+        const bar = this.root.children[number], { data } = this, value = this.values[number];
+        const [plot, under, name] = bar.children;
+        const at = v => 50 - 50 * Math.max(-1, Math.min(1, v / data.most));
+        const column = (kind, v, width) => drawn(plot, 'rect', kind, {
+            x: `${50 - width / 2}%`, width: `${width}%`, y: `${Math.min(at(v), 50)}%`,
+            height: `${Math.abs(at(v) - 50)}%` });
+        const across = (kind, v, from, to) => drawn(plot, 'line', kind, {
+            x1: `${from}%`, x2: `${to}%`, y1: `${at(v)}%`, y2: `${at(v)}%` });
+        plot.replaceChildren();
+        column('handles-ghost', data.ghost[number], 76);
+        const changed = value.toFixed(2) !== data.ghost[number].toFixed(2);
+        column(changed ? 'handles-changed' : 'handles-value', value, 46);
+        across('handles-zero', 0, 0, 100);
+        for (const tick of data.ticks) {
+            const line = across(tick.marked ? 'handles-tick handles-marked' : 'handles-tick',
+                                tick.numbers[number], tick.marked ? 60 : 74, 100);
+            line.appendChild(document.createElementNS(SVG, 'title')).textContent =
+                `${tick.name}: ${written(tick.numbers[number])}`;
+        }
+        across('handles-grip', value, 20, 80);
+        under.textContent = written(value);
+        name.textContent = number;
+        for (const [key, now] of Object.entries({
+            label: `${data.label} ${number}`, valuemin: -data.most, valuemax: data.most,
+            valuenow: Number(value.toFixed(2)) })) bar.setAttribute(`aria-${key}`, now);
+    }
+
+    // As many rows as needed, of equal length.
+    arrange() {
+        const n = this.root.children.length;
+        const rows = Math.ceil(n * LEAST_WIDTH / Math.max(this.root.clientWidth, LEAST_WIDTH));
+        this.root.style.gridTemplateColumns = `repeat(${Math.ceil(n / rows)}, minmax(0, 1fr))`;
+    }
+
+    set(bar, value) {
+        const { most, step } = this.data;
+        const stopped = Math.max(-most, Math.min(most, Math.round(value / step) * step));
+        this.values[bar.number] = Number(stopped.toFixed(6));
+        this.draw(bar.number);
+    }
+
+    grab(event) {
+        const bar = event.target.closest('.handles-bar');
+        if (!bar || event.button !== 0) return;
+        event.preventDefault();
+        this.held = bar;
+        bar.setPointerCapture(event.pointerId);
+        bar.focus();
+        this.drag(event);
+    }
+
+    drag(event) {
+        if (!this.held) return;
+        const frame = this.held.firstChild.getBoundingClientRect();
+        this.set(this.held,
+                 this.data.most * (1 - 2 * (event.clientY - frame.top) / frame.height));
+    }
+
+    letGo() {
+        this.held = null;
+        this.tell();
+    }
+
+    step(event) {
+        const bar = event.target.closest('.handles-bar');
+        if (!bar || !(event.key in KEYS)) return;
+        event.preventDefault();
+        this.set(bar, this.values[bar.number] + KEYS[event.key] * this.data.step);
+    }
+
+    tell() {
+        if (!this.values.some((value, number) => value !== this.told[number])) return;
+        this.told = [...this.values];
+        this.report(this.told);
+    }
+}
+
+export default function ({ data, parentElement, setTriggerValue }) {
+    let root = parentElement.querySelector('.handles');
+    if (!root) {
+        root = document.createElement('div');
+        root.className = 'handles';
+        root.bars = new Bars(root);
+        parentElement.append(root);
+    }
+    root.bars.show(data, values => setTriggerValue('values', values));
+}

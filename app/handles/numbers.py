@@ -1,0 +1,103 @@
+"""What is written by hand: one number per head, as bars over the problem's own code, and presets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import streamlit as st
+
+from latentcode.app.charts.theme import reach
+from latentcode.app.data.benches import OpenBench
+from latentcode.app.handles.bars import bars
+from latentcode.app.state.messages import answering
+from latentcode.app.state.url import choose, remember, remembered
+from latentcode.app.words import literal
+
+HOW = {"set": "set to", "scale": "times", "add": "plus"}
+"""What numbers set by hand do, in the words of the page."""
+BARS = "numbers by hand"
+"""Key of the bars."""
+
+
+def choose_numbers(
+    open_: OpenBench, instance: int, which: int, target: str, *, layer: int, scope: str,
+    key: int | None = None,
+) -> tuple[str, tuple[float, ...]]:
+    """Let a person set one number per head; return how they are written, and the numbers.
+
+    layer  whose code the bars begin at, and stand before
+    key    of the response attending to this token; None: to itself
+    """
+    own = open_.code(instance, which, key)[layer].astype(np.float64)
+    how = choose("Every code becomes", list(HOW), key="how", form="buttons",
+                 default="set" if scope == "pair" or key is not None else "scale",
+                 shown=lambda h: HOW[h])
+    means = {name: code[layer].astype(np.float64).round(2) for name, code in open_.means(
+        instance, which, key, centred=how == "add").items()}
+    ticks = {} if how == "scale" else means
+    begin = {"set": own.round(2), "scale": np.ones_like(own), "add": np.zeros_like(own)}[how]
+    # Numbers of the URL that were meant otherwise do not fit.
+    asked = read_numbers(remembered("numbers"), how, len(own))
+    values = begin if asked is None else asked
+    bars(BARS, values, lambda moved: _write(how, moved), ghost=begin, ticks=ticks, marked=target,
+         most=max(reach([*own, *values]), *(float(np.abs(code).max()) for code in means.values())))
+    st.caption("**Drag** a bar, or move it with the arrow keys. " + _about(
+        how, layer, open_, target, key))
+    _presets(how, len(own), means, open_.kind)
+    return how, tuple(float(value) for value in values)
+
+
+def _about(how: str, layer: int, open_: OpenBench, target: str, key: int | None) -> str:
+    """Return what stands behind and beside the bars."""
+    if how == "scale":
+        return "Its own codes are times 1."
+    to = "itself" if key is None else literal(open_.task.token_names[key])
+    means = ("mean codes of training problems" if how == "set" else
+             "the same, minus the mean over all training problems")
+    begin = ("Behind the bars: " if how == "set" else "The bars are added to ")
+    return (f"{begin}the problem's own code in layer {layer}, of the response attending to {to}. "
+            f"Ticks: {means} with each {open_.kind} in that place, coloured for "
+            f"**{literal(target)}**.")
+
+
+def _presets(how: str, n: int, means: Mapping[str, np.ndarray], kind: str) -> None:
+    """Offer numbers that mean something, one button each."""
+    with st.container(horizontal=True, gap="small"):
+        st.button("Its own", icon=":material/restart_alt:", on_click=answering(remember),
+                  args=("numbers", None),
+                  help="The problem's own code (set to), times 1, or plus 0.")
+        st.button("Zero", on_click=answering(_write), args=("set", [0.0] * n),
+                  help="No score at any head.")
+    added = how == "add"
+    st.caption(("Plus the centred mean code" if added else "Set to the mean code")
+               + f" of training problems with this {kind} in that place:")
+    with st.container(horizontal=True, gap="small"):
+        for name, code in means.items():
+            st.button(literal(name), key=f"mean of {name}", on_click=answering(_write),
+                      args=("add" if added else "set", code))
+
+
+def _write(how: str, numbers: Sequence[float] | np.ndarray) -> None:
+    """Put numbers into the URL, and how they are meant."""
+    st.session_state["how"] = how
+    remember("numbers", "_".join([how, *(f"{value:g}" for value in numbers)]))
+
+
+def read_numbers(text: str | None, how: str, n: int) -> np.ndarray | None:
+    """Return the numbers of the URL; None where there are none that are meant as `how` says.
+
+    None, too, where they are not one for each of n heads.
+    """
+    meant, *parts = (text or "").split("_")
+    if meant != how:
+        return None
+    try:
+        values = np.array([float(part) for part in parts])
+    except ValueError:
+        return None
+    return values if len(values) == n and bool(np.isfinite(values).all()) else None
+
+
+__all__ = ["choose_numbers", "read_numbers"]
