@@ -16,6 +16,7 @@ from latentcode.probes.interventions.bench.hold_outcome import HoldOutcome
 from latentcode.probes.interventions.bench.outcome import BenchOutcome, Writing
 
 if TYPE_CHECKING:
+    from latentcode.probes.attribution import ProblemMap
     from latentcode.probes.interventions.bench.bench import Bench
     from latentcode.tasks import Batch
 
@@ -23,6 +24,8 @@ DRAWN = 4_096
 """Problems drawn at once; a number beyond them draws as many more."""
 MOST = 131_072
 """Problems that can be asked for."""
+KEPT = 64
+"""Outcomes, and maps, of a model and split that are kept."""
 
 
 class OpenBench:
@@ -35,6 +38,7 @@ class OpenBench:
         self.bench, self.task, self.kind, self.name = bench, task, str(task.constituent), name
         self._lock = Lock()
         self._outcomes: dict[Writing, BenchOutcome] = {}
+        self._maps: dict[tuple[int, int, str, str], ProblemMap] = {}
 
     @property
     def file(self) -> str:
@@ -45,7 +49,7 @@ class OpenBench:
         """Return an outcome; the last ones are kept."""
         with self._lock:
             if writing not in self._outcomes:
-                if len(self._outcomes) >= 64:
+                if len(self._outcomes) >= KEPT:
                     self._outcomes.pop(next(iter(self._outcomes)))
                 with self._measuring() if writing.what == "mean" else nullcontext():
                     self._outcomes[writing] = self.bench.write(writing)
@@ -67,6 +71,34 @@ class OpenBench:
         """Return the mean code of each constituent there, float [L, H]."""
         with self._lock, self._measuring():
             return self.bench.mean_codes(instance, which, key, centred=centred)
+
+    def keys(self, instance: int, which: int, scope: str) -> tuple[int, ...]:
+        """Return the keys of a scope, by the numbers of their tokens."""
+        return self.bench.keys(instance, which, scope)
+
+    def tokens(self, writing: Writing) -> tuple[np.ndarray, list[str]]:
+        """Return the tokens of a problem, float [T, D], and what each is to the question."""
+        one = self.bench.pairs(writing.instance, writing.which, writing.target, 1)
+        names, role = self.bench.task.roles(one)
+        return one.instances.inputs[0].cpu().numpy(), [names[r] for r in role[0].tolist()]
+
+    def map(self, writing: Writing) -> ProblemMap:
+        """Return on which codes a problem hangs, and keep it; the donor is the one written.
+
+        Where none is written whose answer is another, it is the minimal pair.
+        """
+        from latentcode.probes.attribution import attribute_problem
+        from latentcode.probes.attribution.steps import DONORS
+
+        donor = writing.what if writing.what in DONORS else "donor"
+        asked = writing.instance, writing.which, writing.target, donor
+        with self._lock:
+            if asked not in self._maps:
+                if len(self._maps) >= KEPT:
+                    self._maps.pop(next(iter(self._maps)))
+                self._maps[asked] = attribute_problem(
+                    self.bench.model, self.bench.task, self.bench.pairs(*asked[:3])[:1], donor)
+            return self._maps[asked]
 
     def _measuring(self) -> AbstractContextManager[object]:
         """Say, the first time, that mean codes are measured."""

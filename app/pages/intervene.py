@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from latentcode.app.attribution.section import choose_keys, shown_key, where_it_lives
 from latentcode.app.charts import intervene as charts
 from latentcode.app.charts.hold import show_hold
 from latentcode.app.charts.theme import is_dark, show_still
@@ -68,6 +69,7 @@ def _body(entry: Entry, split: str) -> None:
         return
     with right:
         _show(bench, bench.write(writing))
+    where_it_lives(bench, writing)
 
 
 def _choose_instance(instance: int) -> None:
@@ -112,13 +114,14 @@ def _choose_writing(open_: OpenBench, instance: int, other: int) -> Writing | No
     if not layers:
         st.info("Choose at least one layer.", icon=":material/layers:")
         return None
+    keys = choose_keys(open_, instance, which, scope)
     how, numbers = "set", None
     if what == "hand":
         how, numbers = choose_numbers(open_, instance, which, target, layer=layers[-1],
-                                      scope=scope)
+                                      scope=scope, key=keys[0] if keys else None)
     return Writing(
         instance, target, which, what, scope, tuple(layers), tuple(heads) or None,
-        other if what == "instance" else None, numbers, how)
+        other if what == "instance" else None, numbers, how, keys=keys)
 
 
 def _about(what: str) -> str:
@@ -181,7 +184,8 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
                "output as it is." if outcome.exact else
                ":material/error: Its own codes, written back, change the output: do not trust "
                "this page.")
-    st.markdown("**The code of the response attending to itself**, before and after")
+    st.markdown(f"**The code of the response attending to {shown_key(open_, outcome.writing)}**, "
+                "before and after")
     show_still(charts.codes(outcome, dark=dark), "codes")
 
 

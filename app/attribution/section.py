@@ -1,0 +1,121 @@
+"""The section of the bench that asks where the answer lives, and what a click on its map does."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from latentcode.app.attribution.cells import show_cells, tokens_of
+from latentcode.app.data.benches import OpenBench
+from latentcode.app.state.messages import answering
+from latentcode.app.state.url import choose, choose_several, remember, remembered
+from latentcode.app.words import literal
+from latentcode.errors import ProbeError
+from latentcode.probes.interventions.bench.outcome import Writing
+
+if TYPE_CHECKING:
+    from latentcode.probes.attribution import ProblemMap
+
+SHOWN = {"estimated part": "estimates", "written alone": "effects"}
+"""What a colour can stand for, in the words of the page: an attribute of the map."""
+MAP = "cells of the map"
+"""Key of the map."""
+
+
+def choose_keys(
+    open_: OpenBench, instance: int, which: int, scope: str
+) -> tuple[int, ...] | None:
+    """Let a person choose which keys of a scope are written; None: all of them."""
+    names = _names(open_)
+    offered = open_.keys(instance, which, scope)
+    if len(offered) < 2:
+        return None
+    chosen = choose_several("Keys (none chosen: all)", [names[key] for key in offered], key="keys",
+                            help="Which of the tokens that are attended to.")
+    return tuple(key for key in offered if names[key] in chosen) or None
+
+
+def where_it_lives(open_: OpenBench, writing: Writing) -> None:
+    """Show, once asked, on which codes of the response this answer hangs; a click writes one."""
+    if "row" not in open_.bench.task.scopes:
+        return
+    st.markdown("##### Where does it live?")
+    if remembered("map") not in SHOWN:
+        st.caption("Which of the response's codes does it hang on that the answer becomes "
+                   "the donor's?")
+        st.button("Show the map", icon=":material/grid_view:", on_click=answering(remember),
+                  args=("map", next(iter(SHOWN))))
+        return
+    try:
+        with st.spinner("Asking every code …"):
+            found = open_.map(writing)
+    except ProbeError:
+        st.info(literal(f"The answers of the problem and of its donor (with {writing.target}) are "
+                        "not both defined here, or hardly differ: there is no way from one to the "
+                        "other to map."), icon=":material/info:")
+        return
+    shown = choose("Colour", list(SHOWN), key="map", form="buttons")
+    names, unit = _names(open_), _unit(open_)
+    show_cells(
+        MAP, tokens_of(*open_.tokens(writing), names), getattr(found, SHOWN[shown]), [[
+            f"{name}: estimated {estimate:+.3g}, written alone {effect:+.3g} {unit}"
+            for name, estimate, effect in zip(names, *rows, strict=True)]
+            for rows in zip(found.estimates, found.effects, strict=True)],
+        lambda layer, key: _write_cell(layer, names[key]),
+        written=[(layer, key) for layer in writing.layers for key in writing.keys or ()])
+    st.caption(_meaning(open_, found, shown))
+    st.caption(_trust(open_, found))
+    st.button("Hide the map", on_click=answering(remember), args=("map", None))
+
+
+def shown_key(open_: OpenBench, writing: Writing) -> str:
+    """Return the key of the code that an outcome shows, in Markdown."""
+    return "itself" if writing.key is None else literal(_names(open_)[writing.key])
+
+
+def _names(open_: OpenBench) -> tuple[str, ...]:
+    """Return the names of the tokens, each once."""
+    names = tuple(open_.task.token_names)
+    return names if len(set(names)) == len(names) else tuple(
+        f"{number}: {name}" for number, name in enumerate(names))
+
+
+def _unit(open_: OpenBench) -> str:
+    return "nats" if open_.bench.task.symbolic else "units of the answer"
+
+
+def _write_cell(layer: int, key: str) -> None:
+    """Choose what the page's controls need to write one code: its layer, its row and its key."""
+    st.session_state["layers"] = [layer]
+    st.session_state["scope"] = "row"
+    st.session_state["keys"] = [key]
+
+
+def _meaning(open_: OpenBench, found: ProblemMap, shown: str) -> str:
+    """Say what the colours mean."""
+    names = _names(open_)
+    what = {"estimates": "its part in what all of the donor's codes do together, estimated from "
+                         "gradients on the way to them",
+            "effects": "what the donor's code does there, written alone"}[SHOWN[shown]]
+    number = ("log p(the donor's answer) − log p(the problem's answer), in nats"
+              if open_.bench.task.symbolic else "the answer, counted towards the donor's")
+    own = (" Underlined: the feature that is asked about." if "panel" in names[0] else "")
+    return (f"A cell is the code of the response ({literal(names[found.query])}) attending to that "
+            f"token. Its colour is {what}: **red** towards the donor's answer, **blue** away from "
+            f"it. What is counted is {literal(number)}.{own} **Click a cell to write it.**")
+
+
+def _trust(open_: OpenBench, found: ProblemMap) -> str:
+    """Say how far the estimates were checked."""
+    checked = ("too few of them do anything to be compared with the estimates"
+               if math.isnan(found.correlation) else
+               f"with the estimates they correlate at r = {found.correlation:.2f}, in this problem")
+    return (f"How far to trust it: all codes of all queries and layers, estimated, sum to "
+            f"{found.estimated:.3g} {_unit(open_)}; written together they do "
+            f"{found.everything:.3g}. Of the estimate, {found.estimates.sum():.3g} lies in the "
+            f"codes shown. Each of these was also written alone, for real: {checked}.")
+
+
+__all__ = ["choose_keys", "shown_key", "where_it_lives"]

@@ -1,0 +1,103 @@
+"""The map of one problem is drawn as the library computes it, and says how far to trust it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("streamlit")
+from small_app import shown as shown_page
+from small_app import text
+from streamlit.testing.v1 import AppTest
+
+import latentcode as lc
+from latentcode.app.attribution.cells import tokens_of
+from latentcode.probes.attribution import attribute_problem
+from latentcode.probes.interventions import Bench
+
+Open = Callable[..., AppTest]
+
+
+@pytest.fixture
+def shown(models: Path) -> Open:
+    return lambda model, **query: shown_page("intervene", model=f"{models.name}/{model}", **query)
+
+
+def cells_of(app: AppTest) -> dict[str, Any]:
+    """Return what the map of the page shows."""
+    return next(json.loads(part.proto.json) for part in app.get("bidi_component")
+                if part.proto.component_name == "latentcode_cells")
+
+
+def bench_of(models: Path, name: str) -> Bench:
+    run = lc.Run.open(models / name)
+    return Bench.of_run(run, n=4_096, task=lc.make_task(run.config.task).probe_config)
+
+
+def difference(bench: Bench, instance: int) -> str:
+    """Return a target whose answer is another one."""
+    return next(target for target in bench.targets(instance, 0)
+                if bool(bench.pairs(instance, 0, target).counts[0]))
+
+
+@pytest.mark.parametrize(("name", "across"), [("sraven", 3), ("logic", 0)])
+def test_the_map_comes_when_it_is_asked_for(
+    shown: Open, models: Path, name: str, across: int
+) -> None:
+    bench = bench_of(models, name)
+    target = difference(bench, 2)
+    app = shown(name, instance="2", which="0", target=target)
+    assert not [part for part in app.get("bidi_component")
+                if part.proto.component_name == "latentcode_cells"]
+    next(button for button in app.button if button.label == "Show the map").click().run()
+    found = attribute_problem(bench.model, bench.task, bench.pairs(2, 0, target)[:1])
+    drawn = cells_of(app)
+    assert [[cell["value"] for cell in layer["cells"]] for layer in drawn["layers"]] == [
+        pytest.approx(row, rel=1e-4, abs=1e-7) for row in found.estimates]
+    assert (drawn["across"], drawn["written"]) == (across, [])
+    assert f"written together they do {found.everything:.3g}" in text(app)
+    alone = shown(name, instance="2", which="0", target=target, map="written alone")
+    assert cells_of(alone)["most"] == pytest.approx(np.abs(found.effects).max(), rel=1e-4)
+
+
+def test_one_key_is_written(shown: Open, models: Path) -> None:
+    bench = bench_of(models, "sraven")
+    target = difference(bench, 2)
+    key = "panel 3, token 0"
+    app = shown("sraven", instance="2", which="0", target=target, layers="1", scope="row",
+                keys=key, map="written alone")
+    number = lc.make_task(bench.task.task.config).token_names.index(key)  # type: ignore[attr-defined]
+    outcome = bench.write(lc.Writing(2, target, scope="row", layers=(1,), keys=(number,)))
+    assert f"##### {outcome.sentence()}" in text(app)
+    assert f"attending to {key}**, before and after" in text(app)
+    assert cells_of(app)["written"] == [[1, number]]
+    by_hand = shown("sraven", instance="2", target=target, layers="1", scope="row", keys=key,
+                    what="by hand")
+    bars = next(json.loads(part.proto.json) for part in by_hand.get("bidi_component"))
+    assert bars["values"] == pytest.approx(bench.code(2, 0, number)[1], abs=0.006)
+
+
+def test_no_map_where_no_answer_differs(shown: Open, models: Path) -> None:
+    bench = bench_of(models, "sraven")
+    instance, target = next(
+        (i, target) for i in range(20) for target in bench.targets(i, 0)
+        if not bool(bench.pairs(i, 0, target).counts[0]))
+    app = shown("sraven", instance=str(instance), which="0", target=target, map="estimated part")
+    assert any("no way from one to the other" in info.value for info in app.info)
+
+
+def test_tokens_in_panels_and_in_a_strip() -> None:
+    symbols = np.eye(3)[[2, 0, 1, 1]]
+    symbols[3] = 0.0
+    roles = ["row1.panel1 own", "row1.panel2 other 1", "row2.panel1 own", "row2.panel2 own"]
+    found = tokens_of(symbols, roles, ["a", "b", "c", "d"])
+    assert [token.text for token in found] == ["2", "0", "1", "?"]
+    assert [token.panel for token in found] == [0, 1, 2, 3]
+    assert [token.own for token in found] == [True, False, True, True]
+    strip = tokens_of(np.full((2, 3), 0.5), ["example", "query"], ["a", "b"])
+    assert [(token.text, token.panel) for token in strip] == [("0", -1), ("1", -1)]
