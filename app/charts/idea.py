@@ -1,4 +1,4 @@
-"""The charts of the idea: an attention map, a code, the network it generates, two outputs."""
+"""The charts of the idea: an attention map, the network a code generates, two outputs."""
 
 from __future__ import annotations
 
@@ -44,19 +44,6 @@ def attention(
     return styled(figure, height=430, dark=dark, dragmode=False, clickmode="event+select")
 
 
-def code(own: np.ndarray, changed: np.ndarray, *, dark: bool) -> go.Figure:
-    """The scores of all heads; behind a changed one, the original in grey."""
-    heads = np.arange(len(own))
-    colors = [PALETTE[1] if a != b else ACCENT for a, b in zip(own, changed, strict=True)]
-    figure = go.Figure()
-    if (own != changed).any():
-        figure.add_bar(x=heads, y=own, marker_color=grey(dark), width=0.8, hoverinfo="skip")
-    figure.add_bar(x=heads, y=changed, marker_color=colors, width=0.55,
-                   hovertemplate="head %{x}: %{y:.3f}<extra></extra>")
-    figure.update_xaxes(title="head", dtick=1, showgrid=False, zeroline=False)
-    return styled(figure, height=170, dark=dark, barmode="overlay", dragmode=False, margin_t=8)
-
-
 def weights(layers: Sequence[np.ndarray], *, dark: bool) -> go.Figure:
     """The weights of each generated layer [n_in, n_out]; each drawn with its longer side across."""
     drawn = [w.T if w.shape[0] > w.shape[1] else w for w in layers]
@@ -92,4 +79,4 @@ def _symmetric(most: float) -> dict[str, object]:
     return {"zmin": -most, "zmax": most, "colorscale": DIVERGING}
 
 
-__all__ = ["attention", "code", "moved", "outputs", "weights"]
+__all__ = ["attention", "moved", "outputs", "weights"]

@@ -14,6 +14,7 @@ from latentcode.app.charts.theme import is_dark, reach, show_still
 from latentcode.app.data import loaded
 from latentcode.app.data.benches import MOST
 from latentcode.app.data.catalog import Entry
+from latentcode.app.handles.bars import STEP, bars
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import clicked_cell
 from latentcode.app.state.sidebar import choose_entry, choose_layer, choose_split
@@ -61,9 +62,9 @@ def _body(entry: Entry, split: str, layer: int) -> None:
     _outputs(seen, names[query])
     left, right = st.columns([1.0, 1.15], gap="large")
     with left:
-        head = _map(seen, names, query, key)
+        _map(seen, names, query, key)
     with right:
-        _code(entry, layer, seen, names, query, key, head)
+        _code(entry, layer, seen, names, query, key)
 
 
 def equations(config: ModelConfig) -> tuple[str, str]:
@@ -111,8 +112,8 @@ def _outputs(seen: TwoWays, query: str) -> None:
                        "rounding.")
 
 
-def _map(seen: TwoWays, names: Sequence[str], query: int, key: int) -> int:
-    """Let a person choose a head, a query and a key; return the head."""
+def _map(seen: TwoWays, names: Sequence[str], query: int, key: int) -> None:
+    """Let a person choose a head, a query and a key."""
     n_heads = len(seen.pattern)
     head = choose("Head", range(n_heads), key="head", help="Whose scores the map shows.",
                   default=int(seen.codes[key].abs().argmax()))
@@ -123,7 +124,6 @@ def _map(seen: TwoWays, names: Sequence[str], query: int, key: int) -> int:
                f"its square in the maps of all {n_heads} heads. **Click a square** to choose the "
                "pair.")
     on_click(MAP_KEY, lambda square: note_place(*divmod(square, len(names))))
-    return head
 
 
 def note_clicked(n: int) -> None:
@@ -140,15 +140,12 @@ def note_place(query: int, key: int) -> None:
 
 
 def _code(
-    entry: Entry, layer: int, seen: TwoWays, names: Sequence[str], query: int, key: int, head: int
+    entry: Entry, layer: int, seen: TwoWays, names: Sequence[str], query: int, key: int
 ) -> None:
-    """Show the code of a pair and the network it generates, and let a person change one score."""
+    """Show the code of a pair and the network it generates, and let a person change it."""
     dark, own = is_dark(), seen.codes[key].numpy()
     st.markdown(f"**{names[query]} → {names[key]}**: the code")
-    score = _score(own, head)
-    code = own.copy()
-    code[head] = score
-    show_still(charts.code(own, code, dark=dark), "code")
+    code = _scores(own)
     weights, before, after = generated(entry, layer, seen, key, code)
     st.markdown("The value network it generates" + (
         ", two layers" if len(weights) > 1 else f", W<sub>qk</sub>, {len(own)} heads mixed"),
@@ -162,27 +159,38 @@ def _code(
     show_still(charts.moved(before, after, dark=dark), "moved")
 
 
-def _score(own: np.ndarray, head: int) -> float:
-    """Let a person change the score of a head, which starts at its own."""
+def _scores(own: np.ndarray) -> np.ndarray:
+    """Let a person change the scores of a pair, which start at its own."""
     most = reach(own)
-    # A changed score belongs to one head: another one starts at its own.
-    of, _, number = (remembered("score") or "").partition("_")
-    try:
-        asked = float(number) if of == str(head) else float(own[head])
-    except ValueError:
-        asked = float(own[head])
-    asked = asked if abs(asked) <= most else float(own[head])
-    st.session_state["score slider"] = asked
-    slider, back = st.columns([4, 1], vertical_alignment="bottom")
-    with slider:
-        st.slider(f"Score of head {head}", -most, most, step=0.01, key="score slider",
-                  on_change=answering(lambda: remember(
-                      "score", f"{head}_{st.session_state['score slider']:g}")),
-                  help="Change it and see how the network that the code generates changes.")
+    code = changed_scores(remembered("score"), own, most)
+    bars("scores", code, lambda moved: _note_scores(own, moved), ghost=own, most=most)
+    words, back = st.columns([4, 1], vertical_alignment="center")
+    with words:
+        st.caption("One score per head: **drag** a bar, or move it with the arrow keys, and see "
+                   "how the network that the code generates changes.")
     with back:
-        st.button("Its own", on_click=answering(remember), args=("score", None),
-                  width="stretch")
-    return asked
+        st.button("Its own", on_click=answering(remember), args=("score", None), width="stretch")
+    return code
+
+
+def _note_scores(own: np.ndarray, moved: Sequence[float]) -> None:
+    """Put the scores that are no longer the pair's own into the URL: 3_0.5_7_-1, say."""
+    changed = [f"{head}_{value:g}" for head, (value, was) in enumerate(
+        zip(moved, own, strict=True)) if abs(value - was) > STEP / 2]
+    remember("score", "_".join(changed) or None)
+
+
+def changed_scores(text: str | None, own: np.ndarray, most: float) -> np.ndarray:
+    """Return a code [H] with the scores that a URL changes; its own where the URL means nothing."""
+    code, parts = own.copy(), (text or "").split("_")
+    try:
+        for head, value in zip(parts[::2], parts[1::2], strict=True):
+            if not abs(float(value)) <= most:
+                return own.copy()
+            code[range(len(own)).index(int(head))] = float(value)
+    except ValueError:
+        return own.copy()
+    return code
 
 
 def generated(
@@ -207,4 +215,4 @@ def generated(
         return ([w.numpy() for w in weights], own(x).numpy(), mine(x).numpy())
 
 
-__all__ = ["generated", "note_clicked", "page", "two_ways"]
+__all__ = ["changed_scores", "generated", "note_clicked", "page", "two_ways"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("streamlit")
@@ -13,7 +15,7 @@ from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
 import latentcode as lc
-from latentcode.app.pages.idea import MAP_KEY, equations
+from latentcode.app.pages.idea import MAP_KEY, changed_scores, equations
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.hypernetwork import two_ways
 
@@ -31,6 +33,11 @@ def charts(app: AppTest) -> list[dict[str, object]]:
     return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
 
 
+def bars_of(app: AppTest) -> dict[str, Any]:
+    return next(json.loads(part.proto.json) for part in app.get("bidi_component")
+                if part.proto.component_name == "latentcode_handles")
+
+
 def difference(app: AppTest) -> float:
     return float(app.metric[0].value)
 
@@ -39,7 +46,7 @@ def difference(app: AppTest) -> float:
 def test_both_ways_are_equal(shown: Open, models: Path, model: str, n_layers: int) -> None:
     app = shown(model, query="3", layer="1")
     assert 0.0 <= difference(app) < 1e-12
-    assert len(charts(app)) == 5
+    assert len(charts(app)) == 4
     run = lc.Run.open(models / model)
     task = lc.make_task(lc.make_task(run.config.task).probe_config)
     from latentcode.codes.instances import instances
@@ -51,33 +58,36 @@ def test_both_ways_are_equal(shown: Open, models: Path, model: str, n_layers: in
     names = task.token_names
     text = "\n".join(m.value for m in app.markdown)
     assert f"**{names[3]} → {names[key]}**" in text
-    weights = charts(app)[3]["data"]
+    weights = charts(app)[2]["data"]
     assert isinstance(weights, list)
     assert len(weights) == n_layers
-    slider = app.slider("score slider")
-    head = int(seen.codes[key].abs().argmax())
-    assert slider.value == pytest.approx(float(seen.codes[key, head]))
-    assert slider.label == f"Score of head {head}"
+    bars = bars_of(app)
+    assert bars["values"] == bars["ghost"] == pytest.approx(seen.codes[key].tolist())
 
 
-def test_a_score_moves_what_the_network_makes(shown: Open) -> None:
+def test_scores_move_what_the_network_makes(shown: Open) -> None:
     app = shown("logic")
     assert "moved by" not in "\n".join(m.value for m in app.markdown)
-    app.slider("score slider").set_value(0.87).run()
-    head = app.selectbox("head").value
-    score = f"{head}_0.87"
-    assert app.query_params["score"] in (score, [score])
-    assert "moved by" in "\n".join(m.value for m in app.markdown)
-    next(b for b in app.button if b.label == "Its own").click().run()
-    assert "moved by" not in "\n".join(m.value for m in app.markdown)
-    shared = shown("logic", score=score)
-    assert shared.slider("score slider").value == 0.87
-    # It was meant for this head, and no other.
-    shared.selectbox("head").set_value((head + 1) % 4).run()
-    assert shared.slider("score slider").value != 0.87
-    assert "moved by" not in "\n".join(m.value for m in shared.markdown)
+    own = bars_of(app)["values"]
+    changed = shown("logic", score="1_0.87_3_-0.5")
+    assert bars_of(changed)["values"] == [own[0], 0.87, own[2], -0.5]
+    assert bars_of(changed)["ghost"] == own
+    assert "moved by" in "\n".join(m.value for m in changed.markdown)
+    # It is the pair's, whichever head the map shows.
+    changed.selectbox("head").set_value(2).run()
+    assert bars_of(changed)["values"] == [own[0], 0.87, own[2], -0.5]
+    next(b for b in changed.button if b.label == "Its own").click().run()
+    assert bars_of(changed)["values"] == own
+    assert "moved by" not in "\n".join(m.value for m in changed.markdown)
     broken = shown("logic", score="much", query="1000", key="-1", instance="x")
     assert difference(broken) < 1e-12
+
+
+def test_scores_of_a_url() -> None:
+    own = np.array([0.1, -0.2, 0.3])
+    assert changed_scores("1_0.87", own, 1.0).tolist() == [0.1, 0.87, 0.3]
+    for wrong in (None, "", "much", "1", "1_x", "1_nan", "1_2", "3_0.5", "-1_0.5", "0_0.5_1"):
+        assert changed_scores(wrong, own, 1.0).tolist() == own.tolist()
 
 
 def test_equations_fit_the_kind() -> None:
