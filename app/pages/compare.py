@@ -158,7 +158,8 @@ def _body(shown: list[Chosen], method: str, colour: str) -> None:
     if not planes:
         return
     first = shown[0]
-    pictures.show(planes, [path_end(picture.key) for picture in planes], first, colour, selection, selected,
+    titles = [path_end(picture.key) for picture in planes]
+    pictures.show(planes, titles, first, colour, selection, selected,
                   select, key=CHART_KEY, across=len(planes), height=HEIGHTS[len(planes)],
                   alt="Codes of several models in two dimensions, the same instances in each.")
     if selected is None:
