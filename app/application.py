@@ -8,7 +8,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from streamlit.starlette import App
 
-from latentcode.app.map.addresses import ROUTES
+from latentcode.app.charts.map.addresses import ROUTES
 from latentcode.app.policy import HOSTS, Policy
 
 # `streamlit run` looks for this name.

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from latentcode.app.charts.map import library
 from latentcode.app.data.catalog import ROOTS
-from latentcode.app.map import library
 from latentcode.app.policy import HOSTS
 from latentcode.errors import ConfigError, check
 from latentcode.imports import in_environment

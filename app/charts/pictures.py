@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 import streamlit as st
 
+from latentcode.app.charts.map.addresses import card_address
+from latentcode.app.charts.map.colours import colours
+from latentcode.app.charts.map.component import Plane, show_map
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.data.problem import card
-from latentcode.app.map.addresses import card_address
-from latentcode.app.map.colours import colours
-from latentcode.app.map.component import Plane, show_map
 from latentcode.app.state.messages import say_all_the_same
 from latentcode.app.state.selection import Picture, Selection, has_label
 from latentcode.app.state.sidebar import Chosen

@@ -10,9 +10,9 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
+from latentcode.app.charts.map.colours import colours
 from latentcode.app.charts.theme import ACCENT, is_dark, palette, show_still, styled
 from latentcode.app.data.projections import in_order, is_measurement, value_name
-from latentcode.app.map.colours import colours
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.words import literal
 from latentcode.errors import ProbeError

@@ -16,8 +16,8 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from latentcode.app.charts.map import addresses
 from latentcode.app.data.catalog import ROOTS
-from latentcode.app.map import addresses
 from latentcode.codes import LatentCodes
 from latentcode.tasks.pairs import Pair
 

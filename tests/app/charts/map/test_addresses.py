@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
-from latentcode.app.map import addresses, library
+from latentcode.app.charts.map import addresses, library
 from latentcode.app.policy import HEADERS, Policy, content_policy
 from latentcode.errors import ConfigError
 

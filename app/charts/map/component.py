@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
+from latentcode.app.charts.map.addresses import array_address, library_address
+from latentcode.app.charts.map.colours import Colours, clusters
 from latentcode.app.charts.theme import STREAMLIT_THEME
-from latentcode.app.map.addresses import array_address, library_address
-from latentcode.app.map.colours import Colours, clusters
 from latentcode.app.state.messages import answering
 from latentcode.app.state.selection import Selection
 
@@ -62,7 +62,7 @@ def _affine(before: np.ndarray, after: np.ndarray, corners: np.ndarray) -> np.nd
 
 @cache
 def _script(name: str) -> str:
-    return files("latentcode.app.map").joinpath(name).read_text(encoding="utf-8")
+    return files("latentcode.app.charts.map").joinpath(name).read_text(encoding="utf-8")
 
 
 def point_size(n: int) -> float:

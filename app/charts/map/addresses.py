@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.routing import Route
 
-from latentcode.app.map import library
+from latentcode.app.charts.map import library
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from latentcode.app.charts.map.colours import clusters, colours, distinct
+from latentcode.app.charts.map.component import point_size
 from latentcode.app.data.projections import MOST_ENTRIES
-from latentcode.app.map.colours import clusters, colours, distinct
-from latentcode.app.map.component import point_size
 
 
 def test_every_point_has_the_colour_of_its_value() -> None:
