@@ -1,0 +1,1 @@
+"""What stands beside the map: a selection and its list, or one problem."""

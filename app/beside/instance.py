@@ -1,0 +1,65 @@
+"""One instance: its problem, its code, and the instances with the nearest codes."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from latentcode.app.beside.tables import SAME, choosable, telling
+from latentcode.app.charts import selected as panels
+from latentcode.app.charts.theme import is_dark, show_still
+from latentcode.app.data.problem import neighbours, problem
+from latentcode.app.data.projections import is_measurement, value_name
+from latentcode.app.state.messages import answering
+from latentcode.app.state.sidebar import Chosen
+from latentcode.app.state.url import remember
+from latentcode.app.words import literal
+from latentcode.errors import LatentCodeError
+from latentcode.probes.common.sources import varies
+
+
+def show_instance(chosen: Chosen, colour: str, instance: int | None) -> None:
+    """Show the instance that was clicked: its problem, its code, its neighbours."""
+    if instance is None:
+        st.markdown("##### No instance chosen")
+        st.markdown("Click a point to see its problem and the model's answer, its code beside the "
+                    "mean code of its label, and the instances with the nearest codes.")
+        return
+    codes = chosen.codes
+    head, close = st.columns([4, 1], vertical_alignment="center")
+    head.markdown(f"##### Instance {instance}")
+    close.button("Close", key="close", type="tertiary", on_click=answering(remember),
+                 args=("instance", None))
+    try:
+        shown = problem(chosen.entry, codes, instance)
+        st.html(f"<div class='answer'>{shown.answer}</div><div class='problem'>{shown.html}</div>")
+    except LatentCodeError as error:
+        st.info(literal(error), icon=":material/info:")
+        st.dataframe(codes.labels.iloc[[instance]].T.astype(str), height=180)
+    show_still(_code_bars(chosen, colour, instance), "bars")
+    if not varies(chosen.points):
+        st.caption(SAME + "none is nearer than another.")
+        return
+    st.markdown("**Nearest neighbours** among the codes, not in the picture; select a row to go "
+                "to that instance.")
+    table = neighbours(chosen.points, codes.labels, instance)
+    names = ["instance", "distance", *telling(chosen, colour)]
+    choosable(table[names], key=f"near {instance}", height=200)
+    if "pages" in st.session_state:
+        st.page_link(st.session_state["pages"]["intervene"],
+                     label="Write another code into this problem", icon=":material/edit:")
+
+
+def _code_bars(chosen: Chosen, colour: str, instance: int) -> go.Figure:
+    """Return the code of an instance beside the mean of its label and the mean of all."""
+    points, values = chosen.points, chosen.label(colour)
+    bars = {f"instance {instance}": points[instance]}
+    if not is_measurement(values):
+        mine = values.iloc[instance]
+        same = (values == mine).to_numpy()
+        bars[f"mean of {colour} {value_name(values.name, mine)}"] = points[same].mean(0)
+    bars["mean of all"] = points.mean(0)
+    return panels.heads(bars, dark=is_dark(), height=230)
+
+
+__all__ = ["show_instance"]
