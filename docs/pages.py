@@ -22,6 +22,7 @@ HOME = {"docs/README.md": "index.html", "README.md": "overview.html"}
 """Pages whose address is not that of their file."""
 NOT_PROSE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+DISTANT_IMAGE = re.compile(r"!\[([^\]]*)\]\(https?:[^)]*\)")
 ITEM = re.compile(r"([-*]|\d+\.) ")
 
 
@@ -51,9 +52,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Write lists as Python-Markdown wants them, which begins none within a paragraph."""
+    """Prepare a page for Python-Markdown and for a reader without a network.
+
+    Python-Markdown begins no list within a paragraph. A picture that lies elsewhere, such as a
+    badge, is named in place of being loaded.
+    """
     lines, fenced = [""], False
-    for line in markdown.split("\n"):
+    for line in DISTANT_IMAGE.sub(r"\1", markdown).split("\n"):
         fenced ^= line.startswith("```")
         if ITEM.match(line) and not fenced and _is_text(lines[-1]):
             lines.append("")

@@ -14,6 +14,7 @@ import pytest
 from places import ROOT, environment
 
 import latentcode
+from latentcode.experiments.benchmarks.browser import browser_path, chromium
 
 Script = Callable[[str], ModuleType]
 
@@ -46,8 +47,10 @@ def test_addresses(script: Script, source: str, address: str) -> None:
     ("text\n1. one\n2. two", "text\n\n1. one\n2. two"),
     ("- one\n  more\n- two", "- one\n  more\n- two"),
     ("```\ntext\n- one\n```", "```\ntext\n- one\n```"),
-    ("text - one", "text - one")])
-def test_a_list_may_follow_its_sentence(script: Script, markdown: str, rendered: str) -> None:
+    ("text - one", "text - one"),
+    ("[![Open](https://x.org/badge.svg)](https://x.org)", "[Open](https://x.org)"),
+    ("![Here](badge.svg)", "![Here](badge.svg)")])
+def test_what_is_prepared(script: Script, markdown: str, rendered: str) -> None:
     assert script("pages").on_page_markdown(markdown) == rendered
 
 
@@ -73,6 +76,34 @@ def test_no_foreign_folder_is_replaced(script: Script, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="is not one of ours"):
         script("build").main(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.fixture
+def bare_site(script: Script, tmp_path: Path) -> Path:
+    """The site with an empty API, which takes a minute to make."""
+    (tmp_path / "api").mkdir()
+    (tmp_path / "api" / "index.html").write_text("<html></html>", encoding="utf-8")
+    script("build").build_site(tmp_path / "site", tmp_path / "api")
+    return tmp_path / "site"
+
+
+@pytest.mark.slow
+def test_the_search_works_from_the_disk(bare_site: Path) -> None:
+    pytest.importorskip("playwright", reason="the tests in a browser need playwright")
+    if browser_path() is None:
+        pytest.skip("no browser is installed")
+    asked: list[str] = []
+    with chromium() as browser:
+        page = browser.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((bare_site / "concepts.html").as_uri())
+        page.keyboard.press("/")
+        page.keyboard.type("sparsemax")
+        page.locator(".md-search-result__link", has_text="Attention of your own").first.click()
+        page.wait_for_url("**/own_attention.html*")
+        assert "Sparsemax" in page.inner_text("article")
+    assert len(asked) > 5
+    assert [url for url in asked if not url.startswith(("file:", "data:", "about:"))] == []
 
 
 @pytest.mark.slow
