@@ -78,13 +78,14 @@ def hub_api(token: Token) -> HfApi:
                  library_version=package_version("latentcode"))
 
 
-def listed(api: HfApi, address: Address) -> tuple[str, dict[str, int | None], bool]:
+def listed(api: HfApi, address: Address) -> tuple[str, dict[str, int], bool]:
     """Return the commit, the size of each file but the hub's own, and whether it is private."""
     info: Any = api.repo_info(address.repo, repo_type=address.repo_type, timeout=10,
                               revision=address.revision or MAIN, files_metadata=True)
     check(COMMIT.fullmatch(str(info.sha)) is not None, f"{address} is at {info.sha!r}; expected a "
           "commit", HubError)
-    return info.sha, {file.rfilename: file.size for file in info.siblings or ()
+    return info.sha, {file.rfilename: -1 if file.size is None else file.size
+                      for file in info.siblings or ()
                       if file.rfilename not in OF_THE_HUB}, bool(info.private)
 
 

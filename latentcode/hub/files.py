@@ -34,10 +34,10 @@ MOST_BYTES: Mapping[bool, int] = {False: 2**28, True: 2**36}
 """How large one file may be: text that is read at once, and tables of numbers."""
 
 
-def check_names(kind: Kind, sizes: Mapping[str, int | None], where: object) -> None:
+def check_names(kind: Kind, sizes: Mapping[str, int], where: object) -> None:
     """Raise `HubError` unless every file may be shared.
 
-    sizes  path from the top of the folder -> bytes; None where it is not known
+    sizes  path from the top of the folder -> bytes
     where  the folder or the address, for messages
     """
     check(len(sizes) <= MOST_FILES, f"{where} holds {len(sizes):,} files; expected at most "
@@ -46,7 +46,7 @@ def check_names(kind: Kind, sizes: Mapping[str, int | None], where: object) -> N
         check(name == MANIFEST or PATTERNS[kind].fullmatch(name) is not None, f"{where} holds "
               f"{name!r}, which is no file of {described(kind)}; expected nothing else", HubError)
         most = MOST_BYTES[name.endswith((".safetensors", ".parquet"))]
-        check(size is None or 0 <= size <= most, f"{where} holds {name} of {size} bytes; expected "
+        check(0 <= size <= most, f"{where} holds {name} of {size} bytes; expected "
               f"at most {most:,}", HubError)
 
 

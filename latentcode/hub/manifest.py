@@ -50,7 +50,7 @@ class Manifest:
               f"{', '.join(get_args(Kind))}", ArtifactError)
         check(isinstance(sha256, dict) and all(isinstance(s, str) for s in sha256.values()),
               f"{path} has sha256 {sha256!r}; expected the checksum of each file", ArtifactError)
-        check_names(kind, dict.fromkeys(sha256), path)
+        check_names(kind, dict.fromkeys(sha256, 0), path)
         return cls(kind, sha256)
 
     def write(self, folder: Path) -> Path:

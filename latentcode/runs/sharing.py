@@ -70,6 +70,8 @@ def _body(run: Run, repo: str) -> str:
     table = markdown_table(["metric", *latest.columns], (
         [metric, *("" if math.isnan(mean) else f"{mean:.4f}" for mean in row)]
         for metric, *row in latest.itertuples(name=None)))
+    own = sorted({file for names in run.provenance.get("registered", {}).values()
+                  for file in names.values()})
     return "\n\n".join([
         f"# {repo.partition('/')[2]}",
         f"A transformer with {kind_of(run.config.model)} attention, trained on the task "
@@ -78,6 +80,8 @@ def _body(run: Run, repo: str) -> str:
         "## Use", f'```python\nimport latentcode as lc\n\nrun = lc.load_run("{name}")\n'
         "model = run.load_model()       # with TransformerLens' hooks\n"
         'codes = lc.extract(run, "ood", n=2_000)\n```',
+        *([f"It needs code that is not shared here, imported first: {', '.join(own)}."] if own
+          else []),
         "## Metrics", "The newest means of each split." if len(latest) else "None were recorded.",
         *([table] if len(latest) else []),
         "## Configuration", f"```yaml\n{to_yaml(run.config).strip()}\n```",

@@ -13,6 +13,8 @@ import pandas as pd
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, LatentCodeError, check
 from latentcode.files.storage import check_checksum
+from latentcode.hub.address import origin
+from latentcode.hub.files import MANIFEST
 from latentcode.metrics import Metric, is_by_constituent
 from latentcode.models.config import kind_of
 from latentcode.progress import Progress
@@ -81,7 +83,7 @@ def verify(
     """
     folder = folder_of(name_or_path)
     check(n is None or n >= 1, f"n is {n}; expected at least 1 instance")
-    found = Verification(folder.name)
+    found = Verification(str(origin(folder) or folder.name))
     with found.noting():
         card = Card.read(folder)
         found.n = card.evaluation.n if n is None else n
@@ -98,9 +100,13 @@ def verify(
 def _check_files(folder: Path, card: Card, found: Verification) -> None:
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*")
                if path.is_file() and not path.name.startswith(".")}
-    for file in sorted(present - {*card.files, CARD}):
+    # What comes from the hub has a manifest, and its page stays there.
+    added, left_there = ({MANIFEST}, {README}) if origin(folder) else (set(), set())
+    for file in sorted(present - {*card.files, CARD, *added}):
         found.note(f"{folder / file} is not on the card")
     for file, recorded in card.files.items():
+        if file in left_there:
+            continue
         with found.noting():
             check_checksum(folder / file, recorded)
     results = {path.name for path in (folder / RESULTS).glob("*/")}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from disk import contents
@@ -104,9 +106,14 @@ def test_files_are_those_of_the_manifest(pushed: dict[str, bytes], cache: Path) 
     assert set(downloaded(cache)) == {"manifest.json"}
 
 
-def test_sizes_are_bounded() -> None:
+def test_sizes_are_bounded(pushed: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("latentcode.hub.files.MOST_BYTES", {False: 100, True: 2**36})
+        assert re.search(r"hf://user/tiny holds manifest\.json of \d+ bytes; expected at most 100",
+                         refused())
     check_names("run", {"metrics.jsonl": 2**28, "results/a/codes.safetensors": 2**30}, "it")
-    for name, size in (("metrics.jsonl", 2**28 + 1), ("results/a/codes.safetensors", 2**36 + 1)):
+    for name, size in (("metrics.jsonl", 2**28 + 1), ("metrics.jsonl", -1),
+                       ("results/a/codes.safetensors", 2**36 + 1)):
         with pytest.raises(HubError, match=f"it holds {name} of {size} bytes; expected at most"):
             check_names("run", {name: size}, "it")
     with pytest.raises(HubError, match="2,001 files; expected at most 2,000"):
@@ -136,6 +143,11 @@ def test_a_hub_that_is_out_of_order(pushed: dict[str, bytes], hub: Hub, cache: P
     "hf://spaces/user/tiny", "hf://us er/tiny"])
 def test_what_is_no_address(address: str) -> None:
     assert "is not an address on the hub; expected hf://user/name" in refused(address)
+
+
+def test_what_the_hub_takes_for_no_name(hub: Hub) -> None:
+    assert "hf://user/a--b is no name of a repository: " in refused("hf://user/a--b")
+    assert hub.asked == []
 
 
 @pytest.mark.parametrize("revision", ["../../../etc", "/etc", "a b", "a..b", ""])
@@ -176,6 +188,21 @@ def test_a_push_is_one_commit_or_none(
     assert len(hub.repos["models", "user/tiny"].commits) == 2
     run.push_to_hub("user/tiny")
     assert len(hub.repos["models", "user/tiny"].commits) == 3
+
+
+def test_what_others_push_meanwhile_stays(
+    run: lc.Run, pushed: dict[str, bytes], hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo, upload = hub.repos["models", "user/tiny"], HfApi.preupload_lfs_files
+
+    def meanwhile(*arguments: Any, **options: Any) -> None:
+        repo.commits.append({**pushed, "LICENSE": b"mine"})
+        upload(*arguments, **options)
+
+    monkeypatch.setattr(HfApi, "preupload_lfs_files", meanwhile)
+    with pytest.raises(HubError, match="hf://user/tiny changed while it was pushed to"):
+        run.push_to_hub("user/tiny")
+    assert hub.files("user/tiny")["LICENSE"] == b"mine"
 
 
 def interrupt(_: object) -> None:

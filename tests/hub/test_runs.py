@@ -9,8 +9,10 @@ import pytest
 import yaml
 from disk import contents
 from hub_server import READER, Hub
+from huggingface_hub import ModelCard
 
 import latentcode as lc
+from latentcode import zoo
 from latentcode.errors import ConfigError, HubError
 from latentcode.files.storage import read_json
 
@@ -58,6 +60,7 @@ def test_the_page_says_what_the_hub_reads(run: lc.Run, hub: Hub) -> None:
     run.push_to_hub("user/tiny", license="mit")
     _, front, body = hub.files("user/tiny")["README.md"].decode().split("---\n", 2)
     facts = yaml.safe_load(front)
+    assert ModelCard(f"---\n{front}---\n").data.eval_results
     assert (facts["license"], facts["library_name"]) == ("mit", "latentcode")
     assert {"latentcode", "logic", "hyla"} <= set(facts["tags"])
     splits = {result["dataset"]["split"]: result["metrics"]
@@ -75,6 +78,13 @@ def test_a_model_of_the_zoo_takes_its_card_along(hub: Hub) -> None:
     page = (run.path / "README.md").read_bytes()
     assert hub.files("user/zoo")["README.md"].endswith(page)
     assert hub.files("user/zoo")["card.json"] == (run.path / "card.json").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_model_of_the_zoo_is_as_its_card_says_after_it(hub: Hub) -> None:
+    address = lc.load_run("logic-hyla").push_to_hub("user/zoo")
+    found = zoo.verify("hf://user/zoo", n=100)
+    assert (found.name, found.problems) == (address, [])
 
 
 def test_private_repositories_are_for_those_with_a_token(
