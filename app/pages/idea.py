@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
+from latentcode.app.arcs.component import arcs
 from latentcode.app.charts import idea as charts
 from latentcode.app.charts.clicks import on_click
 from latentcode.app.charts.theme import is_dark, reach, show_still
@@ -60,11 +61,14 @@ def _body(entry: Entry, split: str, layer: int) -> None:
         st.markdown("**Key by key**, as value networks")
         st.latex(generated)
     _outputs(seen, names[query])
-    left, right = st.columns([1.0, 1.15], gap="large")
+    left, right = st.columns(2, gap="large")
     with left:
         _map(seen, names, query, key)
     with right:
-        _code(entry, layer, seen, names, query, key)
+        st.markdown("**On the problem**")
+        arcs(sketch(entry, split, instance), seen.pattern[:, query].numpy(), names, query,
+             dark=is_dark())
+    _code(entry, layer, seen, names, query, key)
 
 
 def equations(config: ModelConfig) -> tuple[str, str]:
@@ -98,9 +102,18 @@ def two_ways(entry: Entry, split: str, instance: int, layer: int, query: int) ->
     return hypernetwork.two_ways(loaded.open_model(entry), batch.inputs[0], layer, query)
 
 
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
+def sketch(entry: Entry, split: str, instance: int) -> str:
+    """Return a problem in small as HTML."""
+    from latentcode.codes.instances import instances
+
+    task = loaded.task_shown(entry, split)
+    return task.sketch(instances(task, split, [instance]), 0)
+
+
 def _outputs(seen: TwoWays, query: str) -> None:
     """Show the output both ways, and how far apart they are."""
-    chart, number = st.columns([4, 1], vertical_alignment="center", gap="large")
+    chart, number = st.columns([2.6, 1], vertical_alignment="center", gap="large")
     with chart:
         show_still(charts.outputs(seen.usual.numpy(), seen.generated.numpy(), dark=is_dark()),
                    "outputs")
@@ -144,11 +157,22 @@ def _code(
 ) -> None:
     """Show the code of a pair and the network it generates, and let a person change it."""
     dark, own = is_dark(), seen.codes[key].numpy()
-    st.markdown(f"**{names[query]} → {names[key]}**: the code")
-    code = _scores(own)
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.markdown(f"**{names[query]} → {names[key]}**: the code")
+        code = _scores(own)
     weights, before, after = generated(entry, layer, seen, key, code)
+    with right:
+        _network(weights, before, after, len(own), dark=dark)
+
+
+def _network(
+    weights: Sequence[np.ndarray], before: np.ndarray, after: np.ndarray, n_heads: int, *,
+    dark: bool,
+) -> None:
+    """Show the network that a code generates, and what it makes of its key."""
     st.markdown("The value network it generates" + (
-        ", two layers" if len(weights) > 1 else f", W<sub>qk</sub>, {len(own)} heads mixed"),
+        ", two layers" if len(weights) > 1 else f", W<sub>qk</sub>, {n_heads} heads mixed"),
         unsafe_allow_html=True)
     show_still(charts.weights(weights, dark=dark), "weights")
     size, moved = float(np.linalg.norm(before)), float(np.linalg.norm(after - before))
@@ -215,4 +239,4 @@ def generated(
         return ([w.numpy() for w in weights], own(x).numpy(), mine(x).numpy())
 
 
-__all__ = ["changed_scores", "generated", "note_clicked", "page", "two_ways"]
+__all__ = ["changed_scores", "generated", "note_clicked", "page", "sketch", "two_ways"]

@@ -1,0 +1,81 @@
+"""The arcs as a component of the page: over a problem, one colour a head, width by the score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from latentcode.app.charts.theme import palette
+
+SHOWN = 3
+"""How many heads are shown at first, the strongest."""
+LEAST = 0.5
+"""An arc stands for a score of at least this share of the largest of all heads."""
+MIXED = 0.45
+"""How far the colours of further heads than the palette has lie from it, towards the ink."""
+
+
+def arcs(
+    html: str, scores: np.ndarray, names: Sequence[str], query: int, *, dark: bool,
+    key: str = "arcs",
+) -> None:
+    """Draw a_hqk, the scores of a query, as arcs from its token to those of the keys.
+
+    html    the problem; what shows a token has its position as `data-token`
+    scores  [H, K], of one layer
+    names   of the tokens, [K]
+    query   position of the query's token
+    key     of the component, where a page has several
+
+    The width is by |a|, and negative scores are dashed. Tokens in one line have the arcs above
+    them. All scores stand in a table below.
+    """
+    largest = np.abs(scores).max(axis=1)
+    data = {
+        "place": key, "query": query, "names": list(names),
+        "scores": scores.astype(float).tolist(),
+        "colours": head_colours(len(scores), dark), "shown": strongest(scores),
+        "least": LEAST * float(largest.max()), "largest": float(largest.max()) or 1.0}
+    with st.container(key=key):
+        st.components.v2.component(
+            "latentcode_arcs", js=_text("arcs.js"), css=_text("arcs.css"), isolate_styles=False)(
+            key=f"{key} of heads", data=data, height="content")
+        st.html(f'<div class="arcs-problem">{html}</div>')
+    st.caption(f"From {names[query]} to the tokens it attends to. Width: the score, dashed where "
+               f"it is negative; scores below {LEAST:.0%} of the largest have no arc. At first, "
+               f"the {min(SHOWN, len(scores))} heads with the largest scores.")
+    with st.expander("All scores in numbers"):
+        st.dataframe(pd.DataFrame(scores.T, index=pd.Index(names, name="key"), columns=[
+            f"head {head}" for head in range(len(scores))]).round(3))
+
+
+def strongest(scores: np.ndarray, n: int = SHOWN) -> list[int]:
+    """Return the n heads that have the largest scores [H, K], in their order."""
+    return sorted(np.argsort(-np.abs(scores).max(axis=1), kind="stable")[:n].tolist())
+
+
+def head_colours(n: int, dark: bool) -> list[str]:
+    """Return a colour a head: those of the palette, then each of them mixed with the ink."""
+    colours, ink = palette(dark), 255 if dark else 0
+
+    def mixed(colour: str) -> str:
+        parts = [int(colour[i:i + 2], 16) for i in (1, 3, 5)]
+        # The colour of the ink itself becomes grey.
+        other = ink if max(abs(part - ink) for part in parts) > 60 else 255 - ink
+        return "#" + "".join(f"{round(part + MIXED * (other - part)):02X}" for part in parts)
+
+    every = [*colours, *map(mixed, colours)]
+    return [every[head % len(every)] for head in range(n)]
+
+
+@cache
+def _text(name: str) -> str:
+    return files("latentcode.app.arcs").joinpath(name).read_text(encoding="utf-8")
+
+
+__all__ = ["LEAST", "arcs", "head_colours", "strongest"]
