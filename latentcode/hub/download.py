@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from latentcode.errors import HubError, check
+from latentcode.errors import ArtifactError, HubError, check
 from latentcode.files.provenance import package_version
 from latentcode.hub.address import COMMIT, MAIN, Address, Kind
 from latentcode.hub.failures import Token, is_refusal, one_sentence, unreachable
 from latentcode.hub.files import MANIFEST, OF_THE_HUB, check_names
-from latentcode.hub.manifest import Manifest
+from latentcode.hub.manifest import Manifest, forget
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -66,7 +66,11 @@ def fetch(
             api.snapshot_download(address.repo, repo_type=address.repo_type, revision=sha,
                                   allow_patterns=sorted(sizes))
     if verify:
-        manifest.verify(folder, address)
+        try:
+            manifest.verify(folder, address)
+        except ArtifactError:
+            forget(folder / MANIFEST)  # which may be the one that is damaged
+            raise
     return folder
 
 
@@ -99,7 +103,11 @@ def _in_cache(address: Address) -> Path | None:
 
 
 def _manifest(folder: Path, kind: Kind | None, address: Address) -> Manifest:
-    manifest = Manifest.read(folder)
+    try:
+        manifest = Manifest.read(folder)
+    except (ArtifactError, HubError):
+        forget(folder / MANIFEST)
+        raise
     manifest.check_kind(kind, address)
     return manifest
 

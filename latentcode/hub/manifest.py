@@ -77,10 +77,15 @@ class Manifest:
                   "of its manifest", ArtifactError)
             found = checksum(path)
             if found != recorded:
-                path.resolve().unlink(missing_ok=True)
-                path.unlink(missing_ok=True)
+                forget(path)
                 raise ArtifactError(f"{name} of {address} was damaged or changed after it was "
                                     f"pushed: its SHA-256 is {found}; expected {recorded}")
 
 
-__all__ = ["Manifest"]
+def forget(path: Path) -> None:
+    """Remove a file from the cache of the hub, where it may be a link to the file itself."""
+    path.resolve().unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+
+
+__all__ = ["Manifest", "forget"]

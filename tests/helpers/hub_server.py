@@ -50,7 +50,7 @@ class Hub:
     repos    (`models` or `datasets`, `user/name`) -> repository
     uploads  SHA-256 -> what was uploaded by LFS
     broken   kind of request -> status with which it fails: `info`, `commit`, `file`, `lfs`
-    damaged  names of files whose last byte changes on the way
+    damaged  names of files of which a byte changes on the way
     asked    every request, such as `GET /api/models/...`
     """
 
@@ -242,7 +242,7 @@ class Handler(BaseHTTPRequestHandler):
         etag = told.get("lfs", {}).get("sha256", told["oid"])
         data = files[path]
         if path in self.hub.damaged:
-            data = data[:-1] + bytes([data[-1] ^ 1])
+            data = data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]
         self.say(200, data, ETag=f'"{etag}"', X_Repo_Commit=oid, Accept_Ranges="bytes")
 
 
