@@ -22,8 +22,8 @@ AT_ONCE = 20
 """Problems of one pass: a stop is heeded after each."""
 TITLES = {"same": "same {kind}s", "unrelated": "other problems", "random": "random codes"}
 """The controls in the words of the page."""
-_HELD = "what holds"
-"""Name in the session."""
+_HELD, _BUTTON = "what holds", "what holds, button"
+"""Names in the session."""
 
 
 @dataclass
@@ -34,7 +34,6 @@ class Held:
     coming   what will be known after each pass to come
     outcome  what is known; None before the first pass
     running  whether the next pass follows
-    shown    whether a person sees that it runs
     seconds  what the passes took
     """
 
@@ -42,7 +41,6 @@ class Held:
     coming: Iterator[HoldOutcome]
     outcome: HoldOutcome | None = None
     running: bool = True
-    shown: bool = False
     seconds: float = 0.0
 
     @property
@@ -68,6 +66,8 @@ def show_hold(open_: OpenBench, writing: Writing) -> None:
 @guarded
 def _section(open_: OpenBench, writing: Writing, asked: tuple[object, ...]) -> None:
     held: Held | None = st.session_state.get(_HELD)
+    # The button is one and the same, whatever it says: one that a run leaves out would stay on the
+    # page until the last run has ended.
     with st.container(border=True, key="hold"):
         if held is None:
             _offer(open_, writing, asked)
@@ -76,9 +76,7 @@ def _section(open_: OpenBench, writing: Writing, asked: tuple[object, ...]) -> N
         if held.outcome is not None:
             _show(open_, held.outcome)
     if held.running:
-        if held.shown:  # else the button that began it would stay until the first pass is done
-            _pass(open_, held)
-        held.shown = True
+        _pass(open_, held)
         st.rerun(scope="fragment")
 
 
@@ -89,7 +87,7 @@ def _offer(open_: OpenBench, writing: Writing, asked: tuple[object, ...]) -> Non
         st.session_state[_HELD] = Held(asked, open_.bench.holding(
             writing, range(n), batch_size=AT_ONCE))
 
-    st.button("Does it hold?", icon=":material/bar_chart:", on_click=answering(begin))
+    st.button("Does it hold?", icon=":material/bar_chart:", on_click=answering(begin), key=_BUTTON)
     st.caption(f"Writes the same into {n} problems, each with a target of its own, beside the "
                "controls. It can be stopped at any time.")
 
@@ -104,15 +102,11 @@ def _controls(held: Held) -> None:
     def run(on: bool) -> None:
         held.running = on
 
-    left, right = st.columns([3, 1], vertical_alignment="center")
-    left.progress(seen / n, text=text if held.running or held.done else f"Stopped at {text}")
-    with right:
-        if held.running and not held.done:
-            st.button("Stop", icon=":material/stop:", width="stretch",
-                      on_click=answering(run), args=(False,))
-        elif not held.done:
-            st.button("Go on", icon=":material/play_arrow:", width="stretch",
-                      on_click=answering(run), args=(True,))
+    if not held.done:
+        label, icon = ("Stop", "stop") if held.running else ("Go on", "play_arrow")
+        st.button(label, icon=f":material/{icon}:", on_click=answering(run),
+                  args=(not held.running,), key=_BUTTON)
+    st.progress(seen / n, text=text if held.running or held.done else f"Stopped at {text}")
 
 
 def _pass(open_: OpenBench, held: Held) -> None:

@@ -16,6 +16,7 @@ expect = playwright.expect
 
 if TYPE_CHECKING:
     from explorer import Explorer
+    from playwright.sync_api import Locator
 
 pytestmark = pytest.mark.slow
 
@@ -38,10 +39,13 @@ def pick(explorer: Explorer, label: str, option: str) -> None:
         explorer.page.get_by_role("option", name=option, exact=True).click()
 
 
-def begin(explorer: Explorer) -> None:
+def begin(explorer: Explorer) -> Locator:
+    """Begin, and return the button that stops it: the server's menu has one, too."""
     explorer.page.get_by_role("button", name="Does it hold?").click()
-    expect(explorer.page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
+    stop = explorer.page.locator(".st-key-hold").get_by_role("button", name="Stop")
+    expect(stop).to_be_visible()
     expect(explorer.page.get_by_role("button", name="Does it hold?")).to_have_count(0)
+    return stop
 
 
 def test_every_kind_of_control(explorer: Explorer) -> None:
@@ -108,8 +112,7 @@ def test_it_holds_over_200_problems(explorer: Explorer) -> None:
 def test_it_stops_and_goes_on(explorer: Explorer) -> None:
     explorer.open("intervene", {"model": SRAVEN})
     page = explorer.page
-    begin(explorer)
-    page.get_by_role("button", name="Stop", exact=True).click()
+    begin(explorer).click()
     stopped = page.get_by_text(re.compile(r"^Stopped at \d+ of 200 problems$"))
     expect(stopped).to_be_visible(timeout=LONG)
     seen = stopped.inner_text()
