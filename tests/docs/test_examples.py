@@ -22,7 +22,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ELSEWHERE = {"concepts.md", "own_attention.md", "share.md", "transformer_lens.md"}
 GUIDES = sorted(page for page in (ROOT / "docs").glob("*.md")
                 if page.name not in ELSEWHERE and BLOCK.search(page.read_text(encoding="utf-8")))
-CARDS = sorted((ROOT / "models" / "zoo").glob("*/README.md"))
+CARDS = sorted((ROOT / "models" / "zoo").rglob("README.md"))
 SMALLER: dict[str, dict[str, Any]] = {
     "attribute": {"n": 48, "n_patched": 8},
     "decode": {"n_train": 400, "n_heldout": 400},
