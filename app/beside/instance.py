@@ -5,17 +5,22 @@ from __future__ import annotations
 import plotly.graph_objects as go
 import streamlit as st
 
+from latentcode.app.arcs.component import arcs
 from latentcode.app.beside.tables import SAME, choosable, telling
 from latentcode.app.charts import selected as panels
 from latentcode.app.charts.theme import is_dark, show_still
+from latentcode.app.data.attention import row_of, sketch
 from latentcode.app.data.problem import neighbours, problem
 from latentcode.app.data.projections import is_measurement, value_name
 from latentcode.app.state.messages import answering
 from latentcode.app.state.sidebar import Chosen
-from latentcode.app.state.url import remember
+from latentcode.app.state.url import choose, remember
 from latentcode.app.words import literal
 from latentcode.errors import LatentCodeError
 from latentcode.probes.common.sources import varies
+
+LOOKS = ("rules", "attention")
+"""How the problem is drawn: with what it is made of, or with the scores of the pair's query."""
 
 
 def show_instance(chosen: Chosen, colour: str, instance: int | None) -> None:
@@ -32,7 +37,16 @@ def show_instance(chosen: Chosen, colour: str, instance: int | None) -> None:
                  args=("instance", None))
     try:
         shown = problem(chosen.entry, codes, instance)
-        st.html(f"<div class='answer'>{shown.answer}</div><div class='problem'>{shown.html}</div>")
+        st.html(f"<div class='answer'>{shown.answer}</div>")
+        look = "rules" if chosen.entry.kind == "codes" else choose(
+            "Problem with", LOOKS, key="look", form="buttons", label_visibility="collapsed")
+        if look == "attention":
+            number = int(codes.instances()[instance])
+            scores, names, query = row_of(
+                chosen.entry, chosen.split, number, chosen.layer, chosen.pair)
+            arcs(sketch(chosen.entry, chosen.split, number), scores, names, query, dark=is_dark())
+        else:
+            st.html(f"<div class='problem'>{shown.html}</div>")
     except LatentCodeError as error:
         st.info(literal(error), icon=":material/info:")
         st.dataframe(codes.labels.iloc[[instance]].T.astype(str), height=180)

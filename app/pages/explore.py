@@ -76,7 +76,7 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
                 alt="Codes in two dimensions; their table can be exported below.")
             if len(chosen.codes.layers) > 1:
                 track.show(chosen, colour)
-            _quality(planes)
+            _quality(planes, layers, chosen.layer)
     # After the map, which does not wait for what they tell.
     with head:
         _title(chosen, colour, show)
@@ -124,8 +124,10 @@ def _title(chosen: Chosen, colour: str, show: str) -> None:
                 + separation.sentence(chosen, colour))
 
 
-def _quality(planes: Mapping[Picture, Projection]) -> None:
-    """Say how the pictures were made, and how far to trust them."""
+def _quality(
+    planes: Mapping[Picture, Projection], layers: AlignedPlanes | None, layer: int
+) -> None:
+    """Say how the pictures were made, and how far to trust them and the way between layers."""
     plane = next(iter(planes.values()))
     values = [p.quality.get("trustworthiness") for p in planes.values()]
     known = [v for v in values if v is not None]
@@ -138,7 +140,9 @@ def _quality(planes: Mapping[Picture, Projection]) -> None:
                   for setting in reduced_settings(plane.method, len(plane)))
     trust = "" if not spread else (f" · trustworthiness {spread} (1: neighbours in the picture "
                                    "are neighbours among the codes)")
-    st.caption(literal(f"{name}{trust} · {settings}{few}"))
+    before = [] if layers is None else [other for other in layers.coordinates if other < layer]
+    kept = "" if layers is None or not before else track.kept_sentence(layers, before[-1], layer)
+    st.caption(literal(f"{name}{trust} · {settings}{few}" + (f" · {kept}" if kept else "")))
 
 
 def _of_each(planes: Mapping[Picture, Projection], setting: str) -> str:

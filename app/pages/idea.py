@@ -13,6 +13,7 @@ from latentcode.app.charts import idea as charts
 from latentcode.app.charts.clicks import on_click
 from latentcode.app.charts.theme import is_dark, reach, show_still
 from latentcode.app.data import loaded
+from latentcode.app.data.attention import sketch, two_ways
 from latentcode.app.data.benches import MOST
 from latentcode.app.data.catalog import Entry
 from latentcode.app.handles.bars import STEP, bars
@@ -90,25 +91,6 @@ def equations(config: ModelConfig) -> tuple[str, str]:
         value, network = rf"\phi\Big({value}\Big)", rf"\phi\Big({network}\Big)"
     return (rf"\sum_h \Big(\sum_k a_{{hqk}}\, {value}\Big) W_O^h",
             rf"\sum_k {network} \underbrace{{\sum_h a_{{hqk}} W_O^h}}_{{\text{{layer {last}}}}}")
-
-
-@st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
-def two_ways(entry: Entry, split: str, instance: int, layer: int, query: int) -> TwoWays:
-    """Compute a layer of a model for one query of one problem both ways, in float64."""
-    from latentcode.codes.instances import instances
-    from latentcode.models import hypernetwork
-
-    batch = instances(loaded.task_shown(entry, split), split, [instance])
-    return hypernetwork.two_ways(loaded.open_model(entry), batch.inputs[0], layer, query)
-
-
-@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
-def sketch(entry: Entry, split: str, instance: int) -> str:
-    """Return a problem in small as HTML."""
-    from latentcode.codes.instances import instances
-
-    task = loaded.task_shown(entry, split)
-    return task.sketch(instances(task, split, [instance]), 0)
 
 
 def _outputs(seen: TwoWays, query: str) -> None:
@@ -239,4 +221,4 @@ def generated(
         return ([w.numpy() for w in weights], own(x).numpy(), mine(x).numpy())
 
 
-__all__ = ["changed_scores", "generated", "note_clicked", "page", "sketch", "two_ways"]
+__all__ = ["changed_scores", "generated", "note_clicked", "page"]

@@ -187,7 +187,7 @@ def choose_look(
             # Not as the default, which a shared address would not name.
             opened = first()
             if opened is not None:
-                st.session_state["colour"] = opened
+                st.query_params["colour"] = opened
         _one_name("colour", codes, pair)
         colour = choose("Colour by", colour_labels(codes, pair), key="colour",
                         help="A label of the instances, or how well the model does on them. "

@@ -100,7 +100,7 @@ class Panel {
             pointOutlineWidth: 0, lassoOnLongPress: false, lassoInitiator: false,
             deselectOnDblClick: false, deselectOnEscape: false, showReticle: false,
             actionKeyMap: { lasso: 'shift', merge: 'cmd', remove: 'alt' },
-            lassoLineWidth: 1.5, spatialIndexUseWorker: false, ...options,
+            lassoLineWidth: 1.5, lassoMinDelay: 4, spatialIndexUseWorker: false, ...options,
         });
         this.plot.subscribe('pointover', point => this.hover(point));
         this.plot.subscribe('pointout', () => this.hover(-1));

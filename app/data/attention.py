@@ -1,0 +1,50 @@
+"""One problem in one layer: who attends to what, with all heads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from latentcode.app.data import loaded
+from latentcode.app.data.catalog import Entry
+
+if TYPE_CHECKING:
+    from latentcode.models.hypernetwork import TwoWays
+
+
+@st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
+def two_ways(entry: Entry, split: str, instance: int, layer: int, query: int) -> TwoWays:
+    """Compute a layer of a model for one query of one problem both ways, in float64."""
+    from latentcode.codes.instances import instances
+    from latentcode.models import hypernetwork
+
+    batch = instances(loaded.task_shown(entry, split), split, [instance])
+    return hypernetwork.two_ways(loaded.open_model(entry), batch.inputs[0], layer, query)
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
+def sketch(entry: Entry, split: str, instance: int) -> str:
+    """Return a problem in small as HTML."""
+    from latentcode.codes.instances import instances
+
+    task = loaded.task_shown(entry, split)
+    return task.sketch(instances(task, split, [instance]), 0)
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
+def row_of(
+    entry: Entry, split: str, instance: int, layer: int, pair: str
+) -> tuple[np.ndarray, list[str], int]:
+    """Return the scores a_hqk of the query of a pair, float [H, K], all tokens' names, and q."""
+    from latentcode.codes.instances import instances
+
+    task = loaded.task_shown(entry, split)
+    queries, _ = task.positions([pair], instances(task, split, [instance]))
+    query = int(queries.flatten()[0])
+    pattern = two_ways(entry, split, instance, layer, query).pattern
+    return pattern[:, query].numpy(), list(task.token_names), query
+
+
+__all__ = ["row_of", "sketch", "two_ways"]
