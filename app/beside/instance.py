@@ -15,7 +15,7 @@ from latentcode.app.data.projections import is_measurement, value_name
 from latentcode.app.state.messages import answering
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.state.url import choose, remember
-from latentcode.app.words import literal
+from latentcode.app.words import literal, shortened
 from latentcode.errors import LatentCodeError
 from latentcode.probes.common.sources import varies
 
@@ -71,7 +71,8 @@ def _code_bars(chosen: Chosen, colour: str, instance: int) -> go.Figure:
     if not is_measurement(values):
         mine = values.iloc[instance]
         same = (values == mine).to_numpy()
-        bars[f"mean of {colour} {value_name(values.name, mine)}"] = points[same].mean(0)
+        name = shortened(value_name(values.name, mine))
+        bars[f"mean of {colour} {name}"] = points[same].mean(0)
     bars["mean of all"] = points.mean(0)
     return panels.heads(bars, dark=is_dark(), height=230)
 

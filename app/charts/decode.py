@@ -55,7 +55,7 @@ def decoding_chart(table: pd.DataFrame, *, dark: bool) -> go.Figure:
 def _title(label: str, metric: str, table: pd.DataFrame) -> str:
     """Return what a panel shows, and below it where chance is, which no point then hides."""
     chance = table.loc[(table["label"] == label) & (table["metric"] == metric), "chance"].iloc[0]
-    return f"{shortened(label)}: {metric.replace('_', ' ')}<br>chance {chance:.2f} (dashed)"
+    return f"{shortened(label)}<br>{metric.replace('_', ' ')}, chance {chance:.2f}"
 
 
 __all__ = ["decoding_chart"]

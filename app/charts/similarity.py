@@ -15,6 +15,8 @@ from latentcode.app.words import shortened
 
 MATRIX = 480
 """Height of the cosine matrix in pixels, and of what stands beside it."""
+MOST_NAMES = 28
+"""Names that an axis of the matrix has space for; of more, it has every second one or fewer."""
 
 
 def cosine_chart(
@@ -58,7 +60,9 @@ def cosine_chart(
                                     values]),
         text=[f"{one} and {other}" for one in names for other in names],
         hovertemplate="%{text}: %{customdata[1]:.2f}<extra></extra>")
-    ticks = {"tickvals": list(range(n)), "ticktext": [shortened(name) for name in names],
+    told = range(0, n, -(-n // MOST_NAMES))
+    ticks = {"tickvals": [*told], "ticktext": [shortened(names[i]) for i in told],
+             "tickfont": {"size": 12 if n <= MOST_NAMES // 2 else 9},
              "showgrid": False, "zeroline": False, "range": [-0.5, n - 0.5]}
     figure.update_xaxes(**ticks, tickangle=-45, ticks="")
     figure.update_yaxes(**ticks, ticks="")
@@ -87,8 +91,8 @@ def two_codes_chart(one: np.ndarray, other: np.ndarray, names: tuple[str, str], 
                         col=1)
     figure.update_xaxes(showgrid=False, zeroline=False)
     figure.update_yaxes(title="score", row=1, col=1)
-    return styled(figure, height=MATRIX - 60, dark=dark, bargap=0.25, dragmode="zoom",
-                  margin_t=56, legend=LEGEND_ABOVE)
+    return styled(figure, height=MATRIX - 40, dark=dark, bargap=0.25, dragmode="zoom",
+                  margin_t=76, legend=LEGEND_ABOVE)
 
 
 __all__ = ["cosine_chart", "two_codes_chart"]

@@ -103,9 +103,10 @@ def styled_grid(
     figure: go.Figure, places: Sequence[Mapping[str, int]], *, dark: bool
 ) -> go.Figure:
     """Give a figure of `panel_grid` the look of the page, with a legend above all panels."""
+    figure.update_annotations(font_size=13)
     # Above the titles of the panels there is space for a legend of two lines.
     return styled(figure, height=_PANEL * places[-1]["row"] + 90, dark=dark, dragmode="zoom",
-                  margin_t=100, legend=LEGEND_ABOVE)
+                  margin_t=110, legend=LEGEND_ABOVE)
 
 
 STACKS = "stacks"
@@ -121,6 +122,7 @@ STYLE = """<style>
 [data-testid="stSidebarUserContent"] {padding-top: .4rem;}
 [data-testid="stSelectboxVirtualDropdown"], [data-testid="stMultiSelectDropdown"] {
   width: max-content !important; min-width: var(--trigger-width); max-width: 94vw;}
+[data-tag] > span {direction: rtl;}
 .problem {max-height: 70vh; overflow: auto; font-size: .8rem; line-height: 1.35;}
 .problem > div {font-size: .8rem !important;}
 .problem :is(td, th) {padding: 2px 4px !important; white-space: normal !important;}
@@ -135,7 +137,7 @@ STYLE = """<style>
 }
 </style>"""
 """What Streamlit has no option for: less empty space, a problem that fits into a column, and names
-of models that are as long as their paths, whole.
+of models that are as long as their paths: whole, or with the end that tells them apart.
 
 A problem brings its own style, for notebooks, in which it has the whole width."""
 

@@ -38,8 +38,8 @@ def page() -> None:
     show_still(decoding_chart(first, dark=is_dark()), "decoding",
                alt="Scores of probes per layer beside their controls.")
     st.caption("A logistic probe is fitted to codes of training combinations and scored on "
-               "combinations that the model was never trained on. Bars are 95 % intervals. Only "
-               "what exceeds the controls is due to the code.")
+               "combinations that the model was never trained on. Bars are 95 % intervals; the "
+               "dashed line is chance. Only what exceeds the controls is due to the code.")
     for note in result.caveats:
         st.caption(f":material/warning: {literal(note)}")
     st.markdown("**The same as a table**")
