@@ -6,10 +6,15 @@ from pathlib import Path
 
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from streamlit.runtime.pages_manager import PagesManager
 from streamlit.starlette import App
 
 from latentcode.app.charts.map.addresses import ROUTES
 from latentcode.app.policy import HOSTS, Policy
+
+# Until a page has been opened, Streamlit takes the folder `pages` for one of scripts, and an
+# address such as /decode for the script of that name, which shows nothing.
+PagesManager.uses_pages_directory = False
 
 # `streamlit run` looks for this name.
 app = App(
