@@ -10,7 +10,7 @@ import streamlit as st
 from latentcode.app.attribution.cells import show_cells, tokens_of
 from latentcode.app.data.benches import OpenBench
 from latentcode.app.state.messages import answering
-from latentcode.app.state.url import choose, choose_several, remember, remembered
+from latentcode.app.state.url import choose_several, remember, remembered
 from latentcode.app.words import literal
 from latentcode.errors import ProbeError
 from latentcode.probes.interventions.bench.outcome import Writing
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 SHOWN = {"estimated part": "estimates", "written alone": "effects"}
 """What a colour can stand for, in the words of the page: an attribute of the map."""
-MAP = "cells of the map"
-"""Key of the map."""
+MAP, COLOUR = "cells of the map", "colour of the map"
+"""Keys of the map, and of what its colours stand for."""
 
 
 def choose_keys(
@@ -42,7 +42,8 @@ def where_it_lives(open_: OpenBench, writing: Writing) -> None:
     if "row" not in open_.bench.task.scopes:
         return
     st.markdown("##### Where does it live?")
-    if remembered("map") not in SHOWN:
+    shown = remembered("map")
+    if shown not in SHOWN:
         st.caption("Which of the response's codes does it hang on that the answer becomes "
                    "the donor's?")
         st.button("Show the map", icon=":material/grid_view:", on_click=answering(remember),
@@ -56,7 +57,10 @@ def where_it_lives(open_: OpenBench, writing: Writing) -> None:
                         "not both defined here, or hardly differ: there is no way from one to the "
                         "other to map."), icon=":material/info:")
         return
-    shown = choose("Colour", list(SHOWN), key="map", form="buttons")
+    st.session_state[COLOUR] = shown
+    st.segmented_control(
+        "Colour", list(SHOWN), key=COLOUR, required=True,
+        on_change=answering(lambda: remember("map", st.session_state[COLOUR])))
     names, unit = _names(open_), _unit(open_)
     show_cells(
         MAP, tokens_of(*open_.tokens(writing), names), getattr(found, SHOWN[shown]), [[

@@ -42,7 +42,8 @@ def choose_numbers(
     asked = read_numbers(remembered("numbers"), how, len(own))
     values = begin if asked is None else asked
     bars(BARS, values, lambda moved: _write(how, moved), ghost=begin, ticks=ticks, marked=target,
-         most=max(reach([*own, *values]), *(float(np.abs(code).max()) for code in means.values())))
+         most=max(reach([*own, *begin]), *(float(np.abs(x).max()) for x in (
+             values, *means.values()))))
     st.caption("**Drag** a bar, or move it with the arrow keys. " + _about(
         how, layer, open_, target, key))
     _presets(how, len(own), means, open_.kind)

@@ -61,7 +61,9 @@ def test_the_map_comes_when_it_is_asked_for(
         pytest.approx(row, rel=1e-4, abs=1e-7) for row in found.estimates]
     assert (drawn["across"], drawn["written"]) == (across, [])
     assert f"written together they do {found.everything:.3g}" in text(app)
-    alone = shown(name, instance="2", which="0", target=target, map="written alone")
+    alone = app.segmented_control("colour of the map").set_value("written alone").run()
+    assert alone.query_params["map"] in ("written alone", ["written alone"])
+    assert not alone.error
     assert cells_of(alone)["most"] == pytest.approx(np.abs(found.effects).max(), rel=1e-4)
 
 
