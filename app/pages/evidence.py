@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from latentcode.app.charts.theme import is_dark
+from latentcode.app.charts.theme import STACKS, is_dark
 from latentcode.app.data.evidence import PRESETS, Evidence, evidence, matching, titled
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.url import choose, remember, remembered
@@ -36,14 +36,8 @@ STYLE = """<style>
 .st-key-evidence-figure {background: #fff; border: 1px solid rgba(128, 128, 128, .45);
     border-radius: 8px; padding: 10px;}
 .st-key-evidence-figure img {max-width: 100%;}
-@media (max-width: 1000px) {
-    .st-key-evidence-columns > [data-testid="stLayoutWrapper"] > [data-testid="stHorizontalBlock"],
-    .st-key-evidence-columns > [data-testid="stHorizontalBlock"] {flex-wrap: wrap;}
-    .st-key-evidence-columns [data-testid="stColumn"] {min-width: 100%;}
-}
 </style>"""
-"""Figures have a white ground in either theme; in a narrow window the claim stands below the list.
-"""
+"""Figures have a white ground in either theme."""
 
 
 def page() -> None:
@@ -70,7 +64,7 @@ def _body() -> None:
     shown = shown if verdict is None else shown[shown["verdict"] == verdict]
     shown = shown if figure is None else shown[shown["result"] == figure]
     claim = _asked("claim", list(found.claims))
-    with st.container(key="evidence-columns"):
+    with st.container(key=f"{STACKS} evidence"):
         left, right = st.columns([1.35, 1.0], gap="medium")
         with left:
             _list(shown, len(found.claims), f"{verdict} {figure} {words}")
@@ -184,21 +178,21 @@ def _claim(found: Evidence, name: str) -> None:
     unit = "points" if claim["published"] and claim["published"]["unit"] == "points" else ""
     numbers = {"Published": f"{published(claim)} {unit}".strip() or "—", "Ours": ours(claim) or "—",
                "Runs": "none needed" if pd.isna(row["runs"]) else str(row["runs"])}
-    for column, (title, value) in zip(st.columns([1.2, 1.5, 0.8]), numbers.items(), strict=True):
-        column.markdown(f"{title}<br>**{literal(value)}**", unsafe_allow_html=True)
+    with st.container(horizontal=True, gap="large"):
+        for title, value in numbers.items():
+            st.markdown(f"{title}<br>**{literal(value)}**", unsafe_allow_html=True, width="content")
     st.markdown(f"**What we have.** {literal(claim['why'])}")
     if claim["needs"]:
         price = f" ({cost.in_words(claim['cost'])})" if claim["cost"] else ""
         st.markdown(f"**What would decide it.** {literal(claim['needs'] + price)}.")
     if claim["verdict"] == "differs" and name in remarks():
         st.markdown(f"**What was tried.** {literal(remarks()[name])}")
-    st.markdown(f"**Judged by.** {literal(rule(claim))}.")
-    for title, key in (("Our reading", "reading"), ("Known before", "seen")):
-        if claim[key]:
-            st.markdown(f"**{title}.** {literal(claim[key])}")
-    if claim["parts"]:
-        with st.expander(f"Its tests ({len(claim['parts'])})"):
-            _tests(claim["parts"])
+    with st.expander("How it was judged"):
+        st.markdown(f"**The rule.** {literal(rule(claim)).rstrip('.')}.")
+        for title, key in (("Our reading", "reading"), ("Known before", "seen")):
+            if claim[key]:
+                st.markdown(f"**{title}.** {literal(claim[key])}")
+        _tests(claim["parts"])
     _result(found, found.result_of[name])
 
 

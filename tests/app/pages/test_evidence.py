@@ -38,7 +38,7 @@ def test_a_claim_says_all_there_is() -> None:
     app = shown("evidence", claim=name, verdict="differs")
     said, claim = text(app), evidence().claims[name]
     assert "✘ differs" in said
-    for part in ("It holds in HYLA and linear attention in every run", "**Judged by.**",
+    for part in ("It holds in HYLA and linear attention in every run", "**The rule.**",
                  "Runs<br>**9**", "Ours<br>**-0.0068 to +0.97**"):
         assert part in said
     assert claim["source"] in said
