@@ -11,8 +11,6 @@ import nbformat
 
 STYLE = re.compile(r"<style.*?</style>\s*", re.DOTALL)
 """What pandas writes beside every table, for every table of the page."""
-FOREIGN = re.compile(r"!\[([^\]]*)\]\(https?://[^)]*\)")
-"""A picture that comes from a network, such as a badge, which no page loads."""
 
 
 def markdown_of_notebook(path: Path) -> str:
@@ -23,7 +21,7 @@ def markdown_of_notebook(path: Path) -> str:
 
 def _cell(cell: Any) -> list[str]:
     if cell.cell_type == "markdown":
-        return [FOREIGN.sub(r"\1", cell.source)]
+        return [cell.source]
     return [f"```python\n{cell.source}\n```", *map(_output, cell.outputs)]
 
 
