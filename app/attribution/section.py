@@ -41,7 +41,12 @@ def where_it_lives(open_: OpenBench, writing: Writing) -> None:
     """Show, once asked, on which codes of the response this answer hangs; a click writes one."""
     if "row" not in open_.bench.task.scopes:
         return
-    st.markdown("##### Where does it live?")
+    with st.container(border=True):
+        st.markdown("##### Where does it live?")
+        _map(open_, writing)
+
+
+def _map(open_: OpenBench, writing: Writing) -> None:
     shown = remembered("map")
     if shown not in SHOWN:
         st.caption("Which of the response's codes does it hang on that the answer becomes "

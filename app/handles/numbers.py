@@ -55,12 +55,11 @@ def _about(how: str, layer: int, open_: OpenBench, target: str, key: int | None)
     if how == "scale":
         return "Its own codes are times 1."
     to = "itself" if key is None else literal(open_.task.token_names[key])
-    means = ("mean codes of training problems" if how == "set" else
-             "the same, minus the mean over all training problems")
-    begin = ("Behind the bars: " if how == "set" else "The bars are added to ")
-    return (f"{begin}the problem's own code in layer {layer}, of the response attending to {to}. "
-            f"Ticks: {means} with each {open_.kind} in that place, coloured for "
-            f"**{literal(target)}**.")
+    own = (f"Behind the bars: the problem's own code in layer {layer}, of the response attending "
+           f"to {to}." if how == "set" else "The bars are added to every code that is written.")
+    centred = "" if how == "set" else ", minus the mean over all training problems"
+    return (f"{own} Ticks: the mean codes of training problems with each {open_.kind} in that "
+            f"place{centred}, coloured for **{literal(target)}**.")
 
 
 def _presets(how: str, n: int, means: Mapping[str, np.ndarray], kind: str) -> None:
