@@ -187,13 +187,13 @@ def test_bars_recolour_and_the_track_leads_to_a_layer(explorer: Explorer) -> Non
     explorer.open(query={"model": MODEL})
     before = explorer.map()
     colour = query(explorer)["colour"]
-    bars = explorer.page.locator(".st-key-separation button, .st-key-separation [role=button]")
-    bars.filter(has_text=re.compile(r"^\s*rule\b")).first.click()
+    bars = explorer.page.locator(".separation-row")
+    bars.filter(has_text=re.compile(r"^\s*rule(?!_)")).first.click()
     explorer.until(lambda: query(explorer).get("colour") != colour)
     settle(explorer.page)
     assert explorer.map()["names"] != before["names"]
     points = explorer.map()["points"]
-    track = explorer.page.locator(".st-key-track button, .st-key-track [role=button]")
+    track = explorer.page.locator(".track-layers button")
     track.filter(has_text=re.compile("2")).first.click()
     explorer.until(lambda: query(explorer).get("layer") == "2")
     explorer.until(lambda: explorer.map()["points"] != points)
