@@ -37,7 +37,8 @@ def arcs(
     """
     largest = np.abs(scores).max(axis=1)
     data = {
-        "place": key, "query": query, "names": list(names),
+        # A container is found by its class, in which its key has hyphens for spaces.
+        "place": key.replace(" ", "-"), "query": query, "names": list(names),
         "scores": scores.astype(float).tolist(),
         "colours": head_colours(len(scores), dark), "shown": strongest(scores),
         "least": LEAST * float(largest.max()), "largest": float(largest.max()) or 1.0}
