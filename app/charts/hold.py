@@ -128,7 +128,8 @@ def _show(open_: OpenBench, outcome: HoldOutcome) -> None:
     for note in outcome.notes():
         st.caption(f":material/info: {literal(note)}")
     st.download_button("Table, CSV", outcome.table.to_csv(index=False).encode(),
-                       f"{open_.file}-hold.csv", on_click="ignore", icon=":material/download:")
+                       f"{open_.file}-hold.csv", "text/csv", key="what holds, table",
+                       on_click="ignore", icon=":material/download:")
 
 
 def bars(outcome: HoldOutcome, kind: str, *, dark: bool) -> go.Figure:
@@ -147,7 +148,7 @@ def bars(outcome: HoldOutcome, kind: str, *, dark: bool) -> go.Figure:
             x=[f"{name}<br>{ANSWERS.get(name, 'none of these')}" for name in block["class"]],
             y=block["value"], name=title, marker_color=color,
             error_y={"type": "data", "symmetric": False, "array": high, "arrayminus": low,
-                     "thickness": 1.2, "width": 3},
+                     "thickness": 1.2, "width": 3, "color": "#C9D1D9" if dark else "#3B4754"},
             customdata=np.stack([block["low"], block["high"]], 1),
             hovertemplate="%{y:.0%} [%{customdata[0]:.0%}, %{customdata[1]:.0%}]"
                           f"<extra>{title}</extra>")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from latentcode.experiments.benchmarks.browser import settle
 from latentcode.runs.named import zoo_folders
 
 playwright = pytest.importorskip("playwright.sync_api", reason="tests in a browser need playwright")
@@ -95,9 +96,10 @@ def test_it_holds_over_200_problems(explorer: Explorer) -> None:
                                               "random codes"]
     assert round(100 * shown[0]["y"][0]) == stays
     expect(page.get_by_text(f"{counted} of 200 instances count")).to_be_visible()
+    settle(page)
     with page.expect_download() as download:
         page.locator(".st-key-hold").get_by_role("button", name="Table, CSV").click()
-    rows = list(csv.DictReader(download.value.path().open(encoding="utf-8")))
+    rows = list(csv.DictReader(download.value.path().read_text("utf-8").splitlines()))
     assert len(rows) == 4 * counted
     # It stays for another problem, and goes with another writing.
     with explorer.rerun():
