@@ -20,9 +20,11 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGED = (".py", ".typed", ".html", ".json", ".yaml", ".safetensors", ".parquet")
+PACKAGED = (".py", ".typed", ".css", ".html", ".js", ".json", ".yaml", ".safetensors", ".parquet")
 ZOO = (".csv", ".jsonl", ".md")
 """Files of the zoo that other folders keep to themselves."""
+FIGURES = "experiments/results/reproduced/paper"
+"""Folder of the figures that the explorer shows as evidence."""
 LEFT_OUT = "experiments/results/runs"
 """Trained runs, which no wheel carries."""
 LARGEST = 20
@@ -53,7 +55,8 @@ def files_below(folder: Path) -> set[str]:
     return {os.path.relpath(os.path.join(parent, name), folder)
             for parent, _, names in os.walk(folder, followlinks=True) for name in names
             if LEFT_OUT not in parent
-            and (name.endswith(PACKAGED) or (name.endswith(ZOO) and "/zoo" in parent))}
+            and (name.endswith(PACKAGED) or (name.endswith(ZOO) and "/zoo" in parent)
+                 or (name.endswith(".png") and FIGURES in parent))}
 
 
 def pip(python: Path, *arguments: str | Path) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from threading import Lock, Thread, get_native_id
+from threading import Event, Lock, Thread, get_native_id
 
 from latentcode.app.data.catalog import Entry
 
@@ -21,8 +21,11 @@ One after the other: who asks for one meanwhile waits for that one alone.
 NICENESS = 2
 """How far the thread stands back behind the pages, of 19: so little, because a page that needs what
 is being loaded waits for this thread, and nobody may give it its priority back."""
+PATIENCE = 120.0
+"""Seconds that a page waits for what is being loaded."""
 
 _once = Lock()
+_loaded = Event()
 
 
 def in_background(entry: Entry) -> Thread | None:
@@ -50,6 +53,17 @@ def _load(entry: Entry) -> None:
             _make_task(entry.path)
     except Exception as error:  # the page that needs it will say what is wrong
         logging.getLogger(__name__).info("not loaded in advance: %s", error)
+    finally:
+        _loaded.set()
+
+
+def was_half_loaded(error: BaseException) -> bool:
+    """Whether a page failed over a module that the thread was loading; then, wait for the thread.
+
+    Libraries such as scipy look into `sys.modules` for torch, and find it before it is complete.
+    """
+    half = _once.locked() and "partially initialized module" in str(error)
+    return half and _loaded.wait(PATIENCE)
 
 
 def _make_task(path: Path) -> None:
@@ -67,4 +81,4 @@ def _stand_back() -> None:
         os.setpriority(os.PRIO_PROCESS, thread, min(now + NICENESS, 19))
 
 
-__all__ = ["in_background"]
+__all__ = ["in_background", "was_half_loaded"]

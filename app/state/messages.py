@@ -9,6 +9,7 @@ from typing import Any, ParamSpec
 
 import streamlit as st
 
+from latentcode.app.data.preload import was_half_loaded
 from latentcode.app.words import literal
 from latentcode.errors import LatentCodeError
 
@@ -31,6 +32,8 @@ def guarded(show: Callable[P, None]) -> Callable[P, None]:
         try:
             show(*args, **kwargs)
         except Exception as error:
+            if was_half_loaded(error):
+                st.rerun()
             _say(error)
 
     return run

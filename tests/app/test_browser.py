@@ -34,6 +34,7 @@ PAGES = {
     "Similarity": ("similarity", "How similar are the mean codes"),
     "Intervene": ("intervene", "What is written"),
     "Results": ("results", "How the model was trained"),
+    "Evidence": ("evidence", "What the paper claims"),
     "The idea": ("idea", "The scores of all heads are a code"),
 }
 """Title -> its name in the URL, and a headline that it must have."""
