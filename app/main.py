@@ -12,6 +12,7 @@ import streamlit as st
 from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.url import take_along
+from latentcode.app.tour.card import show_tour
 from latentcode.imports import import_from_environment
 
 HERE = Path(__file__).resolve().parent
@@ -55,6 +56,7 @@ def main() -> None:
     take_along(current.url_path)
     st.html(STYLE)
     st.logo(logo(is_dark()), size="large")
+    show_tour(current.url_path)
     current.run()
 
 

@@ -1,0 +1,47 @@
+"""The tour as a card at the bottom of the window; before it, a link, and an offer to newcomers."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+import streamlit as st
+
+from latentcode.app.state.messages import answering
+from latentcode.app.state.url import remember, remembered_number
+from latentcode.app.tour.steps import PARAMETER, STEPS, address
+
+KEY = "tour card"
+CAME = "came without an address"
+"""Name in the session: whether its first page was opened by an address that asks for nothing."""
+
+
+def show_tour(page: str) -> None:
+    """Show the step that the URL names; without one, the link that starts the tour.
+
+    page  the part of the URL that names the page, "" for the first
+    """
+    newcomer = st.session_state.setdefault(CAME, not page and not st.query_params)
+    number = remembered_number(PARAMETER, 0, len(STEPS))
+    component = st.components.v2.component(
+        "latentcode_tour", js=_file("tour.js"), css=_file("tour.css"), isolate_styles=False)
+    component(key=KEY, on_closed_change=answering(lambda: remember(PARAMETER, None)), data={
+        "first": address(1), "offered": newcomer and not page,
+        "step": _described(number) if number else None})
+
+
+def _described(number: int) -> dict[str, object]:
+    step = STEPS[number - 1]
+    return {
+        "number": number, "of": len(STEPS), "title": step.title, "text": step.text, "do": step.do,
+        "at": step.at, "here": address(number),
+        "back": address(number - 1) if number > 1 else None,
+        "next": address(number + 1) if number < len(STEPS) else None}
+
+
+@cache
+def _file(name: str) -> str:
+    return files("latentcode.app.tour").joinpath(name).read_text(encoding="utf-8")
+
+
+__all__ = ["show_tour"]

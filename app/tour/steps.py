@@ -1,0 +1,82 @@
+"""What does a newcomer look at, in which order? Prepared views, each with a few sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+MODEL = "sraven-hyla"
+"""Whose codes and problems the tour shows; it comes with the library."""
+PARAMETER = "tour"
+"""Name of the step in the URL, counted from 1."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A view, and what is said of it.
+
+    page   in the URL; "" for the first page
+    query  what the view depends on, by its names in the URL
+    at     what the step points at, as a selector of CSS
+    text   what is seen: no number or name that the page does not show
+    do     what to try
+    """
+
+    title: str
+    page: str
+    query: Mapping[str, str] = field(hash=False)
+    at: str
+    text: str
+    do: str
+
+
+_CODES = {"model": MODEL, "split": "ood", "layer": "3", "pair": "response->response"}
+_PLANE = f"ood!2000!tsne!3!response->response!{MODEL}"
+_BENCH = {"model": MODEL, "split": "ood", "instance": "5", "which": "1", "target": "sum",
+          "what": "minimal pair", "scope": "everything"}
+
+STEPS: tuple[Step, ...] = (
+    Step("A map of codes", "", _CODES, ".st-key-separation-chart",
+         "Each point is the code of one problem: one number per head. The page opens with the "
+         "colour that these codes separate best; the bars compare it with the other labels, and "
+         "each label with itself, shuffled (the dark mark).",
+         "Click another bar, and see whether the clusters stay pure."),
+    Step("A point is a problem", "", {**_CODES, "instance": "5"}, ".problem",
+         "Beside the map: one of the problems, the model's answer and the right one. Below, its "
+         "code, a bar per head, and the problems whose codes are nearest.",
+         "Click another point of the map, or move the mouse over it."),
+    Step("Draw around a cluster", "",
+         {**_CODES, "colour": "context_1", "select": f"B-44_-9.5_-37.4_-3.1@{_PLANE}"},
+         ".st-key-distribution",
+         "The box on the left of the map holds one cluster. Beside it: what its problems have in "
+         "common. They share one value of context_1, while all problems together have eight.",
+         "Draw around another cluster. A double click on the map clears the selection."),
+    Step("Layer by layer", "", {**_CODES, "layer": "1", "colour": "rule"}, ".st-key-track-chart",
+         "The line below the map says how well the codes of each layer separate the colour, here "
+         "the rule; dashed: shuffled labels. In layer 0 all codes are still the same.",
+         "Click layer 2, then 3: every point travels to its place there."),
+    Step("Write a code", "intervene", _BENCH, ".st-key-answers",
+         "Is a code only a trace, or does the model use it? The codes of this problem are "
+         "replaced by those of the same problem with the rule sum in place of -1. The answer "
+         "becomes what sum answers; what the controls write does not make it so.",
+         "Choose another rule, fewer layers or a smaller scope."),
+    Step("Does it hold?", "intervene", _BENCH, ".st-key-hold",
+         "One problem shows that it can happen, not how often it does.",
+         "Press the button: the same is written into 200 problems, with bars that come as the "
+         "model answers, beside the controls."),
+    Step("The evidence", "evidence", {}, ".st-key-verdict-shown",
+         "The claims of the paper, each with a verdict: we agree, we differ, it is undecided, or "
+         "it has not been run. The buttons above the list count them.",
+         "Click a claim: what was published, what we find, the rule of the verdict and the "
+         "figure."),
+)
+
+
+def address(number: int) -> str:
+    """Return the address of a step, counted from 1, as seen from any page."""
+    step = STEPS[number - 1]
+    return f"./{step.page}?{urlencode({**step.query, PARAMETER: str(number)})}"
+
+
+__all__ = ["MODEL", "PARAMETER", "STEPS", "Step", "address"]
