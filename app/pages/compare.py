@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from latentcode.app.charts import pictures
+from latentcode.app.charts import overlap, pictures
 from latentcode.app.charts import selected as panels
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
@@ -44,12 +44,16 @@ def page() -> None:
     if not shown:
         return
     first = shown[0]
-    method, colour = choose_look(first.codes, first.pair)
+    method, colour = choose_look(first.codes, first.pair, more=overlap.offered(shown))
+    told = ""
+    if colour == overlap.SHARED and colour not in first.codes.labels:
+        shown = [overlap.with_shared(shown), *shown[1:]]
+        told = f" {overlap.sentence(shown)}"
     st.markdown(f"##### The same {len(first.codes):,} instances in {len(shown)} "
                 f"model{'s' if len(shown) > 1 else ''}\n"
                 f"layer {first.layer}, {literal(first.pair)}, coloured by "
                 f"**{literal(colour)}**. Draw around points in one picture to see where the same "
-                "instances are in the others.")
+                f"instances are in the others.{told}")
     _body(shown, method, colour)
 
 

@@ -172,11 +172,13 @@ def choose_place(layers: Sequence[int], pairs: Sequence[Pair]) -> tuple[int, str
 
 
 def choose_look(
-    codes: LatentCodes, pair: str, first: Callable[[], str | None] = lambda: None
+    codes: LatentCodes, pair: str, first: Callable[[], str | None] = lambda: None,
+    more: Sequence[str] = (),
 ) -> tuple[str, str]:
     """Return the projection, as the library calls it, and the label that the sidebar chooses.
 
     first  returns the label that a page opens on where its URL names none; None: the first offered
+    more   colours that a page offers beside the labels
     """
     with st.sidebar:
         methods = [name for name, most in MOST_LAID_OUT.items() if len(codes) <= most]
@@ -189,7 +191,7 @@ def choose_look(
             if opened is not None:
                 st.query_params["colour"] = opened
         _one_name("colour", codes, pair)
-        colour = choose("Colour by", colour_labels(codes, pair), key="colour",
+        colour = choose("Colour by", [*colour_labels(codes, pair), *more], key="colour",
                         help="A label of the instances, or how well the model does on them. "
                              "`rule` is the rule of the pair's response.")
     return METHODS[method], colour

@@ -10,6 +10,7 @@ from small_app import drawn_codes, map_shown
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
+from latentcode.app.charts.overlap import SHARED, shared_neighbours
 from latentcode.app.pages.compare import (
     SELECTED,
     differing_labels,
@@ -88,6 +89,26 @@ def test_other_instances_are_said_to_be(folder: Path) -> None:
     assert differing_labels(drawn_codes(0), drawn_codes(1)) == []
     assert differing_labels(drawn_codes(0), drawn_codes(2, instances=1)) == [
         "rule_0", "combination"]
+
+
+def test_shared_neighbours_colour_all_pictures(folder: Path) -> None:
+    test = shown(["a", "b"], colour=SHARED)
+    drawn = map_shown(test)
+    points = [drawn_codes(seed).select(layer=1, pair="response->response") for seed in (0, 1)]
+    share = shared_neighbours(points)
+    assert drawn.shown["colour"]["continuous"]
+    assert (share.min(), share.max()) == pytest.approx(
+        [float(drawn.shown["colour"][end]) for end in ("low", "high")])
+    assert drawn.values == pytest.approx((share - share.min()) / np.ptp(share), abs=1e-6)
+    said = " ".join(m.value for m in test.markdown)
+    assert f"**{share.mean():.1%}** are also among its 10 nearest in runs/b" in said
+    assert f"of random neighbours {10 / 89:.1%}" in said
+
+
+def test_one_model_shares_no_neighbours(folder: Path) -> None:
+    assert SHARED not in shown(["a"]).selectbox(key="colour").options
+    assert SHARED in shown(["a", "b"]).selectbox(key="colour").options
+    assert SHARED not in shown(["a", "b"], layer="0").selectbox(key="colour").options
 
 
 def test_codes_that_do_not_vary_have_no_picture(folder: Path) -> None:
