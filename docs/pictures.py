@@ -14,7 +14,8 @@ from pathlib import Path
 from latentcode.experiments.benchmarks.browser import chromium, serving, settle
 
 HERE = Path(__file__).resolve().parent / "pictures"
-HEIGHTS = {"explore": 1330, "compare": 760, "decode": 900, "intervene": 1010, "idea": 1200}
+HEIGHTS = {"explore": 900, "compare": 800, "decode": 900, "intervene": 1100, "evidence": 900,
+           "idea": 1300}
 WIDTH = 1440
 PAGES: dict[str, dict[str, str | tuple[str, ...]]] = {
     "explore": {"model": "sraven-hyla", "instance": "5",
