@@ -1,6 +1,7 @@
-"""Take the pictures of the README and of app.md: every page of the explorer, light and dark.
+"""Take the pictures of the README and of app.md: pages of the explorer, light and dark.
 
     python docs/pictures.py [FOLDER]
+    python docs/pictures.py FOLDER every     every page, in every width that is looked at
 
 From the real application in a real browser, with the models of the zoo.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 
 from latentcode.experiments.benchmarks.browser import chromium, serving, settle
@@ -17,6 +19,8 @@ HERE = Path(__file__).resolve().parent / "pictures"
 HEIGHTS = {"explore": 900, "compare": 800, "decode": 900, "intervene": 1100, "evidence": 900,
            "idea": 1300}
 WIDTH = 1440
+WIDTHS = (900, 1_280, 1_600)
+"""What is looked at before a change of the explorer is finished."""
 PAGES: dict[str, dict[str, str | tuple[str, ...]]] = {
     "explore": {"model": "sraven-hyla", "instance": "5",
                 "select": "B-15_-25_10_-10@ood!2000!tsne!3!response->response!sraven-hyla"},
@@ -24,31 +28,40 @@ PAGES: dict[str, dict[str, str | tuple[str, ...]]] = {
     "decode": {"model": "sraven-hyla"},
     "intervene": {"model": "sraven-hyla", "instance": "12", "target": "sum", "scope": "row",
                   "layers": ("2", "3")},
+    "evidence": {},
     "idea": {"model": "sraven-hyla"},
 }
 """Page -> what its URL says."""
+OTHERS: dict[str, dict[str, str | tuple[str, ...]]] = {
+    "similarity": {"model": "sraven-hyla"}, "results": {"model": "sraven-hyla"}}
+"""Pages without a picture in the documentation."""
+STANDING = ".js-plotly-plot, .lc-map[data-drawn], [data-testid=stDataFrame]"
+"""What a page has when it is there."""
 
 
-def main(folder: Path = HERE) -> None:
+def main(folder: Path = HERE, every: str = "") -> None:
     """Take every picture anew."""
     folder.mkdir(parents=True, exist_ok=True)
+    pages = {**PAGES, **OTHERS} if every else PAGES
     with tempfile.TemporaryDirectory() as scratch, chromium() as browser, serving(
             [Path(scratch)], Path(scratch) / "cache", Path(scratch) / "log.txt") as server:
-        for theme in ("light", "dark"):
-            for name, query in PAGES.items():
-                context = browser.new_context(
-                    viewport={"width": WIDTH, "height": HEIGHTS[name]},
-                    color_scheme="dark" if theme == "dark" else "light")
-                page = context.new_page()
-                page.goto(server.url("" if name == "explore" else name, query))
-                page.wait_for_selector(".js-plotly-plot, .lc-map[data-drawn]", timeout=120_000)
-                settle(page)
-                page.wait_for_timeout(1_500)  # animations of Streamlit end without an event
-                file = folder / f"{name}-{theme}.png"
-                page.screenshot(path=file)
-                print(file)
-                context.close()
+        for theme, (name, query), width in product(
+                ("light", "dark"), pages.items(), WIDTHS if every else (WIDTH,)):
+            height = 800 if every else HEIGHTS[name]
+            context = browser.new_context(
+                viewport={"width": width, "height": height},
+                color_scheme="dark" if theme == "dark" else "light")
+            page = context.new_page()
+            page.goto(server.url("" if name == "explore" else name, query))
+            page.wait_for_selector(STANDING, timeout=120_000)
+            settle(page)
+            page.wait_for_timeout(1_500)  # animations of Streamlit end without an event
+            size = f"-{width}" if every else ""
+            file = folder / f"{name}{size}-{theme}.png"
+            page.screenshot(path=file)
+            print(file)
+            context.close()
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:2]))
+    main(*map(Path, sys.argv[1:2]), *sys.argv[2:3])

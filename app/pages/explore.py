@@ -17,6 +17,7 @@ from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_look
 from latentcode.app.state.url import choose, remember, remembered_number
 from latentcode.app.words import literal
+from latentcode.probes.common.sources import varies
 from latentcode.probes.projection.alignment import AlignedPlanes
 from latentcode.probes.projection.methods import Projection
 
@@ -96,8 +97,10 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
 
 def _aligned(chosen: Chosen, method: str) -> AlignedPlanes | None:
     """Return the pictures of all layers turned to each other; None where that would take long."""
-    pictures = [chosen.picture(method, layer=layer) for layer in chosen.codes.layers]
-    return track.aligned(chosen, method) if all(map(chosen.is_quick, pictures)) else None
+    quick = all(chosen.is_quick(chosen.picture(method, layer=layer))
+                for layer in chosen.codes.layers
+                if varies(chosen.codes.select(layer=layer, pair=chosen.pair)))
+    return track.aligned(chosen, method) if quick else None
 
 
 def select(selection: Selection) -> None:

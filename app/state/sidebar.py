@@ -189,7 +189,7 @@ def choose_look(
             # Not as the default, which a shared address would not name.
             opened = first()
             if opened is not None:
-                st.query_params["colour"] = opened
+                st.session_state["colour"] = st.query_params["colour"] = opened
         _one_name("colour", codes, pair)
         colour = choose("Colour by", [*colour_labels(codes, pair), *more], key="colour",
                         help="A label of the instances, or how well the model does on them. "

@@ -356,3 +356,20 @@ def test_damaged_weights_are_told_beside_codes_that_were_kept(run: Run) -> None:
     assert "2,000 codes of runs/tiny" in text(test)
     assert "The weights of runs/tiny are damaged" in test.warning[0].value
     assert "model.safetensors" in test.warning[0].value
+
+
+def test_pictures_of_layers_are_turned_to_each_other(folder: Path) -> None:
+    """Layer 0, whose codes are all the same, has no picture and is not waited for."""
+    codes = drawn_codes()
+    scores = np.concatenate([codes.scores, codes.scores[:, 1:] @ np.diag([1, -1, 1, 1, 1, 1])],
+                            axis=1).astype(np.float32)
+    replace(codes, scores=scores, layers=(0, 1, 2)).save(folder / "deep")
+    later = shown(model="runs/deep", layer="2")
+    # A mirrored code has a mirrored picture, which a turn brings back.
+    first = map_shown(shown(model="runs/deep", layer="1")).planes[0]
+    np.testing.assert_allclose(map_shown(later).planes[0], first, atol=1e-4)
+    assert any("From layer 1 to 2, 1.00 of the picture is kept" in c.value for c in later.caption)
+    box = shown(model="runs/deep", layer="2",
+                select="B0_-1000_1000_1000@ood!90!pca!2!response->response!runs/deep")
+    outline, = map_shown(box).shown["outlines"]
+    assert len(outline["points"]) == 4
