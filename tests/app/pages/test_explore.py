@@ -307,7 +307,7 @@ from streamlit.testing.v1 import AppTest
 import latentcode.app.main
 from latentcode.app.data import preload
 
-preload.MODULES = ()  # what is loaded once the picture is there
+preload._once.acquire()  # nothing is loaded behind the picture
 test = AppTest.from_string(
     "from latentcode.app.main import opened; opened('explore')()", default_timeout=120).run()
 assert not test.exception and not test.error, test.error
