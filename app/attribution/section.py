@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SHOWN = {"estimated part": "estimates", "written alone": "effects"}
 """What a colour can stand for, in the words of the page: an attribute of the map."""
+WITHOUT_DONOR = ("instance", "mean", "hand")
+"""What can be written that is not the codes of a donor of this problem; see `Writing.what`."""
 MAP, COLOUR = "cells of the map", "colour of the map"
 """Keys of the map, and of what its colours stand for."""
 
@@ -96,7 +98,13 @@ def _unit(open_: OpenBench) -> str:
 
 
 def _write_cell(layer: int, key: str) -> None:
-    """Choose what the page's controls need to write one code: its layer, its row and its key."""
+    """Choose what the page's controls need to write one code, as the map did: all of its heads.
+
+    The map is that of a donor, which is the minimal pair where the page writes something else.
+    """
+    if st.session_state.get("what") in WITHOUT_DONOR:
+        st.session_state["what"] = "donor"
+    st.session_state["heads"] = []
     st.session_state["layers"] = [layer]
     st.session_state["scope"] = "row"
     st.session_state["keys"] = [key]

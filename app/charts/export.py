@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from latentcode.app.charts.pictures import rows_of
 from latentcode.app.data.loaded import saved_codes, stored_codes
 from latentcode.app.data.projections import reduced_settings
 from latentcode.app.state.selection import Picture, Selection
@@ -57,7 +58,8 @@ def table(
 
     `selected` marks the current selection, `kept: NAME` a kept one.
     """
-    named = {f"kept: {name}": selection.rows(points) for name, (selection, points) in kept.items()}
+    named = {f"kept: {name}": rows_of(chosen, selection, points)
+             for name, (selection, points) in kept.items()}
     blocks = []
     for picture, plane in planes.items():
         layer, pair = picture.layer, picture.pair

@@ -115,7 +115,7 @@ def _pass(open_: OpenBench, held: Held) -> None:
     try:
         held.outcome = open_.next_of(held.coming)
     except Exception:
-        held.running = False
+        st.session_state.pop(_HELD, None)  # what has failed cannot go on
         raise
     held.seconds += time.monotonic() - begun
     held.running = held.running and not held.done

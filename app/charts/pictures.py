@@ -66,35 +66,46 @@ def selected_rows(shown: Iterable[Chosen], selection: Selection) -> np.ndarray |
                 "model, split or number of instances. It is kept until you draw another one.",
                 icon=":material/info:")
         return None
-    rows = selection.rows(points.coordinates)
-    if selection.found:
-        rows |= has_label(shown[0].codes.labels, selection.found)
+    rows = rows_of(shown[0], selection, points.coordinates)
     return rows if rows.any() else None
+
+
+def rows_of(chosen: Chosen, selection: Selection, points: np.ndarray) -> np.ndarray:
+    """Return which instances are selected in a picture [N, 2] of codes or by their labels, [N]."""
+    rows = selection.rows(points)
+    return rows | _found(chosen, selection.found) if selection.found else rows
+
+
+@st.cache_data(max_entries=16, show_spinner=False, hash_funcs={Chosen: lambda chosen: chosen.key})
+def _found(chosen: Chosen, asked: str) -> np.ndarray:
+    return has_label(chosen.codes.labels, asked)
 
 
 def show(
     planes: Mapping[Picture, Projection], titles: Iterable[str], chosen: Chosen, colour: str,
     selection: Selection, selected: np.ndarray | None, note: Callable[[Selection], None], *,
     key: str, across: int, height: int, alt: str, instance: int | None = None,
-    turned: Mapping[Picture, np.ndarray] | None = None,
+    turned: Mapping[Picture, np.ndarray] | None = None, models: Sequence[Chosen] = (),
 ) -> None:
     """Show pictures of the same instances, and call `note` with what a person does in them.
 
     titles  one per picture
     chosen  whose labels the points have, and whose problems the mouse shows
     turned  the points of pictures that are shown turned, so that they glide from one to the next
+    models  whose codes each picture has; default: those of `chosen`
     """
     dark = is_dark()
     turned = turned or {}
     first = next(iter(planes))
     show_map(
-        [Plane(picture.name, title, plane.coordinates, turned.get(picture))
-         for (picture, plane), title in zip(planes.items(), titles, strict=True)],
+        [Plane(picture.name, title, plane.coordinates, turned.get(picture), card_address(
+            of.key, partial(card, of.entry, of.codes)))
+         for (picture, plane), title, of in zip(
+             planes.items(), titles, models or [chosen] * len(planes), strict=True)],
         colours(chosen.label(colour), title=colour, dark=dark), note, key=key, dark=dark,
         selection=selection, selected=selected, instance=instance,
-        cards=card_address(chosen.key, partial(card, chosen.entry, chosen.codes)),
         across=across, height=height, alt=alt,
         glides=first._replace(layer=0).name if turned else "")
 
 
-__all__ = ["drawn_in", "lay_out", "selected_rows", "selection_in_url", "show"]
+__all__ = ["drawn_in", "lay_out", "rows_of", "selected_rows", "selection_in_url", "show"]

@@ -14,7 +14,7 @@ from latentcode.app.state.sidebar import Chosen
 from latentcode.app.words import literal
 from latentcode.probes.common.sources import varies
 from latentcode.probes.separation.labels import judged_labels
-from latentcode.probes.separation.purity import ALL, OTHER, K, purity, separates
+from latentcode.probes.separation.purity import ALL, MOST_QUERIES, OTHER, K, purity, separates
 
 SAME = "All codes of this layer and pair are the same: nothing can be separated."
 STYLE = """
@@ -53,6 +53,10 @@ def separation(chosen: Chosen) -> pd.DataFrame | None:
     known = chosen.codes.labels
     table = purity(chosen.points, labels, combinations=(
         known["combination"].to_numpy() if "combination" in known else None))
+    told = table[(table["among"] == ALL) & table["purity"].notna()]
+    table = table[table["label"].isin(told["label"])]
+    if not len(table):
+        return None
     best = table[table["among"] == ALL].sort_values("excess", ascending=False, kind="stable")
     order = {label: place for place, label in enumerate(best["label"])}
     return table.sort_values("label", key=lambda names: names.map(order), kind="stable",
@@ -102,12 +106,14 @@ def show(chosen: Chosen, colour: str) -> None:
     bars = []
     for name in map(str, of_all.index):
         share, shuffled, spread = numbers_of(of_all, name)
-        told = (f"{name}: {share:.2f} of the {K} nearest neighbours agree, with shuffled labels "
-                f"{shuffled:.2f}")
+        told = (f"{name}: {share:.2f} of the {K} nearest neighbours agree, as a mean over its "
+                f"values; with shuffled labels {shuffled:.2f}")
         if len(of_others) and np.isfinite((other := numbers_of(of_others, name))[0]):
             told += f"; of those from other combinations {other[0]:.2f}, shuffled {other[1]:.2f}"
         if is_measurement(chosen.label(name)):
             told += ". A measurement, cut at its median"
+        if len(chosen.codes) > MOST_QUERIES:
+            told += f". Asked of {MOST_QUERIES:,} codes"
         bars.append({"label": name, "purity": share, "shuffled": shuffled, "spread": spread,
                      "told": f"{told}."})
     names = list(map(str, of_all.index))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -12,9 +12,6 @@ from plotly.subplots import make_subplots
 
 from latentcode.app.words import without_tags
 from latentcode.figures.style import PALETTE
-
-if TYPE_CHECKING:
-    pass
 
 ACCENT = PALETTE[0]
 _FONT = "Inter, 'Segoe UI', 'Helvetica Neue', 'DejaVu Sans', sans-serif"
@@ -74,7 +71,7 @@ def styled(
         font={"family": _FONT, "size": 13, "color": ink}, colorway=list(palette(dark)),
         margin={"l": 8, "r": 8, "t": 28, "b": 8}, showlegend=legend is not None,
         legend={"itemsizing": "constant", "bgcolor": "rgba(0,0,0,0)", **(legend or {})},
-        hoverlabel={"font": {"family": _FONT, "size": 13}}, dragmode="lasso",
+        hoverlabel={"font": {"family": _FONT, "size": 13}}, dragmode=False,
         modebar={"orientation": "h", "bgcolor": "rgba(0,0,0,0)", "color": ink,
                  "activecolor": ACCENT})
     figure.update_layout(**layout)
@@ -160,11 +157,6 @@ def tab_icon() -> str:
             f'{_BARS}</g></svg>')
 
 
-CHART: dict[str, Any] = {
-    "displaylogo": False, "scrollZoom": True,
-    "modeBarButtonsToRemove": ["toImage", "autoScale2d", "hoverCompareCartesian"]}
-"""Settings of every interactive chart."""
-
 
 def show_chart(
     figure: go.Figure, key: str, config: Mapping[str, Any], **settings: Any
@@ -179,6 +171,6 @@ def show_still(figure: go.Figure, key: str, **settings: Any) -> None:
     show_chart(figure, key, {"displayModeBar": False}, **settings)
 
 
-__all__ = ["ACCENT", "CHART", "LEGEND_ABOVE", "STACKS", "STREAMLIT_THEME", "STYLE", "grey",
+__all__ = ["ACCENT", "LEGEND_ABOVE", "STACKS", "STREAMLIT_THEME", "STYLE", "grey",
            "is_dark", "logo", "palette", "panel_grid", "reach", "show_chart", "show_still",
            "styled", "styled_grid", "tab_icon"]

@@ -28,7 +28,7 @@ METHODS = {"t-SNE": "tsne", "UMAP": "umap", "PCA": "pca"}
 MOST_LAID_OUT = {"t-SNE": 100_000, "UMAP": 100_000, "PCA": 1_000_000}
 """Most codes that a page lays out by each: more would take the others an hour."""
 FEWEST = 4
-"""Fewest codes that t-SNE and UMAP can lay out."""
+"""Fewest codes that t-SNE and UMAP can lay out, and that can be turned to each other."""
 MOST_CATEGORIES = 48
 """Labels with more values than this are not offered as colours."""
 MOST_ENTRIES = 12

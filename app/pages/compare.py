@@ -161,10 +161,11 @@ def _body(shown: list[Chosen], method: str, colour: str) -> None:
               for picture, plane in pictures.lay_out(chosen, [chosen.picture(method)]).items()}
     if not planes:
         return
-    first = shown[0]
+    first, models = shown[0], {chosen.entry.key: chosen for chosen in shown}
     titles = [path_end(picture.key) for picture in planes]
     pictures.show(planes, titles, first, colour, selection, selected,
                   select, key=CHART_KEY, across=len(planes), height=HEIGHTS[len(planes)],
+                  models=[models[picture.key] for picture in planes],
                   alt="Codes of several models in two dimensions, the same instances in each.")
     if selected is None:
         st.caption("Nothing is selected. Draw with the lasso or the box of the tool bar; a click "

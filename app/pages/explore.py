@@ -11,7 +11,7 @@ from latentcode.app.beside.kept import kept_here
 from latentcode.app.beside.selection import show_selection
 from latentcode.app.charts import export, pictures, separation, track
 from latentcode.app.data.preload import in_background
-from latentcode.app.data.projections import METHODS, colour_labels, reduced_settings
+from latentcode.app.data.projections import FEWEST, METHODS, colour_labels, reduced_settings
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_look
@@ -100,7 +100,7 @@ def _aligned(chosen: Chosen, method: str) -> AlignedPlanes | None:
     quick = all(chosen.is_quick(chosen.picture(method, layer=layer))
                 for layer in chosen.codes.layers
                 if varies(chosen.codes.select(layer=layer, pair=chosen.pair)))
-    return track.aligned(chosen, method) if quick else None
+    return track.aligned(chosen, method) if quick and len(chosen.codes) >= FEWEST else None
 
 
 def select(selection: Selection) -> None:

@@ -15,8 +15,8 @@ from latentcode.errors import LatentCodeError
 
 P = ParamSpec("P")
 
-FAILED = "what went wrong in a callback"
-"""Name in the session."""
+FAILED, WAITED = "what went wrong in a callback", "waited for what was half loaded"
+"""Names in the session."""
 
 
 def guarded(show: Callable[P, None]) -> Callable[P, None]:
@@ -32,7 +32,8 @@ def guarded(show: Callable[P, None]) -> Callable[P, None]:
         try:
             show(*args, **kwargs)
         except Exception as error:
-            if was_half_loaded(error):
+            if WAITED not in st.session_state and was_half_loaded(error):
+                st.session_state[WAITED] = True
                 st.rerun()
             _say(error)
 

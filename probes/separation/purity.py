@@ -69,11 +69,12 @@ def purity(
     shuffles      how often labels are shuffled
 
     Returns a row per label and `among` (`ALL`, and `OTHER` where there are combinations): `values`,
-    their number; `purity`; `shuffled`, its mean over the shuffled labels, and their standard
-    deviation `spread`; `excess`, purity less shuffled; `points` asked. NaN where no value occurs in
-    two combinations. Among more than 20,000 points some are drawn, and of these at most 5,000 are
-    asked. `ProbeError` for labels of another length or with missing values, for one value or more
-    than 256, and for fewer than 4 points.
+    their number; `purity`, a mean over values; `shuffled`, its mean over the shuffled labels, and
+    their standard deviation `spread`; `excess`, purity less shuffled; `points` asked. Among more
+    than 20,000 points some are drawn, and of these at most 5,000 are asked. NaN where no value
+    occurs in two combinations, and where no point of some value is asked. `ProbeError` for labels
+    of another length or with missing values, for one value or more than 256, and for fewer than 4
+    points.
     """
     rows = [{"label": s.label, "among": s.among, "values": len(np.unique(s.kind)),
              "purity": balanced(s.own, s.kind), **beside(s)}
@@ -123,7 +124,14 @@ def shares(
             near[OTHER] = nearest(x[rows], min(k, others), queries=queries, apart=groups)
     rng = np.random.default_rng([seed, 1])
     for name, values in given.items():
-        kind = label_classes(name, values[rows])
+        every = label_classes(name, values)
+        kind = every[rows]
+        if len(np.unique(kind[queries])) <= every.max():
+            # Of a rare value nobody was asked: the others' purity would pass for the label's.
+            for among in near:
+                yield Shares(name, among, kind[queries], np.full(len(queries), np.nan),
+                             np.full(shuffles, np.nan))
+            continue
         dealt = shuffle_classes(kind, groups, rng, shuffles)
         for among, neighbours in near.items():
             apart = groups if among == OTHER else None

@@ -92,7 +92,7 @@ def map_shown(test: AppTest) -> Map:
     colour = shown["colour"]
     return Map(
         shown, [fetched(plane["points"], "<f4").reshape(2, -1).T for plane in shown["planes"]],
-        fetched(colour["values"], "<f4" if colour["continuous"] else "<u2"),
+        fetched(colour["values"], "<u2"),
         None if shown["selected"] is None else fetched(shown["selected"], "<u4").tolist())
 
 

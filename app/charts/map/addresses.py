@@ -28,7 +28,7 @@ Kept = TypeVar("Kept")
 ARRAYS, CARDS, LIBRARY = "/map/array", "/map/card", "/map/regl-scatterplot.js"
 MOST_BYTES = 512 * 2**20
 """Arrays beyond this many bytes push out those that were asked for longest ago."""
-MOST_CARDS = 64
+MOST_CARDS = 16
 """Sets of codes whose cards are offered at once."""
 FOREVER = "private, max-age=31536000, immutable"
 """An address stands for what it contains."""

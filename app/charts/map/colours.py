@@ -31,8 +31,8 @@ MOST_PLACES = 3
 class Colours:
     """What colours N points.
 
-    values      uint16 [N], which of the colours; float32 [N] from 0 to 1 on a continuous scale
-    colors      as #RRGGBB
+    values      uint16 [N], which of the colours
+    colors      as #RRGGBB; on a continuous scale, the last one is that of missing measurements
     names       of the values; of a continuous scale there are none
     counts      points per value
     others      whether the last value stands for several
@@ -55,7 +55,7 @@ class Colours:
 def colours(label: pd.Series, *, title: str, dark: bool) -> Colours:
     """Return the colours of a label: a scale for measurements, otherwise one per value."""
     if is_measurement(label):
-        return _scale(label, title)
+        return _scale(label, title, dark)
     entries = legend_entries(label)
     line = {value: i for i, entry in enumerate(entries) for value in entry.values}
     index = label.map(line).to_numpy(dtype=np.uint16)
@@ -66,13 +66,14 @@ def colours(label: pd.Series, *, title: str, dark: bool) -> Colours:
                    tuple(entry.name for entry in entries), tuple(map(int, counts)), others)
 
 
-def _scale(label: pd.Series, title: str) -> Colours:
+def _scale(label: pd.Series, title: str, dark: bool) -> Colours:
     numbers = label.to_numpy(dtype=np.float64)
     known = numbers[np.isfinite(numbers)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
     share = (numbers - low) / (high - low) if high > low else np.zeros_like(numbers)
     ramp = mpl.colormaps[SEQUENTIAL](np.linspace(0.0, 1.0, SHADES))
-    return Colours(title, np.nan_to_num(share).astype(np.float32), tuple(map(to_hex, ramp)),
+    shade = np.where(np.isfinite(share), np.nan_to_num(share) * (SHADES - 1), SHADES)
+    return Colours(title, np.rint(shade).astype(np.uint16), (*map(to_hex, ramp), grey(dark)),
                    bounds=(f"{low:.3g}", f"{high:.3g}"))
 
 

@@ -30,12 +30,14 @@ class Plane:
     title   above it where there are several
     points  float [N, 2]
     turned  the same points as they are shown, turned, moved and scaled; default: as they are
+    cards   address below which each point's card is, as HTML
     """
 
     name: str
     title: str
     points: np.ndarray
     turned: np.ndarray | None = None
+    cards: str | None = None
 
     @property
     def shown(self) -> np.ndarray:
@@ -73,14 +75,13 @@ def point_size(n: int) -> float:
 def show_map(
     planes: Sequence[Plane], colours: Colours, note: Callable[[Selection], None], *, key: str,
     dark: bool, selection: Selection, selected: np.ndarray | None, instance: int | None = None,
-    cards: str | None = None, across: int = 1, height: int = 500, alt: str, glides: str = "",
+    across: int = 1, height: int = 500, alt: str, glides: str = "",
 ) -> None:
     """Show planes of the same N points, and call `note` with what is clicked, outlined, cleared.
 
     selection  its outlines are drawn in their plane
     selected   bool [N]; the others are faint
     instance   gets a ring in every plane
-    cards      address below which each point's card is, as HTML
     across     planes in a row
     glides     points glide from one picture to the next as long as this stays the same
     """
@@ -109,7 +110,7 @@ def show_map(
                 "counts": list(colours.counts), "continuous": colours.continuous,
                 "low": colours.bounds[0], "high": colours.bounds[1]},
             "outlines": _outlines(selection, by_name), "glides": glides,
-            "instance": instance, "cards": cards, "dark": dark,
+            "instance": instance, "dark": dark,
             "selected": None if selected is None else array_address(
                 np.flatnonzero(selected).astype(np.uint32)),
             "size": point_size(n) * (1.0 if len(planes) == 1 else 0.8),
@@ -149,7 +150,7 @@ def _described(plane: Plane, colours: Colours) -> dict[str, Any]:
     points = plane.shown
     low, high = points.min(axis=0), points.max(axis=0)
     half = float((high - low).max()) / 2 * MARGIN or 1.0
-    return {"name": plane.name, "title": plane.title,
+    return {"name": plane.name, "title": plane.title, "cards": plane.cards,
             "points": array_address(points.T.astype(np.float32)),
             "centre": [float(v) for v in (low + high) / 2], "half": half,
             "clusters": clusters(points, colours)}

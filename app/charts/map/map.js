@@ -108,14 +108,14 @@ class Panel {
         this.plot.subscribe('drawing', () => this.mark(), Infinity);
     }
 
-    async draw(plane, points, values, { glide, continuous }) {
+    async draw(plane, points, values, glide) {
         await this.rescale(plane);
         this.plane = plane;
         this.points = points;
         await this.plot.draw(
             { ...columns(points, values.length, plane), z: values },
             {
-                zDataType: continuous ? 'continuous' : 'categorical', transition: glide,
+                zDataType: 'categorical', transition: glide,
                 transitionDuration: GLIDE, transitionEasing: 'cubicInOut',
             });
         this.drawn = true;
@@ -166,7 +166,7 @@ class Panel {
     // Draw what lies over the points: outlines, the rings, the names of clusters.
     mark() {
         if (!this.drawn) return;
-        const { data, legend } = this.map, made = [];
+        const { data } = this.map, made = [];
         for (const { plane, points } of data.outlines) {
             if (plane === this.plane.name) made.push(element('path', {
                 class: 'lc-outline', d: `M${points.map(([x, y]) => this.at(x, y)).join('L')}Z`,
@@ -284,10 +284,9 @@ class CodeMap {
     }
 
     async show(data) {
-        const Numbers = data.colour.continuous ? Float32Array : Uint16Array;
         const [library, values, selected, ...planes] = await Promise.all([
             import(new URL(data.library, location.origin)),
-            fetchOnce(data.colour.values, Numbers),
+            fetchOnce(data.colour.values, Uint16Array),
             data.selected ? fetchOnce(data.selected, Uint32Array) : [],
             ...data.planes.map(plane => fetchOnce(plane.points, Float32Array)),
         ]);
@@ -319,8 +318,7 @@ class CodeMap {
                 && data.glides && before?.glides === data.glides
                 && before?.colour.values === data.colour.values
                 && !matchMedia('(prefers-reduced-motion: reduce)').matches;
-            await panel.draw(plane, planes[i], values,
-                { glide, continuous: data.colour.continuous });
+            await panel.draw(plane, planes[i], values, glide);
         }
         this.values = values;
         if (changed) this.sift();
@@ -334,7 +332,7 @@ class CodeMap {
             backgroundColor: dark ? '#12171D' : '#FFFFFF',
             lassoColor: this.data.accent, pointColor: colour.colors, colorBy: 'valueA',
             pointColorActive: colour.colors, pointColorHover: colour.colors,
-            opacity: n > 20000 ? undefined : 0.85, opacityBy: n > 20000 ? 'density' : undefined,
+            opacity: 0.85, opacityBy: n > 20000 ? 'density' : null,
             opacityByDensityFill: 0.35,
             // Faint, and still there.
             opacityInactiveMax: 1, opacityInactiveScale: dark ? 0.3 : 0.22,
@@ -355,7 +353,7 @@ class CodeMap {
         if (continuous) {
             this.key.replaceChildren(element('b', {}, title), element('span', {}, low),
                 element('span', {
-                    class: 'lc-ramp', style: `background:linear-gradient(90deg,${colors})`,
+                    class: 'lc-ramp', style: `background:linear-gradient(90deg,${colors.slice(0, -1)})`,
                 }), element('span', {}, high));
             return;
         }
@@ -425,7 +423,7 @@ class CodeMap {
     }
 
     async showCard(panel, point) {
-        const { colour, cards } = this.data, value = this.values[point];
+        const { colour } = this.data, { cards } = panel.plane, value = this.values[point];
         const head = element('div', { class: 'lc-head' }, `instance ${point}`, element('span', {},
             colour.continuous ? colour.title : colour.names[value]));
         if (!colour.continuous) head.lastChild.prepend(

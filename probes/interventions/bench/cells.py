@@ -10,15 +10,8 @@ from torch import Tensor
 
 from latentcode.errors import check
 from latentcode.probes.interventions.bench.outcome import Writing
-from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.sites import Place
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
-
-
-def where(writing: Writing) -> Intervention:
-    """Return the intervention that writes a donor's codes where a writing writes its own."""
-    return Intervention("donor", writing.scope, writing.layers, heads=writing.heads,
-                        renormalize=writing.renormalize)
 
 
 def cells(task: Counterfactuals, writing: Writing, pairs: MinimalPairs) -> Tensor:

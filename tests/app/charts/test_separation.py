@@ -75,7 +75,8 @@ def test_every_bar_tells_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (data["current"], key) == ("rule", "colour")
     assert options == [bar["label"] for bar in data["bars"]]
     told = {bar["label"]: bar["told"] for bar in data["bars"]}
-    assert told["rule"].startswith("rule: 1.00 of the 10 nearest neighbours agree, with shuffled")
+    assert told["rule"].startswith(
+        "rule: 1.00 of the 10 nearest neighbours agree, as a mean over its values; with shuffled")
     assert "; of those from other combinations 1.00, shuffled" in told["rule"]
     assert "other combinations" not in told["combination"]  # no other has it
     assert told["loss"].endswith("A measurement, cut at its median.")

@@ -15,8 +15,10 @@ from small_app import charts, drawn_codes, map_shown, page_test, text
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
+from latentcode.app.charts import export
 from latentcode.app.charts.selected import Guesses, confusion, distribution, guesses, heads
 from latentcode.app.data.catalog import Entry
+from latentcode.app.state.selection import Selection
 from latentcode.app.state.sidebar import Chosen
 from latentcode.probes.projection.methods import fit_projection
 from latentcode.runs import Run
@@ -373,3 +375,19 @@ def test_pictures_of_layers_are_turned_to_each_other(folder: Path) -> None:
                 select="B0_-1000_1000_1000@ood!90!pca!2!response->response!runs/deep")
     outline, = map_shown(box).shown["outlines"]
     assert len(outline["points"]) == 4
+
+
+def test_three_codes_have_a_picture_by_pca(folder: Path) -> None:
+    drawn_codes(n=3).save(folder / "few")
+    test = shown(model="runs/few")
+    assert not test.error
+    assert len(map_shown(test).planes[0]) == 3
+
+
+def test_a_kept_search_is_in_the_table(folder: Path) -> None:
+    codes = drawn_codes()
+    chosen = Chosen(Entry("runs/a", folder / "a", "codes"), "ood", 1, "response->response", codes)
+    selection = Selection(found="rule=sum", plane=PICTURE)
+    plane = fit_projection(chosen.points, "pca").projection
+    rows = export.rows_of(chosen, selection, plane.coordinates)
+    assert rows.tolist() == (codes.labels["rule_0"] == "sum").tolist()

@@ -12,7 +12,7 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
 from latentcode.probes.separation import purity as module
 from latentcode.probes.separation.labels import judged_labels, label_classes
-from latentcode.probes.separation.purity import ALL, OTHER, purity
+from latentcode.probes.separation.purity import ALL, OTHER, purity, separates
 
 
 def clusters(kind: np.ndarray, *, noise: float = 0.1, seed: int = 0) -> np.ndarray:
@@ -129,3 +129,15 @@ def test_points_that_cannot_be_judged_are_named() -> None:
         purity(np.eye(5), {"a": np.arange(5)}, combinations=np.arange(4))
     with pytest.raises(ProbeError, match="k is 0, shuffles 5"):
         purity(np.eye(5), {"a": np.arange(5)}, k=0)
+
+
+def test_a_value_that_nobody_was_asked_about_makes_no_label_separate() -> None:
+    n = 30_000
+    rng = np.random.default_rng(0)
+    rare = np.zeros(n)
+    rare[:2] = 1.0
+    table = purity(rng.normal(size=(n, 3)), {"accuracy": rare, "rule": rng.integers(0, 4, n)},
+                   seed=1).set_index("label")
+    assert np.isnan(table.loc["accuracy", "purity"])
+    assert not separates(table).any()
+    assert table.loc["rule", "purity"] == pytest.approx(0.25, abs=0.02)

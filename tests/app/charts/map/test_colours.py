@@ -41,7 +41,8 @@ def test_measurements_lie_on_a_scale() -> None:
     label = pd.Series([2.0, 4.0, np.nan, 3.0], name="loss")
     shown = colours(label, title="loss", dark=False)
     assert shown.continuous
-    assert shown.values.tolist() == pytest.approx([0.0, 1.0, 0.0, 0.5])
+    assert shown.values.tolist() == [0, 63, 64, 32]
+    assert shown.colors[64] not in shown.colors[:64]  # that of what is missing
     assert shown.bounds == ("2", "4")
 
 
