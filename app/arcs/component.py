@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
 
 import numpy as np
 import pandas as pd
 import streamlit as st
 
+from latentcode.app.assets import own_component
 from latentcode.app.charts.theme import palette
 
 SHOWN = 3
@@ -43,8 +42,7 @@ def arcs(
         "colours": head_colours(len(scores), dark), "shown": strongest(scores),
         "least": LEAST * float(largest.max()), "largest": float(largest.max()) or 1.0}
     with st.container(key=key):
-        st.components.v2.component(
-            "latentcode_arcs", js=_text("arcs.js"), css=_text("arcs.css"), isolate_styles=False)(
+        own_component(__name__, "arcs")(
             key=f"{key} of heads", data=data, height="content")
         st.html(f'<div class="arcs-problem">{html}</div>')
     st.caption(f"From {names[query]} to the tokens it attends to. Width: the score, dashed where "
@@ -72,11 +70,6 @@ def head_colours(n: int, dark: bool) -> list[str]:
 
     every = [*colours, *map(mixed, colours)]
     return [every[head % len(every)] for head in range(n)]
-
-
-@cache
-def _text(name: str) -> str:
-    return files("latentcode.app.arcs").joinpath(name).read_text(encoding="utf-8")
 
 
 __all__ = ["LEAST", "arcs", "head_colours", "strongest"]

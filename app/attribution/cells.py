@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
-from importlib.resources import files
 
 import numpy as np
 import streamlit as st
 
+from latentcode.app.assets import own_component
 from latentcode.app.state.messages import answering
 
 IN_GRID = re.compile(r"row(\d+)\.panel(\d+) (.+)")
@@ -62,8 +61,7 @@ def show_cells(
                 for at, n in zip(cell, values.shape, strict=True)):
             note(*cell)
 
-    component = st.components.v2.component(
-        "latentcode_cells", js=_file("cells.js"), css=_file("cells.css"), isolate_styles=False)
+    component = own_component(__name__, "cells")
     panels = {token.panel for token in tokens}
     component(key=key, on_cell_change=answering(noted), data={
         "tokens": [asdict(token) for token in tokens],
@@ -74,11 +72,6 @@ def show_cells(
             for value, text in zip(row, texts, strict=True)]}
             for layer, (row, texts) in enumerate(zip(values, about, strict=True))],
         "written": [list(cell) for cell in written]})
-
-
-@cache
-def _file(name: str) -> str:
-    return files("latentcode.app.attribution").joinpath(name).read_text(encoding="utf-8")
 
 
 __all__ = ["Token", "show_cells", "tokens_of"]

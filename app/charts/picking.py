@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 from typing import Any, TypeVar
 
 import streamlit as st
 
+from latentcode.app.assets import own_component
 from latentcode.app.state.messages import answering
 
 Option = TypeVar("Option", str, int)
@@ -37,14 +36,8 @@ def pick(
 
     if st.session_state.pop(clicked, False) and st.session_state[key] != shown:
         st.rerun()  # a click in a fragment has run that alone, with what was shown before
-    drawn = st.components.v2.component(
-        f"latentcode_{name}", js=_script(name), css=style, isolate_styles=False)
+    drawn = own_component(__name__, name, style)
     drawn(key=own, data=dict(data), on_picked_change=answering(noted))
-
-
-@cache
-def _script(name: str) -> str:
-    return files("latentcode.app.charts").joinpath(f"{name}.js").read_text(encoding="utf-8")
 
 
 __all__ = ["pick"]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 
 import numpy as np
 import streamlit as st
 
+from latentcode.app.assets import own_component
 from latentcode.app.state.messages import answering
 
 STEP = 0.01
@@ -32,9 +31,7 @@ def bars(
         if moved is not None:
             note(moved)
 
-    component = st.components.v2.component(
-        "latentcode_handles", js=_file("handles.js"), css=_file("handles.css"),
-        isolate_styles=False)
+    component = own_component(__name__, "handles")
     component(key=key, on_values_change=answering(noted), data={
         "values": [float(value) for value in values], "ghost": [float(value) for value in ghost],
         "most": float(most), "step": STEP, "label": label,
@@ -48,11 +45,6 @@ def numbers_of(moved: object, n: int, most: float) -> tuple[float, ...] | None:
             isinstance(value, int | float) and abs(value) <= most for value in moved):
         return None
     return tuple(float(value) for value in moved)
-
-
-@cache
-def _file(name: str) -> str:
-    return files("latentcode.app.handles").joinpath(name).read_text(encoding="utf-8")
 
 
 __all__ = ["STEP", "bars", "numbers_of"]

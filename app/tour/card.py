@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
-
 import streamlit as st
 
+from latentcode.app.assets import own_component
 from latentcode.app.state.messages import answering
 from latentcode.app.state.url import remember, remembered_number
 from latentcode.app.tour.steps import PARAMETER, STEPS, address
@@ -23,8 +21,7 @@ def show_tour(page: str) -> None:
     """
     newcomer = st.session_state.setdefault(CAME, not page and not st.query_params)
     number = remembered_number(PARAMETER, 0, len(STEPS))
-    component = st.components.v2.component(
-        "latentcode_tour", js=_file("tour.js"), css=_file("tour.css"), isolate_styles=False)
+    component = own_component(__name__, "tour")
     component(key=KEY, on_closed_change=answering(lambda: remember(PARAMETER, None)), data={
         "first": address(1), "offered": newcomer and not page,
         "step": _described(number) if number else None})
@@ -37,11 +34,6 @@ def _described(number: int) -> dict[str, object]:
         "at": step.at, "here": address(number),
         "back": address(number - 1) if number > 1 else None,
         "next": address(number + 1) if number < len(STEPS) else None}
-
-
-@cache
-def _file(name: str) -> str:
-    return files("latentcode.app.tour").joinpath(name).read_text(encoding="utf-8")
 
 
 __all__ = ["show_tour"]

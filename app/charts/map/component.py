@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import streamlit as st
 
+from latentcode.app.assets import own_component
 from latentcode.app.charts.map.addresses import array_address, library_address
 from latentcode.app.charts.map.colours import Colours, clusters
 from latentcode.app.charts.theme import STREAMLIT_THEME
@@ -62,11 +61,6 @@ def _affine(before: np.ndarray, after: np.ndarray, corners: np.ndarray) -> np.nd
     return moved
 
 
-@cache
-def _script(name: str) -> str:
-    return files("latentcode.app.charts.map").joinpath(name).read_text(encoding="utf-8")
-
-
 def point_size(n: int) -> float:
     """Return a diameter in pixels at which n points remain distinct."""
     return float(np.clip(260.0 / math.sqrt(max(n, 1)), 1.0, 8.0))
@@ -98,8 +92,7 @@ def show_map(
             note(Selection())
 
     theme = f"theme.{'dark' if dark else 'light'}"
-    component = st.components.v2.component(
-        "latentcode_map", js=_script("map.js"), css=_script("map.css"), isolate_styles=False)
+    component = own_component(__name__, "map")
     component(
         key=key, height="content", data={
             "library": library_address(), "n": n, "across": across, "height": height, "alt": alt,

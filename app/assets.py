@@ -1,0 +1,30 @@
+"""The explorer's own components: scripts and styles that lie beside the Python that uses them."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+if TYPE_CHECKING:
+    from streamlit.components.v2.types import ComponentRenderer
+
+
+def own_component(module: str, name: str, style: str | None = None) -> ComponentRenderer:
+    """Return the component of NAME.js and NAME.css beside a module, given by its `__name__`.
+
+    style  in place of the file NAME.css
+    """
+    return st.components.v2.component(
+        f"latentcode_{name}", js=_text(module, f"{name}.js"),
+        css=_text(module, f"{name}.css") if style is None else style, isolate_styles=False)
+
+
+@cache
+def _text(module: str, name: str) -> str:
+    return files(module.rpartition(".")[0]).joinpath(name).read_text(encoding="utf-8")
+
+
+__all__ = ["own_component"]
