@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from latentcode.app.charts.map.colours import colours
+from latentcode.app.charts.map.colours import colours_of_values
 from latentcode.app.charts.theme import ACCENT, is_dark, palette, show_still, styled
 from latentcode.app.data.projections import in_order, is_measurement, value_name
 from latentcode.app.state.sidebar import Chosen
@@ -44,8 +44,7 @@ def distribution(values: pd.Series, selected: np.ndarray, *, dark: bool) -> go.F
         mine = values[selected].value_counts(normalize=True).reindex(share.index, fill_value=0.0)
         largest = set(mine.nlargest(MOST_BARS).index)
         order = [v for v in in_order(values) if v in largest]
-        shown = colours(values, title=str(values.name), dark=dark)
-        colors = {value: shown.colors[i] for value, i in zip(values, shown.values, strict=True)}
+        colors = colours_of_values(values, dark=dark)
         names = [value_name(values.name, v) for v in order]
         figure.add_bar(y=names, x=share.reindex(order), orientation="h",
                        name="all", marker_color=grey)

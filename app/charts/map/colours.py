@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import matplotlib as mpl
@@ -11,7 +12,7 @@ from matplotlib.colors import to_hex, to_rgb
 from scipy.ndimage import gaussian_filter, maximum_filter
 
 from latentcode.app.charts.theme import grey, palette
-from latentcode.app.data.projections import is_measurement, legend_entries
+from latentcode.app.data.projections import LegendEntry, is_measurement, legend_entries
 from latentcode.figures.style import SEQUENTIAL
 
 SHADES = 64
@@ -59,11 +60,24 @@ def colours(label: pd.Series, *, title: str, dark: bool) -> Colours:
     entries = legend_entries(label)
     line = {value: i for i, entry in enumerate(entries) for value in entry.values}
     index = label.map(line).to_numpy(dtype=np.uint16)
-    others = len(entries[-1].values) > 1
-    colors = distinct(len(entries) - others, dark)
     counts = np.bincount(index, minlength=len(entries))
-    return Colours(title, index, (*colors, grey(dark)) if others else colors,
-                   tuple(entry.name for entry in entries), tuple(map(int, counts)), others)
+    return Colours(title, index, _of_entries(entries, dark),
+                   tuple(entry.name for entry in entries), tuple(map(int, counts)),
+                   others=len(entries[-1].values) > 1)
+
+
+def colours_of_values(label: pd.Series, *, dark: bool) -> dict[object, str]:
+    """Return the colour of each value of a category, that of the map."""
+    entries = legend_entries(label)
+    return {value: color for entry, color in zip(entries, _of_entries(entries, dark), strict=True)
+            for value in entry.values}
+
+
+def _of_entries(entries: Sequence[LegendEntry], dark: bool) -> tuple[str, ...]:
+    """Return a colour per line of a legend, grey for a line of several values."""
+    if len(entries[-1].values) > 1:
+        return (*distinct(len(entries) - 1, dark), grey(dark))
+    return distinct(len(entries), dark)
 
 
 def _scale(label: pd.Series, title: str, dark: bool) -> Colours:
@@ -121,4 +135,4 @@ def clusters(points: np.ndarray, shown: Colours) -> list[dict[str, object]]:
     return [name for _, name in sorted(found, key=lambda item: item[0])]
 
 
-__all__ = ["Colours", "clusters", "colours", "distinct"]
+__all__ = ["Colours", "clusters", "colours", "colours_of_values", "distinct"]
