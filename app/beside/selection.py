@@ -41,6 +41,9 @@ def show_selection(
     with keep:
         show_keep(selection)
     show_kept()
+    if selection.found and "=" not in selection.found:
+        st.caption(literal(f"{selection.found!r} in any label; rule={selection.found}, say, asks "
+                           "one label alone."))
     if listed is not None:
         _list(chosen, colour, selection, selected, listed)
         return

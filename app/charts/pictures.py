@@ -13,6 +13,7 @@ from latentcode.app.charts.map.colours import colours
 from latentcode.app.charts.map.component import Plane, show_map
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.data.problem import card
+from latentcode.app.data.projections import colour_labels
 from latentcode.app.state.messages import say_all_the_same
 from latentcode.app.state.selection import Picture, Selection, has_label
 from latentcode.app.state.sidebar import Chosen
@@ -76,9 +77,15 @@ def rows_of(chosen: Chosen, selection: Selection, points: np.ndarray) -> np.ndar
     return rows | _found(chosen, selection.found) if selection.found else rows
 
 
-@st.cache_data(max_entries=16, show_spinner=False, hash_funcs={Chosen: lambda chosen: chosen.key})
+@st.cache_data(max_entries=16, show_spinner=False, hash_funcs={
+    Chosen: lambda chosen: (*chosen.key, chosen.pair)})
 def _found(chosen: Chosen, asked: str) -> np.ndarray:
-    return has_label(chosen.codes.labels, asked)
+    """Return which instances have a label; `rule=` is the label that the page calls so."""
+    name = asked.partition("=")[0].strip()
+    labels = chosen.codes.labels
+    if "=" in asked and name in colour_labels(chosen.codes, chosen.pair):
+        labels = chosen.label(name).rename(name).to_frame()
+    return has_label(labels, asked)
 
 
 def show(

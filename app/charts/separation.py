@@ -81,16 +81,19 @@ def sentence(chosen: Chosen, colour: str) -> str:
     rows = table[table["among"] == ALL].set_index("label")
     best = str(rows.index[0])
 
-    def numbers(label: str) -> str:
-        cut = ", cut at its median" if is_measurement(chosen.label(label)) else ""
+    def numbers(label: str) -> tuple[str, str]:
         share, shuffled, _ = numbers_of(rows, label)
-        return f"{share:.2f}, shuffled {shuffled:.2f}{cut}"
+        cut = ", cut at the median" if is_measurement(chosen.label(label)) else ""
+        return f"{share:.2f}", f"{shuffled:.2f}{cut}"
 
+    share, shuffled = numbers(best)
+    what = f"{share} of a code's {K} nearest neighbours share it (shuffled labels {shuffled})"
     if not separates(rows).iloc[0]:
-        return f"These codes separate no label: at best **{literal(best)}** ({numbers(best)})."
+        return f"These codes separate no label: at best **{literal(best)}**, {what}."
     mine = name_of(chosen, colour, rows.index)
-    also = "" if mine in (None, best) else f"; {literal(colour)} ({numbers(str(mine))})"
-    return f"These codes separate **{literal(best)}** best ({numbers(best)}){also}."
+    also = "" if mine in (None, best) else "; {} {} ({})".format(
+        literal(colour), *numbers(str(mine)))
+    return f"These codes separate **{literal(best)}** best: {what}{also}."
 
 
 def show(chosen: Chosen, colour: str) -> None:

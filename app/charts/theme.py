@@ -123,7 +123,10 @@ STYLE = """<style>
 .problem {max-height: 70vh; overflow: auto; font-size: .8rem; line-height: 1.35;}
 .problem > div {font-size: .8rem !important;}
 .problem :is(td, th) {padding: 2px 4px !important; white-space: normal !important;}
+.problem td:has(span) {white-space: nowrap !important;}
 .problem span {margin: 0 1px !important; min-width: 1.35em !important;}
+[data-testid="stTopNavLinkContainer"] a, [data-testid="stTopNavLink"] {
+  padding-left: .35rem; padding-right: .35rem;}
 .answer {margin-bottom: .5rem;}
 .st-key-beside {margin-top: .5rem;}
 @media (max-width: 1000px) {

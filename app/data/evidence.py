@@ -26,6 +26,10 @@ PRESETS: Mapping[str, str] = {"paper": "published setting", "small": "scaled dow
 Result = Mapping[str, Any]
 
 
+OURS = "ours"
+"""How the source of a claim begins that is not the paper's."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """The results of a folder, as `latentcode reproduce` writes them.
@@ -56,6 +60,13 @@ class Evidence:
         """Verdict -> its number of claims, in the order of `COUNTED`."""
         found = Counter(claim["verdict"] for claim in self.claims.values())
         return {verdict: found[verdict] for verdict in COUNTED}
+
+    @property
+    def own(self) -> Mapping[str, int]:
+        """The same of the claims that are not the paper's but our own."""
+        found = Counter(claim["verdict"] for claim in self.claims.values()
+                        if str(claim["source"]).startswith(OURS))
+        return {verdict: found[verdict] for verdict in COUNTED if found[verdict]}
 
     @property
     def missing(self) -> list[str]:
@@ -153,11 +164,16 @@ def titled(name: str) -> str:
     return f"{'Fig.' if found[1] == 'fig' else 'Table'} {found[2]}{found[3].upper()}"
 
 
+def _spelt(text: str) -> str:
+    """Return a text in small letters, where "generalize" is "generalise"."""
+    return text.lower().replace("iz", "is")
+
+
 def matching(table: pd.DataFrame, words: str) -> pd.DataFrame:
     """Return the claims that have every word, in any of their texts and names."""
     texts = (table.index + " " + table["result"] + " " + table["result"].map(titled) + " "
-             + table["source"] + " " + table["claim"] + " " + table["verdict"]).str.lower()
-    for word in words.lower().split():
+             + table["source"] + " " + table["claim"] + " " + table["verdict"]).map(_spelt)
+    for word in _spelt(words).split():
         texts = texts[texts.str.contains(word, regex=False)]
     return table.loc[texts.index]
 

@@ -99,6 +99,11 @@ def _verdict(found: Evidence) -> str | None:
                                  f"{SAID[name]}",
         on_change=answering(lambda: remember("verdict", st.session_state[VERDICT_KEY])),
         help="Click to see these alone; click again for all.")
+    own = found.own
+    if own:
+        said = ", ".join(f"{n} {SAID[verdict]}" for verdict, n in own.items())
+        st.caption(f"{sum(own.values())} of the {sum(counts.values())} claims are not the paper's "
+                   f"but our own questions, whose source begins with *ours*: {said}.")
     return _asked("verdict", list(COUNTED))
 
 
@@ -160,7 +165,8 @@ def note_clicked(key: str, ids: Sequence[str]) -> None:
 def _caption(found: Evidence) -> None:
     st.caption("Each claim has a rule of its verdict that was written down before the long runs. "
                "*Agrees* and *differs* are earned: a difference that is merely not significant is "
-               "*undecided*. Judged on runs of the published setting alone.")
+               "*undecided*. The paper's claims are judged on runs of the "
+               "published setting alone.")
     if found.missing:
         st.caption(":material/info: No result is here for "
                    f"{', '.join(map(titled, found.missing))}; their claims are not counted.")

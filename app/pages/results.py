@@ -36,7 +36,7 @@ def page() -> None:
         st.info("No results are stored beside these codes.", icon=":material/info:")
         return
     with st.sidebar:
-        name = choose("Result", shown, key="other")
+        name = choose("Result", shown, key="saved")
     if name in results:
         _saved(result_folders(entry)[name], results[name])
     else:

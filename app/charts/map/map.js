@@ -110,6 +110,8 @@ class Panel {
 
     async draw(plane, points, values, glide) {
         await this.rescale(plane);
+        // Where one was zoomed to in another picture means nothing in this one.
+        if (this.plane && this.plane.points !== plane.points) this.plot.reset({ preventEvent: true });
         this.plane = plane;
         this.points = points;
         await this.plot.draw(

@@ -104,6 +104,9 @@ class HoldOutcome:
         if others:
             most = "" if len(others) == 1 else "most often "
             meant = CLASSES[name] if self.writing.of_donor else "B(x), the target's answer"
+            if what == "donor":
+                # Its operands are the instance's: B(x) is what it answers itself.
+                meant = "the donor's answer (its operation, or a copy: not told apart)"
             said += f" and {most}becomes {meant}, in {rate(what, name)}"
         controls = [f"{rate(write, name)} ({text})" for write, text in IN_SHORT.items()]
         return (f"{said}; after the controls it is {ANSWERS[name]} in {', '.join(controls[:-1])} "

@@ -54,7 +54,7 @@ def test_a_click_on_a_bar_recolours_the_page(explorer: Explorer) -> None:
     rows.first.wait_for()
     assert explorer.headline("Coloured by loss").is_visible()
     assert rows.first.get_attribute("data-label") == "rule"  # what the codes were drawn by
-    assert explorer.page.get_by_text("These codes separate rule best (1.00, shuffled").is_visible()
+    assert explorer.page.get_by_text("These codes separate rule best: 1.00 of").is_visible()
     pressed = explorer.page.locator(".separation-row[aria-pressed=true]")
     assert pressed.get_attribute("data-label") == "loss"
     with explorer.rerun():

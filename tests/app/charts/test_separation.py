@@ -36,10 +36,10 @@ def test_what_the_codes_were_drawn_by_is_separated_best() -> None:
     assert separation.best_label(here) == "rule"
     assert separation.best_label(here, ["loss", "accuracy"]) is None
     said = separation.sentence(here, "rule_0")  # another name of the best one
-    assert said.startswith("These codes separate **rule** best (1.00, shuffled 0.")
+    assert said.startswith("These codes separate **rule** best: 1.00 of a code's 10 nearest")
     assert said.count("shuffled") == 1
-    assert "; loss (0." in separation.sentence(here, "loss")
-    assert ", cut at its median)." in separation.sentence(here, "loss")
+    assert "; loss 0." in separation.sentence(here, "loss")
+    assert ", cut at the median)." in separation.sentence(here, "loss")
 
 
 def test_where_nothing_is_separated_the_sentence_says_so() -> None:
@@ -101,7 +101,7 @@ def test_a_click_chooses_the_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     test.query_params["colour"] = "loss"
     test.run()
     assert not test.exception
-    assert "; loss (" in test.markdown[0].value
+    assert "; loss " in test.markdown[0].value
     # What the callback of a click does, before the page runs again.
     test.session_state["colour"] = "rule"
     test.session_state["colour was clicked"] = True
