@@ -23,9 +23,9 @@ PAGES: tuple[tuple[str, str, str], ...] = (
     ("decode", "Decode", ":material/query_stats:"),
     ("similarity", "Similarity", ":material/grid_on:"),
     ("intervene", "Intervene", ":material/edit:"),
-    ("results", "Results", ":material/table_chart:"),
     ("evidence", "Evidence", ":material/fact_check:"),
     ("idea", "The idea", ":material/lightbulb:"),
+    ("results", "Results", ":material/table_chart:"),
 )
 
 
