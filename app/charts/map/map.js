@@ -6,6 +6,7 @@
 
 const GLIDE = 900;       // milliseconds in which points travel to another layer
 const STILL = 4;         // pixels that the mouse may move during a click
+const NEAR = 14;         // pixels from a point at which a click still means it
 const PATIENCE = 140;    // milliseconds over a point before its card is asked for
 const TOOLS = [
     ['lasso', 'Lasso', 'Draw around points', 'M4 9c0-4 4-6 8-6s8 2 8 6-4 6-8 6c-3 0-5-1-6-2m0 0c-2 0-3 4 0 5s4-3 3-5'],
@@ -83,7 +84,7 @@ class Panel {
             event.stopPropagation();
             const moved = this.pressed && Math.hypot(
                 event.clientX - this.pressed.x, event.clientY - this.pressed.y);
-            if (moved < STILL && this.hovered >= 0) map.say('instance', this.hovered);
+            if (moved < STILL && this.isAt(event)) map.say('instance', this.hovered);
         }, true);
         this.field.addEventListener('dblclick', event => {
             event.stopPropagation();
@@ -130,6 +131,13 @@ class Panel {
         this.xScale = scale(centre[0] - half, centre[0] + half);
         this.yScale = scale(centre[1] - half, centre[1] + half);
         return this.plot.set({ xScale: this.xScale, yScale: this.yScale });
+    }
+
+    // Whether the point that the library last saw under the mouse still is: it tells so later.
+    isAt({ clientX, clientY }) {
+        if (this.hovered < 0) return false;
+        const [x, y] = this.position(this.hovered), field = this.field.getBoundingClientRect();
+        return Math.hypot(clientX - field.left - x, clientY - field.top - y) < NEAR;
     }
 
     // The position of a point of the plane on the screen, in pixels from the panel's corner.
