@@ -315,7 +315,7 @@ def test_a_problem_is_there_with_its_last_row(explorer: Explorer) -> None:
 
 
 @pytest.mark.parametrize(("host", "answer"), [("localhost", "101"), ("127.0.0.1", "101"),
-                                              ("example.org", "403")])
+                                              ("example.org", "400")])
 def test_a_name_that_is_not_the_servers_is_refused(
     server: Server, host: str, answer: str
 ) -> None:
