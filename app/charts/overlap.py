@@ -13,6 +13,7 @@ from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.probes.common.sources import varies
 from latentcode.probes.separation.neighbours import nearest
+from latentcode.probes.separation.neighbours import shared_neighbours as common
 from latentcode.probes.separation.purity import K
 
 SHARED = "shared neighbours"
@@ -32,11 +33,7 @@ def shared_neighbours(points: Sequence[np.ndarray], k: int = K) -> np.ndarray:
     Returns float64 [N]. `ProbeError` for fewer than k + 1 instances.
     """
     first, *others = (nearest(x, k) for x in points)
-    shares = []
-    for other in others:
-        both = np.sort(np.concatenate([first, other], axis=1), axis=1)
-        shares.append((both[:, 1:] == both[:, :-1]).sum(axis=1) / k)  # a neighbour of both is twice
-    return np.asarray(np.mean(shares, axis=0))
+    return np.asarray(np.mean([common(first, other) for other in others], axis=0))
 
 
 def offered(shown: Sequence[Chosen]) -> list[str]:

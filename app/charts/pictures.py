@@ -97,9 +97,9 @@ def show(
     """Show pictures of the same instances, and call `note` with what a person does in them.
 
     titles  one per picture
-    chosen  whose labels the points have, and whose problems the mouse shows
+    chosen  whose labels the points have
     turned  the points of pictures that are shown turned, so that they glide from one to the next
-    models  whose codes each picture has; default: those of `chosen`
+    models  whose codes each picture has, and whose answers the mouse shows; default: `chosen`
     """
     dark = is_dark()
     turned = turned or {}

@@ -17,6 +17,7 @@ import streamlit as st
 from latentcode.app.data.catalog import Entry
 from latentcode.app.data.loaded import UNTIL_REPLACED, progress_bar
 from latentcode.codes import LatentCodes
+from latentcode.codes.labels import is_measurement
 from latentcode.errors import ProbeError, check
 from latentcode.probes.projection.cache import CachedProjection
 from latentcode.probes.projection.methods import Projection, settings_of
@@ -112,11 +113,6 @@ def colour_labels(codes: LatentCodes, pair: str) -> list[str]:
 def offered(values: pd.Series) -> bool:
     """Whether a label can colour points: measurements, and categories that can be told apart."""
     return is_measurement(values) or 1 < values.nunique() <= MOST_CATEGORIES
-
-
-def is_measurement(values: pd.Series) -> bool:
-    """Whether a label is a number on a scale rather than a name."""
-    return bool(pd.api.types.is_float_dtype(values)) and values.nunique() > 2
 
 
 def in_order(values: pd.Series) -> list[object]:

@@ -98,4 +98,9 @@ def described(labels: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["label", "values", "such as"])
 
 
-__all__ = ["check_new_label", "described", "label_groups", "label_values"]
+def is_measurement(values: pd.Series) -> bool:
+    """Whether a label is a number on a scale rather than a name."""
+    return bool(pd.api.types.is_float_dtype(values)) and values.nunique() > 2
+
+
+__all__ = ["check_new_label", "described", "is_measurement", "label_groups", "label_values"]

@@ -11,7 +11,7 @@ import pandas as pd
 
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.rotation import fit_rotation
-from latentcode.probes.separation.neighbours import nearest
+from latentcode.probes.separation.neighbours import nearest, shared_neighbours
 from latentcode.probes.separation.purity import K, sampled
 from latentcode.seeds import checked_seed
 
@@ -83,8 +83,9 @@ def align_planes(planes: Mapping[int, np.ndarray], *, seed: int = 0) -> AlignedP
         steps.append({
             "before": before, "layer": layer, "kept": _kept(x, y),
             "kept_shuffled": _kept(x, y[dealt]),
-            "neighbours": _common(near[before], near[layer]),
-            "neighbours_shuffled": _common(near[before], near[layer][mixed])})
+            "neighbours": float(shared_neighbours(near[before], near[layer]).mean()),
+            "neighbours_shuffled": float(
+                shared_neighbours(near[before], near[layer][mixed]).mean())})
     return AlignedPlanes(coordinates, pd.DataFrame(steps, columns=[
         "before", "layer", "kept", "kept_shuffled", "neighbours", "neighbours_shuffled"]))
 
@@ -97,12 +98,6 @@ def _kept(x: np.ndarray, y: np.ndarray) -> float:
     """Return 1 - |X - s Y R|^2 / |X|^2 for the R and s that fit best, X and Y centred."""
     left = x - fit_rotation(x, y).apply(y)
     return float(1.0 - np.square(left).sum() / _size(x) ** 2)
-
-
-def _common(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the mean share of neighbours [Q, k] that stand in the other's row, too."""
-    shared = (one[:, :, None] == other[:, None, :]).any(axis=2)
-    return float(shared.mean())
 
 
 __all__ = ["AlignedPlanes", "align_planes"]

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from latentcode.codes import LatentCodes
-from latentcode.codes.labels import label_groups
+from latentcode.codes.labels import is_measurement, label_groups
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.labels import MAX_CLASSES
 
@@ -40,7 +40,7 @@ def label_classes(name: str, values: np.ndarray) -> np.ndarray:
     series = pd.Series(values)
     check(not series.isna().any(), f"label {name!r} has {int(series.isna().sum())} missing values; "
           "expected none", ProbeError)
-    if is_cut(series):
+    if is_measurement(series):
         above = series > series.median()
         series = above if above.any() else series >= series.median()
     kind, kinds = pd.factorize(series)
@@ -49,13 +49,9 @@ def label_classes(name: str, values: np.ndarray) -> np.ndarray:
     return np.asarray(kind, dtype=np.int64)
 
 
-def is_cut(values: pd.Series) -> bool:
-    """Whether a label is a measurement, which is cut at its median."""
-    return bool(pd.api.types.is_float_dtype(values)) and values.nunique() > 2
-
-
 def _is_judged(values: pd.Series) -> bool:
-    return not values.isna().any() and (is_cut(values) or 2 <= values.nunique() <= MAX_CLASSES)
+    return not values.isna().any() and (
+        is_measurement(values) or 2 <= values.nunique() <= MAX_CLASSES)
 
 
-__all__ = ["is_cut", "judged_labels", "label_classes", "own_labels"]
+__all__ = ["judged_labels", "label_classes", "own_labels"]

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 
 from latentcode.codes import LatentCodes
+from latentcode.codes.labels import is_measurement
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
 from latentcode.probes.common.labels import combination_clusters, label_names
 from latentcode.probes.common.sources import check_distinct, chosen, origin, sources_of, varies
-from latentcode.probes.separation.labels import is_cut, judged_labels
+from latentcode.probes.separation.labels import judged_labels
 from latentcode.probes.separation.purity import (
     SHUFFLES,
     K,
@@ -92,7 +93,7 @@ def separation_codes(
         pd.DataFrame(table)[list(SeparationResult.COLUMNS["table"])],
         {"labels": sorted({name for named in values.values() for name in named}),
          "cut": sorted({name for named in values.values() for name, of in named.items()
-                        if is_cut(pd.Series(of))}),
+                        if is_measurement(pd.Series(of))}),
          "layers": list(layers), "pairs": list(pairs), "constant": constant,
          "controls": [s.name for s in sources[1:]], "k": k, "shuffles": SHUFFLES,
          "points": len(rows), "queries": len(asked), "n_bootstrap": n_bootstrap, "level": LEVEL,
