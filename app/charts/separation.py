@@ -87,7 +87,8 @@ def sentence(chosen: Chosen, colour: str) -> str:
         return f"{share:.2f}", f"{shuffled:.2f}{cut}"
 
     share, shuffled = numbers(best)
-    what = f"{share} of a code's {K} nearest neighbours share it (shuffled labels {shuffled})"
+    what = (f"{share} of a code's {K} nearest neighbours share it (mean over its values; shuffled "
+            f"labels {shuffled})")
     if not separates(rows).iloc[0]:
         return f"These codes separate no label: at best **{literal(best)}**, {what}."
     mine = name_of(chosen, colour, rows.index)

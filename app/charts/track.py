@@ -44,8 +44,8 @@ def show(chosen: Chosen, colour: str) -> None:
     places = []
     for layer, share, shuffled in over_layers(chosen, colour).to_numpy().tolist():
         known = np.isfinite(share)
-        told = (f"layer {layer:.0f}: {share:.2f} of the nearest neighbours agree on {colour}, with "
-                f"shuffled labels {shuffled:.2f}" if known
+        told = (f"layer {layer:.0f}: {share:.2f} of the nearest neighbours agree on {colour}, a mean "
+                f"over its values; with shuffled labels {shuffled:.2f}" if known
                 else f"layer {layer:.0f}: nothing to separate")
         places.append({"layer": int(layer), "value": share if known else None,
                        "shuffled": shuffled if known else None, "told": told})

@@ -133,22 +133,13 @@ def open_model(entry: Entry) -> HookedTransformer:
     return run.load_model(newest_step(run))
 
 
+@st.cache_resource(max_entries=16, show_spinner="Preparing the task …", hash_funcs={
+    LatentCodes: lambda codes: json.dumps(codes.meta.get("task"), sort_keys=True)})
 def task_of(codes: LatentCodes) -> Task:
-    """Return the task that codes were drawn from, which imports torch.
+    """Return the task that codes were drawn from, which imports torch; see `cards.task_of`."""
+    from latentcode.codes import cards
 
-    `ConfigError` for codes of prompts, which no task has made.
-    """
-    check("task" in codes.meta, "these codes do not say which task they come from; expected codes "
-          "that `extract` has read out of a run")
-    return _task(json.dumps(codes.meta["task"], sort_keys=True))
-
-
-@st.cache_resource(max_entries=16, show_spinner="Preparing the task …")
-def _task(config: str) -> Task:
-    from latentcode.config import task_from_dict
-    from latentcode.tasks import make_task
-
-    return make_task(task_from_dict(json.loads(config)))
+    return cards.task_of(codes)
 
 
 def task_shown(entry: Entry, split: str) -> Task:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -229,9 +232,37 @@ def test_no_page_breaks_the_content_policy(explorer: Explorer, page: str) -> Non
     explorer.check()
 
 
-def test_no_other_site_frames_the_explorer(explorer: Explorer) -> None:
-    explorer.page.goto("about:blank")
-    explorer.page.set_content(f"<iframe src='{explorer.server.url()}'></iframe>")
-    explorer.page.wait_for_timeout(1_500)
-    frame = explorer.page.frames[-1]
-    assert frame.locator("[data-testid=stApp]").count() == 0
+@pytest.fixture
+def other_site() -> Iterator[Callable[[str], str]]:
+    """Serve a page of another site that frames an address, and return where it is."""
+    framed: list[str] = []
+
+    class Framing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(f"<iframe src='{framed[-1]}'></iframe>".encode())
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on the terminal."""
+
+    with HTTPServer(("127.0.0.1", 0), Framing) as site:
+        Thread(target=site.serve_forever, daemon=True).start()
+
+        def framing(address: str) -> str:
+            framed.append(address)
+            return f"http://127.0.0.1:{site.server_port}/"
+
+        yield framing
+        site.shutdown()
+
+
+def test_no_other_site_frames_the_explorer(
+    explorer: Explorer, other_site: Callable[[str], str]
+) -> None:
+    told: list[str] = []
+    explorer.page.on("console", lambda message: told.append(message.text))
+    explorer.page.goto(other_site(explorer.server.url()))
+    explorer.until(lambda: explorer.page.frames[-1].url.startswith("chrome-error:"))
+    assert any("frame-ancestors" in text for text in told)
