@@ -122,7 +122,7 @@ STYLE = """<style>
 [data-tag] > span {direction: rtl;}
 .problem {max-height: 70vh; overflow: auto; font-size: .8rem; line-height: 1.35;}
 .problem > div {font-size: .8rem !important;}
-.problem :is(td, th) {padding: 2px 4px !important; white-space: normal !important;}
+.problem :is(td, th) {padding: 2px 3px !important; white-space: normal !important;}
 .problem td:has(span) {white-space: nowrap !important;}
 .problem span {margin: 0 1px !important; min-width: 1.35em !important;}
 [data-testid="stTopNavLinkContainer"] a, [data-testid="stTopNavLink"] {

@@ -78,13 +78,21 @@ class Panel {
         this.hovered = -1;
         // In this order, so that the library does not take a click for a selection.
         this.field.addEventListener('mousedown', event => {
-            this.pressed = { x: event.clientX, y: event.clientY };
+            this.pressed = {
+                x: event.clientX, y: event.clientY, data: map.data,
+                point: this.isAt(event) ? this.hovered : -1,
+            };
         }, true);
         this.field.addEventListener('click', event => {
             event.stopPropagation();
             const moved = this.pressed && Math.hypot(
                 event.clientX - this.pressed.x, event.clientY - this.pressed.y);
-            if (moved < STILL && this.isAt(event)) map.say('instance', this.hovered);
+            if (!(moved < STILL)) return;
+            // The point that was pressed, though the picture may have changed since then.
+            const { point, data } = this.pressed;
+            if (point >= 0 && data.n === map.data.n && data.glides === map.data.glides) {
+                map.say('instance', point);
+            } else if (this.isAt(event)) map.say('instance', this.hovered);
         }, true);
         this.field.addEventListener('dblclick', event => {
             event.stopPropagation();
