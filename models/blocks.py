@@ -25,7 +25,15 @@ from latentcode.models.config import ModelConfig
 from latentcode.models.dense import LAYER_NORM_EPSILON, dense, layer_norm
 from latentcode.models.feedforward import make_feedforward
 from latentcode.models.hooks import is_hooked
-from latentcode.models.kernels.fused import fused_attention, is_fused
+from latentcode.models.kernels.fused import (
+    PLAIN,
+    Case,
+    Kind,
+    Tensors,
+    call_kernel,
+    check_inputs,
+    kernel_for,
+)
 from latentcode.models.names import VALUE_NETWORKS
 from latentcode.models.positions import relative_bias, rotary
 
@@ -142,13 +150,8 @@ class Attention(nn.Module):
         if first:
             bias, kept = (None if square is None else square[..., first:, :]
                           for square in (bias, kept))
-        if mask is None and self._is_fused(q.device):
-            exact = self.W_Q.dtype  # under autocast, too
-            z = fused_attention(
-                q.to(exact), k.to(exact), v.to(exact), bias, kept, causal=self.causal,
-                normalization=config.normalization, value_network=config.value_network,
-                nonlinearity=config.nonlinearity)
-        else:
+        z = None if mask is not None or self._is_watched() else self._fused(q, k, v, bias, kept)
+        if z is None:
             z = self._hooked_attention(q, k, v, bias, kept, mask)
         return dense(self.hook_z(z).flatten(-2), self.W_O.flatten(-3, -2), self.b_O)
 
@@ -168,11 +171,26 @@ class Attention(nn.Module):
             code, v, config.value_network, self.phi, self.W_V2, self.hook_value_hidden,
             {name: getattr(self, name) for name in self.own_names})
 
-    def _is_fused(self, device: torch.device) -> bool:
-        """Whether a kernel computes attention at once: never past a hook on what it skips."""
+    def _fused(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None
+    ) -> Float[Tensor, "*E B Q H d"] | None:
+        """z_qh by a kernel at once; None where none serves."""
+        config = self.cfg
+        # A processor's kernels are exact under autocast, too.
+        dtype = self.W_Q.dtype if q.device.type == "cpu" else q.dtype
+        tensors = Tensors(q.to(dtype), k.to(dtype), v.to(dtype),
+                          *(None if x is None else x.to(dtype) for x in (bias, kept)))
+        kind = Kind(config.normalization, config.value_network, config.nonlinearity)
+        kernel = kernel_for(Case.of(kind, tensors))
+        if kernel == PLAIN:
+            return None
+        check_inputs(*tensors)
+        return call_kernel(kernel, kind, tensors, self.causal)
+
+    def _is_watched(self) -> bool:
+        """Whether there is a hook on what a kernel skips."""
         skipped = (self.hook_attn_scores, self.hook_pattern, self.hook_value_hidden)
-        return is_fused(self.cfg, device, self.W_Q.dtype) and not any(
-            hook is not None and is_hooked(hook) for hook in skipped)
+        return any(hook is not None and is_hooked(hook) for hook in skipped)
 
     def _bias(self, n_query: int, n_key: int) -> Float[Tensor, "*E 1 H Q K"] | None:
         if self.rel_pos_bias is None:

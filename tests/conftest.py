@@ -18,6 +18,12 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["WANDB_MODE"] = "offline"
 
+import torch
+
+if not torch.cuda.is_available():
+    # Before triton is imported: its kernels are tried by its interpreter.
+    os.environ["TRITON_INTERPRET"] = "1"
+
 from hypothesis import settings
 from jaxtyping import install_import_hook
 

@@ -52,7 +52,7 @@ from latentcode.experiments.benchmarks.ours import MatrixProducts, Updates, lear
 from latentcode.experiments.benchmarks.report import Benchmark, Kind, Precision, TaskName
 from latentcode.figures.markdown import markdown_table
 from latentcode.models.config import kind_of
-from latentcode.models.kernels.fused import is_fused, written_out
+from latentcode.models.kernels.fused import Case, kernel_for, written_out
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import bar
 from latentcode.training.batches import CHUNK
@@ -86,7 +86,8 @@ def measure(
     memory: dict[str, float] = {}
     for what in MEASURED:
         contestants: list[Contestant] = [] if official is None else [OfficialSteps(official, what)]
-        if is_fused(config.model, config.training.device, torch.float32):
+        met = Case.of_training(config.model, device, torch.float32, config.task.n_tokens)
+        if kernel_for(met) != "plain":
             contestants.append(_updates(PLAIN, config, what, device, memory, alone=True,
                                         context=written_out))
         for precision, chosen in configs.items():

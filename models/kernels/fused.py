@@ -4,6 +4,14 @@ The same function as `attention_scores`, `normalize`, `attention_dropout` and
 `apply_value_network` of `latentcode.models.attention` one after the other, and tested against
 them in float64, forward and gradients. Neither the scores nor the code, [B, H, Q, K], are ever
 written to memory: the backward pass computes them again. There is no place for hooks.
+
+| kernel   | where | what it serves                                                             |
+|----------|-------|----------------------------------------------------------------------------|
+| `cpu`    | CPU   | all of `SERVED_NORMALIZATIONS` and `SERVED_VALUE_NETWORKS`, heads up to 16 |
+| `triton` | CUDA  | the same, up to 64 heads of up to 128                                      |
+| `sdpa`   | both  | softmax attention without bias and dropout; PyTorch's own                  |
+| `linear` | both  | linear attention without bias and dropout, in time linear in the length    |
+| `plain`  | both  | everything, through the hooks                                              |
 """
 
 from __future__ import annotations
@@ -11,20 +19,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from latentcode.errors import check, check_choice
+from latentcode.errors import ConfigError, check, check_choice
 from latentcode.models.config import ModelConfig
-from latentcode.models.kernels.threads import call_on_threads
-
-if TYPE_CHECKING:
-    import numpy as np
+from latentcode.models.kernels import long
 
 SERVED_NORMALIZATIONS: dict[str, int] = {
     "none": 0, "softmax": 1, "rms_head": 2, "softmax_rms_head": 3}
@@ -32,16 +37,88 @@ SERVED_VALUE_NETWORKS: tuple[str, ...] = ("linear", "hyla", "hyla_linear")
 SERVED_NONLINEARITIES: tuple[str, ...] = ("identity", "relu", "gelu", "silu", "sigmoid", "tanh")
 """In the order of their numbers in the kernels; not asked of `latentcode.models.names`, because a
 name that is added there is none of theirs yet."""
-SERVED_TYPES: tuple[torch.dtype, ...] = (torch.float32, torch.float64)
 LARGEST_HEAD = 16
-"""Head dimension beyond which a row of features no longer fits the registers, and the plain
-matrix products of few large heads are as fast."""
-MOST_GROUPS = 16
-"""Most partial sums of a bias gradient per member; bounds memory, and threads per member."""
-SHARED_ROWS = 8_192
-"""Rows of numbers from which on it takes less time to share them out than to do them alone."""
+"""Head dimension beyond which a row of features no longer fits the registers of a processor, and
+the plain matrix products of few large heads are as fast."""
+LARGEST_HEAD_ON_GPU, MOST_HEADS_ON_GPU = 128, 64
+LONG = 128
+"""Keys from which on PyTorch's own attention and the linear form are chosen. Below that there is
+little to gain, and their gradients may be sums in an order that depends on chance."""
+PLAIN = "plain"
 
-_written_out: ContextVar[bool] = ContextVar("written_out", default=False)
+_asked_for: ContextVar[str | None] = ContextVar("asked_for", default=None)
+
+
+class Kind(NamedTuple):
+    """What is computed: names of the normalisation, the value network and the nonlinearity."""
+
+    normalization: str
+    value_network: str
+    nonlinearity: str = "identity"
+
+    @property
+    def phi(self) -> str:
+        return "identity" if self.value_network == "hyla_linear" else self.nonlinearity
+
+
+class Tensors(NamedTuple):
+    """q [*E, B, Q, H, d], k [*E, B, K, H, d], v [*E, B, K, H, dv], bias [*E, 1, H, Q, K] and kept
+    [*E, 1, 1, Q, K]."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    bias: Tensor | None = None
+    kept: Tensor | None = None
+
+
+class Case(NamedTuple):
+    """What decides which kernel computes attention.
+
+    d        the larger one of the features of a query and of a value
+    dropout  None, or its form: one mask for the whole batch ("shared"), or "independent" ones
+    """
+
+    kind: Kind
+    device: torch.device
+    dtype: torch.dtype
+    n_keys: int
+    n_heads: int
+    d: int
+    has_bias: bool
+    dropout: str | None
+
+    @classmethod
+    def of(cls, kind: Kind, tensors: Tensors) -> Case:
+        q, k, v, bias, kept = tensors
+        dropout = None if kept is None else (
+            "shared" if kept.shape[-4:-2] == (1, 1) else "independent")
+        return cls(kind, q.device, q.dtype, k.shape[-3], q.shape[-2],
+                   max(q.shape[-1], v.shape[-1]), bias is not None, dropout)
+
+    @classmethod
+    def of_training(cls, config: ModelConfig, device: torch.device | str, dtype: torch.dtype,
+                    n_keys: int) -> Case:
+        """What a model meets when it is trained on sequences of that many tokens."""
+        kind = Kind(config.normalization, config.value_network, config.nonlinearity)
+        return cls(kind, torch.device(device), dtype, n_keys, config.n_heads,
+                   max(config.d_head, config.d_head_v), config.positions == "t5",
+                   config.attention_dropout_form if config.attention_dropout else None)
+
+
+@contextmanager
+def attention_by(kernel: str) -> Iterator[None]:
+    """Let every model compute attention by one kernel of `KERNELS`, or by `plain`, in here.
+
+    A `ConfigError` says what the kernel does not serve where it comes to that. What a hook looks
+    at is computed by the plain functions all the same, with equal results.
+    """
+    check_choice("attention kernel", kernel, (*KERNELS, PLAIN))
+    token = _asked_for.set(kernel)
+    try:
+        yield
+    finally:
+        _asked_for.reset(token)
 
 
 @contextmanager
@@ -50,34 +127,88 @@ def written_out() -> Iterator[None]:
 
     For what a kernel has no rule for, such as second derivatives and exports.
     """
-    token = _written_out.set(True)
-    try:
+    with attention_by(PLAIN):
         yield
-    finally:
-        _written_out.reset(token)
 
 
-def is_fused(config: ModelConfig, device: torch.device | str, dtype: torch.dtype) -> bool:
-    """Does `fused_attention` compute the attention core of this model, here and in this type?
+def kernel_for(case: Case) -> str:
+    """Return the name of the kernel that computes this: the one asked for, or the first that
+    serves; `plain` where there is none.
 
-    Not of a normalisation, value network or nonlinearity that a user registered, nor within
-    `written_out`, under the transforms of `torch.func`, nor while torch compiles.
+    None serves a normalisation, value network or nonlinearity that a user registered, dropout
+    that differs between instances, or the transforms of `torch.func`. `ConfigError` where the
+    kernel that is asked for does not serve.
     """
-    return (_serves(device, dtype)
-            and config.normalization in SERVED_NORMALIZATIONS
-            and config.value_network in SERVED_VALUE_NETWORKS
-            and config.nonlinearity in SERVED_NONLINEARITIES
-            and max(config.d_head, config.d_head_v) <= LARGEST_HEAD
-            and (config.attention_dropout == 0.0 or config.attention_dropout_form == "shared"))
+    asked = _asked_for.get()
+    if asked == PLAIN:
+        return PLAIN
+    if asked is not None:
+        refused = _refusal(asked, case)
+        check(refused is None, f"attention kernel {asked!r} is asked for, and {refused}")
+        return asked
+    # Triton's interpreter, the only way on a CPU, is for those who ask for it.
+    skipped = (() if case.n_keys >= LONG else ("sdpa", "linear")) + (
+        ("triton",) if case.device.type == "cpu" else ())
+    return next((name for name in KERNELS if name not in skipped and not _refusal(name, case)),
+                PLAIN)
 
 
-def _serves(device: torch.device | str, dtype: torch.dtype) -> bool:
-    """Whether the kernels are for tensors like these, and for the way they are looked at now."""
-    return (torch.device(device).type == "cpu"
-            and not _written_out.get()
-            and not torch.compiler.is_compiling()
-            and not torch._C._are_functorch_transforms_active()
-            and dtype in SERVED_TYPES)
+def _refusal(kernel: str, case: Case) -> str | None:
+    """Say what a kernel does not serve of this; None if it serves."""
+    if torch._C._are_functorch_transforms_active():
+        return "has no rule for the transforms of torch.func"
+    for what, name, served in (
+        ("normalization", case.kind.normalization, SERVED_NORMALIZATIONS),
+        ("value network", case.kind.value_network, SERVED_VALUE_NETWORKS),
+        ("nonlinearity", case.kind.nonlinearity, SERVED_NONLINEARITIES),
+    ):
+        if name not in served:
+            return f"{what} is {name!r}; expected one of {', '.join(served)}"
+    if case.dropout == "independent":
+        return "dropout differs between instances; expected attention_dropout_form='shared'"
+    return _REFUSALS[kernel](case)
+
+
+def _not_on_cpu(case: Case) -> str | None:
+    if case.device.type != "cpu":
+        return f"tensors are on {case.device}; expected the CPU"
+    if torch.compiler.is_compiling():
+        return "torch compiles, which cannot look into it"
+    if case.dtype not in (torch.float32, torch.float64):
+        return f"q has type {case.dtype}; expected float32 or float64"
+    if case.d > LARGEST_HEAD:
+        return f"heads have {case.d} features; expected at most {LARGEST_HEAD}"
+    return None
+
+
+def _not_by_triton(case: Case) -> str | None:
+    from latentcode.models.kernels.gpu.available import why_not
+
+    if case.dtype not in (torch.float32, torch.bfloat16):
+        return f"q has type {case.dtype}; expected float32 or bfloat16"
+    if case.d > LARGEST_HEAD_ON_GPU or case.n_heads > MOST_HEADS_ON_GPU:
+        return (f"there are {case.n_heads} heads of {case.d} features; expected at most "
+                f"{MOST_HEADS_ON_GPU} of {LARGEST_HEAD_ON_GPU}")
+    return why_not(case.device)
+
+
+def _is_more_than(normalization: str, case: Case) -> str | None:
+    if case.kind[:2] != (normalization, "linear"):
+        return (f"the kind is {case.kind.normalization} with value network "
+                f"{case.kind.value_network}; expected {normalization} with a linear one")
+    if case.has_bias or case.dropout is not None:
+        return "scores have a bias or codes are dropped; expected neither"
+    return None
+
+
+_REFUSALS: dict[str, Callable[[Case], str | None]] = {
+    "cpu": _not_on_cpu,
+    "sdpa": partial(_is_more_than, "softmax"),
+    "linear": partial(_is_more_than, "none"),
+    "triton": _not_by_triton,
+}
+KERNELS: tuple[str, ...] = tuple(_REFUSALS)
+"""In the order in which they are tried."""
 
 
 def fused_attention(
@@ -100,21 +231,44 @@ def fused_attention(
     E       optional axis of members, each with its own bias and mask
 
     Gradients for q, k, v and bias, once differentiable. The result depends on neither the
-    number of threads nor on chance. `ConfigError` for names and shapes that are not served. For
-    more than one derivative see `written_out`.
+    number of threads nor on chance, but that of `sdpa` on a GPU. `ConfigError` for names and
+    shapes that no kernel serves. For more than one derivative see `written_out`.
     """
+    kind, tensors = Kind(normalization, value_network, nonlinearity), Tensors(q, k, v, bias, kept)
     check_choice("normalization", normalization, SERVED_NORMALIZATIONS)
     check_choice("value network", value_network, SERVED_VALUE_NETWORKS)
     check_choice("nonlinearity", nonlinearity, SERVED_NONLINEARITIES)
-    phi = "identity" if value_network == "hyla_linear" else nonlinearity
-    options = (SERVED_NORMALIZATIONS[normalization], int(value_network != "linear"),
-               SERVED_NONLINEARITIES.index(phi), int(causal))
-    check_inputs(q, k, v, bias, kept)
+    check_inputs(*tensors)
+    case = Case.of(kind, tensors)
+    kernel = kernel_for(case)
+    if kernel == PLAIN:
+        reasons = "; ".join(f"{name}: {_refusal(name, case)}" for name in KERNELS)
+        raise ConfigError(f"no attention kernel serves this ({reasons})")
+    return call_kernel(kernel, kind, tensors, causal)
+
+
+def call_kernel(kernel: str, kind: Kind, tensors: Tensors, causal: bool) -> Tensor:
+    """Compute z by the kernel that `kernel_for` has named."""
+    q, k, v, bias, kept = tensors
+    if kernel == "sdpa":
+        return long.softmax_attention(q, k, v, causal, kind.phi)
+    if kernel == "linear":
+        return long.linear_attention(q, k, v, causal, kind.phi)
     members = q.shape[:-4]
-    z: Tensor = _FusedAttention.apply(
-        *(x if members else x[None] for x in (q, k, v)),
-        None if bias is None else bias.reshape(-1, *bias.shape[-3:]),
-        None if kept is None else kept.reshape(-1, *kept.shape[-2:]), options)
+    inputs = (*(x if members else x[None] for x in (q, k, v)),
+              None if bias is None else bias.reshape(-1, *bias.shape[-3:]),
+              None if kept is None else kept.reshape(-1, *kept.shape[-2:]),
+              (SERVED_NORMALIZATIONS[kind.normalization], int(kind.value_network != "linear"),
+               SERVED_NONLINEARITIES.index(kind.phi), int(causal)))
+    z: Tensor
+    if kernel == "triton":
+        from latentcode.models.kernels.gpu.launch import TritonAttention
+
+        z = TritonAttention.apply(*inputs)
+    else:
+        from latentcode.models.kernels.on_cpu import CpuAttention
+
+        z = CpuAttention.apply(*inputs)
     return z if members else z.squeeze(0)
 
 
@@ -135,59 +289,7 @@ def check_inputs(
         if x is not None:
             check(x.shape == shape, f"{name} has shape {tuple(x.shape)}; expected {shape}")
             check(x.dtype == q.dtype, f"{name} has type {x.dtype}; expected that of q, {q.dtype}")
-    check(q.device.type == "cpu" and q.dtype in SERVED_TYPES,
-          f"q has type {q.dtype} on {q.device}; expected float32 or float64 on the CPU")
-
-
-class _FusedAttention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None,
-                kept: Tensor | None, options: tuple[int, ...]) -> Tensor:
-        from latentcode.models.kernels import cpu, lanes
-
-        ctx.save_for_backward(q, k, v, bias, kept)
-        ctx.options = options
-        members, n_instances, n_queries, n_heads, d = q.shape
-        n_keys, d_v = v.shape[2], v.shape[4]
-        z = q.new_empty(members, n_instances, n_queries, n_heads, d_v)
-        tensors = (z, *map(_with_dense_rows, (q, k, v)))
-        arguments: tuple[Any, ...] = (
-            *map(_memory, tensors), *_tables(q, bias, kept),
-            tuple(x.stride()[:4] for x in tensors), (n_instances, n_queries, n_keys, n_heads),
-            options, (0,) * d, (0,) * d_v)
-        sizes = cpu.work_sizes(n_queries, n_keys, n_heads, d, d_v)
-
-        def compute(first: int, last: int, work: tuple[np.ndarray, ...]) -> None:
-            cpu.forward(first, last, work, *arguments)
-
-        _share_out(compute, members * -(-n_instances // lanes.LANES), sizes, q.dtype)
-        return z
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
-        from latentcode.models.kernels import cpu, lanes
-
-        q, k, v, bias, kept = ctx.saved_tensors
-        members, n_instances, n_queries, n_heads, d = q.shape
-        n_keys, d_v = v.shape[2], v.shape[4]
-        gradients = tuple(x.new_empty(x.shape) for x in (q, k, v))
-        groups = min(-(-n_instances // lanes.LANES), MOST_GROUPS)
-        wanted = bias is not None and ctx.needs_input_grad[3]
-        d_bias = q.new_zeros(members, groups, *((n_heads, n_queries, n_keys) if wanted
-                                                else (0, 0, 0)))
-        tensors = (*map(_with_dense_rows, (dz, q, k, v)), *gradients)
-        arguments: tuple[Any, ...] = (
-            groups, *map(_memory, tensors[:4]), *_tables(q, bias, kept),
-            *map(_memory, gradients), d_bias.numpy(), tuple(x.stride()[:4] for x in tensors),
-            (n_instances, n_queries, n_keys, n_heads), ctx.options, (0,) * d, (0,) * d_v)
-        sizes = 2 * cpu.work_sizes(n_queries, n_keys, n_heads, d, d_v)
-
-        def compute(first: int, last: int, work: tuple[np.ndarray, ...]) -> None:
-            cpu.backward(first, last, work, *arguments)
-
-        _share_out(compute, members * groups, sizes, q.dtype)
-        return (*gradients, d_bias.sum(1) if wanted else None, None, None)
+            check(x.device == q.device, f"{name} is on {x.device}; expected that of q, {q.device}")
 
 
 def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -198,77 +300,16 @@ def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """
     from latentcode.models.kernels.lanes import LANES
 
-    if _serves(x.device, x.dtype) and x.is_contiguous() and x.numel() % LANES == 0:
-        y: Tensor = _Gelu.apply(x)
+    if (x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+            and _asked_for.get() != PLAIN and not torch.compiler.is_compiling()
+            and not torch._C._are_functorch_transforms_active()
+            and x.is_contiguous() and x.numel() % LANES == 0):
+        from latentcode.models.kernels.on_cpu import CpuGelu
+
+        y: Tensor = CpuGelu.apply(x)
         return y
     return F.gelu(x, approximate="tanh")
 
 
-class _Gelu(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        from latentcode.models.kernels import cpu
-
-        ctx.save_for_backward(x)
-        y = torch.empty_like(x)
-        _by_rows(cpu.gelu, x, y)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        from latentcode.models.kernels import cpu
-
-        x, = ctx.saved_tensors
-        dx = torch.empty_like(x)
-        _by_rows(cpu.gelu_backward, x, dy.contiguous(), dx)
-        return dx
-
-
-def _by_rows(kernel: Callable[..., None], *tensors: Tensor) -> None:
-    """Call `kernel(first, last, *memory)` so that every row of numbers is done once."""
-    from latentcode.models.kernels.lanes import LANES
-
-    memory = [x.detach().view(-1).numpy() for x in tensors]
-    rows = tensors[0].numel() // LANES
-    if rows < SHARED_ROWS:
-        kernel(0, rows, *memory)
-    else:
-        _on_threads(lambda first, last, _: kernel(first, last, *memory), rows)
-
-
-def _with_dense_rows(x: Tensor) -> Tensor:
-    """The tensor itself if the features of a head lie side by side, otherwise a copy."""
-    x = x.detach()
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def _memory(x: Tensor) -> np.ndarray:
-    """All numbers from the first to the last of a tensor, for access by strides."""
-    span = 1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
-    return x.as_strided((span if x.numel() else 0,), (1,)).numpy()
-
-
-def _tables(q: Tensor, bias: Tensor | None, kept: Tensor | None) -> tuple[np.ndarray, np.ndarray]:
-    """Bias [E, H, Q, K] and kept [E, Q, K] as arrays, without elements for None."""
-    members = q.shape[0]
-    return ((q.new_empty(members, 0, 0, 0) if bias is None else bias).detach().contiguous().numpy(),
-            (q.new_empty(members, 0, 0) if kept is None else kept).detach().contiguous().numpy())
-
-
-def _share_out(
-    compute: Callable[[int, int, tuple[np.ndarray, ...]], None], n_units: int,
-    sizes: tuple[int, ...], dtype: torch.dtype,
-) -> None:
-    """Call `compute(first, last, work)` so that every unit is done once, on torch's number of
-    threads; each call has memory of its own, in parts of these sizes."""
-    work = [tuple(part.numpy() for part in row.split(sizes))
-            for row in torch.empty(torch.get_num_threads(), sum(sizes), dtype=dtype)]
-    _on_threads(lambda first, last, thread: compute(first, last, work[thread]), n_units)
-
-
-def _on_threads(compute: Callable[[int, int, int], None], n_units: int) -> None:
-    """Call `compute(first, last, thread)` so that every unit is done once."""
-    threads = max(1, min(torch.get_num_threads(), n_units))
-    ends = [n_units * i // threads for i in range(threads + 1)]
-    call_on_threads(lambda thread: compute(ends[thread], ends[thread + 1], thread), threads)
+__all__ = ["KERNELS", "PLAIN", "Case", "Kind", "Tensors", "attention_by", "call_kernel",
+           "check_inputs", "fused_attention", "gelu", "kernel_for", "written_out"]

@@ -302,6 +302,7 @@ def fake_cuda() -> Iterator[FakeDevice]:
         (torch.cuda, "is_available", lambda: True),
         (torch.cuda, "device_count", lambda: 1),
         (torch.cuda, "is_bf16_supported", lambda *_, **__: True),
+        (torch.cuda, "get_device_capability", lambda *_: (9, 0)),
         # What `StepGraph` captures with.
         (torch.cuda, "device", lambda _: nullcontext()),
         (torch.cuda, "Stream", _Stream),

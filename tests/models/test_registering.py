@@ -17,7 +17,7 @@ from latentcode.models.attention import attention_scores, normalize, rms_head
 from latentcode.models.config import ATTENTION_KINDS, kind_of, own_parts
 from latentcode.models.flax import config_to_flax
 from latentcode.models.hypernetwork import two_ways
-from latentcode.models.kernels.fused import is_fused
+from latentcode.models.kernels.fused import Case, kernel_for
 from latentcode.models.names import NORMALIZATIONS
 from latentcode.probes.interventions.sites import constrained, has_constraint
 
@@ -128,10 +128,11 @@ def test_the_kernel_steps_aside() -> None:
     lc.register_nonlinearity("square", torch.square)
     lc.register_value_network("gated", gated)
     hyla = lc.ModelConfig()
-    assert is_fused(hyla, "cpu", torch.float32)
+    assert kernel_for(Case.of_training(hyla, "cpu", torch.float32, 8)) == "cpu"
     for field, name in (("normalization", "my_softmax"), ("nonlinearity", "square"),
                         ("value_network", "gated")):
-        assert not is_fused(replace(hyla, **{field: name}), "cpu", torch.float32)
+        own = replace(hyla, **{field: name})
+        assert kernel_for(Case.of_training(own, "cpu", torch.float32, 8)) == "plain"
 
 
 def test_a_run_is_opened_where_its_names_are_registered(tmp_path: Path) -> None:

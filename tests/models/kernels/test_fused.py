@@ -13,105 +13,30 @@ from typing import Any
 
 import pytest
 import torch
+from attention_cases import (
+    KINDS,
+    attention_inputs,
+    compare,
+    draw,
+    fused,
+    reference,
+    relative_error,
+    results,
+)
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from latentcode.errors import ConfigError, UnknownNameError
-from latentcode.models.attention import (
-    apply_value_network,
-    attention_scores,
-    nonlinearity,
-    normalize,
-)
 from latentcode.models.config import ATTENTION_KINDS, NONLINEARITIES, ModelConfig, with_kind
-from latentcode.models.kernels import fused
+from latentcode.models.kernels import cpu
 from latentcode.models.kernels.fused import (
-    SERVED_NORMALIZATIONS,
-    SERVED_VALUE_NETWORKS,
-    SHARED_ROWS,
+    Case,
     check_inputs,
-    fused_attention,
     gelu,
-    is_fused,
+    kernel_for,
     written_out,
 )
-
-KINDS = [(normalization, value_network, phi)
-         for normalization, value_network in itertools.product(
-             SERVED_NORMALIZATIONS, SERVED_VALUE_NETWORKS)
-         for phi in (("identity",) if value_network == "hyla_linear" else ("identity", "relu"))]
-
-
-def _draw(seed: int, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
-
-
-def _inputs(
-    b: int, n_query: int, n_key: int, h: int, d: int, dv: int, *, members: int = 0,
-    bias: bool = True, dropout: bool = True, dtype: torch.dtype = torch.float64,
-) -> list[Tensor | None]:
-    """q, k, v, bias and kept, all but the last with gradients."""
-    e = (members,) if members else ()
-    drawn: list[Tensor | None] = [
-        _draw(0, *e, b, n_query, h, d, dtype=dtype), _draw(1, *e, b, n_key, h, d, dtype=dtype),
-        _draw(2, *e, b, n_key, h, dv, dtype=dtype),
-        _draw(3, *e, 1, h, n_query, n_key, dtype=dtype) if bias else None]
-    drawn = [None if x is None else x.requires_grad_() for x in drawn]
-    kept = (_draw(4, *e, 1, 1, n_query, n_key) > -0.8).to(dtype) / 0.8
-    return [*drawn, kept if dropout else None]
-
-
-def _reference(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None, causal: bool,
-    kind: tuple[str, str, str],
-) -> Tensor:
-    if q.ndim == 5:
-        tables = [[None] * len(q) if x is None else x for x in (bias, kept)]
-        return torch.stack([_reference(*each, causal, kind)
-                            for each in zip(q, k, v, *tables, strict=True)])
-    normalization, value_network, phi = kind
-    mask = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril() if causal else None
-    scores = attention_scores(q, k, bias, None if mask is None else mask[None, None],
-                              normalization)
-    code = normalize(scores, normalization)
-    return apply_value_network(code if kept is None else code * kept, v, value_network,
-                               nonlinearity(phi))
-
-
-def _fused(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None, causal: bool,
-    kind: tuple[str, str, str],
-) -> Tensor:
-    normalization, value_network, phi = kind
-    return fused_attention(q, k, v, bias, kept, causal=causal, normalization=normalization,
-                           value_network=value_network, nonlinearity=phi)
-
-
-def _results(function: Any, inputs: list[Any], causal: bool, kind: Any) -> list[Tensor]:
-    """z and the gradients of all that have one."""
-    z = function(*inputs, causal, kind)
-    dz = _draw(5, *z.shape, dtype=z.dtype)
-    return [z.detach(), *torch.autograd.grad(z, [x for x in inputs[:4] if x is not None], dz)]
-
-
-def _relative_error(got: Tensor, wanted: Tensor) -> float:
-    difference, size = (got.double() - wanted).norm(), wanted.norm().clamp(min=1e-12)
-    return float(difference.detach() / size.detach())
-
-
-def _compare(inputs: list[Any], causal: bool, kind: Any, tolerance: float) -> None:
-    exact = [None if x is None else x.detach().double().requires_grad_(x.requires_grad)
-             for x in inputs]
-    pairs = zip(_results(_fused, inputs, causal, kind), _results(_reference, exact, causal, kind),
-                strict=True)
-    for name, (got, wanted) in zip(("z", "dq", "dk", "dv", "dbias"), pairs, strict=False):
-        assert got.dtype == inputs[0].dtype
-        assert got.shape == wanted.shape
-        error = _relative_error(got, wanted)
-        # With one key a softmax is constant, and its gradients are rounding around 0.
-        assert error <= tolerance or float((got - wanted).abs().max()) < tolerance, (name, error)
+from latentcode.models.kernels.on_cpu import SHARED_ROWS
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
@@ -119,7 +44,7 @@ def _compare(inputs: list[Any], causal: bool, kind: Any, tolerance: float) -> No
 def test_forward_and_gradients_are_those_of_the_reference(kind: Any, causal: bool) -> None:
     for members, (b, n_query, n_key) in itertools.product(
             (0, 2), ((19, 5, 5), (16, 4, 7), (3, 7, 4), (33, 1, 1))):
-        _compare(_inputs(b, n_query, n_key, 3, 2, 2, members=members), causal, kind, 1e-10)
+        compare(attention_inputs(b, n_query, n_key, 3, 2, 2, members=members), causal, kind, 1e-10)
 
 
 @settings(max_examples=20)
@@ -134,22 +59,22 @@ def test_any_shape(
     kind: Any, causal: bool, b: int, n_query: int, n_key: int, h: int, d: tuple[int, int],
     members: int, bias: bool, dropout: bool,
 ) -> None:
-    inputs = _inputs(b, n_query, n_key, h, *d, members=members, bias=bias, dropout=dropout)
-    _compare(inputs, causal, kind, 1e-10)
+    inputs = attention_inputs(b, n_query, n_key, h, *d, members=members, bias=bias, dropout=dropout)
+    compare(inputs, causal, kind, 1e-10)
 
 
 @pytest.mark.parametrize("value_network", ["linear", "hyla"])
 @pytest.mark.parametrize("phi", NONLINEARITIES)
 def test_every_nonlinearity(phi: str, value_network: str) -> None:
-    _compare(_inputs(18, 4, 4, 3, 2, 2), False, ("rms_head", value_network, phi), 1e-10)
-    _compare(_inputs(18, 4, 4, 3, 2, 2, dtype=torch.float32), False,
+    compare(attention_inputs(18, 4, 4, 3, 2, 2), False, ("rms_head", value_network, phi), 1e-10)
+    compare(attention_inputs(18, 4, 4, 3, 2, 2, dtype=torch.float32), False,
              ("rms_head", value_network, phi), 1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids="-".join)
 def test_float32(kind: Any) -> None:
     for causal in (False, True):
-        _compare(_inputs(40, 12, 12, 8, 2, 2, dtype=torch.float32), causal, kind, 1e-5)
+        compare(attention_inputs(40, 12, 12, 8, 2, 2, dtype=torch.float32), causal, kind, 1e-5)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
@@ -157,12 +82,12 @@ def test_float32(kind: Any) -> None:
 def test_gelu_is_that_of_torch(
     shape: tuple[int, ...], dtype: torch.dtype, tolerance: float
 ) -> None:
-    for x in (_draw(0, *shape, dtype=dtype), 30.0 * _draw(1, *shape, dtype=dtype)):
+    for x in (draw(0, *shape, dtype=dtype), 30.0 * draw(1, *shape, dtype=dtype)):
         x.requires_grad_()
         exact = x.detach().double().requires_grad_()
         y, wanted = gelu(x), torch.nn.functional.gelu(exact, approximate="tanh")
-        assert type(y.grad_fn).__name__ == "_GeluBackward"
-        dy = _draw(2, *shape, dtype=dtype)
+        assert type(y.grad_fn).__name__ == "CpuGeluBackward"
+        dy = draw(2, *shape, dtype=dtype)
         dx, dx_wanted = torch.autograd.grad(y, x, dy)[0], torch.autograd.grad(
             wanted, exact, dy.double())[0]
         for got, true in ((y, wanted), (dx, dx_wanted)):
@@ -172,16 +97,16 @@ def test_gelu_is_that_of_torch(
 
 def test_gelu_elsewhere_is_torchs_own() -> None:
     """Numbers that fill no row, that lie apart, of half precision, or looked at by torch.func."""
-    for x in (_draw(0, 5, 3), _draw(0, 32, 16).T, _draw(0, 4, 16, dtype=torch.bfloat16)):
+    for x in (draw(0, 5, 3), draw(0, 32, 16).T, draw(0, 4, 16, dtype=torch.bfloat16)):
         assert torch.equal(gelu(x), torch.nn.functional.gelu(x, approximate="tanh"))
-    row = _draw(0, 16)
+    row = draw(0, 16)
     torch.testing.assert_close(torch.func.vmap(gelu)(row[None])[0], gelu(row))
     with written_out():
         assert torch.autograd.gradgradcheck(gelu, row.requires_grad_())
 
 
 def test_gelu_does_not_depend_on_the_number_of_threads() -> None:
-    x, before = _draw(0, 4_096, 64, dtype=torch.float32).requires_grad_(), torch.get_num_threads()
+    x, before = draw(0, 4_096, 64, dtype=torch.float32).requires_grad_(), torch.get_num_threads()
     assert x.numel() // 16 >= SHARED_ROWS
     results = []
     for threads in (1, 3):
@@ -194,35 +119,35 @@ def test_gelu_does_not_depend_on_the_number_of_threads() -> None:
 
 @pytest.mark.parametrize("spread", [1e-3, 30.0, 1e3])
 def test_float32_softmax_of_small_and_large_scores(spread: float) -> None:
-    inputs = _inputs(16, 6, 6, 2, 2, 2, dtype=torch.float32)
+    inputs = attention_inputs(16, 6, 6, 2, 2, 2, dtype=torch.float32)
     bias = inputs[3]
     assert bias is not None
     inputs[3] = (bias.detach() * spread).requires_grad_()
     kind = ("softmax", "linear", "identity")
     with torch.no_grad():
-        wanted = _reference(*[None if x is None else x.double() for x in inputs], False, kind)
-        assert _relative_error(_fused(*inputs, False, kind), wanted) < 1e-5
+        wanted = reference(*[None if x is None else x.double() for x in inputs], False, kind)
+        assert relative_error(fused(*inputs, False, kind), wanted) < 1e-5
 
 
 @pytest.mark.parametrize(("kind"), [("rms_head", "hyla", "relu"),
                                     ("softmax_rms_head", "linear", "silu")], ids="-".join)
 def test_gradcheck(kind: Any) -> None:
-    inputs = _inputs(3, 3, 3, 2, 2, 2)
+    inputs = attention_inputs(3, 3, 3, 2, 2, 2)
     assert torch.autograd.gradcheck(
-        lambda *x: _fused(*x, inputs[4], True, kind), inputs[:4], check_undefined_grad=False)
+        lambda *x: fused(*x, inputs[4], True, kind), inputs[:4], check_undefined_grad=False)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids="-".join)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_what_is_not_finite_stays_visible(kind: Any, bad: float) -> None:
     for which in range(3):
-        inputs = _inputs(18, 3, 3, 2, 2, 2, dropout=False, dtype=torch.float32)
+        inputs = attention_inputs(18, 3, 3, 2, 2, 2, dropout=False, dtype=torch.float32)
         given = inputs[which]
         assert given is not None
         with torch.no_grad():
             given[17, 2] = bad
-        z, *gradients = _results(_fused, inputs, False, kind)
-        wanted = _results(_reference, inputs, False, kind)[0]
+        z, *gradients = results(fused, inputs, False, kind)
+        wanted = results(reference, inputs, False, kind)[0]
         assert not z[17].isfinite().all()
         # Instances share lanes, not numbers.
         assert z[:17].isfinite().all()
@@ -231,75 +156,75 @@ def test_what_is_not_finite_stays_visible(kind: Any, bad: float) -> None:
 
 
 def test_equal_bit_for_bit_whatever_the_number_of_threads() -> None:
-    inputs = _inputs(70, 6, 6, 3, 2, 2, members=2, dtype=torch.float32)
+    inputs = attention_inputs(70, 6, 6, 3, 2, 2, members=2, dtype=torch.float32)
     kind = ("rms_head", "hyla", "relu")
-    once = _results(_fused, inputs, False, kind)
+    once = results(fused, inputs, False, kind)
     assert torch.get_num_threads() == 1
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         try:
-            again = _results(_fused, inputs, False, kind)
+            again = results(fused, inputs, False, kind)
         finally:
             torch.set_num_threads(1)
         assert all(map(torch.equal, once, again))
 
 
 def test_a_member_computes_what_it_computes_alone() -> None:
-    inputs = _inputs(20, 4, 4, 3, 2, 2, members=3, dtype=torch.float32)
+    inputs = attention_inputs(20, 4, 4, 3, 2, 2, members=3, dtype=torch.float32)
     kind = ("softmax", "linear", "identity")
-    together = _results(_fused, inputs, False, kind)
+    together = results(fused, inputs, False, kind)
     for member in range(3):
         alone = [x[member].detach() for x in inputs if x is not None]
-        assert torch.equal(together[0][member], _fused(*alone, False, kind))
+        assert torch.equal(together[0][member], fused(*alone, False, kind))
 
 
 def test_views_are_read_in_place_and_left_as_they_are() -> None:
     kind = ("rms_head", "hyla", "relu")
-    packed = _draw(6, 18, 5, 3, 4, 2).requires_grad_()
+    packed = draw(6, 18, 5, 3, 4, 2).requires_grad_()
     views = packed.unbind(2)
-    kept = (_draw(7, 5, 5) > -1).double().expand(1, 1, 5, 5)
-    bias = _draw(8, 5, 5, 4).permute(2, 0, 1)[None]
+    kept = (draw(7, 5, 5) > -1).double().expand(1, 1, 5, 5)
+    bias = draw(8, 5, 5, 4).permute(2, 0, 1)[None]
     before = packed.detach().clone()
-    got = _fused(*views, bias, kept, False, kind)
-    wanted = _reference(*views, bias, kept, False, kind)
-    assert _relative_error(got, wanted.detach()) < 1e-12
+    got = fused(*views, bias, kept, False, kind)
+    wanted = reference(*views, bias, kept, False, kind)
+    assert relative_error(got, wanted.detach()) < 1e-12
     assert torch.equal(packed, before)
     # The cotangent of a sum is one number seen everywhere.
-    for function in (torch.Tensor.sum, lambda z: (z.transpose(1, 3) * _draw(9, *z.mT.shape[:1],
+    for function in (torch.Tensor.sum, lambda z: (z.transpose(1, 3) * draw(9, *z.mT.shape[:1],
                                                                             2, 4, 5)).sum()):
         gradients = [torch.autograd.grad(function(z), packed, retain_graph=True)[0]
                      for z in (got, wanted)]
-        assert _relative_error(*gradients) < 1e-12
-    spread_out = _draw(10, 18, 5, 4, 4).requires_grad_()[..., ::2]
-    assert _relative_error(_fused(spread_out, *views[1:], bias, kept, False, kind),
-                           _reference(spread_out, *views[1:], bias, kept, False, kind)) < 1e-12
+        assert relative_error(*gradients) < 1e-12
+    spread_out = draw(10, 18, 5, 4, 4).requires_grad_()[..., ::2]
+    assert relative_error(fused(spread_out, *views[1:], bias, kept, False, kind),
+                           reference(spread_out, *views[1:], bias, kept, False, kind)) < 1e-12
 
 
 def test_gradients_only_where_they_are_wanted() -> None:
-    q, k, v, bias, kept = _inputs(5, 3, 3, 2, 2, 2)
+    q, k, v, bias, kept = attention_inputs(5, 3, 3, 2, 2, 2)
     assert q is not None
     assert k is not None
     assert v is not None
     assert bias is not None
-    z = _fused(q, k.detach(), v.detach(), bias.detach(), kept, False, ("none", "linear", "relu"))
+    z = fused(q, k.detach(), v.detach(), bias.detach(), kept, False, ("none", "linear", "relu"))
     z.sum().backward()
     assert q.grad is not None
     assert bias.grad is None
     with torch.no_grad():
-        assert not _fused(q, k, v, bias, kept, False, ("none", "linear", "relu")).requires_grad
+        assert not fused(q, k, v, bias, kept, False, ("none", "linear", "relu")).requires_grad
 
 
 def test_an_empty_batch() -> None:
-    inputs = _inputs(0, 3, 3, 2, 2, 2)
-    z, *gradients = _results(_fused, inputs, False, ("rms_head", "hyla", "relu"))
+    inputs = attention_inputs(0, 3, 3, 2, 2, 2)
+    z, *gradients = results(fused, inputs, False, ("rms_head", "hyla", "relu"))
     assert z.shape == (0, 3, 2, 2)
     assert (gradients[3] == 0).all()
 
 
 def _sum_in_a_process(threads: int) -> float:
     torch.set_num_threads(threads)
-    inputs = _inputs(40, 4, 4, 3, 2, 2)
-    return float(_results(_fused, inputs, False, ("rms_head", "hyla", "relu"))[1].sum())
+    inputs = attention_inputs(40, 4, 4, 3, 2, 2)
+    return float(results(fused, inputs, False, ("rms_head", "hyla", "relu"))[1].sum())
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
@@ -333,7 +258,7 @@ def test_what_was_compiled_is_forgotten_with_the_arithmetic_it_is_made_of(tmp_pa
     package = tmp_path / "copied"
     package.mkdir()
     for name in ("cpu.py", "lanes.py"):
-        text = Path(fused.__file__).with_name(name).read_text(encoding="utf-8")
+        text = Path(cpu.__file__).with_name(name).read_text(encoding="utf-8")
         (package / name).write_text(text.replace("latentcode.models.kernels", "copied"),
                                     encoding="utf-8")
 
@@ -361,29 +286,33 @@ def test_what_was_compiled_is_forgotten_with_the_arithmetic_it_is_made_of(tmp_pa
     assert after[0] != before[0]
 
 
+def _kernel(config: ModelConfig, device: str = "cpu", dtype: torch.dtype = torch.float32,
+            n_keys: int = 8) -> str:
+    return kernel_for(Case.of_training(config, device, dtype, n_keys))
+
+
 def test_which_models_are_served() -> None:
     config = ModelConfig()
-    served = {kind: is_fused(with_kind(config, kind), "cpu", torch.float32)
-              for kind in ATTENTION_KINDS}
-    assert {kind for kind, fused in served.items() if not fused} == {"hyla_deep"}
-    assert is_fused(config, torch.device("cpu"), torch.float64)
-    assert not is_fused(config, "cpu", torch.bfloat16)
-    assert not is_fused(config, "cuda", torch.float32)
-    independent = replace(config, attention_dropout_form="independent")
-    assert not is_fused(independent, "cpu", torch.float32)
-    assert is_fused(replace(independent, attention_dropout=0.0), "cpu", torch.float32)
-    assert not is_fused(replace(config, d_head=64), "cpu", torch.float32)
-    assert not is_fused(replace(config, d_head_v=64), "cpu", torch.float32)
+    served = {kind: _kernel(with_kind(config, kind)) for kind in ATTENTION_KINDS}
+    assert {kind for kind, kernel in served.items() if kernel != "cpu"} == {"hyla_deep"}
+    assert served["hyla_deep"] == "plain"
+    assert _kernel(config, dtype=torch.float64) == "cpu"
+    assert _kernel(config, dtype=torch.bfloat16) == "plain"
+    independent = replace(config, attention_dropout_form="independent", attention_dropout=0.1)
+    assert _kernel(independent) == "plain"
+    assert _kernel(replace(independent, attention_dropout=0.0)) == "cpu"
+    assert _kernel(replace(config, d_head=64)) == "plain"
+    assert _kernel(replace(config, d_head_v=64)) == "plain"
 
 
 def test_errors_name_what_is_wrong() -> None:
-    q, k, v, bias, kept = _inputs(2, 3, 4, 2, 2, 2)
+    q, k, v, bias, kept = attention_inputs(2, 3, 4, 2, 2, 2)
     with pytest.raises(UnknownNameError, match=r"value network 'deep'.*hyla_linear"):
-        _fused(q, k, v, bias, kept, False, ("none", "deep", "relu"))
+        fused(q, k, v, bias, kept, False, ("none", "deep", "relu"))
     with pytest.raises(UnknownNameError, match=r"normalization 'sparsemax'.*rms_head"):
-        _fused(q, k, v, bias, kept, False, ("sparsemax", "linear", "relu"))
+        fused(q, k, v, bias, kept, False, ("sparsemax", "linear", "relu"))
     with pytest.raises(UnknownNameError, match=r"nonlinearity 'elu'.*relu"):
-        _fused(q, k, v, bias, kept, False, ("none", "linear", "elu"))
+        fused(q, k, v, bias, kept, False, ("none", "linear", "elu"))
     assert q is not None
     assert k is not None
     assert v is not None
@@ -395,7 +324,8 @@ def test_errors_name_what_is_wrong() -> None:
         ((q, k, v, bias, kept.mT), r"kept has shape \(1, 1, 4, 3\); expected \(1, 1, 3, 4\)"),
         ((q, k, v.float(), bias, kept), r"v has type torch.float32; expected .*float64"),
         ((q[0], k, v, bias, kept), r"3, 4 and 4 axes; expected \[B, T, H, d\]"),
-        ((q.half(), k.half(), v.half(), None, None), r"float16 on cpu; expected float32"),
     ):
         with pytest.raises(ConfigError, match=message):
             check_inputs(*wrong)
+    with pytest.raises(ConfigError, match=r"no attention kernel .*cpu: q has type torch\.float16"):
+        fused(q.half(), k.half(), v.half(), None, None, False, ("rms_head", "hyla", "relu"))

@@ -1,0 +1,208 @@
+"""Choose the sizes of tiles and start the programs: the attention core as two operators of torch.
+
+As operators with stand-ins for tensors without numbers they can be traced, compiled around and
+captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from latentcode.models.kernels.fused import SERVED_NONLINEARITIES
+
+MOST_IN_TILE = 16_384
+"""Most numbers in a tile that a program keeps, heads x tokens x features or tokens^2 x features:
+with 8 warps, 64 of the 255 registers of a thread."""
+PROGRAMS = 1_024
+"""Programs that keep a large GPU busy: instances are grouped, for the sum over them that the
+gradient of a bias is, where there are more."""
+EMULATED = "emulated"
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Sizes of a tile, powers of two: heads, queries, keys, and chunks of d and dv; and warps."""
+
+    heads: int
+    queries: int
+    keys: int
+    d: int
+    dv: int
+    warps: int
+
+    @classmethod
+    def of(cls, heads: int, d: int, dv: int, dtype: torch.dtype) -> Tiles:
+        """Choose for H heads of d (dv) features.
+
+        A matrix product takes at least 16 numbers (8 in float32) along the axis that it sums over.
+        The accumulators, heads x tokens x features, must fit the registers.
+        """
+        least = 8 if dtype == torch.float32 else 16
+        h = max(least, _power(heads))
+        tokens = 16
+        most = max(least, MOST_IN_TILE // (h * tokens))
+        chunk_d, chunk_dv = (min(max(least, _power(size)), most, 64) for size in (d, dv))
+        largest = max(h * max(chunk_d, chunk_dv), tokens * chunk_dv, h * tokens) * tokens
+        return cls(h, tokens, tokens, chunk_d, chunk_dv, 4 if largest <= 4_096 else 8)
+
+    def named(self) -> dict[str, int]:
+        """Return them as the programs call them."""
+        return {"BH": self.heads, "BQ": self.queries, "BK": self.keys, "BD": self.d,
+                "BV": self.dv, "num_warps": self.warps, "num_stages": 1}
+
+
+def _power(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+def precision(dtype: torch.dtype) -> str:
+    """How matrix products are computed: of float32 as torch's own are, TF32 where that is allowed.
+
+    `emulated` where Triton's interpreter runs the programs, on a CPU.
+    """
+    if is_interpreted():
+        return EMULATED
+    if dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest":
+        return "ieee"
+    return "tf32"
+
+
+@cache
+def is_interpreted() -> bool:
+    """Whether the programs are run by Triton's interpreter (TRITON_INTERPRET=1), not compiled."""
+    from triton.runtime.interpreter import InterpretedFunction
+
+    from latentcode.models.kernels.gpu import programs
+
+    return isinstance(programs.forward, InterpretedFunction)
+
+
+def groups_of(members: int, instances: int, query_tiles: int) -> int:
+    """Return among how many programs the instances of a member are divided."""
+    return max(1, min(instances, PROGRAMS // max(1, members * query_tiles)))
+
+
+class TritonAttention(torch.autograd.Function):
+    """`attention` with its gradients for q, k, v and bias."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None,
+                kept: Tensor | None, options: Sequence[int]) -> Tensor:
+        z: Tensor
+        z, lse = attention(q, k, v, bias, kept, list(options))
+        ctx.save_for_backward(q, k, v, bias, kept, lse)
+        ctx.options = list(options)
+        return z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, bias, kept, lse = ctx.saved_tensors
+        wants_bias = bias is not None and ctx.needs_input_grad[3]
+        dq, dk, dv, dbias = attention_backward(
+            dz, q, k, v, bias, kept, lse, ctx.options, wants_bias)
+        return dq, dk, dv, dbias if wants_bias else None, None, None
+
+
+@torch.library.custom_op("latentcode::attention", mutates_args=())
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
+    options: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    """Return z [E, B, Q, H, dv] of q, k [E, B, T, H, d], v, bias [E, H, Q, K], kept [E, Q, K],
+    and lse [E, B, H, Q] (without elements where no softmax is taken).
+
+    options  (bits of the normalisation, hyla, phi, causal), as in the kernels for the CPU
+    """
+    from latentcode.models.kernels.gpu import programs
+
+    z, lse = _outputs(q, k, v, bias, kept, options)
+    if z.numel() == 0:
+        return z, lse
+    call = _Call(q, k, v, bias, kept, options)
+    grid = (call.instances * call.query_tiles, -(-call.dv // call.tiles.dv))
+    programs.forward[grid](
+        *call.inputs, z, lse, call.b, call.n_queries, call.n_keys, call.scale, **call.constants)
+    return z, lse
+
+
+@attention.register_fake
+def _outputs(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
+    options: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    members, b, n_queries, heads, _ = q.shape
+    rows = n_queries if options[0] & 1 else 0
+    return (q.new_empty(members, b, n_queries, heads, v.shape[-1]),
+            q.new_empty((members, b, heads, rows), dtype=torch.float32))
+
+
+@torch.library.custom_op("latentcode::attention_backward", mutates_args=())
+def attention_backward(
+    dz: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
+    lse: Tensor, options: Sequence[int], wants_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return dL/dq, dL/dk, dL/dv and dL/dbias (without elements where it is not wanted)."""
+    from latentcode.models.kernels.gpu import programs
+
+    dq, dk, dv, _ = _gradients(dz, q, k, v, bias, kept, lse, options, wants_bias)
+    call = _Call(q, k, v, bias, kept, options)
+    groups = (groups_of(q.shape[0], call.b, call.query_tiles) if wants_bias
+              else call.b)
+    parts = dz.new_zeros(
+        (q.shape[0], groups, call.heads, call.n_queries, call.n_keys) if wants_bias else (0,),
+        dtype=torch.float32)
+    if dz.numel() and call.n_keys:
+        delta, dz = torch.empty_like(lse), dz.contiguous()
+        sizes = (call.n_queries, call.n_keys, call.scale)
+        chunks = (-(-call.d // call.tiles.d), -(-call.dv // call.tiles.dv))
+        programs.backward_queries[q.shape[0] * groups * call.query_tiles, chunks[0]](
+            *call.inputs, dz, lse, delta, dq, parts, call.b, groups, *sizes,
+            WANTS_BIAS=wants_bias, **call.constants)
+        programs.backward_keys[call.instances * call.key_tiles, max(chunks)](
+            *call.inputs, dz, lse, delta, dk, dv, call.b, *sizes, **call.constants)
+    else:
+        for gradient in (dq, dk, dv):
+            gradient.zero_()
+    return dq, dk, dv, (parts.sum(1).to(q.dtype) if wants_bias else parts.to(q.dtype))
+
+
+@attention_backward.register_fake
+def _gradients(
+    dz: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
+    lse: Tensor, options: Sequence[int], wants_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    dq, dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
+    assert bias is not None or not wants_bias
+    return dq, dk, dv, q.new_empty(bias.shape if wants_bias and bias is not None else (0,))
+
+
+class _Call:
+    """What both operators pass to their programs."""
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
+                 options: Sequence[int]) -> None:
+        normalization, hyla, phi, causal = options
+        members, self.b, self.n_queries, self.heads, self.d = q.shape
+        self.n_keys, self.dv = v.shape[2], v.shape[4]
+        self.instances = members * self.b
+        self.tiles = Tiles.of(self.heads, self.d, self.dv, q.dtype)
+        self.query_tiles = -(-self.n_queries // self.tiles.queries)
+        self.key_tiles = -(-self.n_keys // self.tiles.keys)
+        self.scale = 1.0 / math.sqrt(self.d)
+        # A program needs something to point at where there is no table.
+        self.inputs = tuple(q if x is None else x.contiguous() for x in (q, k, v, bias, kept))
+        self.constants: dict[str, Any] = {
+            "H": self.heads, "D": self.d, "DV": self.dv, "SOFTMAX": bool(normalization & 1),
+            "RMS_HEAD": bool(normalization & 2),
+            "HYLA": bool(hyla), "PHI": SERVED_NONLINEARITIES[phi], "CAUSAL": bool(causal),
+            "HAS_BIAS": bias is not None, "HAS_KEPT": kept is not None,
+            "PRECISION": precision(q.dtype), **self.tiles.named()}

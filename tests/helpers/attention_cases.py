@@ -1,0 +1,106 @@
+"""Inputs of the attention core, its reference in float64, and how far a kernel is from that."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from latentcode.models.attention import (
+    apply_value_network,
+    attention_scores,
+    nonlinearity,
+    normalize,
+)
+from latentcode.models.kernels.fused import (
+    SERVED_NORMALIZATIONS,
+    SERVED_VALUE_NETWORKS,
+    fused_attention,
+)
+
+KINDS = [(normalization, value_network, phi)
+         for normalization, value_network in itertools.product(
+             SERVED_NORMALIZATIONS, SERVED_VALUE_NETWORKS)
+         for phi in (("identity",) if value_network == "hyla_linear" else ("identity", "relu"))]
+
+
+def draw(seed: int, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def attention_inputs(
+    b: int, n_query: int, n_key: int, h: int, d: int, dv: int, *, members: int = 0,
+    bias: bool = True, dropout: bool = True, dtype: torch.dtype = torch.float64,
+) -> list[Tensor | None]:
+    """q, k, v, bias and kept, all but the last with gradients."""
+    e = (members,) if members else ()
+    drawn: list[Tensor | None] = [
+        draw(0, *e, b, n_query, h, d, dtype=dtype), draw(1, *e, b, n_key, h, d, dtype=dtype),
+        draw(2, *e, b, n_key, h, dv, dtype=dtype),
+        draw(3, *e, 1, h, n_query, n_key, dtype=dtype) if bias else None]
+    drawn = [None if x is None else x.requires_grad_() for x in drawn]
+    kept = (draw(4, *e, 1, 1, n_query, n_key) > -0.8).to(dtype) / 0.8
+    return [*drawn, kept if dropout else None]
+
+
+def reference(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None, causal: bool,
+    kind: tuple[str, str, str],
+) -> Tensor:
+    if q.ndim == 5:
+        tables = [[None] * len(q) if x is None else x for x in (bias, kept)]
+        return torch.stack([reference(*each, causal, kind)
+                            for each in zip(q, k, v, *tables, strict=True)])
+    normalization, value_network, phi = kind
+    mask = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril() if causal else None
+    scores = attention_scores(q, k, bias, None if mask is None else mask[None, None],
+                              normalization)
+    code = normalize(scores, normalization)
+    return apply_value_network(code if kept is None else code * kept, v, value_network,
+                               nonlinearity(phi))
+
+
+def fused(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None, causal: bool,
+    kind: tuple[str, str, str],
+) -> Tensor:
+    normalization, value_network, phi = kind
+    return fused_attention(q, k, v, bias, kept, causal=causal, normalization=normalization,
+                           value_network=value_network, nonlinearity=phi)
+
+
+def results(function: Any, inputs: list[Any], causal: bool, kind: Any) -> list[Tensor]:
+    """z and the gradients of all that have one."""
+    z = function(*inputs, causal, kind)
+    dz = draw(5, *z.shape, dtype=z.dtype)
+    return [z.detach(), *torch.autograd.grad(z, [x for x in inputs[:4] if x is not None], dz)]
+
+
+def relative_error(got: Tensor, wanted: Tensor) -> float:
+    difference, size = (got.double() - wanted).norm(), wanted.norm().clamp(min=1e-12)
+    return float(difference.detach() / size.detach())
+
+
+def errors_of(
+    function: Any, inputs: list[Any], causal: bool, kind: Any
+) -> dict[str, float]:
+    """How far z and the gradients of a function are from the reference in float64, as a share."""
+    exact = [None if x is None else x.detach().double().requires_grad_(x.requires_grad)
+             for x in inputs]
+    got = results(function, inputs, causal, kind)
+    wanted = results(reference, exact, causal, kind)
+    errors = {}
+    for name, one, other in zip(("z", "dq", "dk", "dv", "dbias"), got, wanted, strict=False):
+        assert one.dtype == inputs[0].dtype
+        assert one.shape == other.shape
+        # With one key a softmax is constant, and its gradients are rounding around 0.
+        errors[name] = min(relative_error(one, other), float((one - other).abs().max()))
+    return errors
+
+
+def compare(inputs: list[Any], causal: bool, kind: Any, tolerance: float) -> None:
+    errors = errors_of(fused, inputs, causal, kind)
+    assert max(errors.values()) <= tolerance, errors

@@ -1,0 +1,204 @@
+"""The kernels in Triton, run by its interpreter on a CPU, against the reference functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from attention_cases import (
+    KINDS,
+    attention_inputs,
+    compare,
+    draw,
+    errors_of,
+    fused,
+    reference,
+    relative_error,
+    results,
+)
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from latentcode.errors import ConfigError
+from latentcode.models.config import ATTENTION_KINDS, NONLINEARITIES, ModelConfig, with_kind
+from latentcode.models.kernels.fused import Case, attention_by, kernel_for, written_out
+from latentcode.models.transformer import HookedTransformer
+
+pytest.importorskip("triton", reason="Triton is for Linux alone")
+
+# The interpreter computes by numpy, which warns of infinities that a GPU says nothing of.
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in .*:RuntimeWarning")
+
+FLOAT32, BFLOAT16 = 1e-5, 5e-3
+"""How far from float64 the root mean square of an error may be, as a share of that of the result:
+the latter is two roundings of the code and of a hidden unit, and one of the result."""
+
+
+@pytest.fixture(autouse=True)
+def by_triton() -> Iterator[None]:
+    with attention_by("triton"):
+        yield
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "identity" not in kind], ids="-".join)
+def test_small(kind: Any) -> None:
+    compare(attention_inputs(1, 3, 4, 3, 2, 3, dtype=torch.float32), False, kind, FLOAT32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+def test_several_tiles_and_members(kind: Any, causal: bool) -> None:
+    b, n_query, n_key = (1, 33, 18) if causal else (2, 5, 19)
+    inputs = attention_inputs(b, n_query, n_key, 3, 5, 6, members=2, dtype=torch.float32)
+    compare(inputs, causal, kind, FLOAT32)
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    kind=st.sampled_from(KINDS), causal=st.booleans(), b=st.integers(1, 3),
+    n_query=st.integers(1, 40), n_key=st.integers(1, 40), h=st.sampled_from([1, 2, 5, 16]),
+    d=st.sampled_from([(2, 2), (1, 3), (8, 1), (20, 40)]), members=st.sampled_from([0, 1, 3]),
+    bias=st.booleans(), dropout=st.booleans())
+@example(("rms_head", "hyla", "relu"), True, 2, 3, 37, 1, (1, 3), 2, False, True)
+@example(("softmax", "linear", "identity"), False, 1, 37, 3, 5, (8, 1), 0, True, False)
+def test_any_shape(
+    kind: Any, causal: bool, b: int, n_query: int, n_key: int, h: int, d: tuple[int, int],
+    members: int, bias: bool, dropout: bool,
+) -> None:
+    compare(attention_inputs(b, n_query, n_key, h, *d, members=members, bias=bias,
+                             dropout=dropout, dtype=torch.float32), causal, kind, FLOAT32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("h", "d", "dv"), [(2, 128, 128), (64, 2, 4), (20, 96, 70), (3, 17, 65)])
+def test_features_in_chunks(h: int, d: int, dv: int) -> None:
+    for kind in (("rms_head", "hyla", "gelu"), ("softmax_rms_head", "linear", "silu")):
+        inputs = attention_inputs(1, 18, 17, h, d, dv, dtype=torch.float32)
+        compare(inputs, True, kind, FLOAT32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value_network", ["linear", "hyla"])
+@pytest.mark.parametrize("phi", NONLINEARITIES)
+def test_every_nonlinearity(phi: str, value_network: str) -> None:
+    kind = ("rms_head", value_network, phi)
+    compare(attention_inputs(2, 4, 4, 3, 2, 2, dtype=torch.float32), False, kind, FLOAT32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+def test_bfloat16(kind: Any) -> None:
+    inputs = attention_inputs(2, 35, 36, 8, 16, 16, dtype=torch.bfloat16)
+    errors = errors_of(fused, inputs, False, kind)
+    if kind[1:] != ("hyla", "relu"):
+        assert max(errors.values()) <= BFLOAT16, errors
+        return
+    # A hidden unit next to 0 may fall on its other side, by rounding the code: no kernel is
+    # nearer to float64 than that, and the plain functions are not.
+    assert errors["z"] <= BFLOAT16
+    written = errors_of(reference, inputs, False, kind)
+    assert all(error <= 1.5 * written[name] for name, error in errors.items()), (errors, written)
+
+
+def test_the_small_slopes_and_values_of_tanh() -> None:
+    for scale in (1e-6, 1e-3, 0.24, 0.26, 30.0):
+        inputs = attention_inputs(1, 1, 1, 1, 1, 1, bias=False, dropout=False, dtype=torch.float32)
+        inputs[2] = torch.full_like(inputs[2], scale).requires_grad_()  # type: ignore[arg-type]
+        compare(inputs, False, ("rms_head", "hyla", "tanh"), FLOAT32)
+
+
+def test_a_member_computes_what_it_computes_alone() -> None:
+    inputs = attention_inputs(3, 4, 4, 3, 2, 2, members=2, dtype=torch.float32)
+    kind = ("softmax_rms_head", "hyla", "relu")
+    together = results(fused, inputs, False, kind)
+    for member in range(2):
+        alone = [x[member].detach() for x in inputs if x is not None]
+        assert torch.equal(together[0][member], fused(*alone, False, kind))
+
+
+def test_what_is_not_finite_stays_visible() -> None:
+    for bad in (float("nan"), float("inf")):
+        inputs = attention_inputs(2, 3, 3, 2, 2, 2, dropout=False, dtype=torch.float32)
+        values = inputs[2]
+        assert values is not None
+        with torch.no_grad():
+            values[1, 2] = bad
+        z = fused(*inputs, False, ("rms_head", "hyla", "relu"))
+        assert z[0].isfinite().all()
+        assert not z[1].isfinite().all()
+
+
+def test_gradients_only_where_they_are_wanted() -> None:
+    q, k, v, bias, kept = attention_inputs(1, 3, 3, 2, 2, 2, dtype=torch.float32)
+    z = fused(q, k.detach(), v.detach(), bias.detach(), kept, False, ("none", "linear", "relu"))
+    z.sum().backward()
+    assert q.grad is not None
+    assert bias.grad is None
+
+
+def test_an_empty_batch() -> None:
+    inputs = attention_inputs(0, 3, 3, 2, 2, 2, dtype=torch.float32)
+    z, *gradients = results(fused, inputs, False, ("rms_head", "hyla", "relu"))
+    assert z.shape == (0, 3, 2, 2)
+    assert (gradients[3] == 0).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [kind for kind in ATTENTION_KINDS if kind != "hyla_deep"])
+def test_a_model_computes_and_learns_the_same(kind: str) -> None:
+    config = with_kind(ModelConfig(n_layers=2), kind)
+    torch.manual_seed(0)
+    model = HookedTransformer(config)
+    x = draw(0, 2, 5, config.d_input, dtype=torch.float32)
+    found = []
+    for kernel in ("triton", "plain"):
+        with attention_by(kernel):
+            model.zero_grad()
+            torch.manual_seed(1)  # of the dropout
+            y = model(x)
+            y.square().sum().backward()
+            found.append([y.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
+    for got, wanted in zip(*found, strict=True):
+        assert relative_error(got, wanted.double()) < 1e-4
+
+
+@pytest.mark.slow
+def test_the_operators_are_sound() -> None:
+    """Their stand-ins say the shapes and types that they give, also where they are traced."""
+    from latentcode.models.kernels.gpu import launch
+
+    q, k, v, bias, kept = (None if x is None else x.detach() for x in attention_inputs(
+        2, 3, 4, 2, 2, 3, members=2, dtype=torch.float32))
+    tables = (bias[:, 0], kept[:, 0, 0])
+    for options in ([2, 1, 1, 0], [1, 0, 0, 1]):
+        torch.library.opcheck(launch.attention, (q, k, v, *tables, options))
+        z, lse = launch.attention(q, k, v, *tables, options)
+        for wants_bias in (True, False):
+            torch.library.opcheck(
+                launch.attention_backward, (z, q, k, v, *tables, lse, options, wants_bias))
+
+
+def test_what_it_does_not_serve() -> None:
+    config = ModelConfig()
+
+    def kernel(config: ModelConfig = config, dtype: torch.dtype = torch.float32) -> str:
+        return kernel_for(Case.of_training(config, "cpu", dtype, 8))
+
+    assert kernel() == "triton"
+    independent = replace(config, attention_dropout=0.1, attention_dropout_form="independent")
+    for asked, message in (
+        (lambda: kernel(with_kind(config, "hyla_deep")), r"value network is 'deep'; expected one"),
+        (lambda: kernel(dtype=torch.float16), "float16; expected float32 or bfloat16"),
+        (lambda: kernel(replace(config, d_head=256)), "heads of 256 features; expected at most 64"),
+        (lambda: kernel(independent), r"expected attention_dropout_form='shared'"),
+    ):
+        with pytest.raises(ConfigError, match=f"attention kernel 'triton' is asked for.*{message}"):
+            asked()
+    with written_out():
+        assert kernel() == "plain"
