@@ -17,6 +17,12 @@ from latentcode.figures.style import SEQUENTIAL
 
 SHADES = 64
 """Colours of a scale."""
+FURTHER = ("#C10020", "#B2DF8A", "#8C564B", "#882255", "#EE6677", "#B66DFF", "#FB9A99", "#AA4499")
+"""Colours beyond those of the figures, from lists of Kelly, ColorBrewer, Tableau, Tol and Wong.
+
+Each is the one, of those that show on either ground, that is farthest from all before it, also to
+people who cannot tell red from green or blue from yellow.
+"""
 CELLS = 48
 """Cells along a side of the grid on which points are counted."""
 BLUR = 1.2
@@ -92,8 +98,8 @@ def _scale(label: pd.Series, title: str, dark: bool) -> Colours:
 
 
 def distinct(n: int, dark: bool) -> tuple[str, ...]:
-    """Return n colours: those of the figures first, then lighter and darker ones of them."""
-    base = palette(dark)
+    """Return n colours: those of the figures, `FURTHER`, then lighter and darker ones of them."""
+    base = (*palette(dark), *FURTHER)
     made = []
     for i in range(n):
         color, turn = np.array(to_rgb(base[i % len(base)])), i // len(base)

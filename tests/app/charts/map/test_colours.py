@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
+from scipy.spatial.distance import pdist
 
 from latentcode.app.charts.map.colours import clusters, colours, distinct
 from latentcode.app.charts.map.component import point_size
 from latentcode.app.data.projections import MOST_ENTRIES
+
+SIGHTS = {
+    "trichromat": [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+    "protanope": [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]],
+    "deuteranope": [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474],
+                    [-0.0118, 0.0429, 0.9689]]}
+"""What becomes of linear RGB (Machado et al. 2009)."""
+LMS = np.array([[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]])
+LAB = np.array([[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]])
+"""From linear RGB to Oklab (Ottosson 2020), in which distances are those that people see."""
+
+
+def closest(colors: Sequence[str], sight: np.ndarray) -> float:
+    """Return the distance in Oklab of the two colours that are most alike."""
+    srgb = np.array([to_rgb(color) for color in colors])
+    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+    lab = np.cbrt(np.clip(linear @ sight.T, 0.0, 1.0) @ LMS.T) @ LAB.T
+    return float(pdist(lab).min())
 
 
 def test_every_point_has_the_colour_of_its_value() -> None:
@@ -48,7 +70,9 @@ def test_measurements_lie_on_a_scale() -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_colours_can_be_told_apart(dark: bool) -> None:
-    assert len(set(distinct(16, dark))) == 16
+    assert len(set(distinct(24, dark))) == 24
+    for sight in SIGHTS.values():
+        assert closest(distinct(MOST_ENTRIES, dark), np.array(sight)) > 0.05
 
 
 def test_a_name_stands_where_its_value_is_alone() -> None:
