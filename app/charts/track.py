@@ -17,15 +17,21 @@ from latentcode.probes.projection.alignment import AlignedPlanes, align_planes
 from latentcode.probes.separation.purity import ALL
 
 STYLE = """
-.track {position: relative; height: 84px; font-size: .75rem;}
-.track svg {position: absolute; inset: 0 0 18px 0; width: 100%; height: 66px; overflow: visible;}
+.track {position: relative; height: 102px; font-size: .75rem; margin-left: 16px;}
+.track svg {position: absolute; inset: 18px 0 auto 0; width: 100%; height: 66px;
+    overflow: visible;}
+.track-measured {margin-left: -16px; line-height: 18px; white-space: nowrap; overflow: hidden;
+    text-overflow: ellipsis;}
+.track-end {stroke: color-mix(in srgb, var(--st-text-color) 14%, transparent);}
+.track-number {fill: var(--st-text-color); font-size: .72rem; paint-order: stroke;
+    stroke: var(--st-background-color); stroke-width: 3px;}
 .track-value {stroke: var(--st-primary-color); stroke-width: 2;}
 .track-shuffled {stroke: color-mix(in srgb, var(--st-text-color) 45%, transparent);
     stroke-width: 1.5; stroke-dasharray: 4 3;}
 .track-here {stroke: color-mix(in srgb, var(--st-text-color) 25%, transparent);}
 .track-point {fill: var(--st-background-color); stroke: var(--st-primary-color); stroke-width: 2;}
 .track-current {fill: var(--st-primary-color);}
-.track-layers {position: absolute; inset: 0; display: flex;}
+.track-layers {position: absolute; inset: 18px 0 0 0; display: flex;}
 .track-layers button {flex: 1; min-width: 0; padding: 66px 0 0 0; border: 0; border-radius: 4px;
     background: none; cursor: pointer; color: var(--st-text-color); font: inherit;
     line-height: 18px; text-align: center;}
@@ -44,13 +50,14 @@ def show(chosen: Chosen, colour: str) -> None:
     places = []
     for layer, share, shuffled in over_layers(chosen, colour).to_numpy().tolist():
         known = np.isfinite(share)
-        told = (f"layer {layer:.0f}: {share:.2f} of the nearest neighbours agree on {colour}, a mean "
-                f"over its values; with shuffled labels {shuffled:.2f}" if known
+        told = (f"layer {layer:.0f}: {share:.2f} of the nearest neighbours agree on {colour}, a "
+                f"mean over its values; with shuffled labels {shuffled:.2f}" if known
                 else f"layer {layer:.0f}: nothing to separate")
         places.append({"layer": int(layer), "value": share if known else None,
                        "shuffled": shuffled if known else None, "told": told})
-    pick("track", {"places": places, "current": chosen.layer}, chosen.codes.layers, key="layer",
-         shown=chosen.layer, style=STYLE)
+    measured = f"Share of nearest neighbours that agree on {colour}; dashed: shuffled labels"
+    pick("track", {"places": places, "current": chosen.layer, "measured": measured},
+         chosen.codes.layers, key="layer", shown=chosen.layer, style=STYLE)
 
 
 def over_layers(chosen: Chosen, colour: str) -> pd.DataFrame:

@@ -56,18 +56,19 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
         st.text_input("Find", key="find", label_visibility="collapsed", placeholder="Find …",
                       max_chars=80, on_change=answering(_find), args=(chosen.picture(method).name,),
                       help="The number of an instance, or a value of a label: sum, rule=sum.")
-    planes = pictures.lay_out(chosen, {
-        "one picture": [chosen.picture(method)],
-        "all layers": [chosen.picture(method, layer=layer) for layer in chosen.codes.layers],
-        "all pairs": [chosen.picture(method, pair=pair.name) for pair in chosen.codes.pairs],
-    }[show])
+    with left:  # where it says so if there is nothing to lay out
+        planes = pictures.lay_out(chosen, {
+            "one picture": [chosen.picture(method)],
+            "all layers": [chosen.picture(method, layer=layer) for layer in chosen.codes.layers],
+            "all pairs": [chosen.picture(method, pair=pair.name) for pair in chosen.codes.pairs],
+        }[show])
     selection = pictures.selection_in_url("select")
     selected = pictures.selected_rows([chosen], selection)
     instance = remembered_number("instance", None, len(chosen.codes) - 1)
     with left:
+        layers = _aligned(chosen, method) if planes else None
         if planes:
             across = min(2, len(planes))
-            layers = _aligned(chosen, method)
             turned = {} if layers is None or show != "one picture" else {
                 picture: layers.coordinates[picture.layer] for picture in planes}
             pictures.show(
@@ -75,8 +76,9 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
                 key=MAP_KEY, across=across, instance=instance, turned=turned,
                 height=HEIGHT if len(planes) == 1 else HEIGHT // 2 if len(planes) > 2 else 300,
                 alt="Codes in two dimensions; their table can be exported below.")
-            if len(chosen.codes.layers) > 1:
-                track.show(chosen, colour)
+        if len(chosen.codes.layers) > 1:
+            track.show(chosen, colour)
+        if planes:
             _quality(planes, layers, chosen.layer)
     # After the map, which does not wait for what they tell.
     with head:

@@ -11,6 +11,8 @@ from small_page import serving_page
 
 from latentcode.experiments.benchmarks.browser import Server
 
+playwright = pytest.importorskip("playwright.sync_api", reason="tests in a browser need playwright")
+
 if TYPE_CHECKING:
     from explorer import Explorer
     from playwright.sync_api import Browser
@@ -42,6 +44,13 @@ def test_a_click_chooses_the_layer(explorer: Explorer) -> None:
     layers.first.wait_for()
     assert explorer.chosen()["Layer"] == "1"
     assert explorer.page.locator(".track-current").count() == 1
+    # From 0 to 1, the lowest and the highest value, and what they are.
+    numbers = explorer.page.locator(".track-number").all_text_contents()
+    assert numbers[:2] == ["0", "1"]
+    assert 1 <= len(numbers[2:]) <= 2
+    assert all(0.0 <= float(number) <= 1.0 for number in numbers[2:])
+    told = explorer.page.locator(".track-measured")
+    playwright.expect(told).to_contain_text("nearest neighbours that agree on rule")
     with explorer.rerun():
         layers.first.click()
     explorer.headline("Layer 0").wait_for()

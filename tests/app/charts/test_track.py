@@ -40,6 +40,7 @@ def test_a_layer_that_knows_nothing_has_no_point(
     (data, options, key), = drawn
     json.dumps(data, allow_nan=False)
     assert (options, key, data["current"]) == ((0, 1), "layer", 1)
+    assert data["measured"].startswith("Share of nearest neighbours that agree on rule")
     assert [place["value"] for place in data["places"]] == [None, 1.0]
     assert data["places"][0]["told"] == "layer 0: nothing to separate"
     assert "layer 1: 1.00 of the nearest neighbours agree on rule" in data["places"][1]["told"]

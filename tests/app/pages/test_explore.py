@@ -63,7 +63,11 @@ def test_codes_that_do_not_vary_are_said_not_to(folder: Path) -> None:
     assert [plane["title"] for plane in map_shown(test).shown["planes"]] == ["layer 1"]
     alone = shown(layer="0")
     assert "There is nothing to lay out" in alone.info[0].value
-    assert not alone.get("bidi_component")
+    # It stands in the place of the map, and the track, which leads to other layers, below.
+    assert [info.value for info in alone.columns[0].info] == [alone.info[0].value]
+    shown_there = [element.proto.component_name for element in alone.get("bidi_component")]
+    assert not any(name == "latentcode_map" for name in shown_there)
+    assert any(name == "latentcode_track" for name in shown_there)
     assert not alone.error
 
 
