@@ -127,6 +127,18 @@ STYLE = """<style>
 .problem span {margin: 0 1px !important; min-width: 1.35em !important;}
 [data-testid="stTopNavLinkContainer"] a, [data-testid="stTopNavLink"] {
   padding-left: .35rem; padding-right: .35rem;}
+[data-testid="stToolbar"] > div > div:has([data-testid="stMainMenu"]) {min-width: 6.4rem;}
+@media (max-width: 1260px) {
+  [data-testid="stTopNav"] {padding: 0 .2rem;}
+  [data-testid="stTopNavLink"] {padding-left: .25rem; padding-right: .25rem;
+    > span:has([data-testid="stIconMaterial"]) {display: none;}
+    :is(span, p), span::after {font-size: clamp(.72rem, 1.2vw, .8rem); font-weight: 500;}}
+}
+[class*="st-key-whole"] :is(td, th) {padding: .25rem clamp(.15rem, .5vw, .5rem);
+  font-size: clamp(.74rem, 1.1vw, .86rem);}
+[class*="st-key-whole"] [data-testid="stTable"] > div {
+  &::-webkit-scrollbar {height: 8px; width: 8px;}
+  &::-webkit-scrollbar-thumb {background: rgba(128, 138, 148, .5); border-radius: 4px;}}
 .answer {margin-bottom: .5rem;}
 .st-key-beside {margin-top: .5rem;}
 @media (max-width: 1000px) {

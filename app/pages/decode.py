@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from latentcode.app.charts.decode import decoding_chart
+from latentcode.app.charts.tables import show_whole
 from latentcode.app.charts.theme import is_dark, show_still
 from latentcode.app.data.catalog import Entry
 from latentcode.app.data.loaded import open_run, progress_bar
@@ -44,9 +45,9 @@ def page() -> None:
         st.caption(f":material/warning: {literal(note)}")
     st.markdown("**The same as a table**")
     summary = result.summary([str(metric) for metric in table["metric"].unique()])
-    st.dataframe(summary[summary["pair"] == pair].drop(columns="pair").rename(
+    show_whole(summary[summary["pair"] == pair].drop(columns="pair").rename(
         columns={source: words for source, (_, _, words) in SOURCE_STYLES.items()}),
-        hide_index=True)
+        key="decoding-table")
 
 
 def best_layers(table: pd.DataFrame) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
+from latentcode.app.charts.tables import show_whole
 from latentcode.app.charts.theme import is_dark, show_still
 from latentcode.app.charts.training import training_chart
 from latentcode.app.data.catalog import Entry
@@ -89,7 +90,7 @@ def _saved(folder: Path, result: TableResult) -> None:
     st.markdown(f"##### {literal(text[:1].upper() + text[1:])}")
     for note in result.caveats:
         st.caption(f":material/warning: {literal(note)}")
-    st.dataframe(result.summary(), hide_index=True)
+    show_whole(result.summary(), key="result")
     st.image(_picture(folder), width="content")
 
 

@@ -38,7 +38,7 @@ def test_scores_stand_beside_their_controls(run: Run) -> None:
     assert list(code.error_y.arrayminus) == [pytest.approx(expected["value"] - expected["low"])]
     assert figure.layout.shapes[0].y0 == pytest.approx(expected["chance"])
     assert "Without controls: residual, untrained" in text(test)
-    assert "latent code" in test.dataframe[0].value.columns
+    assert "latent code" in test.table[0].value.columns
 
 
 def test_the_best_layer_is_named_with_its_controls() -> None:

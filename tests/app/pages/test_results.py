@@ -33,7 +33,9 @@ def test_other_results_are_shown_with_their_summary(codes: Path) -> None:
     result.save(codes / "results" / "similarity", figures=False)
     test = shown("results", model="runs/codes")
     assert not test.exception
-    assert list(test.dataframe[0].value.columns) == list(result.summary().columns)
+    names = [name.replace("_", " ") for name in result.summary().columns if name != "source"]
+    assert list(test.table[0].value.columns) == names
+    assert "In every row: source code." in [caption.value for caption in test.caption]
     assert "Heads that a code uses" in text(test)
     assert len(test.image) == 1
 
