@@ -12,6 +12,7 @@ from latentcode.app.charts import overlap, pictures
 from latentcode.app.charts import selected as panels
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
+from latentcode.app.data.cosines import mean_cosine, unit_deviations
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.sidebar import (
@@ -211,25 +212,6 @@ def closeness_table(shown: Sequence[Chosen], selected: np.ndarray) -> pd.DataFra
     return pd.DataFrame(rows)
 
 
-def unit_deviations(points: np.ndarray) -> np.ndarray:
-    """Return (a - mean a) / |a - mean a| of points [N, H]; zero where a is the mean."""
-    deviations = points - points.mean(axis=0)
-    length = np.linalg.norm(deviations, axis=1, keepdims=True)
-    return np.divide(deviations, length, out=np.zeros_like(deviations), where=length > 0)
-
-
-def mean_cosine(unit: np.ndarray) -> float:
-    """Return (|sum_i u_i|^2 - sum_i |u_i|^2) / (n (n - 1)), the mean cosine of two different rows.
-
-    It is also what a random selection of rows has on average. NaN for fewer than two rows.
-    """
-    n = len(unit)
-    if n < 2:
-        return float("nan")
-    total = float(np.square(unit.sum(axis=0)).sum())
-    return (total - float(np.square(unit).sum())) / (n * (n - 1))
-
-
 def _mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
@@ -253,15 +235,19 @@ def _table(table: pd.DataFrame, *, everything: bool) -> None:
                          help="Mean cosine of two codes of the selection, after the mean of all "
                               "codes is subtracted: 1 when all point the same way."),
         "cosine of all": column("cosine, all", format="%.2f",
-                                help="The same for two codes of all instances, which is also what "
-                                     "a random selection has on average.")}
+                                help="Mean cosine of two codes of all instances, after the mean "
+                                     "of all codes is subtracted: 1 when all point the same way. "
+                                     "A random selection has the same on average.")}
     if everything:
         columns = {name: columns[name] for name in ("model", "within", "cosine of all")}
     if not scores:
         columns = {name: c for name, c in columns.items() if name not in ("within", "others")}
     st.dataframe(table[list(columns)], hide_index=True, column_config=columns,
                  width="content" if everything else "stretch")
+    st.caption("*Cosine, all*: how alike two codes of a model are on average, once the mean of all "
+               "its codes is subtracted: 1 when they all point the same way, near 0 when they "
+               "point every way." + (
+                   " Select instances to compare theirs with it." if everything else ""))
 
 
-__all__ = ["closeness_table", "differing_labels", "mean_cosine", "page", "select",
-           "unit_deviations"]
+__all__ = ["closeness_table", "differing_labels", "page", "select"]

@@ -12,6 +12,12 @@ import streamlit as st
 from latentcode.app.charts.clicks import on_click
 from latentcode.app.charts.similarity import cosine_chart, two_codes_chart
 from latentcode.app.charts.theme import STACKS, is_dark, show_still
+from latentcode.app.data.cosines import (
+    SHUFFLES,
+    same_value_cosines,
+    unit_deviations,
+    unit_vectors,
+)
 from latentcode.app.data.projections import colour_labels, is_measurement, value_name
 from latentcode.app.data.results import saved_results
 from latentcode.app.state.messages import answering, guarded, say_all_the_same
@@ -28,6 +34,8 @@ CENTRINGS = ("centred", "raw")
 CELL, AND = "cell", "~"
 """Name of the cell in the URL, and what stands there between its two values."""
 MATRIX_KEY = "cosine matrix"
+MOST_NAMED = 4
+"""Values that a sentence names."""
 
 
 def page() -> None:
@@ -72,7 +80,7 @@ def _matrix(
     one, other = _cell(values, cosines)
     st.markdown(f"##### How similar are the mean codes of the values of {literal(label)}?\n"
                 f"layer {layer}, {literal(pair)}, {len(codes):,} instances. Click a cell to see "
-                "its two codes.")
+                f"its two codes.\n\n{_within(chosen, label, centring)}")
     left, right = st.container(key=f"{STACKS} similarity").columns([1.15, 1.0], gap="medium")
     with left:
         show_still(
@@ -126,8 +134,63 @@ def _controls(
             texts = [f"{SOURCE_STYLES[str(row.source)][2]} {row.value:.2f} "
                      f"[{row.low:.2f}, {row.high:.2f}]" for row in rows.itertuples()]
             n = result.settings["codes"]["n"]
-            return (f"\n\nSaved result of {n:,} instances, 95 % intervals: " + ", ".join(texts))
+            return (f"\n\nSaved result of {n:,} instances, 95 % intervals: " + ", ".join(texts)
+                    + f". {beside_controls(rows)}")
     return ""
 
 
-__all__ = ["note_cell", "note_selected", "page"]
+def beside_controls(rows: pd.DataFrame) -> str:
+    """Return a sentence: is the cosine of a cell above its controls, and above which is it not?
+
+    rows  of `SimilarityResult.cosines`, one per source
+    """
+    by_source = rows.set_index("source")
+    if "code" not in by_source.index:
+        return ""
+    others = by_source.drop(index="code").dropna(subset=["high"])
+    least = float(by_source["low"]["code"])
+    reaching = [SOURCE_STYLES[str(source)][2] for source in others.index[others["high"] >= least]]
+    if others.empty or np.isnan(least):
+        return ""
+    if not reaching:
+        return "**Above every control**: no interval reaches that of the latent code."
+    return ("**Not above every control.** Intervals that reach that of the latent code: "
+            f"{', '.join(reaching)}.")
+
+
+def _within(chosen: Chosen, label: str, centring: str) -> str:
+    """Return how alike codes of the same value are, and for which values shuffled ones are, too."""
+    table = _same_value(chosen, label, centring)
+    return "" if table.empty else within_sentence(table, label, centring)
+
+
+@st.cache_data(max_entries=24, show_spinner=False, hash_funcs={
+    Chosen: lambda chosen: (*chosen.key, chosen.layer, chosen.pair)})
+def _same_value(chosen: Chosen, label: str, centring: str) -> pd.DataFrame:
+    points = chosen.points.astype(np.float64)
+    unit = unit_deviations(points) if centring == "centred" else unit_vectors(points)
+    return same_value_cosines(unit, chosen.label(label))
+
+
+def within_sentence(table: pd.DataFrame, label: str, centring: str) -> str:
+    """Return what `same_value_cosines` says, in Markdown."""
+    ranked = table["cosine"].sort_values()
+    ends = [f"{ranked.loc[value]:.2f} ({literal(value_name(label, value))})"
+            for value in dict.fromkeys((ranked.index[0], ranked.index[-1]))]
+    said = (f"Two codes of the same {literal(label)} have a mean {centring} cosine of "
+            f"{' to '.join(ends)}. ")
+    control = f"labels shuffled among instances (the largest of {SHUFFLES} shuffles)"
+    short = table[table["cosine"] <= table["shuffled"]]
+    if short.empty:
+        return said + (f"**For every value** that is more than with {control}." if len(table) > 1
+                       else f"That is more than with {control}.")
+    named = [f"{literal(value_name(label, row.Index))} ({row.cosine:.2f}, shuffled up to "
+             f"{row.shuffled:.2f})" for row in short.head(MOST_NAMED).itertuples()]
+    rest = len(short) - len(named)
+    more = f" and {rest} more" if rest else ""
+    which = (f"**For {len(short)} of {len(table)} values** it is" if len(short) < len(table)
+             else "**For every value** it is")
+    return said + f"{which} no more than with {control}: {', '.join(named)}{more}."
+
+
+__all__ = ["beside_controls", "note_cell", "note_selected", "page", "within_sentence"]

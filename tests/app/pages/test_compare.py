@@ -11,12 +11,8 @@ from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
 from latentcode.app.charts.overlap import SHARED, shared_neighbours
-from latentcode.app.pages.compare import (
-    SELECTED,
-    differing_labels,
-    mean_cosine,
-    unit_deviations,
-)
+from latentcode.app.data.cosines import mean_cosine, unit_deviations
+from latentcode.app.pages.compare import SELECTED, differing_labels
 from latentcode.app.state.selection import Selection
 
 
@@ -170,12 +166,3 @@ def test_a_drawn_selection_comes_into_the_url(folder: Path) -> None:
     del test.session_state["outline"]
     test.run()
     assert SELECTED not in test.query_params
-
-
-def test_closeness_is_the_mean_over_pairs() -> None:
-    points = np.random.default_rng(0).normal(size=(12, 5))
-    unit = unit_deviations(points)
-    cosines = unit @ unit.T
-    assert mean_cosine(unit) == pytest.approx(cosines[np.triu_indices(12, 1)].mean())
-    assert np.isnan(mean_cosine(unit[:1]))
-    assert (unit_deviations(np.ones((3, 2))) == 0.0).all()

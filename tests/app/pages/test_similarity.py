@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from small_app import RULES, charts, drawn_codes, shown, text
 from streamlit.testing.v1 import AppTest
 
-from latentcode.app.pages.similarity import CELL, MATRIX_KEY
+from latentcode.app.pages.similarity import CELL, MATRIX_KEY, beside_controls, within_sentence
 from latentcode.probes.similarity.measures import cosine_matrix
 from latentcode.probes.similarity.of_codes import similarity_codes
 
@@ -50,6 +51,36 @@ def test_a_cell_shows_its_two_codes_and_their_difference(codes: Path) -> None:
     names = list(matrix.layout.xaxis.ticktext)
     assert (frame.y0 + 0.5, frame.x0 + 0.5) == (names.index("sum"), names.index("constant"))
     assert "Saved result of 90 instances" in text(test)
+
+
+def test_it_says_for_which_values_codes_are_no_more_alike_than_shuffled() -> None:
+    table = pd.DataFrame({"cosine": [0.5, 0.02, 0.3], "shuffled": [0.1, 0.05, 0.3]},
+                         index=["sum", "a*b", "constant"])
+    said = within_sentence(table, "rule", "centred")
+    assert "cosine of 0.02 (a\\*b) to 0.50 (sum)" in said
+    assert "**For 2 of 3 values** it is no more than with labels shuffled" in said
+    assert "a\\*b (0.02, shuffled up to 0.05), constant (0.30, shuffled up to 0.30)." in said
+    assert "**For every value** that is more" in within_sentence(
+        table.assign(shuffled=-1.0), "rule", "centred")
+    none = within_sentence(table.assign(shuffled=1.0), "rule", "centred")
+    assert "**For every value** it is no more" in none
+
+
+def test_it_says_above_which_controls_a_cosine_is_not() -> None:
+    rows = pd.DataFrame({"source": ["code", "shuffled", "untrained"], "value": [0.65, -0.8, 0.61],
+                         "low": [0.55, -0.9, -0.1], "high": [0.72, 0.3, 0.79]})
+    said = beside_controls(rows)
+    assert "**Not above every control.**" in said
+    assert said.endswith("of the latent code: untrained model.")
+    assert "**Above every control**" in beside_controls(rows.iloc[:2])
+    assert beside_controls(rows.iloc[:1]) == ""
+    assert "shuffled labels, untrained model" in beside_controls(rows.assign(high=0.9))
+
+
+def test_the_page_has_both_sentences(codes: Path) -> None:
+    said = text(shown("similarity", model="runs/codes"))
+    assert "Two codes of the same rule have a mean centred cosine of" in said
+    assert "labels shuffled among instances" in said
 
 
 @pytest.mark.parametrize("customdata", [["sum~a%3Cb", 0.3], {"0": "sum~a%3Cb", "1": 0.3}])
