@@ -164,6 +164,40 @@ def titled(name: str) -> str:
     return f"{'Fig.' if found[1] == 'fig' else 'Table'} {found[2]}{found[3].upper()}"
 
 
+def compared(claim: Mapping[str, Any]) -> str:
+    """Return what a claim's numbers are, and with what they are compared."""
+    how = claim["rule"]
+    match how["name"]:
+        case "exact":
+            return str(how["holds"])
+        case "welch":
+            with_what = "with the published number"
+        case "bound":
+            with_what = f"with a bound: it should be {how['side']} {how['bound']:g}"
+        case "excess":
+            with_what = (f"with {'; '.join(how['controls'])}: it should be above, by "
+                         f"{how['least']:g} on average")
+        case _:
+            with_what = ("between two sets of runs: the first should be higher"
+                         if len(claim["parts"]) > 1 else name_of_test(claim["parts"][0]))
+    return f"{how['quantity']}, {with_what}."
+
+
+def own_number(claim: Mapping[str, Any]) -> str:
+    """Return what our number is called: a difference, where it is one."""
+    match claim["rule"]["name"]:
+        case "excess":
+            return "Ours, above the control"
+        case "permutation" | "permutation_of_changes":
+            return "Ours, difference"
+    return "Ours"
+
+
+def name_of_test(part: Mapping[str, Any]) -> str:
+    """Return what one test of a claim is about, with spaces at which it can be broken."""
+    return str(part["name"]).replace("kind=", "").replace(",", ", ").replace(",  ", ", ")
+
+
 def _spelt(text: str) -> str:
     """Return a text in small letters, where "generalize" is "generalise"."""
     return text.lower().replace("iz", "is")
@@ -178,4 +212,5 @@ def matching(table: pd.DataFrame, words: str) -> pd.DataFrame:
     return table.loc[texts.index]
 
 
-__all__ = ["PRESETS", "Evidence", "evidence", "matching", "shipped", "titled"]
+__all__ = ["PRESETS", "Evidence", "compared", "evidence", "matching", "name_of_test", "own_number",
+           "shipped", "titled"]

@@ -8,8 +8,18 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from latentcode.app.charts.tables import show_whole
 from latentcode.app.charts.theme import STACKS, is_dark
-from latentcode.app.data.evidence import PRESETS, Evidence, evidence, matching, titled
+from latentcode.app.data.evidence import (
+    PRESETS,
+    Evidence,
+    compared,
+    evidence,
+    matching,
+    name_of_test,
+    own_number,
+    titled,
+)
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
@@ -22,6 +32,8 @@ LIST_KEY, VERDICT_KEY, FIGURE_KEY, WORDS_KEY = (
 ALL = "all"
 HEIGHT, ROW = 590, 64
 """Of the list, which ends above the fold, and of its rows, in which text has three lines."""
+MOST_TESTS, TESTS_HEIGHT = 4, 230
+"""More tests of a claim than this are scrolled, in a box of so many pixels."""
 MARKS: Mapping[str, tuple[str, str, str, str]] = {
     "agrees": ("✔", "green", "#00704F", "#4CD3A5"),
     "differs": ("✘", "orange", "#B34700", "#FF9D5C"),
@@ -38,6 +50,11 @@ STYLE = """<style>
 .st-key-evidence-figure img {max-width: 100%;}
 </style>"""
 """Figures have a white ground in either theme."""
+WIDE = """<style>
+[data-testid="stDialog"] [role="dialog"] {width: 94vw; max-width: 94vw;}
+.st-key-evidence-large {background: #fff; padding: 10px;}
+</style>"""
+"""A figure that is opened has the width of the window."""
 
 
 def page() -> None:
@@ -182,11 +199,16 @@ def _claim(found: Evidence, name: str) -> None:
     st.markdown(f"##### {literal(claim['claim'])}")
     st.caption(literal(f"{claim['source']} · `{name}`"))
     unit = "points" if claim["published"] and claim["published"]["unit"] == "points" else ""
-    numbers = {"Published": f"{published(claim)} {unit}".strip() or "—", "Ours": ours(claim) or "—",
+    numbers = {"Published": f"{published(claim)} {unit}".strip() or "no number",
+               own_number(claim): ours(claim) or (
+                   "not run" if claim["verdict"] == "not run" else "too few runs"),
                "Runs": "none needed" if pd.isna(row["runs"]) else str(row["runs"])}
     with st.container(horizontal=True, gap="large"):
         for title, value in numbers.items():
             st.markdown(f"{title}<br>**{literal(value)}**", unsafe_allow_html=True, width="content")
+    st.markdown(f"**What is compared.** {literal(compared(claim))}")
+    if len(claim["parts"]) > 1:
+        _numbers(claim)
     st.markdown(f"**What we have.** {literal(claim['why'])}")
     if claim["needs"]:
         price = f" ({cost.in_words(claim['cost'])})" if claim["cost"] else ""
@@ -200,6 +222,16 @@ def _claim(found: Evidence, name: str) -> None:
                 st.markdown(f"**{title}.** {literal(claim[key])}")
         _tests(claim["parts"])
     _result(found, found.result_of[name])
+
+
+def _numbers(claim: Mapping[str, Any]) -> None:
+    """Show what was measured in each of several tests."""
+    show_whole(pd.DataFrame({
+        "test": [name_of_test(part) for part in claim["parts"]],
+        own_number(claim).lower(): [part["estimate"] for part in claim["parts"]],
+        "verdict": [f"{MARKS[part['verdict']][0]}\u00a0{part['verdict']}"
+                    for part in claim["parts"]],
+    }), key="tests", most=MOST_TESTS, height=TESTS_HEIGHT)
 
 
 def _tests(parts: Sequence[Mapping[str, Any]]) -> None:
@@ -226,6 +258,8 @@ def _result(found: Evidence, name: str) -> None:
     if picture is not None:
         with st.container(key="evidence-figure"):
             st.image(picture, width="content", alt=f"{titled(name)}, {PRESETS[preset]}")
+        if st.button("Open large", icon=":material/open_in_full:", key="large figure"):
+            _large(picture, name)
     elif result["figures"]:
         st.info("This installation has the numbers without the picture, which the checkout has in "
                 f"experiments/results/reproduced/{preset}/{name}.", icon=":material/image:")
@@ -239,6 +273,14 @@ def _result(found: Evidence, name: str) -> None:
         with st.expander(f"Its runs ({len(result['runs'])})"):
             st.dataframe(pd.DataFrame(result["runs"]).drop(columns=["config", "id"]),
                          hide_index=True)
+
+
+@st.dialog("The figure", width="large")
+def _large(picture: bytes, name: str) -> None:
+    """Show a figure as wide as the window."""
+    st.html(WIDE)
+    with st.container(key="evidence-large"):
+        st.image(picture, width="stretch", alt=titled(name))
 
 
 def _downloads(files: Mapping[str, bytes], prefix: str) -> None:

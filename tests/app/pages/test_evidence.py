@@ -12,7 +12,7 @@ pytest.importorskip("streamlit")
 from small_app import page_test, shown, text
 from streamlit.testing.v1 import AppTest
 
-from latentcode.app.data.evidence import evidence
+from latentcode.app.data.evidence import compared, evidence, own_number
 from latentcode.app.pages.evidence import LIST_KEY, VERDICT_KEY, WORDS_KEY
 
 
@@ -39,13 +39,34 @@ def test_a_claim_says_all_there_is() -> None:
     said, claim = text(app), evidence().claims[name]
     assert "✘ differs" in said
     for part in ("It holds in HYLA and linear attention in every run", "**The rule.**",
-                 "Runs<br>**9**", "Ours<br>**-0.0068 to +0.97**"):
+                 "Runs<br>**9**", "Ours, above the control<br>**-0.0068 to +0.97**"):
         assert part in said
     assert claim["source"] in said
     assert app.code[0].value == "latentcode reproduce causal --preset paper"
     assert {button.proto.label for button in app.get("download_button")} >= {
         "classes.csv", "all numbers (JSON)", "causal.png"}
     assert len(app.get("image")) == 1
+
+
+def test_a_claim_without_a_number_says_what_is_compared() -> None:
+    app = shown("evidence", claim="tabA1-logic-hyla-ahead")
+    said = text(app)
+    assert "Published<br>**no number**" in said
+    assert "**What is compared.** r2 on `ood`, between two sets of runs" in said
+    assert app.get("table")[0].value["test"].tolist() == ["hyla > softmax", "hyla > linear"]
+    assert "—" not in said
+
+
+@pytest.mark.parametrize(("claim", "said"), [
+    ("fig4-eighty-percent-wide", "accuracy on `ood`, with a bound: it should be above 0.8."),
+    ("tabA1-logic-hyla", "100 x r2 on `ood`, with the published number."),
+    ("figA1-no-additional-parameters", "The three models have the same number of parameters."),
+    ("fig2d-clusters-by-function", "with functions shuffled among instances: it should be above, "
+                                   "by 0.4 on average."),
+])
+def test_every_rule_says_what_it_compares(claim: str, said: str) -> None:
+    assert compared(evidence().claims[claim]).endswith(said)
+    assert own_number(evidence().claims[claim]).startswith("Ours")
 
 
 def test_a_figure_that_was_not_run_shows_the_smaller_models() -> None:
