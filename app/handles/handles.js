@@ -7,7 +7,7 @@
 //
 // Triggers `values`, all numbers, when a bar is let go or a key is.
 const SVG = 'http://www.w3.org/2000/svg';
-const LEAST_WIDTH = 34;  // of a bar and the number under it, in pixels
+const DIGIT = 7, GAP = 6;  // pixels of a digit under a bar, and between two numbers
 const KEYS = {
     ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, PageUp: 10, PageDown: -10,
     End: Infinity, Home: -Infinity,
@@ -32,7 +32,7 @@ class Bars {
         root.onkeydown = event => this.step(event);
         root.onkeyup = event => { if (event.key in KEYS) this.tell(); };
         root.addEventListener('focusout', () => { if (!this.held) this.tell(); });
-        new ResizeObserver(() => this.arrange()).observe(root);
+        new ResizeObserver(() => { if (this.data) this.arrange(); }).observe(root);
     }
 
     show(data, report) {
@@ -89,7 +89,8 @@ class Bars {
     // As many rows as needed, of equal length.
     arrange() {
         const n = this.root.children.length;
-        const rows = Math.ceil(n * LEAST_WIDTH / Math.max(this.root.clientWidth, LEAST_WIDTH));
+        const least = DIGIT * written(-this.data.most).length + GAP;
+        const rows = Math.ceil(n * least / Math.max(this.root.clientWidth, least));
         this.root.style.gridTemplateColumns = `repeat(${Math.ceil(n / rows)}, minmax(0, 1fr))`;
     }
 
