@@ -135,7 +135,7 @@ STYLE = """<style>
     :is(span, p), span::after {font-size: clamp(.72rem, 1.2vw, .8rem); font-weight: 500;}}
 }
 [class*="st-key-whole"] :is(td, th) {padding: .25rem clamp(.15rem, .5vw, .5rem);
-  font-size: clamp(.74rem, 1.1vw, .86rem);}
+  font-size: clamp(.71rem, 1.1vw, .86rem);}
 [class*="st-key-whole"] [data-testid="stTable"] > div {
   &::-webkit-scrollbar {height: 8px; width: 8px;}
   &::-webkit-scrollbar-thumb {background: rgba(128, 138, 148, .5); border-radius: 4px;}}
