@@ -55,6 +55,7 @@ def main() -> None:
     st.set_page_config(page_title=f"{current.title} · latentcode")
     take_along(current.url_path)
     st.html(STYLE)
+    st.html(HERE / "charts" / "selected.css")
     st.logo(logo(is_dark()), size="large")
     show_tour(current.url_path)
     current.run()

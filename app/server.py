@@ -31,6 +31,9 @@ OPTIONS: dict[str, str] = {
     "browser.gatherUsageStats": "false",
     # Otherwise the value of every bare expression in main.py is shown on the page.
     "runner.magicEnabled": "false",
+    # Otherwise every click ends with a search of all memory for garbage, before which the page is
+    # not told that it is ready: 0.2 seconds with torch loaded. Python searches when it needs to.
+    "runner.postScriptGC": "false",
     # Otherwise tracebacks go to the standard output, which nobody sees.
     "logger.enableRich": "false",
     # Widgets have a default, for the URL, and a value in the session, from another page.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
 import streamlit as st
 
 from latentcode.app.arcs.component import arcs
 from latentcode.app.beside.tables import SAME, choosable, telling
 from latentcode.app.charts import selected as panels
-from latentcode.app.charts.theme import is_dark, show_still
+from latentcode.app.charts.theme import is_dark
 from latentcode.app.data.attention import row_of, sketch
 from latentcode.app.data.problem import neighbours, problem
 from latentcode.app.data.projections import is_measurement, value_name
@@ -50,7 +49,7 @@ def show_instance(chosen: Chosen, colour: str, instance: int | None) -> None:
     except LatentCodeError as error:
         st.info(literal(error), icon=":material/info:")
         st.dataframe(codes.labels.iloc[[instance]].T.astype(str), height=180)
-    show_still(_code_bars(chosen, colour, instance), "bars")
+    panels.show(_code_bars(chosen, colour, instance), "bars")
     if not varies(chosen.points):
         st.caption(SAME + "none is nearer than another.")
         return
@@ -64,7 +63,7 @@ def show_instance(chosen: Chosen, colour: str, instance: int | None) -> None:
                      label="Write another code into this problem", icon=":material/edit:")
 
 
-def _code_bars(chosen: Chosen, colour: str, instance: int) -> go.Figure:
+def _code_bars(chosen: Chosen, colour: str, instance: int) -> str:
     """Return the code of an instance beside the mean of its label and the mean of all."""
     points, values = chosen.points, chosen.label(colour)
     bars = {f"instance {instance}": points[instance]}

@@ -8,8 +8,7 @@ import streamlit as st
 from latentcode.app.beside.kept import show_keep, show_kept
 from latentcode.app.beside.tables import SAME, choosable, telling
 from latentcode.app.charts import selected as panels
-from latentcode.app.charts.theme import is_dark, show_still
-from latentcode.app.data.projections import value_name
+from latentcode.app.charts.theme import is_dark
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.words import literal
@@ -47,12 +46,10 @@ def show_selection(
     if listed is not None:
         _list(chosen, colour, selection, selected, listed)
         return
-    values = chosen.label(colour)
     panels.show_distribution(chosen, colour, selected, key="distribution")
-    st.markdown("**Mean code**")
     bars = {name: chosen.points[rows].mean(0) for name, rows in (
         ("selection", selected), ("others", ~selected)) if rows.any()}
-    show_still(panels.heads(bars, dark=is_dark(), height=140), "mean code")
+    panels.show(f"<p><b>Mean code</b></p>{panels.heads(bars, dark=is_dark())}", "mean code")
     guesses = panels.guesses(chosen, colour) if varies(chosen.points) else None
     if guesses is None:
         st.markdown("**Probe**")
@@ -60,16 +57,15 @@ def show_selection(
             f"No probe can predict {colour} for combinations that it was not fitted to."
             if varies(chosen.points) else SAME + "no probe can tell them apart."))
         return
-    right = guesses.right(values)
-    shares = values.value_counts(normalize=True)
-    most = literal(value_name(values.name, shares.index[0]))
+    right, shares = guesses.right, guesses.truth.shares()
+    most = literal(guesses.truth.names[shares.argmax()])
     st.markdown(
         f"**Probe**: right in {right[selected].mean():.0%} of these, {right.mean():.0%} of all; "
-        f"always guessing {most} would be right in {shares.iloc[0]:.0%} of all",
+        f"always guessing {most} would be right in {shares.max():.0%} of all",
         help="A logistic probe on the codes of this layer and pair, scored on combinations that "
              "it was not fitted to. This is a first look: the page Decode has scores with "
              "intervals and controls.")
-    show_still(panels.confusion(guesses, values, selected, dark=is_dark()), "confusion")
+    panels.show(panels.confusion(guesses, selected), "confusion")
 
 
 def _list(

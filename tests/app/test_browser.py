@@ -88,12 +88,12 @@ def test_a_lasso_changes_every_panel(explorer: Explorer) -> None:
     explorer.open(query={"model": MODEL})
     few, all_ = explorer.lasso(60)
     assert 0 < few < all_ == 2_000
-    panels = {key: explorer.chart(key) for key in ("distribution", "mean code", "confusion")}
+    panels = {key: explorer.panel(key) for key in ("distribution", "mean code", "confusion")}
     assert explorer.map()["painted"] == [few]
     more, _ = explorer.lasso(150)
     assert few < more < all_
     for key, before in panels.items():
-        explorer.until(lambda key=key, before=before: explorer.chart(key) != before)
+        explorer.until(lambda key=key, before=before: explorer.panel(key) != before)
     assert explorer.map()["painted"] == [more]
     explorer.press("Beside the map", "List")
     explorer.until(lambda: explorer.listed() == min(more, 1_000))
@@ -108,7 +108,7 @@ def test_a_click_shows_the_problem(explorer: Explorer) -> None:
     expect(explorer.page.locator("[data-testid=stHtml] .problem")).to_be_visible()
     answer = explorer.page.locator("[data-testid=stHtml] .answer")
     expect(answer).to_contain_text("The model answers")
-    assert explorer.chart("bars")[0]["name"] == f"instance {clicked}"
+    assert f"instance {clicked}" in explorer.panel("bars")
     nearest = explorer.page.locator("[data-testid=stDataFrame]").first.bounding_box()
     explorer.page.mouse.click(nearest["x"] + 15, nearest["y"] + 50)
     explorer.until(lambda: explorer.instance() != clicked)

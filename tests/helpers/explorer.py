@@ -194,6 +194,11 @@ class Explorer:
         """Return the messages of the page: errors, warnings, hints."""
         return self.page.get_by_test_id("stAlert")
 
+    def panel(self, key: str) -> str:
+        """Return the HTML of a panel beside the map, with its numbers."""
+        drawn: str = self.page.locator(f"{_styled(key)} .lc-told").first.inner_html()
+        return drawn
+
     def chart(self, key: str) -> list[dict[str, Any]]:
         """Return the traces of a chart, with arrays as lists."""
         plot = f"{_styled(key)} .js-plotly-plot"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +62,40 @@ def charts(test: AppTest) -> dict[str, go.Figure]:
     """Return the charts of a page by their keys, in their order."""
     return {chart.proto.id.rsplit("-", 1)[-1]: go.Figure(plain(json.loads(chart.proto.spec)))
             for chart in test.get("plotly_chart")}
+
+
+@dataclass
+class Drawn:
+    """A panel that is drawn as HTML, as text.
+
+    series  name -> a number per column of bars, to three digits
+    rows    value -> share of the selection and of all, in percent
+    told    what the mouse is told, mark by mark
+    """
+
+    html: str
+
+    @property
+    def series(self) -> dict[str, list[float]]:
+        said = html.unescape(re.findall(r"aria-label='([^']*)'", self.html)[0])
+        return {name: [float(v) for v in numbers.split(", ")] for name, numbers in (
+            part.split(": ") for part in said.split("; ")[1:])}
+
+    @property
+    def rows(self) -> dict[str, tuple[float, float]]:
+        found = re.findall(r"title='([^']*)'.*?<td>(\d+)%</td><td>(\d+)%</td></tr>", self.html)
+        return {html.unescape(name): (float(mine), float(every)) for name, mine, every in found}
+
+    @property
+    def told(self) -> list[str]:
+        return [html.unescape(text) for text in re.findall(r"data-told='([^']*)'", self.html)]
+
+
+def panels(test: AppTest) -> dict[str, Drawn]:
+    """Return what stands beside the map: `shares`, `bars` or `confusion`, as far as they are."""
+    kinds = ("shares", "bars", "confusion")
+    return {kind: Drawn(found.proto.body) for found in test.get("html") for kind in kinds
+            if f"class='lc-{kind}" in found.proto.body}
 
 
 @dataclass

@@ -239,7 +239,10 @@ class CodeMap {
         this.root.codeMap = this;
         parent.append(this.root);
         this.fillTools();
-        this.follow = new ResizeObserver(() => this.panels.forEach(panel => panel.mark()));
+        this.follow = new ResizeObserver(() => {
+            this.fit();
+            this.panels.forEach(panel => panel.mark());
+        });
         this.follow.observe(this.grid);
     }
 
@@ -360,10 +363,26 @@ class CodeMap {
 
     renew(data, library) {
         this.panels.forEach(panel => panel.end());
-        this.renderer ??= library.createRenderer();
+        // With a canvas of its own, which `fit` gives a size; the library's would have the window's.
+        this.renderer ??= library.createRenderer({ canvas: document.createElement('canvas') });
         this.panels = data.planes.map(() => new Panel(this, library, this.renderer));
         this.grid.replaceChildren(...this.panels.map(panel => panel.root));
         for (const panel of this.panels) panel.field.style.height = `${data.height}px`;
+        this.fit();
+    }
+
+    // Give the canvas that all panels are drawn on, one after the other, the size of the largest:
+    // without a graphics card every pixel takes time.
+    fit() {
+        if (!this.renderer) return;
+        const boxes = this.panels.map(panel => panel.field.getBoundingClientRect());
+        const pixels = size => Math.floor(Math.max(1, ...size) * devicePixelRatio);
+        const width = pixels(boxes.map(box => box.width)), height = pixels(boxes.map(box => box.height));
+        const { canvas } = this.renderer;
+        if (canvas.width === width && canvas.height === height) return;
+        // Half a pixel more, which is cut off, as the ratio need not be a whole number.
+        this.renderer.resize((width + 0.5) / devicePixelRatio, (height + 0.5) / devicePixelRatio);
+        this.panels.forEach(panel => panel.plot?.redraw());
     }
 
     fillLegend({ title, names, counts, colors, continuous, low, high }) {

@@ -11,12 +11,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_app import charts, drawn_codes, map_shown, page_test, text
+from small_app import Drawn, drawn_codes, map_shown, page_test, panels, text
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
 from latentcode.app.charts import export
-from latentcode.app.charts.selected import Guesses, confusion, distribution, guesses, heads
+from latentcode.app.charts.selected import (
+    Categories,
+    Guesses,
+    confusion,
+    confusion_counts,
+    guesses,
+    heads,
+    histogram,
+    shares,
+)
 from latentcode.app.data.catalog import Entry
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.sidebar import Chosen
@@ -79,16 +88,19 @@ def test_a_selection_updates_every_panel(folder: Path) -> None:
     test = shown(select=f"B{middle}_-1000_1000_1000@{PICTURE}")
     inside = np.flatnonzero(points[:, 0] >= middle)
     assert f"Selection: {len(inside)} of 90 instances" in text(test)
-    found = charts(test)
+    found = panels(test)
     rule = codes.labels["rule_0"]
-    share = dict(zip(found["distribution"].data[1].y, found["distribution"].data[1].x, strict=True))
-    assert share == pytest.approx(
-        {name: float((rule.iloc[inside] == name).mean()) for name in share})
+    assert found["shares"].rows == {
+        name: (pytest.approx(100 * float((rule.iloc[inside] == name).mean()), abs=0.5),
+               pytest.approx(100 * float((rule == name).mean()), abs=0.5))
+        for name in ("constant", "difference", "sum")}
     scores = codes.select(layer=1, pair="response->response")
-    np.testing.assert_allclose(found["mean code"].data[0].y, scores[inside].mean(0), rtol=1e-5)
     others = np.setdiff1d(np.arange(90), inside)
-    np.testing.assert_allclose(found["mean code"].data[1].y, scores[others].mean(0), rtol=1e-5)
-    assert np.nansum(np.array(found["confusion"].data[0].customdata, float)) == len(inside)
+    for name, rows in (("selection", inside), ("others", others)):
+        np.testing.assert_allclose(found["bars"].series[name], scores[rows].mean(0), rtol=6e-3)
+    assert f"selection {scores[inside].mean(0)[2]:.3g}" in found["bars"].told[2]
+    assert sum(int(told.split(": ")[1].split()[0])
+               for told in found["confusion"].told) == len(inside)
     assert map_shown(test).selected == inside.tolist()
     listed = shown(select=f"B{middle}_-1000_1000_1000@{PICTURE}", beside="List")
     assert listed.dataframe[0].value["instance"].tolist() == inside.tolist()
@@ -98,7 +110,7 @@ def test_a_selection_of_everything_has_no_others(folder: Path) -> None:
     test = shown(select=EVERYTHING)
     assert "Selection: 90 of 90 instances" in text(test)
     assert "Probe**: right in" in text(test)
-    assert [bar.name for bar in charts(test)["mean code"].data] == ["selection"]
+    assert list(panels(test)["bars"].series) == ["selection"]
 
 
 def test_a_selection_belongs_to_its_model(folder: Path) -> None:
@@ -119,7 +131,7 @@ def test_codes_that_were_replaced_are_shown_anew(folder: Path) -> None:
     test.run()
     assert not np.array_equal(map_shown(test).planes[0], before)
     scores = drawn_codes(5).select(layer=1, pair="response->response")
-    np.testing.assert_allclose(charts(test)["mean code"].data[0].y, scores.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(panels(test)["bars"].series["selection"], scores.mean(0), rtol=6e-3)
 
 
 def test_names_of_files_are_no_markdown(folder: Path) -> None:
@@ -150,12 +162,12 @@ def test_a_label_with_two_names_is_there_once(folder: Path, colour: str) -> None
 
 def test_accuracy_is_in_words(folder: Path) -> None:
     test = shown(select=EVERYTHING, instance="5", colour="accuracy")
-    found = charts(test)
+    found = panels(test)
     assert map_shown(test).names == ["wrong", "right"]
-    assert set(found["distribution"].data[0].y) == {"wrong", "right"}
-    beside = charts(shown(instance="5", colour="accuracy"))
-    assert beside["bars"].data[1].name in ("mean of accuracy right", "mean of accuracy wrong")
-    assert "1.0" not in str([found["confusion"].layout, found["confusion"].data[0].x])
+    assert set(found["shares"].rows) == {"wrong", "right"}
+    beside = list(panels(shown(instance="5", colour="accuracy"))["bars"].series)
+    assert beside[1] in ("mean of accuracy right", "mean of accuracy wrong")
+    assert "1.0" not in " ".join(found["confusion"].told)
 
 
 def test_each_picture_has_its_own_variance(folder: Path) -> None:
@@ -170,10 +182,10 @@ def test_each_picture_has_its_own_variance(folder: Path) -> None:
 
 def test_a_measurement_has_a_histogram_and_no_probe(folder: Path) -> None:
     test = shown(select=EVERYTHING, colour="loss")
-    assert "confusion" not in charts(test)
-    first, second = charts(test)["distribution"].data
-    assert sum(first.y) == pytest.approx(1.0)
-    assert first.y == pytest.approx(second.y)
+    found = [Drawn(html.proto.body) for html in test.get("html") if "lc-over" in html.proto.body]
+    assert "confusion" not in panels(test)
+    assert sum(found[0].series["all"]) == pytest.approx(1.0, abs=0.01)
+    assert found[0].series["selection"] == found[0].series["all"]
 
 
 def test_a_chosen_instance_has_its_panel(folder: Path) -> None:
@@ -181,10 +193,9 @@ def test_a_chosen_instance_has_its_panel(folder: Path) -> None:
     assert "Instance 5" in text(test)
     # Codes that no task has made have no problem to draw, and labels all the same.
     assert "do not say which task" in test.info[0].value
-    bars = charts(test)["bars"].data
-    assert bars[0].name == "instance 5"
     np.testing.assert_allclose(
-        bars[0].y, drawn_codes().select(layer=1, pair="response->response")[5], rtol=1e-5)
+        panels(test)["bars"].series["instance 5"],
+        drawn_codes().select(layer=1, pair="response->response")[5], rtol=6e-3)
     test.button(key="close").click().run()
     assert "No instance chosen" in text(test)
     assert "instance" not in test.query_params
@@ -288,23 +299,32 @@ def test_the_probe_is_asked_about_combinations_it_has_not_seen() -> None:
     chosen = Chosen(Entry("a", Path("a"), "codes"), "ood", 1, "response->response", codes)
     found = guesses(chosen, "rule")
     assert isinstance(found, Guesses)
-    assert found.right(codes.labels["rule_0"]).mean() > 0.9
+    assert found.right.mean() > 0.9
     # What is known of a combination alone cannot be guessed for another one.
     assert guesses(chosen, "loss") is None
     assert guesses(chosen, "combination") is None
-    figure = confusion(found, codes.labels["rule_0"], np.ones(400, dtype=bool), dark=True)
-    assert np.nansum(figure.data[0].z) == pytest.approx(len(found.classes))
+    counts = confusion_counts(found, np.ones(400, dtype=bool))
+    assert counts.sum(1).tolist() == np.bincount(found.truth.index).tolist()
+    assert np.trace(counts) == found.right.sum()
+    told = Drawn(confusion(found, np.arange(400) == 3)).told
+    assert len(told) == 1
+    assert told[0].startswith(f"is {codes.labels['rule_0'].iloc[3]}, predicted ")
 
 
 def test_panels_of_one_point() -> None:
     codes = drawn_codes()
-    one = np.arange(90) == 3
-    figure = distribution(codes.labels["rule_0"], one, dark=False)
-    assert dict(zip(figure.data[1].y, figure.data[1].x, strict=True)) == {
-        name: float(name == codes.labels["rule_0"].iloc[3]) for name in figure.data[1].y}
-    assert distribution(codes.labels["loss"], one, dark=True).data[1].y.sum() == 1.0
-    bars = heads({"a": codes.select(layer=1, pair="response->response")[3]}, dark=False)
-    assert bars.layout.xaxis.dtick == 1
+    one, rule = np.arange(90) == 3, codes.labels["rule_0"]
+    label = Categories.of(rule)
+    rows = Drawn(shares(label, one, dict.fromkeys(label.values, "#000000"))).rows
+    assert {name: mine for name, (mine, _) in rows.items()} == {
+        name: 100.0 * (name == rule.iloc[3]) for name in label.names}
+    binned = Drawn(histogram(codes.labels["loss"], one, dark=True)).series["selection"]
+    assert sorted(binned)[-2:] == [0.0, 1.0]
+    code = codes.select(layer=1, pair="response->response")[3]
+    assert len(Drawn(heads({"a": code}, dark=False)).told) == len(code)
+    many = heads({"<b>": np.linspace(-1.0, 1.0, 64)}, dark=False)
+    assert many.count("<small>") == 16
+    assert "<b>:" not in many
 
 
 COLD = """
@@ -348,9 +368,10 @@ def test_labels_are_no_html(folder: Path) -> None:
     labels = codes.labels.assign(rule_0=codes.labels["rule_0"].replace("sum", link))
     replace(codes, labels=labels).save(folder / "linked")
     test = shown(model="runs/linked", instance="3")
-    specs = [chart.proto.spec for chart in test.get("plotly_chart")]
-    assert any("&lt;a href" in spec for spec in specs)
-    assert not any("<a href" in spec or "\\u003ca href" in spec for spec in specs)
+    beside = [html.proto.body for html in (*test.get("html"), *shown(
+        model="runs/linked", select=f"I3@{PICTURE.replace('runs/a', 'runs/linked')}").get("html"))]
+    assert sum("&lt;a href" in body for body in beside) >= 3
+    assert not any("<a href" in body for body in beside)
 
 
 def test_damaged_weights_are_told_beside_codes_that_were_kept(run: Run) -> None:
