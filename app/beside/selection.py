@@ -7,6 +7,7 @@ import streamlit as st
 
 from latentcode.app.beside.kept import show_keep, show_kept
 from latentcode.app.beside.tables import SAME, choosable, telling
+from latentcode.app.charts import pictures
 from latentcode.app.charts import selected as panels
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.state.selection import Selection
@@ -43,6 +44,8 @@ def show_selection(
     if selection.found and "=" not in selection.found:
         st.caption(literal(f"{selection.found!r} in any label; rule={selection.found}, say, asks "
                            "one label alone."))
+    if selection.hidden:
+        st.caption(pictures.hidden_words(chosen, colour, selection))
     if listed is not None:
         _list(chosen, colour, selection, selected, listed)
         return

@@ -74,7 +74,19 @@ def selected_rows(shown: Iterable[Chosen], selection: Selection) -> np.ndarray |
 def rows_of(chosen: Chosen, selection: Selection, points: np.ndarray) -> np.ndarray:
     """Return which instances are selected in a picture [N, 2] of codes or by their labels, [N]."""
     rows = selection.rows(points)
+    if selection.hidden and selection.label in chosen.codes.labels:
+        legend = colours(chosen.codes.labels[selection.label], title="", dark=False)
+        off = [i for i, name in enumerate(legend.names) if name in selection.hidden]
+        rows &= ~np.isin(legend.values, off)
     return rows | _found(chosen, selection.found) if selection.found else rows
+
+
+def hidden_words(chosen: Chosen, colour: str, selection: Selection) -> str:
+    """Return a caption: how many lines of the legend were hidden when a selection was drawn."""
+    n = len(selection.hidden)
+    name = colour if chosen.label(colour).name == selection.label else selection.label
+    return literal(f"hidden: {n} value{'s' if n > 1 else ''} of {name} "
+                   f"({', '.join(selection.hidden)})")
 
 
 @st.cache_data(max_entries=16, show_spinner=False, hash_funcs={
@@ -103,16 +115,18 @@ def show(
     """
     dark = is_dark()
     turned = turned or {}
+    label = chosen.label(colour)
     first = next(iter(planes))
     show_map(
         [Plane(picture.name, title, plane.coordinates, turned.get(picture), card_address(
             of.key, partial(card, of.entry, of.codes)))
          for (picture, plane), title, of in zip(
              planes.items(), titles, models or [chosen] * len(planes), strict=True)],
-        colours(chosen.label(colour), title=colour, dark=dark), note, key=key, dark=dark,
+        colours(label, title=colour, dark=dark), note, key=key, dark=dark, label=str(label.name),
         selection=selection, selected=selected, instance=instance,
         across=across, height=height, alt=alt,
         glides=first._replace(layer=0).name if turned else "")
 
 
-__all__ = ["drawn_in", "lay_out", "rows_of", "selected_rows", "selection_in_url", "show"]
+__all__ = ["drawn_in", "hidden_words", "lay_out", "rows_of", "selected_rows",
+           "selection_in_url", "show"]

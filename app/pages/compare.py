@@ -177,6 +177,8 @@ def _body(shown: list[Chosen], method: str, colour: str) -> None:
     head.markdown(f"##### Selection: {int(selected.sum()):,} of {len(selected):,} instances")
     clear.button("Clear", key="clear selection", width="stretch", on_click=answering(remember),
                  args=(SELECTED, None))
+    if selection.hidden:
+        st.caption(pictures.hidden_words(first, colour, selection))
     left, right = st.columns([1.0, 1.6], gap="large")
     with left:
         panels.show_distribution(first, colour, selected, key="compare distribution")

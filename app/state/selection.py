@@ -7,7 +7,7 @@ ten, and means the same after a reload.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -71,6 +71,9 @@ class Selection:
     instances  rows that were clicked, which are selected wherever they lie
     plane      the picture that the outlines were drawn in, where there are several
     found      "value" or "label=value": all instances that have it; see `has_label`
+    hidden     lines of the legend of `label` that were switched off when the outline was drawn: it
+               does not select their instances
+    label      a column of the labels
     """
 
     lassos: tuple[tuple[Point, ...], ...] = ()
@@ -78,6 +81,8 @@ class Selection:
     instances: tuple[int, ...] = ()
     plane: str = ""
     found: str = ""
+    hidden: tuple[str, ...] = ()
+    label: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.lassos or self.boxes or self.instances or self.found)
@@ -103,19 +108,25 @@ class Selection:
         parts = [f"L{_joined(corners)}" for corners in self.lassos]
         parts += [f"B{_joined(corners)}" for corners in self.boxes]
         parts += [f"I{'_'.join(map(str, self.instances))}"] if self.instances else []
-        # What is escaped has no divider in it.
-        parts += [f"F{quote(self.found, safe='').replace('~', '%7E')}"] if self.found else []
+        parts += [f"F{_escaped(self.found)}"] if self.found else []
+        parts += [f"H{DIVIDER.join(map(_escaped, (self.label, *self.hidden)))}"
+                  ] if self.hidden else []
         return "~".join(parts) + (f"@{self.plane}" if self.plane else "")
 
     @classmethod
     def from_text(cls, text: str) -> Selection:
         """Return the selection that `to_text` wrote; `ConfigError` for any other text."""
         shapes, _, plane = text.partition("@")
-        lassos, boxes, instances, found = [], [], [], ""
+        lassos, boxes, instances, found, label = [], [], [], "", ""
+        hidden: list[str] = []
         try:
             for part in filter(None, shapes.split("~")):
                 if part[0] == "F":
                     found = unquote(part[1:])
+                    continue
+                if part[0] == "H":
+                    label, first, *others = map(unquote, part[1:].split(DIVIDER))
+                    hidden = [first, *others]
                     continue
                 numbers = part[1:].split("_")
                 if part[0] == "I":
@@ -136,24 +147,28 @@ class Selection:
                               "explorer has put into its URL") from None
         check(min(instances, default=0) >= 0, f"the selection {text[:80]!r} has negative "
               "instances; expected rows counted from 0")
-        return cls(tuple(lassos), tuple(boxes), tuple(instances), plane, found)
+        return cls(tuple(lassos), tuple(boxes), tuple(instances), plane, found, tuple(hidden),
+                   label)
 
     @classmethod
     def drawn(cls, outline: Mapping[str, Any]) -> Selection:
         """Return what an outline in a picture selects.
 
         outline  `plane`, the name of the picture; `kind`, lasso or box; `points`, the corners
-                 (x, y), two opposite ones of a box
+                 (x, y), two opposite ones of a box; where lines of the legend are switched off,
+                 `label` and `hidden` as in a selection
 
         It is rounded and thinned, so that the text of the selection gives it back exactly.
         """
         corners = np.asarray(outline["points"], dtype=float).reshape(-1, 2)
-        plane = str(outline["plane"])
+        hidden = tuple(map(str, outline.get("hidden", ())))
+        drawn = cls(plane=str(outline["plane"]), hidden=hidden,
+                    label=str(outline["label"]) if hidden else "")
         if outline["kind"] == "box":
             box = _rounded(corners)
-            return cls(boxes=((box[0], box[-1]),), plane=plane) if len(box) > 1 else cls()
+            return replace(drawn, boxes=((box[0], box[-1]),)) if len(box) > 1 else cls()
         lasso = _thinned(corners)
-        return cls(lassos=(lasso,), plane=plane) if len(lasso) > 2 else cls()
+        return replace(drawn, lassos=(lasso,)) if len(lasso) > 2 else cls()
 
 
 def has_label(labels: pd.DataFrame, asked: str) -> np.ndarray:
@@ -198,6 +213,11 @@ def _first(customdata: Any) -> Any:
     # A row of numbers arrives from the browser as {"0": ..., "1": ...}.
     return (customdata["0"] if isinstance(customdata, Mapping)
             else np.ravel(np.asarray(customdata, dtype=object))[0])
+
+
+def _escaped(text: str) -> str:
+    """Return a text in which no character divides the parts of a selection."""
+    return quote(text, safe="").replace("~", "%7E")
 
 
 def _joined(corners: Sequence[Point]) -> str:

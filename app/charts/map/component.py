@@ -68,11 +68,12 @@ def point_size(n: int) -> float:
 
 def show_map(
     planes: Sequence[Plane], colours: Colours, note: Callable[[Selection], None], *, key: str,
-    dark: bool, selection: Selection, selected: np.ndarray | None, instance: int | None = None,
-    across: int = 1, height: int = 500, alt: str, glides: str = "",
+    dark: bool, label: str, selection: Selection, selected: np.ndarray | None,
+    instance: int | None = None, across: int = 1, height: int = 500, alt: str, glides: str = "",
 ) -> None:
     """Show planes of the same N points, and call `note` with what is clicked, outlined, cleared.
 
+    label      what a selection calls the label that colours the points
     selection  its outlines are drawn in their plane
     selected   bool [N]; the others are faint
     instance   gets a ring in every plane
@@ -98,7 +99,7 @@ def show_map(
             "library": library_address(), "n": n, "across": across, "height": height, "alt": alt,
             "planes": [_described(plane, colours) for plane in planes],
             "colour": {
-                "title": colours.title, "values": array_address(colours.values),
+                "title": colours.title, "label": label, "values": array_address(colours.values),
                 "colors": list(colours.colors), "names": list(colours.names),
                 "counts": list(colours.counts), "continuous": colours.continuous,
                 "low": colours.bounds[0], "high": colours.bounds[1]},

@@ -174,7 +174,10 @@ class Panel {
         if (!(box[1][0] > box[0][0] && box[1][1] > box[0][1])) return;
         const kind = tool === 'box' ? 'box' : 'lasso';
         this.map.outlined(this, this.plot.get('selectedPoints'),
-            { plane: this.plane.name, kind, points: kind === 'box' ? box : points }, points);
+            {
+                plane: this.plane.name, kind, points: kind === 'box' ? box : points,
+                ...this.map.switchedOff(),
+            }, points);
     }
 
     select(rows) {
@@ -409,6 +412,12 @@ class CodeMap {
         this.fillLegend(this.data.colour);
         this.sift();
         this.panels.forEach(panel => panel.mark());
+    }
+
+    // What an outline leaves out: nobody means what he does not see.
+    switchedOff() {
+        const { label, names } = this.data.colour;
+        return { label, hidden: [...this.legend.hidden].map(value => names[value]) };
     }
 
     // Hide the points whose value the legend has switched off.

@@ -138,6 +138,39 @@ def test_a_value_of_the_legend_is_hidden_and_shown(explorer: Explorer) -> None:
     explorer.check()
 
 
+def shares(explorer: Explorer) -> dict[str, int]:
+    """Return the share of each value of the colour in the selection, in percent."""
+    table = explorer.page.locator(".st-key-distribution .lc-shares")
+    return {name: int(share.rstrip("%")) for name, share in zip(
+        table.locator("tbody th").all_inner_texts(),
+        table.locator("tbody td:nth-child(3)").all_inner_texts(), strict=True)}
+
+
+def test_an_outline_leaves_out_what_the_legend_hides(explorer: Explorer) -> None:
+    explorer.open(query={**PCA, "colour": "context_1"})
+    everything, _ = explorer.lasso(90)
+    before = shares(explorer)
+    hidden = sorted(before, key=before.__getitem__)[-2:]
+    names = explorer.map()["names"]
+    for name in hidden:
+        explorer.page.locator(f".lc-legend button[data-value='{names.index(name)}']").click()
+    # A little larger, so that it begins outside of the first.
+    fewer, _ = explorer.lasso(91)
+    assert 0 < fewer < everything
+    assert explorer.map()["painted"] == [fewer]
+    assert all((shares(explorer)[name] > 0) == (name not in hidden)
+               for name, share in before.items() if share > 2)
+    said = explorer.page.get_by_text(f"hidden: 2 values of context_1 ({', '.join(hidden)})")
+    expect(said).to_be_visible()
+    url = explorer.page.url
+    explorer.page.goto("about:blank")
+    explorer.page.goto(url)
+    expect(said).to_be_visible()
+    assert explorer.selected()[0] == fewer
+    explorer.until(lambda: explorer.map()["painted"] == [fewer])
+    explorer.check()
+
+
 def test_names_stand_in_the_picture_until_they_are_switched_off(explorer: Explorer) -> None:
     explorer.open(query={"model": MODEL})
     explorer.picture()

@@ -106,6 +106,22 @@ def test_a_selection_updates_every_panel(folder: Path) -> None:
     assert listed.dataframe[0].value["instance"].tolist() == inside.tolist()
 
 
+def test_what_the_legend_hid_is_not_selected(folder: Path) -> None:
+    rule = drawn_codes().labels["rule_0"]
+    box, plane = EVERYTHING.split("@")
+    test = shown(select=f"{box}~Hrule_0!sum!constant@{plane}")
+    left = np.flatnonzero(rule == "difference")
+    assert map_shown(test).selected == left.tolist()
+    assert f"Selection: {len(left)} of 90" in text(test)
+    assert "hidden: 2 values of rule (sum, constant)" in [c.value for c in test.caption]
+    assert panels(test)["shares"].rows["difference"][0] == 100.0
+    # It stays with the selection, whatever colours the points later.
+    later = shown(select=f"{box}~Hrule_0!sum!constant@{plane}", colour="accuracy")
+    assert map_shown(later).selected == left.tolist()
+    assert "hidden: 2 values of rule_0 (sum, constant)" in text(later).replace("\\", "")
+    assert not shown(select=f"{box}~Hgone!sum@{plane}").error
+
+
 def test_a_selection_of_everything_has_no_others(folder: Path) -> None:
     test = shown(select=EVERYTHING)
     assert "Selection: 90 of 90 instances" in text(test)

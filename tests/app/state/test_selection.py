@@ -121,6 +121,14 @@ def test_what_was_searched_for_comes_through_the_url(asked: str) -> None:
     assert Selection.from_text(made.to_text()) == made
 
 
+@given(st.text(max_size=20), st.lists(st.text(max_size=20), min_size=1, max_size=4))
+def test_what_was_hidden_comes_through_the_url(label: str, hidden: list[str]) -> None:
+    drawn = {**outline([0.0, 2.0], [1.0, -1.0], "box", "a!b"), "label": label, "hidden": hidden}
+    made = Selection.drawn(drawn)
+    assert (made.label, list(made.hidden)) == (label, hidden)
+    assert Selection.from_text(made.to_text()) == made
+
+
 def test_an_outline_belongs_to_the_picture_it_was_drawn_in() -> None:
     made = Selection.drawn(outline([0.0, 2.0], [1.0, -1.0], "box", "second"))
     assert made == Selection(boxes=(((0.0, 1.0), (2.0, -1.0)),), plane="second")
@@ -137,7 +145,7 @@ def test_a_cell_is_told_in_every_form_that_browsers_send(customdata: Any) -> Non
 
 @pytest.mark.parametrize("text", [
     "L1_2_3_4", "L1_2_3", "L1_2_3_4_5_x", "B1_2_3", "B1_2_3_4_5_6", "Q1_2", "I1.5", "L_",
-    "Lnan_1_2_3_4_5", "Binf_0_1_1", "<script>", "I-3"])
+    "Lnan_1_2_3_4_5", "Binf_0_1_1", "<script>", "I-3", "Hrule"])
 def test_other_texts_are_told_apart(text: str) -> None:
     with pytest.raises(ConfigError, match="selection"):
         Selection.from_text(text)
