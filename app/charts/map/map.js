@@ -7,6 +7,7 @@
 const GLIDE = 900;       // milliseconds in which points travel to another layer
 const STILL = 4;         // pixels that the mouse may move during a click
 const NEAR = 14;         // pixels from a point at which a click still means it
+const ZOOM = [0.5, 200]; // how small and how large a picture gets, a turn of the wheel or many
 const PATIENCE = 140;    // milliseconds over a point before its card is asked for
 const TOOLS = [
     ['lasso', 'Lasso', 'Draw around points', 'M4 9c0-4 4-6 8-6s8 2 8 6-4 6-8 6c-3 0-5-1-6-2m0 0c-2 0-3 4 0 5s4-3 3-5'],
@@ -71,7 +72,11 @@ class Panel {
         this.marks = element('svg', { 'aria-hidden': 'true' });
         this.title = element('div', { class: 'lc-title' });
         this.names = element('div', { class: 'lc-names', 'aria-hidden': 'true' });
-        this.field = element('div', { class: 'lc-field' }, this.canvas, this.names, this.marks);
+        this.lost = element('button', {
+            type: 'button', class: 'lc-lost', hidden: '', onclick: () => this.plot.reset(),
+        }, 'No point is in view. Show the whole picture');
+        this.field = element('div', { class: 'lc-field' },
+            this.canvas, this.names, this.marks, this.lost);
         this.root = element('div', { class: 'lc-panel' }, this.title, this.field);
         this.library = library;
         this.renderer = renderer;
@@ -84,6 +89,7 @@ class Panel {
             };
         }, true);
         this.field.addEventListener('click', event => {
+            if (event.target === this.lost) return;
             event.stopPropagation();
             const moved = this.pressed && Math.hypot(
                 event.clientX - this.pressed.x, event.clientY - this.pressed.y);
@@ -102,15 +108,19 @@ class Panel {
 
     start(options) {
         const { width, height } = this.field.getBoundingClientRect();
+        // All points are in a picture that is narrower than high, too.
+        const distance = Math.max(1, height / Math.max(width, 1));
         this.plot = this.library.createScatterplot({
             canvas: this.canvas, renderer: this.renderer,
-            // All points are in a picture that is narrower than high, too.
-            cameraDistance: Math.max(1, height / Math.max(width, 1)), cameraTarget: [0, 0],
+            cameraDistance: distance, cameraTarget: [0, 0],
             pointOutlineWidth: 0, lassoOnLongPress: false, lassoInitiator: false,
             deselectOnDblClick: false, deselectOnEscape: false, showReticle: false,
             actionKeyMap: { lasso: 'shift', merge: 'cmd', remove: 'alt' },
             lassoLineWidth: 1.5, lassoMinDelay: 4, spatialIndexUseWorker: false, ...options,
         });
+        const camera = this.plot.get('camera');
+        camera.config({ isRotate: false }); // nothing that lies over the points would turn
+        camera.setScaleBounds(ZOOM.map(zoom => zoom / distance));
         this.plot.subscribe('pointover', point => this.hover(point));
         this.plot.subscribe('pointout', () => this.hover(-1));
         this.plot.subscribe('lassoEnd', ({ coordinates }) => this.outlined(coordinates));
@@ -157,6 +167,18 @@ class Panel {
         return this.at(this.points[point], this.points[this.points.length / 2 + point]);
     }
 
+    // Whether a point that the legend shows lies in the field.
+    isAnyInView() {
+        const { values, legend: { hidden } } = this.map, n = this.points.length / 2;
+        const [left, right] = this.xScale.domain(), [bottom, top] = this.yScale.domain();
+        for (let i = 0; i < n; i++) {
+            const x = this.points[i], y = this.points[n + i];
+            if (x >= left && x <= right && y >= bottom && y <= top
+                && !(hidden.size && hidden.has(values[i]))) return true;
+        }
+        return false;
+    }
+
     hover(point) {
         this.hovered = point;
         this.map.hover(this, point);
@@ -199,6 +221,7 @@ class Panel {
             made.push(element('circle', { class: name, cx, cy, r: name === 'lc-ring' ? 8 : 6 }));
         }
         this.marks.replaceChildren(...made);
+        this.lost.hidden = this.isAnyInView();
         this.names.replaceChildren(...this.map.named ? this.nameTags() : []);
     }
 

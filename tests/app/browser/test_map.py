@@ -121,6 +121,25 @@ def test_the_picture_is_moved_and_zoomed_and_comes_back(explorer: Explorer) -> N
     explorer.check()
 
 
+def test_who_has_lost_all_points_is_told_how_to_find_them(explorer: Explorer) -> None:
+    explorer.open(query=PCA)
+    explorer.picture()
+    whole, field = domain(explorer), area(explorer)
+    back = explorer.page.get_by_role("button", name="No point is in view")
+    expect(back).to_be_hidden()
+    explorer.page.mouse.move(field["x"] + 6, field["y"] + 6)
+    for _ in range(4):
+        explorer.page.mouse.wheel(0, -2_500)
+        explorer.page.wait_for_timeout(100)
+    expect(back).to_be_visible()
+    shown = np.ptp(domain(explorer)[:2]) / np.ptp(whole[:2])
+    assert shown == pytest.approx(1 / 200, rel=0.05)
+    back.click()
+    explorer.until(lambda: bool(np.allclose(domain(explorer), whole, atol=1e-6)))
+    expect(back).to_be_hidden()
+    explorer.check()
+
+
 def test_a_value_of_the_legend_is_hidden_and_shown(explorer: Explorer) -> None:
     explorer.open(query=PCA)
     shown = explorer.map()
