@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from latentcode.files.storage import parse_json
-from latentcode.runs.run import TIMING
+from latentcode.runs.folder import TIMING
 
 
 def attempts(path: Path) -> list[list[dict[str, Any]]]:

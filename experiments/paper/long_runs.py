@@ -44,8 +44,8 @@ from latentcode.experiments.sweep.executors import train_job
 from latentcode.experiments.sweep.grid import load_grid
 from latentcode.experiments.sweep.run import claim
 from latentcode.files.locks import exclusive, holder
+from latentcode.runs.folder import LOCK as RUN_LOCK
 from latentcode.runs.metric_file import recorded_step
-from latentcode.runs.run import LOCK as RUN_LOCK
 from latentcode.training.signals import stop_on_signals
 from latentcode.training.workers import Workers
 

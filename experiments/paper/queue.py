@@ -14,8 +14,8 @@ from latentcode.experiments.timing import seconds_per_step
 from latentcode.figures.markdown import markdown_of
 from latentcode.files.storage import write_text
 from latentcode.runs import Run
+from latentcode.runs.folder import CONFIG
 from latentcode.runs.metric_file import recorded_step
-from latentcode.runs.run import CONFIG
 from latentcode.tasks import make_task
 
 

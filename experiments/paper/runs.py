@@ -22,9 +22,9 @@ from latentcode.experiments.sweep.grid import with_fields
 from latentcode.files.locks import holder
 from latentcode.models.config import kind_of
 from latentcode.runs import Run
+from latentcode.runs.folder import CONFIG, LOCK
 from latentcode.runs.metric_file import recorded_step
 from latentcode.runs.named import ZOO
-from latentcode.runs.run import CONFIG, LOCK
 
 TRAINING: tuple[str, ...] = (
     "steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps", "grad_clip")

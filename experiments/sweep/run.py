@@ -27,8 +27,8 @@ from latentcode.files.locks import exclusive
 from latentcode.files.storage import write_text
 from latentcode.progress import Bar, Display
 from latentcode.runs import Run
+from latentcode.runs.folder import CONFIG, LOCK
 from latentcode.runs.metric_file import recorded_step
-from latentcode.runs.run import CONFIG, LOCK
 from latentcode.tasks import make_task
 from latentcode.training.ensemble import check_keeps_enough
 from latentcode.training.signals import StopRequest, stop_on_signals

@@ -12,7 +12,7 @@ from latentcode.experiments.sweep import GRIDS, load_grid
 from latentcode.experiments.timing import minutes
 from latentcode.models.config import kind_of
 from latentcode.runs import Run
-from latentcode.runs.run import CONFIG
+from latentcode.runs.folder import CONFIG
 
 KIND_TITLES: dict[str, str] = {"hyla": "HYLA"}
 """Kinds that are written otherwise in prose."""

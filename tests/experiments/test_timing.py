@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from latentcode.experiments.timing import attempts, minutes, seconds_per_step
-from latentcode.runs.run import TIMING
+from latentcode.runs.folder import TIMING
 
 
 def clock(folder: Path, *records: tuple[str, int, float]) -> Path:

@@ -36,8 +36,8 @@ from latentcode.experiments.sweep import load_grid
 from latentcode.files.locks import exclusive
 from latentcode.files.provenance import software
 from latentcode.runs import Run
+from latentcode.runs.folder import LOCK
 from latentcode.runs.metric_file import recorded_step
-from latentcode.runs.run import LOCK
 
 TABLES = ("table.parquet", "table.csv", "summary.csv")
 LONGEST = 1800.0
