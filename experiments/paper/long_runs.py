@@ -42,7 +42,7 @@ from latentcode.experiments.paper.queue import (
 )
 from latentcode.experiments.sweep.executors import train_job
 from latentcode.experiments.sweep.grid import load_grid
-from latentcode.experiments.sweep.run import claim
+from latentcode.experiments.sweep.run import SWEEP, claim
 from latentcode.files.locks import exclusive, holder
 from latentcode.runs.folder import LOCK as RUN_LOCK
 from latentcode.runs.metric_file import recorded_step
@@ -73,7 +73,7 @@ def work(
     give_way()
     with exclusive(at / LOCK), stop_on_signals() as request:
         for stage in stages:
-            claim(at / stage.grid, load_grid(stage.grid))
+            claim_stage(at, stage)
         todo = {path: config for path, config in queue(at, stages).items()
                 if not is_complete(path, config) and not is_published(path, config, published)}
         _say(f"{len(todo)} runs to go")
@@ -96,6 +96,17 @@ def work(
         _say("paused" if request.interrupted else "nothing left to train")
 
 
+def claim_stage(at: Path, stage: Stage) -> None:
+    """Keep the grid of a stage in its folder; one that was kept there must be the same.
+
+    A grid of which no run was begun gives way to a changed one. `RunError` otherwise.
+    """
+    folder = at / stage.grid
+    if not any(path.is_dir() for path in folder.glob("*")):
+        (folder / SWEEP).unlink(missing_ok=True)
+    claim(folder, load_grid(stage.grid))
+
+
 def give_way() -> None:
     """Take the lowest priority, against other sessions too where Linux shares out among those."""
     os.nice(LOWEST_PRIORITY)
@@ -112,6 +123,8 @@ def _say(message: str) -> None:
 def owner(at: Path) -> int | None:
     """Return the process that trains in a folder, or None."""
     return holder(at / LOCK)
+
+
 At = Annotated[Path, tyro.conf.arg(help="Folder of the trainings, outside the checkout.")]
 Published = Annotated[Path | None, tyro.conf.arg(
     help="Folder of finished runs, such as experiments/results/runs; those of the same "

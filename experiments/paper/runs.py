@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -53,9 +54,10 @@ def split_seed(config: RunConfig) -> int:
     return int(getattr(config.task, "split_seed", 0))
 
 
-def seeded(config: RunConfig, seed: int) -> RunConfig:
-    """Return a configuration with this seed for the split and for all else."""
-    return with_fields(config, {"training.seed": seed, "task.split_seed": seed})
+def seeded(config: RunConfig, seed: int, split: int | None = None) -> RunConfig:
+    """Return a configuration with this seed for all but the split, whose own may differ."""
+    return with_fields(config, {"training.seed": seed,
+                                "task.split_seed": seed if split is None else split})
 
 
 def folder_name(config: RunConfig) -> str:
@@ -64,7 +66,9 @@ def folder_name(config: RunConfig) -> str:
     It holds the hash of what determines the run, and so belongs to it alone.
     """
     kind = kind_of(config.model).replace("/", "-")  # of a model that is no row of Table A1
-    return f"{config.task.name}-{kind}-{signature(config)}-seed-{config.training.seed}"
+    split, seed = split_seed(config), config.training.seed
+    return (f"{config.task.name}-{kind}-{signature(config)}-seed-{seed}"
+            + f"-split-{split}" * (split != seed))
 
 
 @dataclass(frozen=True)
@@ -211,19 +215,20 @@ def missing(
 ) -> dict[str, RunConfig]:
     """Return the runs that settings lack: name of a folder -> configuration.
 
-    n_splits  splits on which every member should have a run; of those that are missing, the seeds
-              of split and model are equal
+    n_splits  splits on which every member should have a run; for those that are missing, see
+              `_seed_of`
     search    every point of the grid of Table A3, and not that of the preset alone
     """
     found: dict[str, RunConfig] = {}
-    for setting in settings:
-        for config in setting.grid.members().values():
-            for point in searched(config) if search else (config,):
-                there = {split_seed(run.config) for run in known.of(point)}
-                seeds = [seed for seed in range(n_splits + len(there)) if seed not in there]
-                for seed in seeds[:max(0, n_splits - len(there))]:
-                    wanted = seeded(point, seed)
-                    found[folder_name(wanted)] = wanted
+    configs = [config for setting in settings for config in setting.grid.members().values()]
+    of_members = [_seeds(known.of(config)) for config in configs]
+    for config in configs:
+        for point in searched(config) if search else (config,):
+            there = {split for split, _ in _seeds(known.of(point))}
+            lacking = [split for split in range(n_splits + len(there)) if split not in there]
+            for split in lacking[:max(0, n_splits - len(there))]:
+                wanted = seeded(point, _seed_of(split, of_members), split)
+                found[folder_name(wanted)] = wanted
     return found
 
 
@@ -232,16 +237,30 @@ def missing_of_same_seeds(
 ) -> dict[str, RunConfig]:
     """Return the runs that a setting lacks to be compared seed by seed, as `missing` does.
 
-    n_seeds  seeds, of split and model, of which every member should have a run
+    n_seeds  pairs of seeds, of split and model, of which every member should have a run
     """
     configs = [known.chosen(config) for config in setting.grid.members().values()]
-    there = [{(split_seed(run.config), run.config.training.seed) for run in known.of(config)}
-             for config in configs]
-    of_all = set.intersection(*there)
-    others = [seed for seed in range(n_seeds + len(of_all)) if (seed, seed) not in of_all]
-    wanted = [seeded(config, seed) for config, own in zip(configs, there, strict=True)
-              for seed in others[:max(0, n_seeds - len(of_all))] if (seed, seed) not in own]
+    of_members = [_seeds(known.of(config)) for config in configs]
+    of_all = set.intersection(*of_members)
+    splits = {split for split, _ in of_all}
+    others = [(split, _seed_of(split, of_members)) for split in range(n_seeds + len(splits))
+              if split not in splits]
+    wanted = [seeded(config, seed, split) for config, own in zip(configs, of_members, strict=True)
+              for split, seed in others[:max(0, n_seeds - len(of_all))]
+              if (split, seed) not in own]
     return {folder_name(config): config for config in wanted}
+
+
+def _seeds(runs: Iterable[Run]) -> set[tuple[int, int]]:
+    """Return the seeds of split and model that there are runs of."""
+    return {(split_seed(run.config), run.config.training.seed) for run in runs}
+
+
+def _seed_of(split: int, of_members: Iterable[set[tuple[int, int]]]) -> int:
+    """Return the model's seed on a split: the one that most members have, so that they can be
+    compared seed by seed with the fewest trainings, or else the split's own."""
+    counts = Counter(seed for of_member in of_members for at, seed in of_member if at == split)
+    return min(counts, key=lambda seed: (-counts[seed], seed != split, seed), default=split)
 
 
 @cache

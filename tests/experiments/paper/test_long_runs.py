@@ -147,6 +147,30 @@ def test_published_runs_that_are_not_there_are_an_error(
         assert "nowhere, which is no folder" in capsys.readouterr().err
 
 
+def test_a_grid_may_change_until_its_first_run_is_begun(grids: None, tmp_path: Path) -> None:
+    stage = Stage("other")
+    long_runs.claim_stage(tmp_path, stage)
+    kept = tmp_path / "other" / "sweep.yaml"
+    wanted = kept.read_text()
+    kept.write_text(wanted.replace("7", "8"))
+    long_runs.claim_stage(tmp_path, stage)
+    assert kept.read_text() == wanted
+    kept.write_text(wanted.replace("7", "8"))
+    (tmp_path / "other" / "seed=8,kind=hyla").mkdir()
+    with pytest.raises(RunError, match="holds another sweep"):
+        long_runs.claim_stage(tmp_path, stage)
+    assert (tmp_path / "other" / "seed=8,kind=hyla").is_dir()
+
+
+def test_the_grids_of_fuzzy_logic_have_seeds_that_can_be_compared() -> None:
+    axis = "task.split_seed+training.seed"
+    every = load_grid("paper_logic").axes[axis]
+    for name in ("paper_logic_heldout", "paper_logic_ablations"):
+        pairs = load_grid(name).axes[axis]
+        assert all(pair in every for pair in pairs)
+        assert {split for split, _ in pairs} == {0, 1, 2}
+
+
 @pytest.mark.slow
 def test_a_run_that_cannot_go_on_does_not_keep_the_others_from_it(
     grids: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -22,7 +22,6 @@ from latentcode.experiments.paper.runs import (
     signature,
     split_seed,
 )
-from latentcode.experiments.sweep.grid import with_fields
 from latentcode.models.config import kind_of
 
 SETTING = Setting("smoke", "logic", ("kind=softmax,hyla",))
@@ -42,7 +41,9 @@ def test_seeds_precision_and_evaluations_do_not_tell_runs_apart() -> None:
                   changed(config, "training", weight_decay=0.2),
                   changed(config, "model", attention_dropout=0.2)):
         assert signature(other) != signature(config)
-    assert len({folder_name(seeded(config, seed)) for seed in range(3)}) == 3
+    assert len({folder_name(seeded(config, seed, split)) for seed in range(3)
+                for split in (None, 3)}) == 6
+    assert folder_name(seeded(config, 2, 2)) == folder_name(seeded(config, 2))
 
 
 def trained(path: Path, config: RunConfig) -> lc.Run:
@@ -69,26 +70,42 @@ def test_runs_are_found_once_and_what_is_missing_is_named(tmp_path: Path) -> Non
         find_runs([tmp_path / "none"])
 
 
-def test_members_that_are_compared_by_seed_need_runs_of_the_same_seeds() -> None:
-    def known(**seeds: list[tuple[int, int]]) -> KnownRuns:
-        """Runs of each kind, by the seeds of split and model."""
-        return KnownRuns({signature(config): tuple(SimpleNamespace(config=with_fields(
-            config, {"task.split_seed": split, "training.seed": seed}))
-            for split, seed in seeds[name.removeprefix("kind=")])
-            for name, config in SETTING.grid.members().items()})  # type: ignore[misc]
+def known_of(**seeds: list[tuple[int, int]]) -> KnownRuns:
+    """Runs of each kind, by the seeds of split and model."""
+    return KnownRuns({signature(config): tuple(
+        SimpleNamespace(config=seeded(config, seed, split))
+        for split, seed in seeds[name.removeprefix("kind=")])
+        for name, config in SETTING.grid.members().items()})  # type: ignore[misc]
 
-    def lacking(found: KnownRuns) -> list[tuple[str, int]]:
-        return [(kind_of(config.model), config.training.seed)
+
+def test_a_missing_run_takes_the_seeds_that_others_have_on_its_split() -> None:
+    def lacking(found: KnownRuns) -> list[tuple[str, int, int]]:
+        return [(kind_of(config.model), split_seed(config), config.training.seed)
+                for config in missing([SETTING], found, 3).values()]
+
+    assert lacking(known_of(softmax=[(0, 0), (1, 1)], hyla=[(0, 0), (1, 1), (2, 0)])) == [
+        ("softmax", 2, 0)]
+    assert lacking(known_of(softmax=[(0, 0), (1, 1), (2, 0), (2, 1)], hyla=[(1, 0), (1, 1)])) == [
+        ("hyla", 0, 0), ("hyla", 2, 0)]
+    assert lacking(known_of(softmax=[(0, 1)], hyla=[])) == [
+        ("softmax", 1, 1), ("softmax", 2, 2), ("hyla", 0, 1), ("hyla", 1, 1), ("hyla", 2, 2)]
+
+
+def test_members_that_are_compared_by_seed_need_runs_of_the_same_seeds() -> None:
+    def lacking(found: KnownRuns) -> list[tuple[str, int, int]]:
+        return [(kind_of(config.model), split_seed(config), config.training.seed)
                 for config in missing_of_same_seeds(SETTING, found, 3).values()]
 
     # Three splits each, but only two pairs of seeds that both have.
-    some = known(softmax=[(0, 0), (1, 1), (2, 2)], hyla=[(0, 0), (1, 1), (2, 0), (0, 1)])
+    some = known_of(softmax=[(0, 0), (1, 1), (2, 2)], hyla=[(0, 0), (1, 1), (2, 0), (0, 1)])
     assert missing([SETTING], some, 3) == {}
-    assert lacking(some) == [("hyla", 2)]
-    assert lacking(known(softmax=[(0, 0)], hyla=[])) == [
-        ("softmax", 1), ("softmax", 2), ("hyla", 0), ("hyla", 1), ("hyla", 2)]
+    assert lacking(some) == [("hyla", 2, 2)]
+    assert lacking(known_of(softmax=[(0, 0)], hyla=[])) == [
+        ("softmax", 1, 1), ("softmax", 2, 2), ("hyla", 0, 0), ("hyla", 1, 1), ("hyla", 2, 2)]
+    assert lacking(known_of(softmax=[(0, 0), (1, 1), (2, 0)], hyla=[(0, 0)])) == [
+        ("hyla", 1, 1), ("hyla", 2, 0)]
     whole = [(0, 0), (1, 1), (2, 1)]
-    assert lacking(known(softmax=whole, hyla=whole)) == []
+    assert lacking(known_of(softmax=whole, hyla=whole)) == []
     assert len(missing_of_same_seeds(SETTING, KnownRuns({}), 3)) == 6
 
 
