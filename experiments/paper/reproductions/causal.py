@@ -140,7 +140,7 @@ def _said(classes: pd.DataFrame) -> str:
         for word, (site, scope) in PLACES.items():
             here = where(of_task, site=site, scope=scope)
             means = here.groupby(["kind", "metric"])["value"].mean().unstack()
-            parts.append(f"{NAMES[word]}: " + ", ".join(
+            parts.append(f"{_place(word, task)}: " + ", ".join(
                 f"{title} {MEANING[str(means.loc[kind].idxmax())]} {means.loc[kind].max():.2f}"
                 for kind, title in KIND_TITLES.items() if kind in means.index))
         sentences.append(f"{_title(task, features)}, commonest answer when a donor's are written, "
@@ -148,10 +148,16 @@ def _said(classes: pd.DataFrame) -> str:
     return " ".join(sentences)
 
 
-NAMES = {"row": "the response's row of codes", "codes": "all codes", "values": "all values"}
 MEANING = {"instance": "its own", "operation": "the donor's operation on its operands",
            "operands": "its operation on the donor's operands", "copied": "the donor's own",
            "else": "none of these"}
+
+
+def _place(word: str, task: str) -> str:
+    """Return a place in words; the row is that of the token which answers."""
+    names = {"row": f"the {'query' if task == 'logic' else 'response'}'s row of codes",
+             "codes": "all codes", "values": "all values"}
+    return names[word]
 
 
 def _title(task: str, features: object) -> str:
@@ -164,12 +170,12 @@ def _drawn(classes: pd.DataFrame) -> Figure:
     kinds: Sequence[str] = [kind for kind in KIND_TITLES if kind in set(classes["kind"])]
     bars = [(word, donor) for word in PLACES for donor in DONORS]
     with panels(len(tasks), len(kinds), 2.3 * len(kinds) + 3.2, 2.4 * len(tasks) + 0.6,
-                sharex=True, sharey=True) as (figure, grid):
+                sharex=True, sharey="row") as (figure, grid):
         for line, (task, features) in zip(grid, tasks, strict=True):
             for axes, kind in zip(line, kinds, strict=True):
                 block = where(classes, task=task, kind=kind)
                 block = block[block["features"].eq(features)] if pd.notna(features) else block
-                _stack(axes, block, bars)
+                _stack(axes, task, block, bars)
                 axes.set_title(f"{_title(task, features)}\n{KIND_TITLES[kind]}, "
                                f"{count(block['id'].nunique(), 'run')}", fontsize=8)
         for axes in grid[-1]:
@@ -179,7 +185,9 @@ def _drawn(classes: pd.DataFrame) -> Figure:
     return figure
 
 
-def _stack(axes: Axes, block: pd.DataFrame, bars: Sequence[tuple[str, str]]) -> None:
+def _stack(
+    axes: Axes, task: str, block: pd.DataFrame, bars: Sequence[tuple[str, str]]
+) -> None:
     means = block.groupby(["site", "scope", "write", "metric"])["value"].mean()
     # A gap between places.
     y = [number + 0.7 * (number // len(DONORS)) for number in range(len(bars))]
@@ -189,8 +197,9 @@ def _stack(axes: Axes, block: pd.DataFrame, bars: Sequence[tuple[str, str]]) -> 
         axes.barh(y, widths, 0.85, left=left, color=COLOURS[name],
                   label=f"{name}: {CLASSES[name].partition(',')[0]}")
         left = [a + b for a, b in zip(left, widths, strict=True)]
-    axes.set_yticks(y, [f"{NAMES[word]}: {DONORS[donor]}" if donor == TOLD else DONORS[donor]
-                        for word, donor in bars], fontsize=6.5)
+    axes.set_yticks(y, [
+        f"{_place(word, task)}: {DONORS[donor]}" if donor == TOLD else DONORS[donor]
+        for word, donor in bars], fontsize=6.5)
     axes.set(xlim=(0.0, 1.0), ylim=(max(y) + 0.7, -0.7))
     axes.grid(axis="y", visible=False)
 

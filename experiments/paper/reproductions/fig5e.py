@@ -93,7 +93,8 @@ def _drawn(cosines: pd.DataFrame, confused: pd.DataFrame, title: str) -> Figure:
     shown = [("cosine of mean codes", where(code, centring="raw"), ("row", "column"), signed),
              ("centred", where(code, centring="centred"), ("row", "column"), signed),
              ("answered as", confused, ("rule", "as"), Normalize(0.0, 1.0))]
-    with panels(1, len(shown), 3.3 * len(shown), 3.3, title) as (figure, grid):
+    # Higher than the squares with their words need, or these would touch its edges.
+    with panels(1, len(shown), 3.3 * len(shown), 3.8, title) as (figure, grid):
         for axes, (name, table, (down, across), norm) in zip(grid[0], shown, strict=True):
             matrix = table.pivot(index=down, columns=across, values="value").reindex(
                 index=rules, columns=rules)

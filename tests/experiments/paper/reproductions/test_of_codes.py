@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from latentcode.experiments.paper.claims import Claim, Excess, load_claims
 from latentcode.experiments.paper.measuring.over_runs import judged
 from latentcode.experiments.paper.measuring.probe_scores import CONTROLS
 from latentcode.experiments.paper.reproduction import Work, reproduction
-from latentcode.experiments.paper.reproductions import causal, fig2b
+from latentcode.experiments.paper.reproductions import causal, fig2b, fig5e
 from latentcode.experiments.paper.runs import KnownRuns
+from latentcode.tasks.sraven.rules import RULES
 
 NAMES = ("fig2b", "fig2d", "figA2", "fig5ab", "figA6", "figA7", "fig5e", "figA8", "fig5f", "causal")
 
@@ -68,3 +71,29 @@ def test_evidence_leaves_out_what_else_a_row_says() -> None:
     table = judged({"some-claim": [row]})["some-claim"]
     assert "layer" not in table
     assert table["value"].tolist() == [0.5]
+
+
+def test_the_row_of_causal_is_called_after_the_token_that_answers() -> None:
+    classes = pd.DataFrame([
+        {"task": task, "features": features, "kind": "hyla", "id": "a", "site": "code",
+         "scope": "row", "write": causal.TOLD, "metric": "copied", "value": 1.0}
+        for task, features in (("sraven", 3.0), ("logic", None))])
+    sraven, logic = causal._said(classes).split(". ")
+    assert "the response's row of codes: HYLA" in sraven
+    assert "the query's row of codes: HYLA" in logic
+    labels = [[label.get_text() for label in axes.get_yticklabels()]
+              for axes in causal._drawn(classes).axes]
+    assert labels[0][0].startswith("the response's row of codes")
+    assert labels[1][0].startswith("the query's row of codes")
+
+
+@pytest.mark.parametrize("title", ["", "not all models know their rules"])
+def test_nothing_touches_the_edges_of_the_cosines(title: str) -> None:
+    square = pd.DataFrame(product(RULES, RULES), columns=["row", "column"]).assign(
+        value=0.5, source="code")
+    figure = fig5e._drawn(
+        pd.concat([square.assign(centring=centring) for centring in ("raw", "centred")]),
+        square.rename(columns={"row": "rule", "column": "as"}), title)
+    figure.canvas.draw()
+    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) > 0.02
