@@ -103,8 +103,9 @@ def _lead(found: Mapping[str, Results]) -> str:
         f"{len(numbers)} numbers can agree at all with three splits, so wide are the published "
         "errors. The paper takes the best of a grid of settings for each row; ours is "
         "*one setting*, that of the preset, unless a table says otherwise: a row of ours below "
-        "the paper's may be that and nothing else. *No prediction* marks claims of which a number "
-        "of ours was known before.\n\n"
+        "the paper's may be that and nothing else. Of trainings with the same seeds, whatever "
+        "their precision, one counts, in float32 where there is one. *No prediction* marks "
+        "claims of which a number of ours was known before.\n\n"
         "`paper` is the published setting. `small` is scaled down, or measured on stored runs, and "
         "draws no verdict.\n")
 

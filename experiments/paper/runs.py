@@ -2,7 +2,8 @@
 
 All finished runs count that are equal in what `claims.yaml` says: task (but the split's seed),
 model, updates, batch, learning rate, weight decay, warm-up and clipping. Precision, device and
-what is evaluated or kept along the way do not tell runs apart.
+what is evaluated or kept along the way do not tell runs apart; of those with the same two seeds,
+which are not independent, one counts.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.resources import files
@@ -154,10 +155,10 @@ def find_runs(folders: Iterable[str | Path]) -> KnownRuns:
     """Return all runs in some folders, and in those below them.
 
     A run that lies in several places counts once, and so does a training that was repeated with
-    the same seeds, precision and device. Damaged ones raise what `Run.open` raises; `RunError` for
-    a folder that is not there.
+    the same seeds: in float32 where it was, and otherwise the one that is found first. Damaged ones
+    raise what `Run.open` raises; `RunError` for a folder that is not there.
     """
-    complete: dict[str, dict[Hashable, Run]] = {}
+    complete: dict[str, dict[tuple[int, int], Run]] = {}
     begun: dict[Path, RunConfig] = {}
     for folder in map(Path, folders):
         check(folder.is_dir(), f"{folder} is no folder; expected one of runs", RunError)
@@ -171,10 +172,13 @@ def find_runs(folders: Iterable[str | Path]) -> KnownRuns:
             if run.imported is not None:
                 continue
             if run.is_complete:
-                complete.setdefault(signature(run.config), {}).setdefault(_training(run), run)
+                runs = complete.setdefault(signature(run.config), {})
+                known = runs.setdefault(_seeds_of(run), run)
+                if _in_full(run) and not _in_full(known):
+                    runs[_seeds_of(run)] = run
             else:
                 begun[path] = run.config
-    finished = {key: tuple(sorted(runs.values(), key=_order)) for key, runs in complete.items()}
+    finished = {key: tuple(sorted(runs.values(), key=_seeds_of)) for key, runs in complete.items()}
     return KnownRuns(finished, begun)
 
 
@@ -200,14 +204,13 @@ def _run_folders(folder: Path) -> list[Path]:
                   if not any(part.startswith(".") for part in path.relative_to(folder).parts))
 
 
-def _training(run: Run) -> Hashable:
-    """Return what two runs of one signature share that are the same training."""
-    training = run.config.training
-    return split_seed(run.config), training.seed, training.precision, training.device
+def _seeds_of(run: Run) -> tuple[int, int]:
+    """Return the seeds of split and model."""
+    return split_seed(run.config), run.config.training.seed
 
 
-def _order(run: Run) -> tuple[int, int, str]:
-    return split_seed(run.config), run.config.training.seed, run.id
+def _in_full(run: Run) -> bool:
+    return run.config.training.precision == "float32"
 
 
 def missing(
@@ -253,7 +256,7 @@ def missing_of_same_seeds(
 
 def _seeds(runs: Iterable[Run]) -> set[tuple[int, int]]:
     """Return the seeds of split and model that there are runs of."""
-    return {(split_seed(run.config), run.config.training.seed) for run in runs}
+    return set(map(_seeds_of, runs))
 
 
 def _seed_of(split: int, of_members: Iterable[set[tuple[int, int]]]) -> int:

@@ -130,7 +130,7 @@ def parts_of_permutation(rule: Permutation, rows: pd.DataFrame) -> Iterator[Part
 
 def parts_of_changes(rule: PermutationOfChanges, rows: pd.DataFrame) -> Iterator[Part]:
     """Is higher - higher_from > lower - lower_from? See `PermutationOfChanges`."""
-    # Two runs of the same seeds, which differ in precision, count as their mean.
+    # Runs of the same seeds are not independent: they count as their mean.
     means = rows.groupby(["member", "split_seed", "seed"])["value"].mean()
 
     def side(member: str, start: str) -> _Side:
