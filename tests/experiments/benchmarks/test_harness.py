@@ -115,6 +115,9 @@ def test_peak_memory_sees_an_array_that_is_gone() -> None:
     cpu = torch.device("cpu")
     if not reset_peak_memory(cpu):
         pytest.skip("the peak cannot be reset here")
-    before = peak_memory(cpu)
     np.ones(8 * 2**20).sum()
-    assert peak_memory(cpu) - before > 48
+    peak = peak_memory(cpu)
+    # Compared with what is resident afterwards: where memory is short, the system takes pages
+    # away from the process meanwhile, never in a way that makes this difference smaller.
+    reset_peak_memory(cpu)
+    assert peak - peak_memory(cpu) > 48
