@@ -171,16 +171,17 @@ def compared(claim: Mapping[str, Any]) -> str:
         case "exact":
             return str(how["holds"])
         case "welch":
-            with_what = "with the published number"
+            told = "Compared with the published number"
         case "bound":
-            with_what = f"with a bound: it should be {how['side']} {how['bound']:g}"
+            told = f"It should be {how['side']} {how['bound']:g}"
         case "excess":
-            with_what = (f"with {'; '.join(how['controls'])}: it should be above, by "
-                         f"{how['least']:g} on average")
+            told = (f"Compared with {'; '.join(how['controls'])}: it should be above in every run"
+                    + (f", by {how['least']:g} on average" if how["least"] else ""))
         case _:
-            with_what = ("between two sets of runs: the first should be higher"
-                         if len(claim["parts"]) > 1 else name_of_test(claim["parts"][0]))
-    return f"{how['quantity']}, {with_what}."
+            told = "Compared between two sets of runs: " + (
+                name_of_test(claim["parts"][0]) if len(claim["parts"]) == 1
+                else "the first should be higher")
+    return f"{how['quantity']}. {told}."
 
 
 def own_number(claim: Mapping[str, Any]) -> str:
