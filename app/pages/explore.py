@@ -62,8 +62,9 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
             "all layers": [chosen.picture(method, layer=layer) for layer in chosen.codes.layers],
             "all pairs": [chosen.picture(method, pair=pair.name) for pair in chosen.codes.pairs],
         }[show])
-    selection = pictures.selection_in_url("select")
-    selected = pictures.selected_rows([chosen], selection)
+    with right:  # likewise of a selection that cannot be shown
+        selection = pictures.selection_in_url("select")
+        selected = pictures.selected_rows([chosen], selection)
     instance = remembered_number("instance", None, len(chosen.codes) - 1)
     with left:
         layers = _aligned(chosen, method) if planes else None

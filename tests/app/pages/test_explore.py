@@ -236,7 +236,9 @@ def test_a_url_that_asks_for_what_there_is_not(
 def test_a_selection_of_another_picture_is_said_to_be(folder: Path) -> None:
     test = shown(select=EVERYTHING.replace("!1!", "!9!"))
     assert "No selection" in text(test)
-    assert any("picture that these codes do not have" in info.value for info in test.info)
+    # It stands beside the map, where the selection would be.
+    assert any("picture that these codes do not have" in info.value
+               for column in test.columns for info in column.info)
 
 
 @pytest.mark.parametrize(("model", "message"), [
