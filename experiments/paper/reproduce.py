@@ -64,7 +64,7 @@ from latentcode.files.storage import (
     write_json,
     write_text,
 )
-from latentcode.models.config import kind_of
+from latentcode.models.config import ATTENTION_KINDS, kind_of
 from latentcode.runs import Run
 
 UNUSED = "what the notes say, as all its runs are there and none can be judged by"
@@ -84,6 +84,7 @@ class Request:
     runs      further folders of runs, such as that of the long trainings; never written to
     train     train the runs that are missing; otherwise work with those that are there
     search    train and choose among all points of the grid of Table A3, not the preset's alone
+    kinds     train runs of these kinds of attention alone; none: of all
     missing   only results that are not there yet or lack runs, the cheapest first
     deadline  time (as `time.time`) by which training has stopped, and after which no measurement
               is begun
@@ -98,6 +99,7 @@ class Request:
     search: bool = False
     missing: bool = False
     deadline: float | None = None
+    kinds: tuple[str, ...] = ()
 
     def folder(self, name: str) -> Path:
         """Return where a result is kept."""
@@ -119,14 +121,16 @@ def reproduce(names: Sequence[str], request: Request, say: Say = print) -> list[
     Where runs are missing and may be trained, they are. However this is interrupted, the next call
     goes on, and what is there already is not computed again.
 
-    Raises `UnknownNameError` for a name, `RunError` for a folder that cannot be written to. What
-    cannot be measured holds up nothing else, and is raised at the end.
+    Raises `UnknownNameError` for a name or kind, `RunError` for a folder that cannot be written
+    to. What cannot be measured holds up nothing else, and is raised at the end.
     """
     for name in names:
         check_choice("result", name, RESULTS)
     check_choice("preset", request.preset, tuple(N_SPLITS))
     check(not request.search or request.preset == "paper", f"search is asked for at preset "
           f"{request.preset}; expected paper, whose grid Table A3 has")
+    for kind in request.kinds:
+        ATTENTION_KINDS.find(kind)
     for name in names:  # before long work, not after it
         check_free(request.folder(name), overwrite=True, marker=RESULT)
     check_writable(request.work / "runs")
@@ -185,7 +189,8 @@ def _reproduce(wanted: Reproduction, request: Request, say: Say) -> bool:
                  if (state := _under_way(known, request, config)) is not None}
     for state in list(dict.fromkeys(elsewhere.values()))[:3]:
         say(f"a run that it needs is under way {state}")
-    own = {name: config for name, config in lacking.items() if name not in elsewhere}
+    own = {name: config for name, config in lacking.items() if name not in elsewhere
+           and (not request.kinds or kind_of(config.model) in request.kinds)}
     if request.train and own:
         say(f"training {cost.in_words(cost.hours(own.values()))}")
         failed = train_members(request.work / "runs", on_device(own, request.device),

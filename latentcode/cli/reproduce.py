@@ -42,6 +42,8 @@ class Reproduce:
     search: bool = False
     """Train every point of the grid of Table A3 and choose the best on test, not the one setting
     of the preset."""
+    kinds: tuple[str, ...] = ()
+    """Train runs of these kinds of attention alone, such as hyla; default: of all."""
     missing: bool = False
     """Only what is not there yet or lacks runs, and first what takes the least training."""
     budget: Annotated[str | None, default_is("none")] = None
@@ -57,7 +59,7 @@ class Reproduce:
         deadline = None if self.budget is None else began + parse_budget(self.budget)
         request = Request(
             self.preset, self.out, self.work, self.runs, self.device, not self.no_train,
-            self.search, self.missing, deadline)
+            self.search, self.missing, deadline, self.kinds)
         done = reproduce(names, request, lambda text: print(text, flush=True))
         print(f"{len(done)} of {len(names)} lack no runs; wrote the results to "
               f"{self.out / self.preset}")

@@ -19,6 +19,7 @@ from latentcode.errors import (
     RunError,
     UnknownNameError,
 )
+from latentcode.experiments.paper import reproduce as reproducing
 from latentcode.experiments.paper.claims import RESULTS, load_claims
 from latentcode.experiments.paper.report import page, write_pages
 from latentcode.experiments.paper.reproduce import (
@@ -34,6 +35,7 @@ from latentcode.experiments.paper.reproductions.causal import SUBSPACE
 from latentcode.experiments.paper.results import read_result, remarks, results_in
 from latentcode.experiments.paper.runs import KnownRuns, find_runs, folder_name, missing
 from latentcode.experiments.sweep.grid import with_fields
+from latentcode.models.config import kind_of
 from tests.helpers.paper_runs import made_up
 
 ROOT = Path(__file__).parents[3]
@@ -175,6 +177,25 @@ def test_the_published_setting_is_judged_from_the_runs_that_are_there(
     html = (tmp_path / "report.html").read_text()
     assert "<p>Agrees and differs are earned" in html
     assert "chosen on test" in html or "One setting" in html
+
+
+@pytest.mark.slow
+def test_the_grid_is_searched_for_one_kind_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trained: dict[str, lc.RunConfig] = {}
+
+    def train(out: Path, members: dict[str, lc.RunConfig], **settings: object) -> dict[str, str]:
+        trained.update(members)
+        return {}
+
+    monkeypatch.setattr(reproducing, "train_members", train)
+    wanted = request(tmp_path, preset="paper", search=True, kinds=("linear",))
+    assert reproduce(["fig5f"], wanted) == []
+    assert {kind_of(config.model) for config in trained.values()} == {"linear"}
+    assert {config.training.learning_rate for config in trained.values()} == {3e-4, 1e-3}
+    with pytest.raises(UnknownNameError, match="'hylas'; expected one of"):
+        reproduce(["fig5f"], replace(wanted, kinds=("hylas",)))
 
 
 def test_a_run_that_somebody_else_has_begun_is_left_to_them(
