@@ -8,12 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latentcode.models.attention import (
-    apply_value_network,
-    attention_scores,
-    nonlinearity,
-    normalize,
-)
+from latentcode.models.attention import plain_attention
 from latentcode.models.kernels.fused import (
     SERVED_NORMALIZATIONS,
     SERVED_VALUE_NETWORKS,
@@ -50,17 +45,9 @@ def reference(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None, causal: bool,
     kind: tuple[str, str, str],
 ) -> Tensor:
-    if q.ndim == 5:
-        tables = [[None] * len(q) if x is None else x for x in (bias, kept)]
-        return torch.stack([reference(*each, causal, kind)
-                            for each in zip(q, k, v, *tables, strict=True)])
     normalization, value_network, phi = kind
-    mask = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril() if causal else None
-    scores = attention_scores(q, k, bias, None if mask is None else mask[None, None],
-                              normalization)
-    code = normalize(scores, normalization)
-    return apply_value_network(code if kept is None else code * kept, v, value_network,
-                               nonlinearity(phi))
+    return plain_attention(q, k, v, bias, kept, causal=causal, normalization=normalization,
+                           value_network=value_network, nonlinearity_name=phi)
 
 
 def fused(

@@ -47,20 +47,27 @@ class Tiles:
         """
         least = 8 if dtype == torch.float32 else 16
         h = max(least, _power(heads))
-        tokens = 16
-        most = max(least, MOST_IN_TILE // (h * tokens))
-        chunk_d, chunk_dv = (min(max(least, _power(size)), most, 64) for size in (d, dv))
+        tokens = 8 if dtype == torch.float32 and h >= 32 else 16
+        chunk_d, chunk_dv = (_chunk(max(least, _power(size)), least, h * tokens)
+                             for size in (d, dv))
         largest = max(h * max(chunk_d, chunk_dv), tokens * chunk_dv, h * tokens) * tokens
-        return cls(h, tokens, tokens, chunk_d, chunk_dv, 4 if largest <= 4_096 else 8)
+        return cls(h, tokens, tokens, chunk_d, chunk_dv, 4 if largest <= 2_048 else 8)
 
-    def named(self) -> dict[str, int]:
-        """Return them as the programs call them."""
-        return {"BH": self.heads, "BQ": self.queries, "BK": self.keys, "BD": self.d,
-                "BV": self.dv, "num_warps": self.warps, "num_stages": 1}
+    def launched(self) -> dict[str, int]:
+        """Return what Triton is told besides: threads / 32, and no loads ahead of their use."""
+        return {"num_warps": self.warps, "num_stages": 1}
 
 
 def _power(n: int) -> int:
     return 1 << (n - 1).bit_length()
+
+
+def _chunk(features: int, least: int, rows: int) -> int:
+    """Return all features where a tile of so many rows has room for them, or as many as half of it
+    has: computing scores and code once more for each chunk costs less than spilling registers."""
+    if rows * features <= MOST_IN_TILE:
+        return features
+    return max(least, min(features, MOST_IN_TILE // 2 // rows))
 
 
 def precision(dtype: torch.dtype) -> str:
@@ -190,7 +197,6 @@ class _Call:
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
                  options: Sequence[int]) -> None:
-        normalization, hyla, phi, causal = options
         members, self.b, self.n_queries, self.heads, self.d = q.shape
         self.n_keys, self.dv = v.shape[2], v.shape[4]
         self.instances = members * self.b
@@ -200,9 +206,19 @@ class _Call:
         self.scale = 1.0 / math.sqrt(self.d)
         # A program needs something to point at where there is no table.
         self.inputs = tuple(q if x is None else x.contiguous() for x in (q, k, v, bias, kept))
-        self.constants: dict[str, Any] = {
-            "H": self.heads, "D": self.d, "DV": self.dv, "SOFTMAX": bool(normalization & 1),
-            "RMS_HEAD": bool(normalization & 2),
-            "HYLA": bool(hyla), "PHI": SERVED_NONLINEARITIES[phi], "CAUSAL": bool(causal),
-            "HAS_BIAS": bias is not None, "HAS_KEPT": kept is not None,
-            "PRECISION": precision(q.dtype), **self.tiles.named()}
+        self.constants = {
+            **constants(options, self.heads, self.d, self.dv, bias is not None, kept is not None,
+                        precision(q.dtype), self.tiles), **self.tiles.launched()}
+
+
+def constants(
+    options: Sequence[int], heads: int, d: int, dv: int, has_bias: bool, has_kept: bool,
+    precision: str, tiles: Tiles,
+) -> dict[str, Any]:
+    """Return what is fixed when a program is compiled, as the programs call it."""
+    normalization, hyla, phi, causal = options
+    return {"H": heads, "D": d, "DV": dv, "SOFTMAX": bool(normalization & 1),
+            "RMS_HEAD": bool(normalization & 2), "HYLA": bool(hyla),
+            "PHI": SERVED_NONLINEARITIES[phi], "CAUSAL": bool(causal), "HAS_BIAS": has_bias,
+            "HAS_KEPT": has_kept, "PRECISION": precision, "BH": tiles.heads, "BQ": tiles.queries,
+            "BK": tiles.keys, "BD": tiles.d, "BV": tiles.dv}

@@ -124,7 +124,7 @@ def scores(
     """Return S [h, q, k], and where a score is seen: bool [h, q, k]."""
     head, query, key = along(0, BH, 0), along(q0, BQ, 1), along(k0, BK, 2)
     s = tl.zeros([BH, BQ, BK], tl.float32)
-    for c0 in tl.static_range(0, D, BD):
+    for c0 in range(0, D, BD):
         rows = read(q, query, head, along(c0, BD, 2), Q, H, D)
         columns = read(k, key, head, along(c0, BD, 1), K, H, D)
         s += product(rows, columns, PRECISION)
@@ -206,7 +206,7 @@ def code_gradient(
     """
     dA = tl.zeros([BH, BQ, BK], tl.float32)
     dt = tl.zeros([BK, BQ, BV], tl.float32)
-    for c0 in tl.static_range(0, DV, BV):
+    for c0 in range(0, DV, BV):
         if HYLA:
             t, dt, values, out = hidden_gradient(
                 A, v, dz, q0, k0, c0, Q, K, H, DV, PHI, PRECISION, BH, BQ, BK, BV)
