@@ -35,10 +35,11 @@ PROJECT = ROOT / "pyproject.toml"
 PINS = ROOT / (".ci/lowest.txt" if LOWEST else "constraints.txt")
 LOG = VENV / "pip.log"
 
-TORCH_VERSION = """
+VERSION = """
+import sys
 from importlib.metadata import PackageNotFoundError, version
 try:
-    print(version("torch"))
+    print(version(sys.argv[1]))
 except PackageNotFoundError:
     pass
 """
@@ -112,18 +113,21 @@ def install() -> None:
     """Install torch, unless it is there, then the package with every extra."""
     pins = PINS.read_text()
     pin, least = find(r"(?m)^torch==(.+)$", PINS), find(r'"torch>=([0-9.]+)', PROJECT)
-    torch = torch_version()
+    torch = version_of("torch")
     if not torch:
         print(f"installing torch {pin}", flush=True)
         pip("install", f"torch=={pin}")
-        torch = torch_version()
+        torch = version_of("torch")
     elif release(torch) < release(least):
         sys.exit(f"the torch that {PYTHON} finds is {torch}; expected {least} or newer: update "
                  "it, or give a PYTHON that has none")
     elif torch.split("+")[0] != pin:
         print(f"keeping torch {torch}; {PINS.name} has {pin}", flush=True)
     constraints = VENV / "constraints.txt"
-    constraints.write_text(pins.replace(f"torch=={pin}\n", f"torch=={torch}\n"))
+    pins = pins.replace(f"torch=={pin}\n", f"torch=={torch}\n")
+    if triton := version_of("triton"):  # which torch for CUDA brings, and is made for
+        pins = re.sub(r"(?m)^triton==.+$", f"triton=={triton}", pins)
+    constraints.write_text(pins)
     print(f"installing latentcode[{EXTRAS}]", flush=True)
     pip("install", "--progress-bar", "off", "--constraint", constraints,
         "--editable", f"{ROOT}[{EXTRAS}]")
@@ -141,9 +145,9 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
-def torch_version() -> str:
-    """Return the version of the torch that .venv sees, or an empty string."""
-    done = subprocess.run([PYTHON, "-c", TORCH_VERSION], check=True, capture_output=True, text=True)
+def version_of(name: str) -> str:
+    """Return the version of a package that .venv sees, or an empty string."""
+    done = subprocess.run([PYTHON, "-c", VERSION, name], check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 

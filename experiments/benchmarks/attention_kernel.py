@@ -92,8 +92,9 @@ def measure(
     inputs = drawn((1, b, length, length, heads, d, d), TYPES[dtype], True, device)
     inputs = [x.detach().squeeze(0).requires_grad_() for x in inputs]
     cotangent = torch.ones_like(inputs[2])
-    options = {"normalization": chosen.normalization, "value_network": chosen.value_network,
-               "causal": causal}
+    options: dict[str, Any] = {
+        "normalization": chosen.normalization, "value_network": chosen.value_network,
+        "causal": causal}
 
     def passes(kernel: str) -> None:
         if kernel == PLAIN:

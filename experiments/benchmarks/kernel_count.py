@@ -132,7 +132,7 @@ def per_step(case: Mapping[str, Any]) -> dict[str, float]:
     launches: Counter[str] = Counter()
     for part, seen in case["launches"].items():
         for name, n in seen.items():
-            launches[name] += n / (CHUNK if part == "chunk" else 1)  # type: ignore[assignment]
+            launches[name] += n / (CHUNK if part == "chunk" else 1)
     return {TOTAL: sum(launches.values()), **launches}
 
 
@@ -146,14 +146,14 @@ def table(cases: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]
         columns = [(case["name"], per_step(case), [per_step(old) for old in before if (
             old["name"], old["members"]) == (case["name"], members)])
             for case in cases if case["members"] == members]
-        most: Counter[str] = Counter()
+        most: dict[str, float] = {}
         for _, new, old in columns:
             for counted in (new, *old):
                 for name, n in counted.items():
-                    most[name] = max(most[name], n)  # type: ignore[assignment]
+                    most[name] = max(most.get(name, 0.0), n)
         rows = [[name, *(" → ".join(f"{counted.get(name, 0):.4g}" for counted in (*old, new))
                          for _, new, old in columns)]
-                for name, n in most.most_common() if n >= 1]
+                for name, n in sorted(most.items(), key=lambda each: -each[1]) if n >= 1]
         title = "one model" if members == 1 else f"an ensemble of {members}"
         tables.append(f"Kernels per step of {title}{', before → after' if before else ''}:\n\n"
                       + markdown_table(["operator", *(name for name, *_ in columns)], rows))

@@ -41,6 +41,7 @@ LARGEST_HEAD = 16
 """Head dimension beyond which a row of features no longer fits the registers of a processor, and
 the plain matrix products of few large heads are as fast."""
 LARGEST_HEAD_ON_GPU, MOST_HEADS_ON_GPU = 128, 64
+"""With Triton up to 3.6 half as many heads in float32: it pads a tile to more than fits."""
 LONG = 128
 """Keys from which on PyTorch's own attention and the linear form are chosen. Below that there is
 little to gain, and their gradients may be sums in an order that depends on chance."""
@@ -186,10 +187,15 @@ def _not_by_triton(case: Case) -> str | None:
 
     if case.dtype not in (torch.float32, torch.bfloat16):
         return f"q has type {case.dtype}; expected float32 or bfloat16"
-    if case.d > LARGEST_HEAD_ON_GPU or case.n_heads > MOST_HEADS_ON_GPU:
+    refused = why_not(case.device)
+    if refused is not None:
+        return refused
+    from latentcode.models.kernels.gpu.launch import most_heads
+
+    if case.d > LARGEST_HEAD_ON_GPU or case.n_heads > most_heads(case.dtype):
         return (f"there are {case.n_heads} heads of {case.d} features; expected at most "
-                f"{MOST_HEADS_ON_GPU} of {LARGEST_HEAD_ON_GPU}")
-    return why_not(case.device)
+                f"{most_heads(case.dtype)} of {LARGEST_HEAD_ON_GPU}")
+    return None
 
 
 def _is_more_than(normalization: str, case: Case) -> str | None:

@@ -85,12 +85,15 @@ def test_a_torch_that_is_there_is_kept(
     monkeypatch.setattr(environment, "VENV", tmp_path)
     monkeypatch.setattr(environment, "pip", lambda *given: installed.append(given))
     monkeypatch.setattr(environment, "run", lambda *_: None)
-    monkeypatch.setattr(environment, "torch_version", lambda: "2.6.0+theirs")
+    there = {"torch": "2.6.0+theirs", "triton": "3.2.0"}
+    monkeypatch.setattr(environment, "version_of", there.get)
     environment.install()
     (command,) = installed
     assert not any(str(argument).startswith("torch") for argument in command)
-    assert "torch==2.6.0+theirs\n" in (tmp_path / "constraints.txt").read_text("utf-8")
-    monkeypatch.setattr(environment, "torch_version", lambda: "2.5.1")
+    pinned = (tmp_path / "constraints.txt").read_text("utf-8")
+    assert "\ntorch==2.6.0+theirs\n" in pinned
+    assert "\ntriton==3.2.0\n" in pinned
+    there["torch"] = "2.5.1"
     with pytest.raises(SystemExit, match=r"is 2\.5\.1; expected 2\.6 or newer"):
         environment.install()
 

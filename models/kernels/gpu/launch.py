@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from latentcode.models.kernels.fused import SERVED_NONLINEARITIES
+from latentcode.models.kernels.fused import MOST_HEADS_ON_GPU, SERVED_NONLINEARITIES
 
-MOST_IN_TILE = 16_384
-"""Most numbers in a tile that a program keeps, heads x tokens x features or tokens^2 x features:
-with 8 warps, 64 of the 255 registers of a thread."""
+MOST_IN_TILE = 8_192
+"""Numbers in a tile that a program keeps, heads x tokens x features or tokens^2 x features: with 8
+warps, 32 of the 255 registers of a thread. Twice as many of 16 bits where that is all."""
 PROGRAMS = 1_024
 """Programs that keep a large GPU busy: instances are grouped, for the sum over them that the
 gradient of a bias is, where there are more."""
@@ -42,13 +42,13 @@ class Tiles:
     def of(cls, heads: int, d: int, dv: int, dtype: torch.dtype) -> Tiles:
         """Choose for H heads of d (dv) features.
 
-        A matrix product takes at least 16 numbers (8 in float32) along the axis that it sums over.
         The accumulators, heads x tokens x features, must fit the registers.
         """
-        least = 8 if dtype == torch.float32 else 16
+        least = least_summed(dtype)
         h = max(least, _power(heads))
-        tokens = 8 if dtype == torch.float32 and h >= 32 else 16
-        chunk_d, chunk_dv = (_chunk(max(least, _power(size)), least, h * tokens)
+        tokens = least if h >= 64 else 16
+        most = MOST_IN_TILE * (1 if dtype == torch.float32 else 2)
+        chunk_d, chunk_dv = (_chunk(max(least, _power(size)), least, h * tokens, most)
                              for size in (d, dv))
         largest = max(h * max(chunk_d, chunk_dv), tokens * chunk_dv, h * tokens) * tokens
         return cls(h, tokens, tokens, chunk_d, chunk_dv, 4 if largest <= 2_048 else 8)
@@ -58,16 +58,31 @@ class Tiles:
         return {"num_warps": self.warps, "num_stages": 1}
 
 
+@cache
+def least_summed(dtype: torch.dtype) -> int:
+    """Return how long the axis is at least that a matrix product of this Triton sums over."""
+    import triton.language as tl
+    from triton.backends.compiler import GPUTarget
+    from triton.backends.nvidia.compiler import min_dot_size
+
+    element = tl.float32 if dtype == torch.float32 else tl.bfloat16
+    least: int = min_dot_size(GPUTarget("cuda", 90, 32))(element, element)[2]
+    return least
+
+
+def most_heads(dtype: torch.dtype) -> int:
+    """Return of how many heads the shared memory of a GPU holds a tile."""
+    return MOST_HEADS_ON_GPU // (2 if dtype == torch.float32 and least_summed(dtype) > 8 else 1)
+
+
 def _power(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def _chunk(features: int, least: int, rows: int) -> int:
-    """Return all features where a tile of so many rows has room for them, or as many as half of it
-    has: computing scores and code once more for each chunk costs less than spilling registers."""
-    if rows * features <= MOST_IN_TILE:
-        return features
-    return max(least, min(features, MOST_IN_TILE // 2 // rows))
+def _chunk(features: int, least: int, rows: int, most: int) -> int:
+    """Return all features where a tile of so many rows has room for them, else fewer: computing
+    scores and code once more for each chunk costs less than spilling registers."""
+    return features if rows * features <= most else max(least, MOST_IN_TILE // rows)
 
 
 def precision(dtype: torch.dtype) -> str:

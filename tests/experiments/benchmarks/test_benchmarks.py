@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -17,6 +19,8 @@ from latentcode.config import LogicConfig
 from latentcode.config.presets import preset
 from latentcode.errors import ConfigError
 from latentcode.experiments.benchmarks import (
+    attention_checks,
+    attention_kernel,
     ensembles,
     explorer,
     extraction,
@@ -97,6 +101,47 @@ def test_training_step_at_smoke_size(
         + 2 * d))
     assert case["matrix_product_operations"] == wanted
     assert "ours, bf16" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux alone")
+@pytest.mark.filterwarnings("ignore:.* encountered in .*:RuntimeWarning")  # numpy's, for a GPU
+def test_every_kind_of_attention_is_near_float64(tmp_path: Path) -> None:
+    attention_checks.main(smoke=True, out=tmp_path)
+    cases = load(tmp_path, "attention_checks")["cases"]
+    assert len(cases) == 2 * len(attention_checks.KINDS)
+    assert all(case["ok"] and set(case["error"]) == set(attention_checks.OUTPUTS)
+               for case in cases)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux alone")
+def test_the_kernels_fit_a_gpu_that_is_not_there(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    subprocess.run([sys.executable, "-m", "latentcode.experiments.benchmarks.attention_compiled",
+                    "--out", str(tmp_path)], check=True, env=environment)
+    cases = load(tmp_path, "attention_compiled")["cases"]
+    assert {case["type"] for case in cases} == {"float32", "bfloat16"}
+    programs = [program for case in cases for program in case["programs"]]
+    assert len(programs) == 3 * len(cases)
+    assert all(program["fits"] and program["shared_memory"] > 0 for program in programs)
+
+
+@pytest.mark.slow
+def test_attention_kernels_at_smoke_size(tmp_path: Path) -> None:
+    attention_kernel.AttentionKernel(smoke=True, out=tmp_path).run()
+    large, small = load(tmp_path, "attention_kernel")["cases"]
+    assert set(large["milliseconds"]) == {"plain"}
+    assert set(small["milliseconds"]) == {"plain", "cpu"}
+    assert "expected at most 16" in large["refused"]["cpu"]
+    assert set(small["speedup"]) == {"cpu"}
+
+
+def test_the_roofline_of_attention() -> None:
+    """Worked out by hand: 8 heads of 64, T = 2,048, causal, bfloat16 on an H100."""
+    least = attention_kernel.least_seconds("hyla", "bfloat16", (1, 2_048, 8, 64), True, "H100")
+    assert least["products"] == pytest.approx(2 * 2_048**2 / 2 * 512 * 16 / 989e12)
+    assert least["memory"] == pytest.approx(2_048 * 512 * 15 * 2 / 3.35e12)
 
 
 @pytest.mark.slow
