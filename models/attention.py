@@ -14,7 +14,7 @@ together, each with its own weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -121,7 +121,7 @@ def dropout_mask(
     shape: Sequence[int],
     probability: float,
     form: str,
-    generator: torch.Generator | Sequence[torch.Generator] | None = None,
+    generator: torch.Generator | Sequence[torch.Generator] | Iterator[Tensor] | None = None,
     *,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
@@ -132,7 +132,10 @@ def dropout_mask(
     does; `independent` draws one per score. A HYLA value network contracts the same dropped code
     twice, so a kept edge counts (1 / (1 - p))^2 there, as it does officially. A sequence of
     generators draws the masks of the members of an ensemble, each as it would draw its own alone.
+    An iterator gives factors that were drawn beforehand, one at each call.
     """
+    if isinstance(generator, Iterator):
+        return next(generator)
     if form == "shared":
         shape = (1, 1, *shape[2:])
     if isinstance(generator, Sequence):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -37,8 +37,9 @@ from latentcode.models.kernels.fused import (
 from latentcode.models.names import VALUE_NETWORKS
 from latentcode.models.positions import relative_bias, rotary
 
-Generators = torch.Generator | Sequence[torch.Generator] | None
-"""What draws dropout masks: torch's own, one generator, or one for each member of an ensemble."""
+Generators = torch.Generator | Sequence[torch.Generator] | Iterator[Tensor] | None
+"""What draws dropout masks: torch's own, one generator, or one for each member of an ensemble; or
+the factors themselves, drawn beforehand in the order of the layers."""
 
 
 @dataclass(frozen=True)

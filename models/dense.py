@@ -14,6 +14,12 @@ from torch import Tensor
 LAYER_NORM_EPSILON = 1e-6
 
 
+def _is_one_on_gpu(w: Tensor) -> bool:
+    """Whether an ensemble has one member, as whatever is trained alone on a GPU; on a CPU, where
+    that is no ensemble, one of one member stays bit for bit what it was."""
+    return len(w) == 1 and w.device.type == "cuda"
+
+
 def dense(
     x: Float[Tensor, "*E B T n"],
     w: Float[Tensor, "*E n m"],
@@ -22,6 +28,8 @@ def dense(
     """y = x w + b, in one (batched) matrix product."""
     if w.ndim == 2:
         return F.linear(x, w.T, b)
+    if _is_one_on_gpu(w):  # the product of one model adds the bias as it goes
+        return dense(x.squeeze(0), w.squeeze(0), None if b is None else b.squeeze(0)).unsqueeze(0)
     rows = x.flatten(1, -2)
     y = torch.bmm(rows, w) if b is None else torch.baddbmm(b[:, None], rows, w)
     return y.unflatten(1, x.shape[1:-1])
@@ -34,5 +42,7 @@ def layer_norm(
     shape = (x.shape[-1],)
     if w.ndim == 1:
         return F.layer_norm(x, shape, w, b, LAYER_NORM_EPSILON)
+    if _is_one_on_gpu(w):
+        return layer_norm(x.squeeze(0), w.squeeze(0), b.squeeze(0)).unsqueeze(0)
     normalized = F.layer_norm(x, shape, eps=LAYER_NORM_EPSILON)
     return torch.addcmul(b[:, None, None], normalized, w[:, None, None])

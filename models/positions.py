@@ -11,6 +11,9 @@ from torch import Tensor
 
 from latentcode.errors import check
 
+MOST_PAIRS = 128**2
+"""Pairs up to which a one-hot matrix of their buckets is kept on a GPU."""
+
 
 @lru_cache(maxsize=64)
 def relative_position_buckets(
@@ -36,19 +39,33 @@ def relative_position_buckets(
 
 @cache  # a graph goes on reading from where it found them
 def _buckets_on(
-    n_query: int, n_key: int, n_buckets: int, max_distance: int, device: torch.device
+    n_query: int, n_key: int, n_buckets: int, max_distance: int, device: torch.device,
+    one_hot: torch.dtype | None = None,
 ) -> Tensor:
+    """Return the buckets [Q, K], or as one-hot columns of a type [n_buckets, Q K]."""
     # Copied to a device once: a step that is captured as a graph must not copy from the host. What
     # is kept must be fit for training, also where the first who asks is not training.
     buckets = relative_position_buckets(n_query, n_key, n_buckets, max_distance)
     with torch.inference_mode(False):
-        return torch.tensor(buckets, device=device)
+        if one_hot is None:
+            return torch.tensor(buckets, device=device)
+        columns = np.arange(n_buckets)[:, None] == buckets.reshape(1, -1)
+        return torch.tensor(columns, dtype=one_hot, device=device)
+
+
+def _by_product(table: Tensor, n_pairs: int) -> bool:
+    """Whether a product replaces an index: the gradient of the latter is a sort on a GPU."""
+    return table.device.type == "cuda" and n_pairs <= MOST_PAIRS
 
 
 def relative_bias(
     table: Float[Tensor, "*E H n_buckets"], n_query: int, n_key: int, max_distance: int
 ) -> Float[Tensor, "*E 1 H Q K"]:
     """bias_hqk = table[h, bucket(q - k)], added to the scores before normalisation."""
+    if _by_product(table, n_query * n_key):
+        columns = _buckets_on(
+            n_query, n_key, table.shape[-1], max_distance, table.device, table.dtype)
+        return (table @ columns).unflatten(-1, (n_query, n_key)).unsqueeze(-4)
     buckets = _buckets_on(n_query, n_key, table.shape[-1], max_distance, table.device)
     return table[..., buckets].unsqueeze(-4)
 

@@ -31,6 +31,7 @@ from latentcode.runs import Run
 from latentcode.training.batches import CHUNK
 from latentcode.training.evaluation import forward, matrix_products
 from latentcode.training.graph import StepGraph
+from latentcode.training.masks import can_be_drawn_ahead, draw_masks
 from latentcode.training.optimizer import adamw_, adamw_rates, is_decayed
 from latentcode.training.progress import TrainingProgress
 from latentcode.training.session import Session
@@ -64,15 +65,20 @@ class Ensemble:
     graphed   whether to capture the step and replay it (see `StepGraph`); default: on a CUDA
               device, unless attention calls a function that a user registered, which might do
               what cannot be captured
+    ahead     whether to draw the dropout masks of `CHUNK` updates at once (see `draw_masks`);
+              default: on a CUDA device. A CPU draws them in every update, as for one model alone
 
     The weights and moments of all members lie in one tensor each, [E, parameters], so that AdamW
-    is a dozen operations however many members and weights there are. The model and the optimiser
-    of each member's own `TrainingState` are views of them.
+    is a dozen operations (on a GPU one) however many members and weights there are. The model and
+    the optimiser of each member's own `TrainingState` are views of them.
 
     Raises `ConfigError` for configurations that cannot share an ensemble.
     """
 
-    def __init__(self, configs: Sequence[RunConfig], *, graphed: bool | None = None) -> None:
+    def __init__(
+        self, configs: Sequence[RunConfig], *, graphed: bool | None = None,
+        ahead: bool | None = None,
+    ) -> None:
         check(bool(configs), "configs is empty; expected at least one member")
         for index, config in enumerate(configs):
             check(can_share(configs[0], config), f"member {index} cannot share an ensemble with "
@@ -88,8 +94,11 @@ class Ensemble:
         self.step = 0
         self._losses: list[Tensor] = []
         self._drawn: int | None = None
+        self._chunk: tuple[Tensor, ...] = ()
         self._one_hot: bool | None = None
         self._own_the_weights()
+        ahead = self.device.type == "cuda" if ahead is None else ahead
+        self._ahead = ahead and can_be_drawn_ahead(configs[0].model)
         self._update: Callable[..., Tensor] = self._plain_update
         if graphed is None:
             graphed = self.device.type == "cuda" and not own_parts(configs[0].model)
@@ -121,6 +130,9 @@ class Ensemble:
 
     @property
     def _generators(self) -> list[torch.Generator]:
+        """What a step draws from; a graph sets the state of each at every replay."""
+        if self._ahead or self.model.config.attention_dropout == 0.0:
+            return []
         return [state.generators["dropout"] for state in self.states]
 
     def update(self) -> None:
@@ -128,36 +140,43 @@ class Ensemble:
         index, place = divmod(self.step, CHUNK)
         if self._drawn != index:
             self._draw(index)
-        batch = slice(place * self.settings.batch_size, (place + 1) * self.settings.batch_size)
-        self._losses.append(
-            self._update(self._inputs[:, batch], self._targets[:, batch], self._rates[place]))
+        self._losses.append(self._update(*(drawn[place] for drawn in self._chunk)))
         self.step += 1
 
     def _draw(self, index: int) -> None:
-        """Draw the instances and rates of `CHUNK` updates: inputs and targets [E, CHUNK B, ...],
-        rates [CHUNK, 3, E, 1] (see `adamw_`)."""
+        """Draw what `CHUNK` updates take: inputs and targets [CHUNK, E, B, ...], rates
+        [CHUNK, 3, E, 1] (see `adamw_`) and masks (see `draw_masks`) where they are drawn ahead."""
         chunks = [state.batches.chunk(index) for state in self.states]
         one_hot = all(chunk.one_hot for chunk in chunks)
         # A captured step stays as it was captured.
         check(self._one_hot in (None, one_hot), f"batches of task {self.task.name!r} are one-hot "
               "in some steps and not in others; expected one or the other")
         self._one_hot = one_hot
-        self._inputs = torch.stack([chunk.inputs for chunk in chunks])
-        self._targets = torch.stack([chunk.targets for chunk in chunks])
+        inputs, targets = (
+            torch.stack([x.unflatten(0, (CHUNK, -1)) for x in of_members], dim=1)
+            for of_members in ([chunk.inputs for chunk in chunks],
+                               [chunk.targets for chunk in chunks]))
         # In the ensemble they are needed once; the members' own copies would double the memory.
         for state in self.states:
             state.batches.forget()
         rates = [[adamw_rates(step, state.config.training) for state in self.states]
                  for step in range(index * CHUNK, (index + 1) * CHUNK)]
-        self._rates = torch.tensor(rates).movedim(2, 1)[..., None].to(
+        self._chunk = inputs, targets, torch.tensor(rates).movedim(2, 1)[..., None].to(
             self.weights, non_blocking=True)  # or this waits for all updates so far
+        if self._ahead:
+            seeds = [state.config.training.seed for state in self.states]
+            self._chunk += (draw_masks(
+                self.model.config, seeds, index, inputs, self.weights.dtype),)
         self._drawn = index
 
-    def _plain_update(self, inputs: Tensor, targets: Tensor, rates: Tensor) -> Tensor:
+    def _plain_update(
+        self, inputs: Tensor, targets: Tensor, rates: Tensor, masks: Tensor | None = None
+    ) -> Tensor:
         """Update the weights of all members once and return their losses before it, [E]."""
+        draws = self._generators if masks is None else iter(masks.unbind())
         precision = self.settings.precision
         with matrix_products(precision):
-            logits = forward(self.model, self.task, inputs, precision, self._generators,
+            logits = forward(self.model, self.task, inputs, precision, draws,
                              one_hot=bool(self._one_hot))
             losses = self.task.losses(logits.flatten(0, 1), targets.flatten(0, 1))
             losses = losses.unflatten(0, (len(self.states), -1)).mean(1)

@@ -37,10 +37,15 @@ class StepGraph:
         if self._inputs is None:
             self._inputs = [x.clone() for x in inputs]
             self._capture(self._inputs)
+        pairs: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
         for fixed, x in zip(self._inputs, inputs, strict=True):
             check(x.shape == fixed.shape, f"an input has shape {tuple(x.shape)}; expected "
                   f"{tuple(fixed.shape)}, that of the first call")
-            fixed.copy_(x)
+            targets, sources = pairs.setdefault(x.dtype, ([], []))
+            targets.append(fixed)
+            sources.append(x)
+        for targets, sources in pairs.values():  # one launch for each type
+            torch._foreach_copy_(targets, sources)
         self._replay()
         return self._output.clone()
 

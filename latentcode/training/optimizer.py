@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from latentcode.config import TrainingConfig
+from latentcode.models.kernels.gpu.available import why_not
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
@@ -79,8 +80,13 @@ def adamw_(
     rates                        [3, E, 1], the `adamw_rates` of every member
     decay                        [E, parameters], weight decay where `is_decayed`, else 0
 
-    torch's own takes a learning rate per group of tensors, and would need a launch per member.
+    torch's own takes a learning rate per group of tensors, and would need a launch per member. On
+    a GPU with Triton this is one launch.
     """
+    if weights.device.type == "cuda" and why_not(weights.device) is None:
+        from latentcode.training.optimizer_on_gpu import adamw
+
+        return adamw(weights, gradients, *moments, rates, decay)
     first, second = moments
     rate, first_rate, second_scale = rates
     first.lerp_(gradients, 1.0 - BETAS[0])

@@ -16,6 +16,7 @@ from fake_cuda import CUDA, ITEM, fake_cuda
 from fake_cuda_cases import CONSTANTS, configure, kinds_and_tasks, without_cuda
 
 from latentcode.config import LogicConfig, SravenConfig, TaskConfig
+from latentcode.experiments.benchmarks.kernel_count import count
 from latentcode.models.config import ModelConfig
 from latentcode.models.registering import register_nonlinearity
 from latentcode.models.transformer import HookedTransformer
@@ -124,6 +125,21 @@ def test_the_captured_step_of_an_ensemble(kind: str, task: str) -> None:
         assert set(waits) == CONSTANTS[task]
         with device.never_waits():
             learner.update()  # a replay
+
+
+def test_what_a_captured_step_starts() -> None:
+    """No mask, no sort, one update of all weights; and fills of its inputs around it."""
+    pytest.importorskip("triton", reason="Triton is for Linux alone")
+    config = configure("logic", "hyla")
+    with fake_cuda():
+        launches = count([config, replace(config, training=replace(config.training, seed=1))])
+    step = launches["captured"]
+    layers = config.model.n_layers
+    assert step["latentcode.attention"] == layers
+    assert step["latentcode.adamw"] == 1
+    assert not {"aten.rand", "aten.index", "aten.index_put", "aten.ge"} & set(step)
+    assert launches["around"] == {"aten._foreach_copy_": 1, "aten.clone": 1}
+    assert launches["chunk"]["aten.rand"] == 2 + 2  # inputs and masks of both
 
 
 @pytest.mark.usefixtures("own_names")

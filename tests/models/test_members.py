@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from latentcode.errors import ConfigError
+from latentcode.models import dense
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 from latentcode.models.transformer import HookedTransformer
 
@@ -62,6 +63,18 @@ def test_an_ensemble_is_its_members(name: str) -> None:
             assert value.grad is not None
             torch.testing.assert_close(together_gradient[index], value.grad,
                                        rtol=1e-10, atol=1e-11)
+
+
+def test_one_member_on_a_gpu_computes_as_a_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "_is_one_on_gpu", lambda w: len(w) == 1)
+    inputs = _inputs(SMALL)[0][:1].float()
+    results = []
+    for seed, x in ((SEEDS[0], inputs[0]), (SEEDS[:1], inputs)):
+        model = HookedTransformer(SMALL, seed=seed).train()
+        logits = model(x, generator=_generators()[:1] if isinstance(seed, tuple) else
+                       _generators()[0])
+        results.append([logits, *torch.autograd.grad(logits.square().sum(), model.parameters())])
+    assert all(torch.equal(own, one[0]) for own, one in zip(*results, strict=True))
 
 
 def test_hooks_see_and_write_the_codes_of_every_member() -> None:

@@ -7,6 +7,7 @@ import torch
 from places import GOLDEN
 
 from latentcode.errors import ConfigError
+from latentcode.models import positions
 from latentcode.models.positions import relative_bias, relative_position_buckets, rotary
 
 FACTS = GOLDEN / "buckets.npz"
@@ -38,6 +39,19 @@ def test_relative_bias_reads_the_table() -> None:
     bias = relative_bias(table, 3, 3, 4)
     assert bias.shape == (1, 2, 3, 3)
     assert bias[0, 1].tolist() == [[4, 4, 4], [5, 4, 4], [6, 5, 4]]
+
+
+def test_on_a_gpu_a_product_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64,
+                        requires_grad=True)
+    weight = torch.randn(2, 1, 3, 5, 7, generator=torch.Generator().manual_seed(1)).double()
+    results = []
+    for by_product in (False, True):
+        monkeypatch.setattr(positions, "_by_product", lambda *_, answer=by_product: answer)
+        bias = relative_bias(table, 5, 7, 4)
+        results.append((bias, *torch.autograd.grad((bias * weight).sum(), [table])))
+    assert torch.equal(results[0][0], results[1][0])
+    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-13, atol=1e-13)
 
 
 def test_rotary_scores_depend_on_distance_only() -> None:

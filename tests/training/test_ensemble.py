@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from latentcode.models.config import ATTENTION_KINDS, with_kind
 from latentcode.models.kernels.fused import written_out
 from latentcode.runs import Run
 from latentcode.tasks.logic.task import FuzzyLogic
-from latentcode.training import train, train_ensemble
+from latentcode.training import ensemble, train, train_ensemble
 from latentcode.training.ensemble import Ensemble, can_share, ensemble_key
 from latentcode.training.graph import StepGraph
 from latentcode.training.session import mean_over_members
@@ -189,10 +190,11 @@ def test_members_end_as_ordinary_runs(tiny: Make, tmp_path: Path) -> None:
             {path: run})
 
 
-@pytest.mark.parametrize("step", [1, 5, 7])
+@pytest.mark.parametrize(("step", "ahead"), [(1, False), (5, False), (7, False), (7, True)])
 def test_interrupted_and_resumed_is_uninterrupted(
-    tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+    tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, ahead: bool
 ) -> None:
+    monkeypatch.setattr(ensemble, "Ensemble", partial(Ensemble, ahead=ahead))
     whole = outcomes(train_ensemble(folders(tmp_path / "whole", tiny()), progress=False))
     update, updates = Ensemble.update, 0
 

@@ -14,6 +14,8 @@ from latentcode.config import TrainingConfig
 from latentcode.models.config import ModelConfig
 from latentcode.models.transformer import HookedTransformer
 from latentcode.training.optimizer import (
+    adamw_,
+    adamw_rates,
     is_decayed,
     learning_rate,
     make_optimizer,
@@ -89,3 +91,23 @@ def test_updates_are_adamw_with_masked_decoupled_decay() -> None:
         np.testing.assert_allclose(parameter.detach().numpy(), weights[name], rtol=0, atol=1e-12)
     assert optimizer.defaults["betas"] == (0.9, 0.999)
     assert optimizer.defaults["eps"] == 1e-8
+
+
+def test_the_program_of_a_gpu_updates_as_the_operators_do() -> None:
+    pytest.importorskip("triton", reason="Triton is for Linux alone")
+    from latentcode.training.optimizer_on_gpu import BLOCK, adamw
+
+    draw = torch.Generator().manual_seed(0)
+    shape = 3, BLOCK + 5
+    plain = [torch.randn(shape, generator=draw), torch.zeros(shape), torch.zeros(shape)]
+    program = [x.clone() for x in plain]
+    decay = torch.rand(shape, generator=draw)
+    configs = [TrainingConfig(learning_rate=peak, warmup_steps=1, steps=9)
+               for peak in (1e-2, 3e-2, 0.0)]
+    for step in range(4):
+        gradients = torch.randn(shape, generator=draw)
+        rates = torch.tensor([adamw_rates(step, config) for config in configs]).T[..., None]
+        adamw_(plain[0], gradients, (plain[1], plain[2]), rates, decay)
+        adamw(program[0], gradients, program[1], program[2], rates.contiguous(), decay)
+    for mine, own in zip(program, plain, strict=True):
+        torch.testing.assert_close(mine, own, rtol=2e-6, atol=1e-7)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from latentcode.experiments.benchmarks import (
     ensembles,
     explorer,
     extraction,
+    kernel_count,
     probes,
     savings,
     training_step,
@@ -179,6 +181,22 @@ def test_ensembles_at_smoke_size(tmp_path: Path) -> None:
     spread = ensembles.per_model(cases[1])
     assert spread.median == pytest.approx(
         1e3 * np.median(cases[1]["steps"]["raw_seconds_per_unit"]["ours"]) / 2)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.version.cuda is not None, reason="stands in for CUDA")
+def test_kernels_of_one_model_are_counted_at_smoke_size(tmp_path: Path) -> None:
+    command = kernel_count.KernelCount(
+        task=("logic",), kinds=("hyla",), members=(1, 2), smoke=True, out=tmp_path)
+    command.run()
+    one, two = load(tmp_path, "kernel_count")["cases"]
+    replace(command, members=(1,), before=tmp_path / "kernel_count.json").run()
+    again, = load(tmp_path, "kernel_count")["cases"]
+    assert again == one
+    assert kernel_count.per_step(two)[kernel_count.TOTAL] > kernel_count.per_step(
+        one)[kernel_count.TOTAL] > 50
+    total = f"{kernel_count.per_step(one)[kernel_count.TOTAL]:.4g}"
+    assert f"| all | {total} → {total} |" in (tmp_path / "kernel_count.md").read_text("utf-8")
 
 
 def test_what_is_varied_is_all_that_differs() -> None:
