@@ -111,6 +111,7 @@ class Ensemble:
         """Lay the numbers of all members in one tensor, of which every model has views."""
         self.weights = torch.cat([p.data.flatten(1) for p in self.model.parameters()], dim=1)
         self.moments = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
+        self._ones = self.weights.new_ones(len(self.states))
         decays = [state.config.training.weight_decay for state in self.states]
         masks = [torch.full((p.numel(),), float(is_decayed(p)))
                  for p in self.states[0].model.parameters()]
@@ -161,7 +162,7 @@ class Ensemble:
             state.batches.forget()
         rates = [[adamw_rates(step, state.config.training) for state in self.states]
                  for step in range(index * CHUNK, (index + 1) * CHUNK)]
-        self._chunk = inputs, targets, torch.tensor(rates).movedim(2, 1)[..., None].to(
+        self._chunk = inputs, targets, torch.tensor(rates).movedim(2, 1).contiguous()[..., None].to(
             self.weights, non_blocking=True)  # or this waits for all updates so far
         if self._ahead:
             seeds = [state.config.training.seed for state in self.states]
@@ -180,8 +181,10 @@ class Ensemble:
                              one_hot=bool(self._one_hot))
             losses = self.task.losses(logits.flatten(0, 1), targets.flatten(0, 1))
             losses = losses.unflatten(0, (len(self.states), -1)).mean(1)
-            # The loss of a member depends on no other's weights: this is every gradient at once.
-            parts = torch.autograd.grad(losses.sum(), list(self.model.parameters()))
+            # The loss of a member depends on no other's weights: this is every gradient at once,
+            # that of the sum.
+            parts = torch.autograd.grad(
+                losses, list(self.model.parameters()), grad_outputs=self._ones)
         gradients = torch.cat([part.flatten(1) for part in parts], dim=1)
         if self.settings.grad_clip is not None:
             norms = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
