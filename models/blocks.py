@@ -35,7 +35,7 @@ from latentcode.models.kernels.fused import (
     kernel_for,
 )
 from latentcode.models.names import VALUE_NETWORKS
-from latentcode.models.positions import relative_bias, rotary
+from latentcode.models.positions import relative_bias, relative_bias_rows, rotary
 
 Generators = torch.Generator | Sequence[torch.Generator] | Iterator[Tensor] | None
 """What draws dropout masks: torch's own, one generator, or one for each member of an ensemble; or
@@ -218,11 +218,12 @@ class Attention(nn.Module):
         if self.cfg.positions == "rotary":
             q, k = rotary(q), rotary(k)
         n_query, n_key = q.shape[1], k.shape[1]
-        bias, mask = self._bias(n_query, n_key), None
-        if bias is not None:
-            bias = bias[0, :, query].transpose(0, 1)  # [H, B, P, K] -> [B, H, P, K]
+        bias = mask = None
+        if self.rel_pos_bias is not None:
+            bias = relative_bias_rows(
+                self.rel_pos_bias, query, n_query, n_key, self.cfg.max_distance)
         if self.causal:
-            mask = self._past(n_query, n_key, q.device)[0, 0, query][:, None]
+            mask = (torch.arange(n_key, device=q.device) <= query[..., None])[:, None]
         rows = q[torch.arange(len(q), device=q.device)[:, None], query]
         return normalize(attention_scores(rows, k, bias, mask, self.cfg.normalization),
                          self.cfg.normalization)

@@ -6,7 +6,7 @@ from functools import cache, lru_cache
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentcode.errors import check
@@ -68,6 +68,17 @@ def relative_bias(
         return (table @ columns).unflatten(-1, (n_query, n_key)).unsqueeze(-4)
     buckets = _buckets_on(n_query, n_key, table.shape[-1], max_distance, table.device)
     return table[..., buckets].unsqueeze(-4)
+
+
+def relative_bias_rows(
+    table: Float[Tensor, "H n_buckets"], query: Int[Tensor, "B P"], n_query: int, n_key: int,
+    max_distance: int,
+) -> Float[Tensor, "B H P K"]:
+    """bias_bhpk = table[h, bucket(q_bp - k)]: rows of `relative_bias`, without the others."""
+    # A bucket depends on the distance alone, and the first key is at every distance.
+    of_distance = _buckets_on(n_query, 1, table.shape[-1], max_distance, table.device)[:, 0]
+    keys = torch.arange(n_key, device=query.device)
+    return table[:, of_distance[(query[..., None] - keys).clamp(min=0)]].transpose(0, 1)
 
 
 def rotary(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from fake_cuda import CUDA, fake_cuda
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from latentcode.errors import ConfigError
 from latentcode.models.config import ModelConfig, with_kind
@@ -20,15 +21,20 @@ pytest.importorskip("triton", reason="Triton is for Linux alone")
 
 
 class _Names(TorchDispatchMode):
-    """The operators that are called."""
+    """The operators that are called, and the numbers in the largest tensor that one makes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[str] = []
+        self.largest = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.seen.append(str(func))
-        return func(*args, **kwargs or {})
+        made = func(*args, **kwargs or {})
+        self.largest = max(self.largest, *(
+            x.untyped_storage().nbytes() // x.element_size()
+            for x in tree_leaves(made) if isinstance(x, torch.Tensor)), 0, 0)
+        return made
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +85,28 @@ def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(available, "_installed", lambda: False)
         with attention_by("triton"), pytest.raises(ConfigError, match="triton is not installed"):
             _trained("hyla")
+
+
+# Not softmax: of PyTorch's own kernel the device that computes nothing sees the plain form.
+@pytest.mark.parametrize("kind", ["hyla", "hyla_softmax", "linear"])
+def test_memory_grows_with_the_length_and_not_with_its_square(kind: str) -> None:
+    """A language model trains, and the codes of two pairs are read, at 16,384 tokens."""
+    config = with_kind(ModelConfig(
+        n_layers=2, d_model=64, n_heads=8, d_head=64, d_head_v=64, d_input=96, d_output=96,
+        embedding="token", readout="tied", positions="rotary", causal=True,
+        attention_dropout=0.0), kind)
+    length = 16_384
+    with fake_cuda():
+        model = HookedTransformer(config).to(CUDA)
+        tokens = torch.zeros(1, length, dtype=torch.long, device=CUDA)
+        with _Names() as names:
+            model(tokens).sum().backward()
+            q = torch.zeros(1, length, 8, 64, device=CUDA)
+            rows = torch.zeros(1, 2, dtype=torch.long, device=CUDA)
+            assert model.layer(0).attn.code_rows(q, q, rows).shape == (1, 8, 2, length)
+        # The widest are queries, keys and values, of all heads, and the sums of k v^T of chunks.
+        assert length * 8 * 64 <= names.largest <= 2 * length * 8 * 64
+        assert ("latentcode.attention.default" in names.seen) == (kind != "linear")
+        with written_out(), _Names() as names:
+            model(tokens)
+        assert names.largest >= length**2

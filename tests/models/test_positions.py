@@ -8,7 +8,12 @@ from places import GOLDEN
 
 from latentcode.errors import ConfigError
 from latentcode.models import positions
-from latentcode.models.positions import relative_bias, relative_position_buckets, rotary
+from latentcode.models.positions import (
+    relative_bias,
+    relative_bias_rows,
+    relative_position_buckets,
+    rotary,
+)
 
 FACTS = GOLDEN / "buckets.npz"
 
@@ -70,3 +75,11 @@ def test_rotary_scores_depend_on_distance_only() -> None:
 def test_rotary_needs_an_even_head_dimension() -> None:
     with pytest.raises(ConfigError, match="even head dimension; got 3"):
         rotary(torch.zeros(1, 2, 1, 3))
+
+
+def test_rows_of_the_bias_are_those_of_the_whole() -> None:
+    table = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+    query = torch.tensor([[0, 39, 7], [21, 21, 1]])
+    whole = relative_bias(table, 40, 33, 16)[0]
+    rows = relative_bias_rows(table, query, 40, 33, 16)
+    assert torch.equal(rows, whole[:, query].transpose(0, 1))

@@ -1,0 +1,54 @@
+"""Softmax and linear attention over long sequences against the reference functions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attention_cases import attention_inputs, compare
+
+from latentcode.errors import ConfigError
+from latentcode.models.kernels.fused import LONG, Case, Kind, attention_by, kernel_for
+from latentcode.models.kernels.long import CHUNK
+
+SIMPLE = {"sdpa": "softmax", "linear": "none"}
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("kernel", SIMPLE)
+def test_forward_and_gradients_are_those_of_the_reference(kernel: str, causal: bool) -> None:
+    shapes = ((1, 1), (7, 7), (2 * CHUNK + 5, 2 * CHUNK + 5), (CHUNK, CHUNK), (70, 40), (5, 130))
+    with attention_by(kernel):
+        for n_query, n_key in shapes:
+            for members, phi in ((0, "identity"), (2, "silu")):
+                inputs = attention_inputs(2, n_query, n_key, 3, 20, 5, members=members, bias=False,
+                                          dropout=False)
+                compare(inputs, causal, (SIMPLE[kernel], "linear", phi), 1e-10)
+        inputs = attention_inputs(1, 300, 300, 2, 32, 32, bias=False, dropout=False,
+                                  dtype=torch.float32)
+        compare(inputs, causal, (SIMPLE[kernel], "linear", "identity"), 1e-5)
+
+
+def test_when_they_are_chosen() -> None:
+    """For long sequences with large heads; small ones on a processor are those of its kernel."""
+    def kernel(name: str, n_keys: int, d: int, **others: object) -> str:
+        case = Case(Kind(name, "linear"), torch.device("cpu"), torch.float32, n_keys, 8, d, False,
+                    None)
+        return kernel_for(case._replace(**others))
+
+    assert kernel("softmax", LONG, 64) == "sdpa"
+    assert kernel("none", LONG, 64) == "linear"
+    assert kernel("softmax", LONG - 1, 64) == kernel("rms_head", LONG, 64) == "plain"
+    assert kernel("softmax", LONG, 16) == kernel("none", LONG, 16) == "cpu"
+    assert kernel("softmax", LONG, 64, has_bias=True) == "plain"
+    assert kernel("none", LONG, 64, dropout="shared") == "plain"
+
+
+@pytest.mark.parametrize("kernel", SIMPLE)
+def test_what_they_do_not_serve(kernel: str) -> None:
+    case = Case(Kind("rms_head", "hyla"), torch.device("cpu"), torch.float32, 200, 8, 64, False,
+                None)
+    with attention_by(kernel):
+        with pytest.raises(ConfigError, match=f"{kernel}.*rms_head with value network hyla; exp"):
+            kernel_for(case)
+        with pytest.raises(ConfigError, match="have a bias or codes are dropped"):
+            kernel_for(case._replace(kind=Kind(SIMPLE[kernel], "linear"), has_bias=True))
