@@ -232,7 +232,8 @@ def fused_attention(
     """z_qh = sum_k a_hqk phi(...), a = sigma(q . k / sqrt(d) + bias) m / (1 - p) (Eq. 2, 6, 7).
 
     bias    added to the scores before normalisation; its gradient is summed over the batch
-    kept    what the normalised code is multiplied by: m / (1 - p), shared by batch and heads
+    kept    what the normalised code is multiplied by: m / (1 - p), shared by batch and heads;
+            bias and kept may be float32 where the others are bfloat16
     causal  hide the keys after a query
     E       optional axis of members, each with its own bias and mask
 
@@ -294,7 +295,10 @@ def check_inputs(
     ):
         if x is not None:
             check(x.shape == shape, f"{name} has shape {tuple(x.shape)}; expected {shape}")
-            check(x.dtype == q.dtype, f"{name} has type {x.dtype}; expected that of q, {q.dtype}")
+            exact = name in ("bias", "kept") and q.dtype == torch.bfloat16
+            check(x.dtype == q.dtype or (exact and x.dtype == torch.float32),
+                  f"{name} has type {x.dtype}; expected that of q, {q.dtype}"
+                  f"{', or float32' if exact else ''}")
             check(x.device == q.device, f"{name} is on {x.device}; expected that of q, {q.device}")
 
 

@@ -151,8 +151,10 @@ def attention(
         return z, lse
     call = _Call(q, k, v, bias, kept, options)
     grid = (call.instances * call.query_tiles, -(-call.dv // call.tiles.dv))
-    programs.forward[grid](
-        *call.inputs, z, lse, call.b, call.n_queries, call.n_keys, call.scale, **call.constants)
+    with torch.cuda.device_of(q):
+        programs.forward[grid](
+            *call.inputs, z, lse, call.b, call.n_queries, call.n_keys, call.scale,
+            **call.constants)
     return z, lse
 
 
@@ -186,15 +188,16 @@ def attention_backward(
         delta, dz = torch.empty_like(lse), dz.contiguous()
         sizes = (call.n_queries, call.n_keys, call.scale)
         chunks = (-(-call.d // call.tiles.d), -(-call.dv // call.tiles.dv))
-        programs.backward_queries[q.shape[0] * groups * call.query_tiles, chunks[0]](
-            *call.inputs, dz, lse, delta, dq, parts, call.b, groups, *sizes,
-            WANTS_BIAS=wants_bias, **call.constants)
-        programs.backward_keys[call.instances * call.key_tiles, max(chunks)](
-            *call.inputs, dz, lse, delta, dk, dv, call.b, *sizes, **call.constants)
+        with torch.cuda.device_of(q):
+            programs.backward_queries[q.shape[0] * groups * call.query_tiles, chunks[0]](
+                *call.inputs, dz, lse, delta, dq, parts, call.b, groups, *sizes,
+                WANTS_BIAS=wants_bias, **call.constants)
+            programs.backward_keys[call.instances * call.key_tiles, max(chunks)](
+                *call.inputs, dz, lse, delta, dk, dv, call.b, *sizes, **call.constants)
     else:
         for gradient in (dq, dk, dv):
             gradient.zero_()
-    return dq, dk, dv, (parts.sum(1).to(q.dtype) if wants_bias else parts.to(q.dtype))
+    return dq, dk, dv, parts.sum(1).to(bias.dtype) if wants_bias and bias is not None else parts
 
 
 @attention_backward.register_fake
@@ -203,8 +206,8 @@ def _gradients(
     lse: Tensor, options: Sequence[int], wants_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     dq, dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
-    assert bias is not None or not wants_bias
-    return dq, dk, dv, q.new_empty(bias.shape if wants_bias and bias is not None else (0,))
+    none = torch.empty(0, dtype=torch.float32, device=q.device)
+    return dq, dk, dv, torch.empty_like(bias) if wants_bias and bias is not None else none
 
 
 class _Call:

@@ -169,7 +169,7 @@ def backward_queries(
             if WANTS_BIAS:
                 if tl.program_id(1) == 0:
                     key = along(k0, BK, 2)
-                    place = dbias + (head * Q + query) * K + key
+                    place = dbias + (head.to(tl.int64) * Q + query) * K + key
                     inside = (head < H) & (query < Q) & (key < K)
                     tl.store(place, tl.load(place, mask=inside, other=0.0) + ds, mask=inside)
         write(dq_n, gradient * scale, query, head, along(c0, BD, 2), Q, H, D, PRECISION)

@@ -131,7 +131,8 @@ def scores(
     s *= scale
     seen = (head < H) & (query < Q) & (key < K)
     if HAS_BIAS:
-        s += tl.load(bias + (head * Q + query) * K + key, mask=seen, other=0.0).to(tl.float32)
+        place = bias + (head.to(tl.int64) * Q + query) * K + key  # H Q K may exceed 32 bits
+        s += tl.load(place, mask=seen, other=0.0).to(tl.float32)
     if CAUSAL:
         seen = seen & (key <= query)
     return s, seen

@@ -14,6 +14,7 @@ from attention_cases import (
     compare,
     draw,
     fused,
+    reference,
     relative_error,
     results,
 )
@@ -96,6 +97,23 @@ def test_bfloat16(kind: Any) -> None:
     found = errors(Kind(*kind), (1, 2, 21, 20, 8, 16, 16), torch.bfloat16, False,
                    torch.device("cpu"))
     assert max(found.values()) <= BFLOAT16, found
+
+
+def test_bias_and_mask_stay_exact_beside_bfloat16() -> None:
+    q, k, v, bias, kept = attention_inputs(2, 3, 4, 3, 2, 3, dtype=torch.bfloat16)
+    assert bias is not None
+    assert kept is not None
+    exact = (bias.detach().float() + 1e-3).requires_grad_()
+    kind = ("rms_head", "hyla", "silu")
+    z = fused(q, k, v, exact, kept.float(), False, kind)
+    z.sum().backward()
+    assert z.dtype == torch.bfloat16
+    assert exact.grad is not None
+    assert exact.grad.dtype == torch.float32
+    wanted = reference(*(x.detach().double() for x in (q, k, v, exact, kept)), False, kind)
+    assert relative_error(z, wanted) < BFLOAT16
+    with pytest.raises(ConfigError, match=r"k has type torch\.float32; expected that of q"):
+        fused(q, k.float(), v, bias, kept, False, kind)
 
 
 def test_the_small_slopes_and_values_of_tanh() -> None:
