@@ -34,6 +34,7 @@ from latentcode.experiments.benchmarks.harness import (
     spreads,
 )
 from latentcode.experiments.benchmarks.report import Benchmark
+from latentcode.experiments.benchmarks.targets import PEAKS, gpu_of
 from latentcode.figures.markdown import markdown_table
 from latentcode.models.attention import plain_attention
 from latentcode.models.kernels.fused import PLAIN, Kind, attention_by, fused_attention
@@ -42,11 +43,6 @@ from latentcode.progress import bar
 KINDS = {"hyla": Kind("rms_head", "hyla", "relu"), "softmax": Kind("softmax", "linear"),
          "linear": Kind("none", "linear")}
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-PEAKS: dict[str, tuple[float, dict[str, float]]] = {
-    "H100": (3.35e12, {"bfloat16": 989e12, "float32": 67e12, "tf32": 494e12}),
-    "H200": (4.8e12, {"bfloat16": 989e12, "float32": 67e12, "tf32": 494e12})}
-"""Bytes a second to and from memory, and operations a second, of NVIDIA's data sheets (SXM,
-without sparsity)."""
 TARGET = {("hyla", "bfloat16", 2_048, 8, 64): 5.0}
 """(kind, type, length, heads, features) -> times faster than the plain functions."""
 
@@ -194,10 +190,7 @@ class AttentionKernel(Benchmark):
     def run(self) -> None:
         place = resolve_device(self.device)
         lengths, tokens = ((24,), 48) if self.smoke else (self.lengths, self.tokens)
-        gpu = None
-        if place.type == "cuda":
-            name = torch.cuda.get_device_name(place)
-            gpu = next((known for known in PEAKS if known in name), None)
+        gpu = gpu_of(place)
         precision = torch.get_float32_matmul_precision()
         with self.report(place, threads=self.cores, causal=self.causal,
                          torch_float32_matmul_precision=precision) as report:

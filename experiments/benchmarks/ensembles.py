@@ -32,7 +32,16 @@ from latentcode.experiments.benchmarks.harness import (
 )
 from latentcode.experiments.benchmarks.ours import Updates, learner
 from latentcode.experiments.benchmarks.report import RESULTS, Benchmark, Kind, Precision, TaskName
+from latentcode.experiments.benchmarks.targets import (
+    AGGREGATE,
+    MILLISECONDS,
+    gpu_of,
+    least_milliseconds,
+    official_milliseconds,
+    said,
+)
 from latentcode.figures.markdown import markdown_table
+from latentcode.models.config import kind_of
 from latentcode.progress import bar
 
 AXES: dict[str, str] = {"members": "members E", "tokens": "tokens T", "heads": "heads H",
@@ -99,6 +108,29 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
                            "model-steps per second", "peak memory, MiB"], rows)
 
 
+def verdicts(cases: Sequence[dict[str, Any]], config: RunConfig, precision: str,
+             gpu: str | None, official: float | None) -> list[str]:
+    """Return whether the targets on a GPU are reached by the best number of members.
+
+    official  milliseconds per step of the official code on the same GPU, if known
+    """
+    best = min((case for case in cases if case["axis"] == "members"),
+               key=lambda case: per_model(case).median, default=None)
+    if gpu is None or best is None:
+        return []
+    milliseconds, name = per_model(best).median, f"best, {best['members']} members"
+    target = MILLISECONDS.get((config.task.name, kind_of(config.model)))
+    said_of = [] if target is None else [
+        said(name, milliseconds, target, "ms per model and step", at_least=False)]
+    least = least_milliseconds(config, precision, gpu)
+    said_of.append(f"The least that the peak rates of an {gpu} allow: {least['products']:.3g} ms "
+                   f"for products, {least['memory']:.3g} ms for weights to and from memory.")
+    if official is not None:
+        said_of.append(said(name, official / milliseconds, AGGREGATE,
+                            "times the official code's model-steps", at_least=True))
+    return said_of
+
+
 def figure(cases: Sequence[dict[str, Any]]) -> Any:
     """Return one panel per axis: milliseconds per model and step."""
     return panels({AXES[axis]: ([c["value"] for c in cases if c["axis"] == axis],
@@ -130,6 +162,8 @@ class Ensembles(Benchmark):
     """float32, tf32 (on a GPU), bf16_mlp or bf16."""
     device: str = "cuda"
     """cpu, cuda or cuda:N."""
+    official: Path | None = None
+    """A result (JSON) of training_step --official on the same GPU, to compare with."""
     turn_seconds: float = 0.5
     out: Path | None = None
     """Folder of the result; default: one per task and kind in
@@ -159,7 +193,11 @@ class Ensembles(Benchmark):
                 batch_size=config.training.batch_size,
                 torch_float32_matmul_precision=torch.get_float32_matmul_precision()) as report:
             cases = [measure(*case, self.turns) for case in wanted]
-            report.finish(self.folder, cases, table(cases), figure(cases))
+            official = None if self.official is None else official_milliseconds(
+                self.official, self.task, self.kind)
+            said_of = verdicts(cases, config, self.precision, gpu_of(place), official)
+            report.finish(self.folder, cases, "\n\n".join([table(cases), *said_of]),
+                          figure(cases))
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ from latentcode.experiments.benchmarks.official_process import (
 )
 from latentcode.experiments.benchmarks.ours import MatrixProducts, Updates, learner
 from latentcode.experiments.benchmarks.report import Benchmark, Kind, Precision, TaskName
+from latentcode.experiments.benchmarks.targets import ONE_MODEL, said
 from latentcode.figures.markdown import markdown_table
 from latentcode.models.config import kind_of
 from latentcode.models.kernels.fused import Case, kernel_for, written_out
@@ -138,6 +139,15 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
                      "update alone, ms", f"times faster than {against}", "peak memory, MiB"], rows)
 
 
+def verdicts(cases: Sequence[dict[str, Any]], device: torch.device) -> list[str]:
+    """Return whether the target on a GPU is reached; nothing on a CPU or without the official
+    code."""
+    return [said(f"{case['name']}, {name}", spread["median"], ONE_MODEL,
+                 "times the official code's speed", at_least=True)
+            for case in cases if device.type == "cuda" and "official" in case
+            for name, spread in case["step"]["speedup"].items() if name.startswith("ours")]
+
+
 def figure(cases: Sequence[dict[str, Any]]) -> Any:
     """Return bars of milliseconds per step, with how many times faster each is."""
     notes = [{name: f"{s['median']:.2f}x" for name, s in case["step"]["speedup"].items()}
@@ -185,7 +195,8 @@ class TrainingStep(Benchmark):
                         self.official, self.official_python, self.cores)) as process:
                     cases.append(measure(config, precisions=self.precision, official=process,
                                          turns=self.turns))
-            report.finish(self.folder, cases, table(cases), figure(cases))
+            report.finish(self.folder, cases, "\n\n".join([table(cases), *verdicts(cases, place)]),
+                          figure(cases))
 
 
 if __name__ == "__main__":

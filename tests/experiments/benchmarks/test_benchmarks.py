@@ -18,7 +18,7 @@ import torch
 
 from latentcode.config import LogicConfig
 from latentcode.config.presets import preset
-from latentcode.errors import ConfigError
+from latentcode.errors import ArtifactError, ConfigError
 from latentcode.experiments.benchmarks import (
     attention_checks,
     attention_kernel,
@@ -28,11 +28,13 @@ from latentcode.experiments.benchmarks import (
     kernel_count,
     probes,
     savings,
+    targets,
     training_step,
 )
 from latentcode.experiments.benchmarks.browser import browser_path
 from latentcode.experiments.benchmarks.ours import learner
 from latentcode.models.kernels import fused
+from latentcode.models.transformer import HookedTransformer
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
 from latentcode.training.batches import CHUNK
@@ -144,6 +146,38 @@ def test_the_roofline_of_attention() -> None:
     least = attention_kernel.least_seconds("hyla", "bfloat16", (1, 2_048, 8, 64), True, "H100")
     assert least["products"] == pytest.approx(2 * 2_048**2 / 2 * 512 * 16 / 989e12)
     assert least["memory"] == pytest.approx(2_048 * 512 * 15 * 2 / 3.35e12)
+
+
+def test_verdicts_on_a_gpu(tmp_path: Path) -> None:
+    """From times made up here: two members take 0.4 ms a step, the official code 6.1."""
+    config = preset("paper", "sraven", "hyla")
+
+    def case(members: int, milliseconds: float) -> dict[str, Any]:
+        spread = dict.fromkeys(("median", "least", "lower", "upper", "most"), milliseconds)
+        return {"axis": "members", "members": members,
+                "steps": {"milliseconds": {"ours": {**spread, "n": 2}}}}
+
+    file = tmp_path / "training_step.json"
+    file.write_text(json.dumps({"cases": [{"name": "sraven, hyla", "step": {
+        "milliseconds": {"official": {"median": 6.1}}}}]}), encoding="utf-8")
+    official = targets.official_milliseconds(file, "sraven", "hyla")
+    said = ensembles.verdicts([case(1, 0.3), case(2, 0.4)], config, "tf32", "H200", official)
+    assert said[0] == ("best, 2 members: 0.2 ms per model and step, target at most 0.25: "
+                       "**reached**.")
+    assert said[2] == ("best, 2 members: 30.5 times the official code's model-steps, target at "
+                       "least 30: **reached**.")
+    assert "MISSED" in ensembles.verdicts([case(1, 0.3)], config, "tf32", "H200", None)[0]
+    weights = HookedTransformer(config.model).n_parameters
+    least = targets.least_milliseconds(config, "float32", "H100")
+    assert least["memory"] == pytest.approx(28e3 * weights / 3.35e12)
+    assert least["products"] == pytest.approx(6e3 * weights * 128 * 36 / 67e12)
+    with pytest.raises(ArtifactError, match="has no time of the official code for logic, hyla"):
+        targets.official_milliseconds(file, "logic", "hyla")
+    step = {"speedup": {"ours, tf32": {"median": 2.9}, "plain": {"median": 1.0}}}
+    told = training_step.verdicts([{"name": "sraven, hyla", "official": {}, "step": step}],
+                                  torch.device("cuda"))
+    assert len(told) == 1
+    assert "2.9 times the official code's speed, target at least 3: **MISSED**" in told[0]
 
 
 @pytest.mark.slow
