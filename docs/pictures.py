@@ -35,7 +35,7 @@ PAGES: dict[str, dict[str, str | tuple[str, ...]]] = {
 OTHERS: dict[str, dict[str, str | tuple[str, ...]]] = {
     "similarity": {"model": "sraven-hyla"}, "results": {"model": "sraven-hyla"}}
 """Pages without a picture in the documentation."""
-STANDING = ".js-plotly-plot, .lc-map[data-drawn], [data-testid=stDataFrame]"
+STANDING = ".js-plotly-plot, .lc-map[data-drawn], [data-testid=stDataFrame], [data-testid=stTable]"
 """What a page has when it is there."""
 
 

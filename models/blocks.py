@@ -177,11 +177,12 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "*E B Q H d"] | None:
         """z_qh by a kernel at once; None where none serves."""
         config = self.cfg
-        tensors = Tensors(q, k, v, bias, kept)
+        tensors: Tensors = (q, k, v, bias, kept)
         if q.device.type == "cpu":  # whose kernels are exact under autocast, too
             exact = self.W_Q.dtype
-            tensors = Tensors(q.to(exact), k.to(exact), v.to(exact),
-                              *(None if x is None else x.to(exact) for x in (bias, kept)))
+            tensors = (q.to(exact), k.to(exact), v.to(exact),
+                       None if bias is None else bias.to(exact),
+                       None if kept is None else kept.to(exact))
         kind = Kind(config.normalization, config.value_network, config.nonlinearity)
         kernel = kernel_for(Case.of(kind, tensors))
         if kernel == PLAIN:

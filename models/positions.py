@@ -65,7 +65,9 @@ def relative_bias(
     if _by_product(table, n_query * n_key):
         columns = _buckets_on(
             n_query, n_key, table.shape[-1], max_distance, table.device, table.dtype)
-        return (table @ columns).unflatten(-1, (n_query, n_key)).unsqueeze(-4)
+        # As exact as the index but where TF32 is allowed, in which scores are rounded likewise.
+        with torch.autocast(table.device.type, enabled=False):
+            return (table @ columns).unflatten(-1, (n_query, n_key)).unsqueeze(-4)
     buckets = _buckets_on(n_query, n_key, table.shape[-1], max_distance, table.device)
     return table[..., buckets].unsqueeze(-4)
 

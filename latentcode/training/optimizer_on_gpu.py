@@ -23,9 +23,10 @@ def adamw(
     """Update, in place, as `adamw_` does: all [E, parameters] and contiguous, rates [3, E, 1]."""
     assert all(x.is_contiguous() for x in (weights, gradients, first, second, rates, decay))
     members, n = weights.shape
-    _update[triton.cdiv(n, BLOCK), members](
-        weights, gradients, first, second, rates, decay, n, members, BETAS[0], BETAS[1], EPSILON,
-        BLOCK)
+    with torch.cuda.device_of(weights):
+        _update[triton.cdiv(n, BLOCK), members](
+            weights, gradients, first, second, rates, decay, n, members, BETAS[0], BETAS[1],
+            EPSILON, BLOCK)
 
 
 @triton.jit

@@ -19,8 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -62,18 +63,13 @@ class Kind(NamedTuple):
         return "identity" if self.value_network == "hyla_linear" else self.nonlinearity
 
 
-class Tensors(NamedTuple):
-    """q [*E, B, Q, H, d], k [*E, B, K, H, d], v [*E, B, K, H, dv], bias [*E, 1, H, Q, K] and kept
-    [*E, 1, 1, Q, K]."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    bias: Tensor | None = None
-    kept: Tensor | None = None
+Tensors: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
+"""q [*E, B, Q, H, d], k [*E, B, K, H, d], v [*E, B, K, H, dv], bias [*E, 1, H, Q, K] and kept
+[*E, 1, 1, Q, K]."""
 
 
-class Case(NamedTuple):
+@dataclass(frozen=True)
+class Case:
     """What decides which kernel computes attention.
 
     d        the larger one of the features of a query and of a value
@@ -238,10 +234,11 @@ def fused_attention(
     E       optional axis of members, each with its own bias and mask
 
     Gradients for q, k, v and bias, once differentiable. The result depends on neither the
-    number of threads nor on chance, but that of `sdpa` on a GPU. `ConfigError` for names and
-    shapes that no kernel serves. For more than one derivative see `written_out`.
+    number of threads nor on chance, but on a GPU those of `sdpa` and of causal `linear` may.
+    `ConfigError` for names and shapes that no kernel serves. For more than one derivative see
+    `written_out`.
     """
-    kind, tensors = Kind(normalization, value_network, nonlinearity), Tensors(q, k, v, bias, kept)
+    kind, tensors = Kind(normalization, value_network, nonlinearity), (q, k, v, bias, kept)
     check_choice("normalization", normalization, SERVED_NORMALIZATIONS)
     check_choice("value network", value_network, SERVED_VALUE_NETWORKS)
     check_choice("nonlinearity", nonlinearity, SERVED_NONLINEARITIES)
@@ -262,20 +259,22 @@ def call_kernel(kernel: str, kind: Kind, tensors: Tensors, causal: bool) -> Tens
     if kernel == "linear":
         return long.linear_attention(q, k, v, causal, kind.phi)
     members = q.shape[:-4]
-    inputs = (*(x if members else x[None] for x in (q, k, v)),
-              None if bias is None else bias.reshape(-1, *bias.shape[-3:]),
-              None if kept is None else kept.reshape(-1, *kept.shape[-2:]),
-              (SERVED_NORMALIZATIONS[kind.normalization], int(kind.value_network != "linear"),
-               SERVED_NONLINEARITIES.index(kind.phi), int(causal)))
-    z: Tensor
+    if not members:
+        q, k, v = q[None], k[None], v[None]
+    if bias is not None:
+        bias = bias.reshape(-1, *bias.shape[-3:])
+    if kept is not None:
+        kept = kept.reshape(-1, *kept.shape[-2:])
+    options = (SERVED_NORMALIZATIONS[kind.normalization], int(kind.value_network != "linear"),
+               SERVED_NONLINEARITIES.index(kind.phi), int(causal))
     if kernel == "triton":
-        from latentcode.models.kernels.gpu.launch import TritonAttention
+        from latentcode.models.kernels.gpu.launch import triton_attention
 
-        z = TritonAttention.apply(*inputs)
+        z = triton_attention(q, k, v, bias, kept, options)
     else:
-        from latentcode.models.kernels.on_cpu import CpuAttention
+        from latentcode.models.kernels.on_cpu import cpu_attention
 
-        z = CpuAttention.apply(*inputs)
+        z = cpu_attention(q, k, v, bias, kept, options)
     return z if members else z.squeeze(0)
 
 
@@ -314,10 +313,9 @@ def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
             and _asked_for.get() != PLAIN and not torch.compiler.is_compiling()
             and not torch._C._are_functorch_transforms_active()
             and x.is_contiguous() and x.numel() % LANES == 0):
-        from latentcode.models.kernels.on_cpu import CpuGelu
+        from latentcode.models.kernels.on_cpu import cpu_gelu
 
-        y: Tensor = CpuGelu.apply(x)
-        return y
+        return cpu_gelu(x)
     return F.gelu(x, approximate="tanh")
 
 

@@ -20,7 +20,26 @@ SHARED_ROWS = 8_192
 """Rows of numbers from which on it takes less time to share them out than to do them alone."""
 
 
-class CpuAttention(torch.autograd.Function):
+def cpu_attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
+    options: tuple[int, ...],
+) -> Tensor:
+    """z [E, B, Q, H, dv] of q [E, B, Q, H, d], k, v [E, B, K, H, d or dv], bias [E, H, Q, K] and
+    kept [E, Q, K], as `latentcode.models.kernels.fused.fused_attention` says.
+
+    options  (bits of the normalisation, hyla, phi, causal), as `cpu.forward` takes them
+    """
+    z: Tensor = _CpuAttention.apply(q, k, v, bias, kept, options)
+    return z
+
+
+def cpu_gelu(x: Tensor) -> Tensor:
+    """gelu(x), its tanh approximation, of contiguous numbers that fill whole rows of lanes."""
+    y: Tensor = _CpuGelu.apply(x)
+    return y
+
+
+class _CpuAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None,
                 kept: Tensor | None, options: tuple[int, ...]) -> Tensor:
@@ -71,7 +90,7 @@ class CpuAttention(torch.autograd.Function):
         return (*gradients, d_bias.sum(1) if wanted else None, None, None)
 
 
-class CpuGelu(torch.autograd.Function):
+class _CpuGelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         from latentcode.models.kernels import cpu

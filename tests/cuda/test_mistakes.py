@@ -46,7 +46,7 @@ MISTAKES: dict[str, tuple[Callable[[Tensor], object], str]] = {
 FOUR = ("a tensor of the CPU", "item", "a boolean mask", "cpu")
 PLACES = {
     "sampling": "latentcode.tasks.logic.task.evaluate",
-    "the forward pass": "latentcode.models.blocks.normalize",
+    "the forward pass": "latentcode.models.blocks.dense",
     "the loss": "latentcode.tasks.logic.task.FuzzyLogic.losses"}
 
 

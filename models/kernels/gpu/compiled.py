@@ -27,7 +27,7 @@ SHARED_MEMORY = 227 * 1024
 REGISTERS = 255
 
 _WHOLE = ("B", "GROUPS", "Q", "K")
-_FLOAT32 = ("lse", "delta", "dbias")
+_FLOAT32 = ("lse", "delta", "dbias", "bias", "kept")
 _TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 
 

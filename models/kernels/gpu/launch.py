@@ -112,16 +112,26 @@ def groups_of(members: int, instances: int, query_tiles: int) -> int:
     return max(1, min(instances, PROGRAMS // max(1, members * query_tiles)))
 
 
-class TritonAttention(torch.autograd.Function):
+def triton_attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
+    options: Sequence[int],
+) -> Tensor:
+    """z [E, B, Q, H, dv] as `attention` computes it, with gradients for q, k, v and bias."""
+    z: Tensor = _TritonAttention.apply(q, k, v, bias, kept, options)
+    return z
+
+
+class _TritonAttention(torch.autograd.Function):
     """`attention` with its gradients for q, k, v and bias."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None,
                 kept: Tensor | None, options: Sequence[int]) -> Tensor:
         z: Tensor
-        z, lse = attention(q, k, v, bias, kept, list(options))
+        # The backward pass computes the same scores again, whatever is set by then.
+        ctx.options, ctx.products = list(options), precision(q.dtype)
+        z, lse = attention(q, k, v, bias, kept, ctx.options, ctx.products)
         ctx.save_for_backward(q, k, v, bias, kept, lse)
-        ctx.options = list(options)
         return z
 
     @staticmethod
@@ -130,26 +140,27 @@ class TritonAttention(torch.autograd.Function):
         q, k, v, bias, kept, lse = ctx.saved_tensors
         wants_bias = bias is not None and ctx.needs_input_grad[3]
         dq, dk, dv, dbias = attention_backward(
-            dz, q, k, v, bias, kept, lse, ctx.options, wants_bias)
+            dz, q, k, v, bias, kept, lse, ctx.options, ctx.products, wants_bias)
         return dq, dk, dv, dbias if wants_bias else None, None, None
 
 
 @torch.library.custom_op("latentcode::attention", mutates_args=())
 def attention(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
-    options: Sequence[int],
+    options: Sequence[int], products: str,
 ) -> tuple[Tensor, Tensor]:
     """Return z [E, B, Q, H, dv] of q, k [E, B, T, H, d], v, bias [E, H, Q, K], kept [E, Q, K],
     and lse [E, B, H, Q] (without elements where no softmax is taken).
 
-    options  (bits of the normalisation, hyla, phi, causal), as in the kernels for the CPU
+    options   (bits of the normalisation, hyla, phi, causal), as in the kernels for the CPU
+    products  how matrices are multiplied, one of what `precision` returns
     """
     from latentcode.models.kernels.gpu import programs
 
-    z, lse = _outputs(q, k, v, bias, kept, options)
+    z, lse = _outputs(q, k, v, bias, kept, options, products)
     if z.numel() == 0:
         return z, lse
-    call = _Call(q, k, v, bias, kept, options)
+    call = _Call(q, k, v, bias, kept, options, products)
     grid = (call.instances * call.query_tiles, -(-call.dv // call.tiles.dv))
     with torch.cuda.device_of(q):
         programs.forward[grid](
@@ -161,7 +172,7 @@ def attention(
 @attention.register_fake
 def _outputs(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
-    options: Sequence[int],
+    options: Sequence[int], products: str,
 ) -> tuple[Tensor, Tensor]:
     members, b, n_queries, heads, _ = q.shape
     rows = n_queries if options[0] & 1 else 0
@@ -172,13 +183,16 @@ def _outputs(
 @torch.library.custom_op("latentcode::attention_backward", mutates_args=())
 def attention_backward(
     dz: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
-    lse: Tensor, options: Sequence[int], wants_bias: bool,
+    lse: Tensor, options: Sequence[int], products: str, wants_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return dL/dq, dL/dk, dL/dv and dL/dbias (without elements where it is not wanted)."""
+    """Return dL/dq, dL/dk and dL/dv of the shapes of q, k and v, and dL/dbias [E, H, Q, K] summed
+    over the B instances (without elements where it is not wanted), from dz [E, B, Q, H, dv] and
+    what `attention` took and returned."""
     from latentcode.models.kernels.gpu import programs
 
-    dq, dk, dv, _ = _gradients(dz, q, k, v, bias, kept, lse, options, wants_bias)
-    call = _Call(q, k, v, bias, kept, options)
+    dq, dk, dv, _ = _gradients(
+        dz, q, k, v, bias, kept, lse, options, products, wants_bias)
+    call = _Call(q, k, v, bias, kept, options, products)
     groups = (groups_of(q.shape[0], call.b, call.query_tiles) if wants_bias
               else call.b)
     parts = dz.new_zeros(
@@ -203,18 +217,20 @@ def attention_backward(
 @attention_backward.register_fake
 def _gradients(
     dz: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
-    lse: Tensor, options: Sequence[int], wants_bias: bool,
+    lse: Tensor, options: Sequence[int], products: str, wants_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     dq, dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
     none = torch.empty(0, dtype=torch.float32, device=q.device)
-    return dq, dk, dv, torch.empty_like(bias) if wants_bias and bias is not None else none
+    dbias = none if bias is None or not wants_bias else torch.empty_like(
+        bias, memory_format=torch.contiguous_format)
+    return dq, dk, dv, dbias
 
 
 class _Call:
     """What both operators pass to their programs."""
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
-                 options: Sequence[int]) -> None:
+                 options: Sequence[int], products: str) -> None:
         members, self.b, self.n_queries, self.heads, self.d = q.shape
         self.n_keys, self.dv = v.shape[2], v.shape[4]
         self.instances = members * self.b
@@ -226,7 +242,7 @@ class _Call:
         self.inputs = tuple(q if x is None else x.contiguous() for x in (q, k, v, bias, kept))
         self.constants = {
             **constants(options, self.heads, self.d, self.dv, bias is not None, kept is not None,
-                        precision(q.dtype), self.tiles), **self.tiles.launched()}
+                        products, self.tiles), **self.tiles.launched()}
 
 
 def constants(

@@ -48,7 +48,8 @@ def test_a_verdict_is_found_opened_and_its_data_downloaded(page: Explorer, tmp_p
     click_row(page, 1)
     page.headline(differ["claim"].iloc[1][:20]).wait_for()
     assert address(page)["claim"] == differ.index[1] == "figA9-number-of-tasks"
-    assert page.page.locator(".st-key-evidence-figure img").evaluate("image => image.naturalWidth")
+    figure = page.page.locator(".st-key-evidence-figure img")
+    page.until(lambda: figure.evaluate("image => image.naturalWidth") > 0)
     with page.page.expect_download() as waiting:
         page.page.get_by_role("button", name="counts.csv").click()
     waiting.value.save_as(tmp_path / "counts.csv")

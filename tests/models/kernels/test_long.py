@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from attention_cases import attention_inputs, compare
@@ -33,7 +35,7 @@ def test_when_they_are_chosen() -> None:
     def kernel(name: str, n_keys: int, d: int, **others: object) -> str:
         case = Case(Kind(name, "linear"), torch.device("cpu"), torch.float32, n_keys, 8, d, False,
                     None)
-        return kernel_for(case._replace(**others))
+        return kernel_for(replace(case, **others))
 
     assert kernel("softmax", LONG, 64) == "sdpa"
     assert kernel("none", LONG, 64) == "linear"
@@ -51,4 +53,4 @@ def test_what_they_do_not_serve(kernel: str) -> None:
         with pytest.raises(ConfigError, match=f"{kernel}.*rms_head with value network hyla; exp"):
             kernel_for(case)
         with pytest.raises(ConfigError, match="have a bias or codes are dropped"):
-            kernel_for(case._replace(kind=Kind(SIMPLE[kernel], "linear"), has_bias=True))
+            kernel_for(replace(case, kind=Kind(SIMPLE[kernel], "linear"), has_bias=True))

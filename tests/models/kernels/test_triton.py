@@ -175,7 +175,8 @@ def test_a_model_computes_and_learns_the_same(kind: str) -> None:
             y.square().sum().backward()
             found.append([y.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
     for got, wanted in zip(*found, strict=True):
-        assert relative_error(got, wanted.double()) < 1e-4
+        # Of a softmax the bias of the keys has no gradient but rounding.
+        assert relative_error(got, wanted.double()) < 1e-4 or (got - wanted).abs().max() < 1e-5
 
 
 @pytest.mark.slow
@@ -187,11 +188,12 @@ def test_the_operators_are_sound() -> None:
         2, 3, 4, 2, 2, 3, members=2, dtype=torch.float32))
     tables = (bias[:, 0], kept[:, 0, 0])
     for options in ([2, 1, 1, 0], [1, 0, 0, 1]):
-        torch.library.opcheck(launch.attention, (q, k, v, *tables, options))
-        z, lse = launch.attention(q, k, v, *tables, options)
+        torch.library.opcheck(launch.attention, (q, k, v, *tables, options, "emulated"))
+        z, lse = launch.attention(q, k, v, *tables, options, "emulated")
         for wants_bias in (True, False):
             torch.library.opcheck(
-                launch.attention_backward, (z, q, k, v, *tables, lse, options, wants_bias))
+                launch.attention_backward, (
+                    z, q, k, v, *tables, lse, options, "emulated", wants_bias))
 
 
 def test_what_it_does_not_serve() -> None:
