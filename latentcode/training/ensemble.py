@@ -25,6 +25,7 @@ from latentcode.config import RunConfig, to_dict
 from latentcode.devices import resolve_device
 from latentcode.errors import check
 from latentcode.models.config import own_parts
+from latentcode.models.hooks import is_hooked
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import Display
 from latentcode.runs import Run
@@ -72,7 +73,8 @@ class Ensemble:
     is a dozen operations (on a GPU one) however many members and weights there are. The model and
     the optimiser of each member's own `TrainingState` are views of them.
 
-    Raises `ConfigError` for configurations that cannot share an ensemble.
+    Raises `ConfigError` for configurations that cannot share an ensemble, and, with the next
+    batches, for a hook on the model of a captured step, which would never be called.
     """
 
     def __init__(
@@ -148,6 +150,10 @@ class Ensemble:
         """Draw what `CHUNK` updates take: inputs and targets [CHUNK, E, B, ...], rates
         [CHUNK, 3, E, 1] (see `adamw_`) and masks (see `draw_masks`) where they are drawn ahead."""
         chunks = [state.batches.chunk(index) for state in self.states]
+        if isinstance(self._update, StepGraph):
+            hooked = [name for name, part in self.model.named_modules() if is_hooked(part)]
+            check(not hooked, f"there is a hook on {', '.join(hooked[:3])}, and a captured step "
+                  "calls no Python; expected none, or graphed=False")
         one_hot = all(chunk.one_hot for chunk in chunks)
         # A captured step stays as it was captured.
         check(self._one_hot in (None, one_hot), f"batches of task {self.task.name!r} are one-hot "

@@ -155,6 +155,22 @@ def test_a_graph_is_the_plain_step_on_cuda(task: str) -> None:
     compare(configs, 10, 2e-3, graphed=True)
 
 
+def test_a_hook_on_a_captured_step_is_refused() -> None:
+    """On a CPU a replay is a call; the rule is the same."""
+    configs = members(preset("smoke", "logic", "hyla"))
+    graphed, plain = Ensemble(configs, graphed=True), Ensemble(configs, graphed=False)
+    graphed.update()
+    for each in (graphed, plain):
+        each.model.layer(0).attn.hook_pattern.add_hook(lambda code, hook: code)
+    plain.update()
+    for _ in range(ensemble.CHUNK - 1):
+        graphed.update()
+    with pytest.raises(ConfigError, match=r"a hook on blocks\.0\.attn\.hook_pattern, and a capt"):
+        graphed.update()
+    graphed.model.reset_hooks()
+    graphed.update()
+
+
 class NoHostTraffic(TorchDispatchMode):
     """Refuses what waits for a device or brings numbers from the host to it."""
 
