@@ -84,8 +84,8 @@ def test_it_holds_over_200_problems(explorer: Explorer) -> None:
     explorer.open("intervene", {"model": LOGIC, "what": "other term and operands"})
     page = explorer.page
     begin(explorer)
-    page.locator(".st-key-held .js-plotly-plot").wait_for(timeout=LONG)
     expect(page.get_by_text("200 of 200 problems", exact=True)).to_be_visible(timeout=LONG)
+    settle(page)
     said = re.search(r"Over (\d+) instances the answer stays A\(x\) in (\d+) %",
                      page.locator(".st-key-hold").inner_text())
     assert said is not None
