@@ -7,7 +7,7 @@ from dataclasses import Field, dataclass
 from math import comb
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from latentcode.config.fields import check_fields, check_seed, is_number
+from latentcode.config.fields import check_fields, check_seed, is_number, later
 from latentcode.errors import ConfigError, check, check_choice
 from latentcode.registry import Registry
 
@@ -165,22 +165,44 @@ class SravenConfig:
 
 @dataclass(frozen=True)
 class LanguageConfig:
-    """Token ids in, logits of the vocabulary out: what an imported language model was trained on.
+    """Text, token by token: token ids in, logits of the next token out (paper, section 5).
 
-    No text comes with the library, so that no instance can be drawn: such a run can be opened
+    Without `text`, as in runs that were imported, no instance can be drawn: the run can be opened
     and its model be given tokens, but it can be neither trained nor sampled from.
     """
 
     name: Literal["language"] = "language"
     """Which task this is; fixed."""
     n_vocabulary: int = 2_048
-    """Number of token ids (official wikitext-2: 2,048)."""
+    """Number of token ids (paper: 32,000; official wikitext-2: 2,048)."""
     n_tokens: int = 128
     """Length of the sequences trained on (official: 128)."""
+    text: str = later("")
+    """Where the text is: a folder or file (text, JSONL, parquet), or a dataset on the Hugging Face
+    hub, such as `allenai/c4`, which is streamed."""
+    subset: str = later("")
+    """Part of a dataset on the hub, such as `en`."""
+    column: str = later("text")
+    """Column of JSONL, parquet and datasets that holds the text."""
+    tokenizer: str = later("")
+    """A tokenizer's file (tokenizer.json), folder or name on the hub; empty: byte-level BPE of
+    n_vocabulary tokens, trained on the text."""
+    held_out_sources: tuple[str, ...] = later(())
+    """Sources that are never trained on, the split `ood`: values of a column `source`, or the
+    first folder below `text`. Empty: `ood` is of held-out documents, like `test`."""
+    revision: str = later("")
+    """Which state of the text and tokenizer: filled in when training begins."""
 
     def __post_init__(self) -> None:
         check_choice("task.name", self.name, ("language",))
         check_fields("task", self, 1, "n_vocabulary", "n_tokens")
+        for name in ("text", "subset", "column", "tokenizer", "revision"):
+            value = getattr(self, name)
+            check(isinstance(value, str), f"task.{name} is {value!r}; expected text")
+        sources = self.held_out_sources
+        check(isinstance(sources, (list, tuple)) and all(isinstance(x, str) for x in sources),
+              f"task.held_out_sources is {sources!r}; expected a list of names")
+        object.__setattr__(self, "held_out_sources", tuple(sources))
 
     @property
     def d_input(self) -> int:

@@ -19,7 +19,7 @@ from torch import Tensor
 from latentcode.config import TaskConfig
 from latentcode.errors import SplitError, UnknownNameError, check, check_choice
 from latentcode.metrics import Metric, mean_metric
-from latentcode.tasks.batch import Batch
+from latentcode.tasks.batch import Batch, InOrder
 from latentcode.tasks.pairs import Pair
 
 SPLITS: tuple[str, ...] = ("train", "test", "ood", "unknown")
@@ -100,6 +100,10 @@ class Task(ABC):
     @abstractmethod
     def sample(self, split: str, n: int, generator: torch.Generator) -> Batch:
         """Draw n instances on the device of `generator`; `SplitError` if there is no split."""
+
+    def in_order(self, seed: int) -> InOrder | None:
+        """Return the training instances where they come in an order; None: `sample` draws them."""
+        return None
 
     @property
     def n_read(self) -> int | None:

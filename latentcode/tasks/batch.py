@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,8 +16,8 @@ from latentcode.errors import SplitError, check
 class Batch:
     """B instances of a task on one device.
 
-    inputs       [B, T, d_input]  token vectors, float32
-    targets      [B, n_targets]   float32 (fuzzy logic) or int64 (SRAVEN)
+    inputs       [B, T, d_input]  token vectors, float32; or [B, T], token ids, int64
+    targets      [B, n_targets]   float32 (fuzzy logic) or int64 (SRAVEN, text)
     combination  [B]              row of `task.combinations(split)` that each instance uses
     info         name -> [B, ...] whatever else the task needs for labels, metrics, rendering
     split        the split that the batch was drawn from
@@ -71,3 +71,17 @@ class Batch:
                      torch.cat([b.combination for b in batches]),
                      {k: torch.cat([b.info[k] for b in batches]) for k in first.info},
                      first.split, all(b.one_hot for b in batches))
+
+
+class InOrder(Protocol):
+    """The training instances of a task that reads them in an order, such as those of a text."""
+
+    def read(self, first: int, n: int, device: torch.device) -> Batch:
+        """Return instances `first` to `first` + n - 1, the same whatever was read before."""
+
+    def cursor(self, first: int) -> Mapping[str, Any]:
+        """Return what a later process needs to go on at an instance without reading all before it,
+        as plain JSON."""
+
+    def go_to(self, cursor: Mapping[str, Any]) -> None:
+        """Take the cursor of an earlier process; `ArtifactError` for one of another text."""

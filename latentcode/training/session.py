@@ -131,7 +131,7 @@ class Session:
                 state = self.learner.member(index)
                 self.runs[index].save_checkpoint(
                     self.learner.step, state.model, state.optimizer, state.generators,
-                    extra={"losses": recent})
+                    extra={"losses": recent, **state.batches.cursor(state.step)})
         self._note("checkpoint")
 
     def _finite_losses(self) -> dict[int, list[float]]:

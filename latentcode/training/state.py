@@ -17,7 +17,7 @@ from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
 from latentcode.tasks import Batch, Task, make_task, try_task
-from latentcode.training.batches import TrainingBatches
+from latentcode.training.batches import DATA, TrainingBatches
 from latentcode.training.evaluation import forward, matrix_products
 from latentcode.training.optimizer import learning_rate, make_optimizer, set_learning_rate
 
@@ -129,6 +129,7 @@ class TrainingState:
             raise ArtifactError(f"{checkpoint.path} has losses {losses!r}; expected a list of "
                                 "numbers")
         self.losses = [torch.tensor(loss, device=device) for loss in losses]
+        self.batches.go_to(checkpoint.extra.get(DATA))
         self.step = checkpoint.step
 
     def recent_losses(self) -> list[list[float]]:
