@@ -22,6 +22,7 @@ from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 from latentcode.tasks.sraven.distances import sraven_distances
 from latentcode.tasks.sraven.task import Sraven
+from latentcode.tasks.text.task import Text
 
 TaskT = TypeVar("TaskT", bound=Task)
 HELD = "numbers, text, truth values, Literal choices and tuples of these"
@@ -43,6 +44,7 @@ class Registered:
 REGISTRY: Registry[Registered] = Registry("task", "lc.register_task", {
     FuzzyLogic.name: Registered(FuzzyLogic, LogicCounterfactuals, logic_distances),
     Sraven.name: Registered(Sraven, SravenCounterfactuals, sraven_distances),
+    Text.name: Registered(Text),
 })
 """By the name of the task.
 
@@ -99,10 +101,10 @@ def register_task(
 def make_task(config: TaskConfig) -> Task:
     """Return the task that a configuration describes.
 
-    `ConfigError` for language, of which there is no text to draw from, `UnknownNameError` for a
-    task that is not registered.
+    `ConfigError` for language without a text to draw from, `UnknownNameError` for a task that is
+    not registered.
     """
-    if isinstance(config, LanguageConfig):
+    if isinstance(config, LanguageConfig) and not config.text:
         raise ConfigError(
             f"task {config.name!r} has no instances to draw: its runs are imported, and the text "
             "that they were trained on is not here. Give the run's model token ids of your own")

@@ -59,8 +59,12 @@ class _Trial:
         batch = task.sample(self.split, N, make_generator(0, "trial"))
         if not isinstance(batch, Batch):
             self._refuse("sample", _described(batch), "a lc.Batch")
-        self._check_tensor("sample (inputs)", batch.inputs, (N, size.n_tokens, size.d_input),
-                           floating=True)
+        if isinstance(batch.inputs, Tensor) and batch.inputs.ndim == 2:
+            self._check_tensor("sample (inputs)", batch.inputs, (N, size.n_tokens),
+                               floating=False, below=size.d_input)
+        else:
+            self._check_tensor("sample (inputs)", batch.inputs, (N, size.n_tokens, size.d_input),
+                               floating=True)
         self._check_tensor("sample (targets)", batch.targets, (N, None))
         known = task.combinations(self.split)
         self._check_tensor("combinations", known, (None, None), floating=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pandas as pd
 from jaxtyping import Int
@@ -51,6 +51,7 @@ class Excerpts:
     documents: pd.DataFrame
 
 
+@runtime_checkable
 class Stream(Protocol):
     """The text that is trained on, packed, in an order that a seed determines.
 

@@ -1,0 +1,257 @@
+"""Text: every token but the last is given, every token but the first is to be predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from latentcode.config import LanguageConfig
+from latentcode.errors import check
+from latentcode.metrics import Metric
+from latentcode.tasks.base import SPLITS, Task
+from latentcode.tasks.batch import Batch, InOrder
+from latentcode.tasks.pairs import Pair
+from latentcode.tasks.text.classes import TokenTable, frequency_bins, row_labels, token_labels
+from latentcode.tasks.text.data import Excerpts, Stream, TextData
+from latentcode.tasks.text.patterns import PATTERNS, keys_at, possible_queries
+
+
+class Text(Task):
+    """log p(x_1 .. x_T) = sum_t log p(x_t | x_0 .. x_t-1) of T + 1 successive tokens.
+
+    An instance is an excerpt of the text and, for those who read codes, one of its tokens as the
+    query: any that ends no document and for which all patterns (`patterns.PATTERNS`) have keys,
+    no two of them the same. Excerpts without such a token are left out. A combination is the
+    document that the query's token belongs to.
+
+    data  the text; default: what the configuration names
+    """
+
+    name = "language"
+    constituent = "document"
+    headline = "perplexity"
+    config: LanguageConfig
+
+    def __init__(self, config: LanguageConfig, data: TextData | None = None) -> None:
+        if data is None:
+            opening: Any = import_module("latentcode.tasks.text.opening")
+            data = opening.open_text(config)
+        assert data is not None
+        super().__init__(getattr(data, "config", config))  # that of an opened text has a revision
+        self.data = data
+        self.excerpts = cache(data.excerpts)
+        self._tables: dict[tuple[str, torch.device], _Table] = {}
+
+    @property
+    def probe_labels(self) -> tuple[str, ...]:
+        """Whether the next token is copied, and the classes of query, key and next token."""
+        return ("copied", "next_class", "query_class", "key_class")
+
+    @cached_property
+    def pairs(self) -> Mapping[str, Pair]:
+        """A pair of every pattern, the induction pair first."""
+        return {name: Pair(name, f"The query attending to {pattern.description}.")
+                for name, pattern in PATTERNS.items()}
+
+    def positions(self, names: Sequence[str], batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return query and key token positions of the named pairs, each int64 [B, P]."""
+        self.check_pairs(names)
+        key = keys_at(batch.inputs, batch.info["query"], names)
+        return batch.info["query"][:, None].expand_as(key).clone(), key
+
+    def key_sets(self, batch: Batch) -> dict[str, Tensor]:
+        """Return `patterns`: the keys of all pairs."""
+        return {"patterns": self.positions(tuple(PATTERNS), batch)[1]}
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that the text has, out of `SPLITS`."""
+        return tuple(split for split in SPLITS if split in self.data.splits)
+
+    def why_no_split(self, split: str) -> str:
+        """Return why the text lacks a split."""
+        return "the text has no such documents"
+
+    def combinations(self, split: str) -> Tensor:
+        """Return the numbers of the documents of a split, int64 [N, 1]."""
+        self.check_split(split)
+        return torch.arange(len(self.excerpts(split).documents))[:, None]
+
+    def sample(self, split: str, n: int, generator: torch.Generator) -> Batch:
+        """Draw n excerpts of a split, each as often as any other, and a query of each."""
+        table = self._table(split, generator.device)
+        order = torch.cat([torch.randperm(
+            len(table.rows), generator=generator, device=generator.device)
+            for _ in range(-(-n // len(table.rows)))])[:n]
+        possible = table.queries[order]
+        chance = torch.rand(possible.shape, generator=generator, device=generator.device)
+        query = torch.where(possible, chance, -1.0).argmax(1)
+        return self.build(split, table.rows[order], query)
+
+    def build(self, split: str, sequence: Tensor, query: Tensor) -> Batch:
+        """Return given excerpts of a split with given queries, int64 [B] each.
+
+        Info: `query` [B], and `sequence` [B], which excerpt it is.
+        """
+        table = self._table(split, sequence.device)
+        tokens, document = table.tokens[sequence], table.document[sequence]
+        return Batch(tokens[:, :-1], tokens[:, 1:], document.gather(1, query[:, None])[:, 0],
+                     {"query": query, "sequence": sequence}, split)
+
+    def in_order(self, seed: int) -> InOrder:
+        """Return the text that is trained on, in the order of a seed."""
+        return _InOrder(self.data.stream(seed))
+
+    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """-1/T sum_t log p(x_t+1 | x_0 .. x_t): the mean cross-entropy of each sequence, [B]."""
+        return self._token_losses(logits, targets).mean(1)
+
+    def measures(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return means over all tokens of a sequence, and what is at its query; each [B].
+
+        loss, accuracy  in nats, and the share of tokens for which the likeliest is the next one
+        query_loss, query_accuracy  of the query alone, whose token has occurred before
+        """
+        losses = self._token_losses(logits, batch.targets)
+        right = (logits.argmax(-1) == batch.targets).to(losses.dtype)
+        query = batch.info["query"][:, None]
+        return {"loss": losses.mean(1), "accuracy": right.mean(1),
+                "query_loss": losses.gather(1, query)[:, 0],
+                "query_accuracy": right.gather(1, query)[:, 0]}
+
+    def constituent_measures(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return `sequence` [B], the excerpt that each instance is."""
+        return {"sequence": batch.info["sequence"]}
+
+    def summarize(self, measures: Mapping[str, np.ndarray]) -> dict[str, Metric]:
+        """Return the means of `measures`, and perplexity = exp(mean loss).
+
+        Standard errors are clustered by sequence, that of perplexity by the delta method:
+        perplexity times that of the loss.
+        """
+        sequence = measures.get("sequence", np.arange(len(measures["loss"])))
+        metrics = {name: _clustered(values, sequence)
+                   for name, values in measures.items() if name != "sequence"}
+        loss = metrics["loss"]
+        perplexity = float(np.exp(loss.mean))
+        return {"perplexity": Metric(perplexity, perplexity * loss.se, loss.n), **metrics}
+
+    def labels(self, batch: Batch) -> pd.DataFrame:
+        """Return what is known of each instance, one row each.
+
+        The columns of `classes.token_labels`, and
+
+        query_token, key_token, target  texts of the query's token, the induction pair's key, and
+                       the token that comes next
+        query_position  which token of the excerpt the query is
+        document, source, kind  name of the query's document, where it is from, its language
+        combination    number of the document; split: the split of the batch
+        """
+        batch = batch.to("cpu")
+        query, tokens = batch.info["query"], whole(batch)
+        key = self.positions(tuple(PATTERNS)[:1], batch)[1][:, 0]
+        pieces = np.array(self.token_table.pieces, dtype=object)
+        documents = self.excerpts(batch.split).documents.iloc[batch.combination.numpy()]
+        return token_labels(tokens, query, self.token_table, self.frequency_bins).assign(
+            query_token=pieces[_at(tokens, query)], key_token=pieces[_at(tokens, key)],
+            target=pieces[_at(tokens, query + 1)], query_position=query.numpy(),
+            document=documents["name"].astype(str).to_numpy(),
+            source=documents["source"].astype(str).to_numpy(),
+            kind=documents["kind"].astype(str).to_numpy(),
+            combination=batch.combination.numpy().astype(str).astype(object), split=batch.split)
+
+    def row_labels(self, labels: pd.DataFrame, token: int | None) -> pd.DataFrame:
+        """Return operand: classes of query and key; operation: copied or not, depth, indentation;
+        answer: class of the next token."""
+        return row_labels(labels)
+
+    @cached_property
+    def token_table(self) -> TokenTable:
+        """What the texts of all token ids say."""
+        tokenizer = self.data.tokenizer
+        pieces = (*tokenizer.pieces, *[""] * (self.config.n_vocabulary - tokenizer.n_tokens))
+        return TokenTable(pieces, tokenizer.end)
+
+    @cached_property
+    def frequency_bins(self) -> np.ndarray:
+        """The decade of the frequency of every id in the excerpts of `train`, int64 [V]."""
+        return frequency_bins(self.excerpts("train").tokens, self.config.n_vocabulary)
+
+    @staticmethod
+    def _token_losses(logits: Tensor, targets: Tensor) -> Tensor:
+        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+        return losses.view_as(targets)
+
+    def _table(self, split: str, device: torch.device) -> _Table:
+        self.check_split(split)
+        if (split, device) not in self._tables:
+            self._tables[split, device] = self._read(split, self.excerpts(split), device)
+        return self._tables[split, device]
+
+    def _read(self, split: str, excerpts: Excerpts, device: torch.device) -> _Table:
+        inputs = excerpts.tokens[:, :-1]
+        queries = possible_queries(inputs) & (inputs != self.data.tokenizer.end)
+        rows = queries.any(1).nonzero()[:, 0]
+        check(len(rows) > 0, f"of the {len(inputs)} excerpts of split {split!r}, "
+              f"{inputs.shape[1]} tokens each, none has a token with a key of every pattern "
+              f"({', '.join(PATTERNS)}); expected longer sequences (task.n_tokens)")
+        return _Table(excerpts.tokens.to(device), excerpts.document.to(device), rows.to(device),
+                      queries[rows].to(device))
+
+
+def whole(batch: Batch) -> Tensor:
+    """Return the tokens of instances with the one that comes after the last, int64 [B, T + 1]."""
+    return torch.cat([batch.inputs, batch.targets[:, -1:]], dim=1)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Excerpts of a split on a device: `rows` [N'] of them have queries, bool [N', T]."""
+
+    tokens: Tensor
+    document: Tensor
+    rows: Tensor
+    queries: Tensor
+
+
+@dataclass(frozen=True)
+class _InOrder:
+    stream: Stream
+
+    def read(self, first: int, n: int, device: torch.device) -> Batch:
+        tokens = self.stream[first:first + n].to(device)
+        return Batch(tokens[:, :-1], tokens[:, 1:], torch.zeros_like(tokens[:, 0]))
+
+    def cursor(self, first: int) -> Mapping[str, Any]:
+        return self.stream.cursor(first)
+
+    def go_to(self, cursor: Mapping[str, Any]) -> None:
+        self.stream.go_to(cursor)
+
+
+def _clustered(values: np.ndarray, cluster: np.ndarray) -> Metric:
+    """Return mean(x) and sqrt(G / (G - 1) sum_g (sum_{i in g} x_i - mean)^2) / n, G clusters."""
+    x, n = np.asarray(values, dtype=np.float64), len(values)
+    _, group = np.unique(cluster, return_inverse=True)
+    n_groups = int(group.max(initial=-1)) + 1
+    mean = float(x.mean()) if n else float("nan")
+    sums = np.bincount(group, x - mean, minlength=n_groups)
+    se = (float(np.sqrt(n_groups / (n_groups - 1) * np.square(sums).sum()) / n)
+          if n_groups > 1 else float("nan"))
+    return Metric(mean, se, n)
+
+
+def _at(tokens: Tensor, place: Tensor) -> np.ndarray:
+    return tokens.gather(1, place[:, None])[:, 0].numpy()
+
+
+__all__ = ["Text", "whole"]

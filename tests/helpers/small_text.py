@@ -1,0 +1,94 @@
+"""A text in memory, whose spans come again and again, and a tokenizer of words."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from latentcode.config import LanguageConfig
+from latentcode.tasks.text.data import TOKEN_COLUMNS, Excerpts
+from latentcode.tasks.text.task import Text
+
+WORDS = tuple(a + b for a in ("ka", "lo", "mi", "nu", "pe", "ri", "so", "tu") for b in (
+    "ba", "da", "fa", "ga", "ha", "ja"))
+MARKS = ("\n", "    ", "(", ")", "[", "]", ".", ",", " 7", "12", "x2", "Ka", " Lo")
+PIECES = ("<end>", *MARKS, *(f" {word}" for word in WORDS), *WORDS[:8])
+CONFIG = LanguageConfig(n_vocabulary=80, n_tokens=24, text="in memory")
+
+
+class WordTokenizer:
+    """Longest piece first; what is no piece is an error."""
+
+    pieces, n_tokens, end = PIECES, len(PIECES), 0
+    _ids: Mapping[str, int] = {piece: i for i, piece in enumerate(PIECES)}
+    _any = re.compile("|".join(map(re.escape, sorted(PIECES, key=len, reverse=True))))
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        found = [self._any.findall(text) for text in texts]
+        assert ["".join(pieces) for pieces in found] == texts
+        return [[self._ids[piece] for piece in pieces] for pieces in found]
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(PIECES[i] for i in ids)
+
+
+def document(seed: int, n_tokens: int = 90) -> str:
+    """Return a text of spans of a few tokens, each of which occurs about three times."""
+    rng = random.Random(seed)
+    spans = ["".join(rng.choices(PIECES[1:], k=rng.randint(3, 6))) for _ in range(n_tokens // 15)]
+    return "".join(rng.choices(spans, k=n_tokens // 5))
+
+
+class SmallText:
+    """The `TextData` of documents that seeds write: of every split others."""
+
+    tokenizer, splits = WordTokenizer(), ("train", "test", "ood")
+
+    def __init__(self, n_tokens: int, n_documents: int = 60) -> None:
+        self.n_tokens, self.n_documents = n_tokens, n_documents
+
+    def packed(self, split: str) -> tuple[Tensor, Tensor]:
+        """Return the ids of all documents, each ended, and which document each belongs to."""
+        first = self.splits.index(split) * 1_000_000
+        texts = [document(first + i) for i in range(self.n_documents)]
+        ids = [[*row, self.tokenizer.end] for row in self.tokenizer.encode(texts)]
+        return (torch.tensor([i for row in ids for i in row]),
+                torch.tensor([d for d, row in enumerate(ids) for _ in row]))
+
+    def excerpts(self, split: str) -> Excerpts:
+        tokens, documents = (
+            x.unfold(0, self.n_tokens + 1, self.n_tokens).clone() for x in self.packed(split))
+        return Excerpts(tokens, documents, pd.DataFrame(
+            [(f"{split}/{i}.txt", "seeds" if i % 2 else "more seeds", ("py", "md", "")[i % 3])
+             for i in range(self.n_documents)], columns=TOKEN_COLUMNS))
+
+    def stream(self, seed: int) -> _Stream:
+        return _Stream(self.excerpts("train").tokens, seed)
+
+
+class _Stream:
+    def __init__(self, tokens: Tensor, seed: int) -> None:
+        self.tokens = tokens[torch.randperm(len(tokens), generator=torch.Generator().manual_seed(
+            seed))]
+
+    def __getitem__(self, sequences: slice) -> Tensor:
+        return self.tokens[torch.arange(sequences.start, sequences.stop) % len(self.tokens)]
+
+    def cursor(self, sequence: int) -> Mapping[str, Any]:
+        return {"sequence": sequence}
+
+    def go_to(self, cursor: Mapping[str, Any]) -> None:
+        pass
+
+
+@cache
+def small_text(config: LanguageConfig = CONFIG) -> Text:
+    """Return the task of the small text."""
+    return Text(config, SmallText(config.n_tokens))
