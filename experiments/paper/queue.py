@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from latentcode.config import RunConfig, config_hash
+from latentcode.config import RunConfig, config_hash, fill_in
 from latentcode.experiments.sweep.grid import load_grid
 from latentcode.experiments.timing import seconds_per_step
 from latentcode.figures.markdown import markdown_of
@@ -69,7 +69,7 @@ def is_published(path: Path, config: RunConfig, published: Path | None) -> bool:
     if not folder.exists():
         return False
     run = Run.open(folder)
-    return run.is_complete and config_hash(run.config) == config_hash(config)
+    return run.is_complete and config_hash(fill_in(config, run.config)) == config_hash(run.config)
 
 
 def table(

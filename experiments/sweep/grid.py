@@ -32,7 +32,6 @@ from latentcode.config import (
     RunConfig,
     TrainingConfig,
     config_hash,
-    drawn_tasks,
     flatten,
     from_dict,
     parse_yaml,
@@ -170,7 +169,7 @@ def with_fields(base: RunConfig, point: Mapping[str, Any]) -> RunConfig:
 def check_field(axis: str) -> None:
     """Raise `UnknownNameError` unless an axis is a dotted field of a configuration."""
     sections: dict[str, list[Any]] = {
-        "task": [TASKS[name] for name in drawn_tasks()], "model": [ModelConfig],
+        "task": list(TASKS.values()), "model": [ModelConfig],
         "training": [TrainingConfig]}
     fields = [f"{section}.{field.name}" for section, classes in sections.items()
               for cls in classes for field in dataclasses.fields(cls) if field.name != "name"]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from latentcode.cli.options import RunName, default_is
-from latentcode.config import TaskConfig, drawn_tasks
+from latentcode.config import TaskConfig
 from latentcode.errors import LatentCodeError
 from latentcode.models.config import ModelConfig
 
@@ -88,7 +88,7 @@ class ImportFlax:
         known = run.imported or {}
         if not known["training_known"]:
             print("training settings are not in the file: config.yaml holds the paper's")
-        if run.config.task.name in drawn_tasks() and not known["held_out_known"]:
+        if hasattr(run.config.task, "held_out") and not known["held_out_known"]:
             print("held-out combinations are not in the file: `ood` is a new draw, and the model "
                   "may have been trained on it; pass the original ones with --held-out")
         print(f"wrote run {run.path}")

@@ -12,7 +12,7 @@ import tyro
 
 from latentcode.cli.options import default_is
 from latentcode.cli.show import print_metrics
-from latentcode.config import TASKS, RunConfig, TrainingConfig, drawn_tasks, load_config
+from latentcode.config import TASKS, RunConfig, TrainingConfig, load_config
 from latentcode.config.presets import follow_task, preset
 from latentcode.errors import LatentCodeError
 from latentcode.models.config import ModelConfig
@@ -93,10 +93,10 @@ def train_with_defaults(arguments: Sequence[str]) -> tuple[Any, Train[Any, Any]]
 
     The words that choose the defaults are looked up first; then tyro reads all of them.
     """
-    tasks = drawn_tasks()
+    tasks = tuple(TASKS)
     for word in arguments[1:2]:
         if not word.startswith("-"):
-            TASKS.find(word, tasks)  # an unknown task is named before any of its flags
+            TASKS.find(word)  # an unknown task is named before any of its flags
     problem = next((a for a in arguments if a in tasks), "logic")
     name, kind, path = (_value(arguments, flag) for flag in ("--preset", "--kind", "--config"))
     config = _starting_point(problem, name, kind, Path(path) if path else None)

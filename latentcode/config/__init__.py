@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from latentcode.config.reading import (
     config_hash,
+    fill_in,
     flatten,
     from_dict,
     from_yaml,
@@ -19,10 +20,9 @@ from latentcode.config.tasks import (
     LogicConfig,
     SravenConfig,
     TaskConfig,
-    drawn_tasks,
 )
 from latentcode.config.training import TrainingConfig
 
 __all__ = ["TASKS", "LanguageConfig", "LogicConfig", "RunConfig", "SravenConfig", "TaskConfig",
-           "TrainingConfig", "config_hash", "drawn_tasks", "flatten", "from_dict", "from_yaml",
+           "TrainingConfig", "config_hash", "fill_in", "flatten", "from_dict", "from_yaml",
            "load_config", "parse_yaml", "task_from_dict", "to_dict", "to_yaml"]

@@ -9,12 +9,17 @@ from latentcode.errors import check_whole
 from latentcode.seeds import checked_seed
 
 T = TypeVar("T")
-LATER = "later"
+LATER, FILLED_IN = "later", "filled_in"
 
 
 def later(default: T) -> T:
     """A field that older files do not have: it is left out where it has its default."""
     return field(default=default, metadata={LATER: True})
+
+
+def filled_in() -> str:
+    """A later field that is empty until training begins, and then says what was found."""
+    return field(default="", metadata={LATER: True, FILLED_IN: True})
 
 
 def is_number(value: object) -> bool:

@@ -16,7 +16,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from latentcode.config.fields import LATER, is_number
+from latentcode.config.fields import FILLED_IN, LATER, is_number
 from latentcode.config.tasks import TASKS, TaskConfig
 from latentcode.errors import ConfigError, check, check_choice
 
@@ -43,6 +43,21 @@ def _as_dict(config: Any) -> dict[str, Any]:
               if not (LATER in f.metadata and getattr(config, f.name) == f.default)}
     return {name: _as_dict(value) if dataclasses.is_dataclass(value) else value
             for name, value in values.items()}
+
+
+def fill_in(asked: T, known: T) -> T:
+    """Return what is asked for; what it leaves to be filled in is as in `known`.
+
+    So a configuration without the revision of a text is that of a run of any revision.
+    """
+    values = {}
+    for f in dataclasses.fields(asked):  # type: ignore[arg-type]
+        mine, other = getattr(asked, f.name), getattr(known, f.name, None)
+        if dataclasses.is_dataclass(mine) and type(mine) is type(other):
+            values[f.name] = fill_in(mine, other)
+        elif FILLED_IN in f.metadata and not mine and other:
+            values[f.name] = other
+    return dataclasses.replace(asked, **values) if values else asked  # type: ignore[type-var]
 
 
 def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

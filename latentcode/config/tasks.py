@@ -7,7 +7,7 @@ from dataclasses import Field, dataclass
 from math import comb
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from latentcode.config.fields import check_fields, check_seed, is_number, later
+from latentcode.config.fields import check_fields, check_seed, filled_in, is_number, later
 from latentcode.errors import ConfigError, check, check_choice
 from latentcode.registry import Registry
 
@@ -190,7 +190,7 @@ class LanguageConfig:
     held_out_sources: tuple[str, ...] = later(())
     """Sources that are never trained on, the split `ood`: values of a column `source`, or the
     first folder below `text`. Empty: `ood` is of held-out documents, like `test`."""
-    revision: str = later("")
+    revision: str = filled_in()
     """Which state of the text and tokenizer: filled in when training begins."""
 
     def __post_init__(self) -> None:
@@ -221,13 +221,8 @@ TASKS: Registry[type[TaskConfig]] = Registry("task", "lc.register_task", {
 """The class of each task's configuration, by name.
 
 Apart from the tasks themselves (`latentcode.tasks.registry`), so that a configuration is read, and
-help shown, without importing torch, and because language has a configuration and no task.
+help shown, without importing torch.
 """
-
-
-def drawn_tasks() -> tuple[str, ...]:
-    """Return the names of the tasks that instances can be drawn from: all but language."""
-    return tuple(name for name, kind in TASKS.items() if kind is not LanguageConfig)
 
 
 def _check_fraction(name: str, value: float) -> None:

@@ -1,4 +1,4 @@
-"""One process at a time may write into a run."""
+"""One process at a time may write into a run, or make what several read."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from latentcode.errors import RunError
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def exclusive(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold an advisory lock on the file `path`; `RunError` names the process that has it.
+
+    wait  until that process lets go, rather than raise
 
     The operating system releases the lock when the process ends, however it ends. Where there
     are no such locks (Windows, some network file systems) a warning says so.
@@ -25,7 +27,7 @@ def exclusive(path: Path) -> Iterator[None]:
     except OSError as error:
         raise RunError(f"{path.parent} cannot be written: {error}") from None
     try:
-        if _lock(descriptor, path):
+        if _lock(descriptor, path, wait=wait):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         yield
@@ -54,14 +56,14 @@ def holder(path: Path) -> int | None:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, path: Path) -> bool:
+def _lock(descriptor: int, path: Path, *, wait: bool = False) -> bool:
     try:
         import fcntl
     except ImportError:
         _warn_without_lock(path, "this platform has no file locks")
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         owner = os.pread(descriptor, 200, 0).decode(errors="replace") or "another process"
         raise RunError(f"{path.parent} is being written by {owner}; expected no other process "

@@ -38,6 +38,8 @@ CURRENT: dict[str, int] = {
     "latentcode.model_checks": 1,
     "latentcode.hyla_variance": 1,
     "latentcode.reproduction": 1,
+    "latentcode.text": 1,
+    "latentcode.tokens": 1,
 }
 """The version in which each format is written today."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from latentcode.config import RunConfig, flatten, to_dict
+from latentcode.config import RunConfig, fill_in, flatten, to_dict
 from latentcode.errors import RunError, check
 from latentcode.files.storage import read_json, write_json
 from latentcode.runs.folder import PROVENANCE, TIMING
@@ -22,7 +22,8 @@ def check_resumable(run: Run, config: RunConfig) -> None:
     check(not run.checkpoints() or not run.load_checkpoint().is_published, f"{run.path} was "
           "published, without the state of the optimiser and of the random generators: "
           "training cannot go on from it", RunError)
-    mine, other = flatten(to_dict(run.config)), flatten(to_dict(config))
+    mine, other = flatten(to_dict(run.config)), flatten(
+        to_dict(fill_in(config, run.config)))
     different = [f"{key}: {mine.get(key)!r} in the run, {other.get(key)!r} asked for"
                  for key in {**mine, **other} if mine.get(key) != other.get(key)]
     check(not different, f"{run.path} was created with another configuration "

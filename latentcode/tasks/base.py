@@ -44,6 +44,7 @@ class Task(ABC):
     headline: ClassVar[str]
     """The metric that is quoted first: "r2" or "accuracy"."""
     config: TaskConfig
+    """The configuration, with whatever it leaves to be filled in: the `revision` of a text."""
 
     def __init__(self, config: Any) -> None:
         self.config = config

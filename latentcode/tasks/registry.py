@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from latentcode.config import TASKS, LanguageConfig, TaskConfig, from_dict, to_dict
+from latentcode.config import TASKS, TaskConfig, from_dict, to_dict
 from latentcode.errors import ConfigError, check, check_whole
 from latentcode.registry import Registry
 from latentcode.tasks.base import Task
@@ -101,13 +101,9 @@ def register_task(
 def make_task(config: TaskConfig) -> Task:
     """Return the task that a configuration describes.
 
-    `ConfigError` for language without a text to draw from, `UnknownNameError` for a task that is
-    not registered.
+    `ConfigError` for language without a text to draw from, or with one that cannot be used,
+    `UnknownNameError` for a task that is not registered.
     """
-    if isinstance(config, LanguageConfig) and not config.text:
-        raise ConfigError(
-            f"task {config.name!r} has no instances to draw: its runs are imported, and the text "
-            "that they were trained on is not here. Give the run's model token ids of your own")
     return REGISTRY.find(config.name).task(config)
 
 

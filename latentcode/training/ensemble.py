@@ -275,8 +275,8 @@ def train_ensemble(
             check_keeps_enough(config)
     ensemble = Ensemble(list(configs.values()))
     runs = []
-    for path, config in configs.items():
-        exists = path.exists() and any(path.iterdir())
+    for path, state in zip(configs, ensemble.states, strict=True):
+        exists, config = path.exists() and any(path.iterdir()), state.config
         run = Run.open(path) if exists else Run.create(path, config)
         run.check_config(config)
         runs.append(run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from latentcode.arguments import as_tuple
@@ -63,12 +64,13 @@ def train(
     # Whatever can be wrong with the request is found before a folder is made or replaced.
     loggers = as_tuple(loggers)
     check_loggers(loggers)
-    learner = make_learner(config)
     if resume:
         run = Run.open(out)
         run.check_config(config)
-    else:
-        run = Run.create(out, config, overwrite=overwrite)
+        config = replace(config, task=run.config.task)
+    learner = make_learner(config)
+    if not resume:
+        run = Run.create(out, learner.member(0).config, overwrite=overwrite)
     with run.writing(), ExitStack() as stack:
         steps = run.checkpoints()
         if steps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -99,6 +99,7 @@ class TrainingState:
         device = resolve_device(settings.device)
         check_precision(settings.precision, device)
         task = make_task(config.task)
+        config = replace(config, task=task.config)  # which says what state a text is in
         try_task(task, *task.splits)
         model = HookedTransformer(config.model, seed=settings.seed).to(device).train()
         return cls(

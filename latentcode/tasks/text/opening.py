@@ -1,0 +1,60 @@
+"""Where is the text of a configuration? With a run, in the cache, in files, or on the hub."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from latentcode.config import LanguageConfig
+from latentcode.errors import ConfigError, check
+from latentcode.files.storage import read_json
+from latentcode.tasks.text.cache import cache_folder, made_once
+from latentcode.tasks.text.known import MARKER, key_of, known
+from latentcode.tasks.text.local import LocalText
+from latentcode.tasks.text.stored import Source, StoredText, write_excerpts
+
+HOW = ("a folder or file of text as task.text (on the command line "
+       "--task.text). `latentcode text packages FOLDER` writes the text of the installed packages")
+
+
+class Missing(ConfigError):
+    """A text that is not here."""
+
+
+def open_text(config: LanguageConfig) -> StoredText:
+    """Return the text of a configuration, in the state that `revision` names.
+
+    Without a revision it is the state that the files or the hub have now; where they cannot be
+    reached, the one that is on this machine. `StoredText.config` has the revision filled in.
+
+    `ConfigError` says what is wrong with the text, or that it has changed; `HubError` that it
+    cannot be reached.
+    """
+    check(bool(config.text), f"task {config.name!r} has no instances to draw: it names no text, "
+          f"like runs that were imported; expected {HOW}")
+    folder = known(config) if config.revision else None
+    if folder is None:
+        try:
+            source = source_of(config)
+            folder = _made(config, source)
+        except Missing:
+            folder = known(config)
+            if folder is None:
+                raise
+    full = replace(config, revision=read_json(folder / MARKER)["text"]["revision"])
+    return StoredText(folder, full, lambda: source_of(full))
+
+
+def source_of(config: LanguageConfig) -> Source:
+    """Return where the text can be read in full."""
+    check(Path(config.text).expanduser().exists(), f"task.text is {config.text!r}, which does not "
+          f"exist; expected {HOW}", Missing)
+    return LocalText(config)
+
+
+def _made(config: LanguageConfig, source: Source) -> Path:
+    check(config.revision in ("", source.revision), f"task.text {config.text!r} is of revision "
+          f"{source.revision!r} now; expected {config.revision!r}")
+    full = replace(config, revision=source.revision)
+    return made_once(cache_folder(key_of(full), full.revision), MARKER,
+                     lambda folder: write_excerpts(folder, full, source))
