@@ -36,6 +36,7 @@ from latentcode.cli.separation import Separation
 from latentcode.cli.show import Show
 from latentcode.cli.similarity import Similarity
 from latentcode.cli.sweep import Sweep
+from latentcode.cli.text import Text
 from latentcode.cli.topography import Topography
 from latentcode.cli.train import Train, train_with_defaults
 from latentcode.cli.value_networks import ValueNetworks
@@ -48,7 +49,7 @@ COMMANDS: dict[str, type] = {
     "topography": Topography, "align": Align, "value-networks": ValueNetworks,
     "intervene": Intervene, "attribute": Attribute, "find-subspace": FindSubspace, "show": Show,
     "explore": Explore, "zoo": Zoo, "push": Push, "sweep": Sweep, "demo": Demo,
-    "reproduce": Reproduce, "report": Report,
+    "text": Text, "reproduce": Reproduce, "report": Report,
     "extract-prompts": ExtractPrompts, "decode-prompts": DecodePrompts,
     "intervene-prompts": IntervenePrompts, "check-model": CheckModel,
     "import-flax": ImportFlax, "export-flax": ExportFlax, "parity": Parity}

@@ -16,6 +16,8 @@ READING = 1
 LONGEST = 2**15
 """Characters of plain text in one document, about: longer files are cut, at a blank line where
 there is one, so that a single file can be shuffled and a part of it be held out."""
+ABOUT = "about.json"
+"""The file in a folder of parquet that says where the text comes from; see `packages`."""
 JSON_LINES = (".jsonl", ".ndjson")
 
 

@@ -17,7 +17,7 @@ from latentcode.errors import ArtifactError, ConfigError, check
 from latentcode.files.storage import read_json, write_text
 from latentcode.tasks.text.cache import cache_folder, digest_of, made_once, making
 from latentcode.tasks.text.data import TOKEN_COLUMNS, Excerpts
-from latentcode.tasks.text.documents import Document, digest_of_files, local_documents
+from latentcode.tasks.text.documents import ABOUT, Document, digest_of_files, local_documents
 from latentcode.tasks.text.packing import MARKER, TokenStore, excerpts_of
 from latentcode.tasks.text.tokenizer import (
     FileTokenizer,
@@ -28,9 +28,6 @@ from latentcode.tasks.text.tokenizer import (
 
 HELD_OUT = 20
 """Of so many documents, one is held out as `test`, and one as `ood` where no sources are."""
-
-ABOUT = "about.json"
-"""The file in a folder of text that says where it comes from."""
 
 
 class LocalText:
