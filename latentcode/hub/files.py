@@ -26,6 +26,7 @@ PATTERNS: Mapping[Kind, re.Pattern[str]] = {
     "run": re.compile(
         r"config\.yaml|(?:provenance|card)\.json|metrics\.jsonl"
         r"|checkpoints/step_\d{7,}/(?:model\.safetensors|state\.json)"
+        r"|text/(?:text\.json|tokenizer\.json|excerpts\.safetensors|documents\.parquet)"
         rf"|results/(?:{_NAME}/)+{_NAME}\.(?:json|csv|parquet|safetensors)", re.ASCII),
     "codes": re.compile(r"codes\.safetensors|labels\.parquet|meta\.json")}
 """The names of the files of each kind, from the top of its folder."""

@@ -4,6 +4,7 @@
     provenance.json    versions, commit, device, threads, configuration hash, format version
     metrics.jsonl      one line per step, split and metric; no wall-clock time
     timing.jsonl       how long it took; the one file that differs between equal runs
+    text/              of a language model, see `latentcode.tasks.text.stored`
     checkpoints/step_0001000/   see `latentcode.runs.checkpoints`
 
 Whatever is here is whole: files and folders are written under a temporary name, flushed and
@@ -35,10 +36,11 @@ from latentcode.files.storage import (
 )
 from latentcode.hub.address import origin
 from latentcode.runs.metric_file import METRICS
+from latentcode.tasks.text.known import keep_with, make_known
 
 FORMAT = "latentcode.run"
-CONFIG, PROVENANCE, TIMING, CHECKPOINTS, LOCK = (
-    "config.yaml", "provenance.json", "timing.jsonl", "checkpoints", ".lock")
+CONFIG, PROVENANCE, TIMING, CHECKPOINTS, TEXT, LOCK = (
+    "config.yaml", "provenance.json", "timing.jsonl", "checkpoints", "text", ".lock")
 LOADED_FROM = "loaded_from"
 """The key of a run's provenance that says where on the hub it was downloaded from."""
 
@@ -74,6 +76,8 @@ def make_folder(
             (folder / METRICS).touch()
             write_text(folder / CONFIG, to_yaml(config))
             write_json(folder / PROVENANCE, provenance)
+            keep_with(config.task, folder / TEXT)
+    make_known(config.task, path / TEXT)
     return provenance
 
 
@@ -96,6 +100,7 @@ def read_folder(path: Path) -> tuple[RunConfig, dict[str, Any]]:
           f"is {mine}; expected {wanted}", ArtifactError)
     if from_hub := origin(path):
         provenance[LOADED_FROM] = str(from_hub)
+    make_known(config.task, path / TEXT)
     return config, provenance
 
 

@@ -11,7 +11,7 @@ from latentcode.errors import RunError, check
 from latentcode.files.locks import exclusive
 from latentcode.files.storage import check_free, replace_folder, write_json
 from latentcode.runs.checkpoints import publish_checkpoint
-from latentcode.runs.folder import CHECKPOINTS, CONFIG, LOCK, PROVENANCE, with_name
+from latentcode.runs.folder import CHECKPOINTS, CONFIG, LOCK, PROVENANCE, TEXT, with_name
 from latentcode.runs.metric_file import METRICS, cut_metrics
 from latentcode.runs.run import Run
 
@@ -32,6 +32,8 @@ def publish_run(
             shutil.copyfile(run.path / name, folder / name)
         if run.loaded_from is not None:
             write_json(folder / PROVENANCE, run.provenance)
+        if (run.path / TEXT).is_dir():
+            shutil.copytree(run.path / TEXT, folder / TEXT)
         cut_metrics(folder / METRICS, checkpoints[-1].step)
         for checkpoint in checkpoints:
             target = folder / CHECKPOINTS / checkpoint.path.name

@@ -5,6 +5,7 @@ Nothing here imports torch: runs make theirs known when they are opened.
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import fields
 from pathlib import Path
 
@@ -27,6 +28,12 @@ def make_known(config: TaskConfig, folder: Path) -> None:
     """Let `known` find a folder of excerpts, where it is one."""
     if isinstance(config, LanguageConfig) and (folder / MARKER).is_file():
         _KNOWN.setdefault(key_of(config), {})[config.revision] = folder
+
+
+def keep_with(config: TaskConfig, folder: Path) -> None:
+    """Copy the excerpts of a configuration to a folder that is not there yet, where it has any."""
+    if getattr(config, "revision", "") and (found := known(config)) is not None:
+        shutil.copytree(found, folder)
 
 
 def known(config: TaskConfig) -> Path | None:
