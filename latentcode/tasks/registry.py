@@ -22,6 +22,7 @@ from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 from latentcode.tasks.sraven.distances import sraven_distances
 from latentcode.tasks.sraven.task import Sraven
+from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 from latentcode.tasks.text.task import Text
 
 TaskT = TypeVar("TaskT", bound=Task)
@@ -44,7 +45,7 @@ class Registered:
 REGISTRY: Registry[Registered] = Registry("task", "lc.register_task", {
     FuzzyLogic.name: Registered(FuzzyLogic, LogicCounterfactuals, logic_distances),
     Sraven.name: Registered(Sraven, SravenCounterfactuals, sraven_distances),
-    Text.name: Registered(Text),
+    Text.name: Registered(Text, TextCounterfactuals),
 })
 """By the name of the task.
 

@@ -40,10 +40,10 @@ class WordTokenizer:
 
 
 def document(seed: int, n_tokens: int = 90) -> str:
-    """Return a text of spans of a few tokens, each of which occurs about three times."""
+    """Return a text of three spans in any order, each of 6 to 10 different tokens."""
     rng = random.Random(seed)
-    spans = ["".join(rng.choices(PIECES[1:], k=rng.randint(3, 6))) for _ in range(n_tokens // 15)]
-    return "".join(rng.choices(spans, k=n_tokens // 5))
+    spans = ["".join(rng.sample(PIECES[1:], rng.randint(6, 10))) for _ in range(3)]
+    return "".join(rng.choices(spans, k=n_tokens // 8))
 
 
 class SmallText:

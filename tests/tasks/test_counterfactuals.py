@@ -207,7 +207,7 @@ def test_where_there_is_no_other_term_or_position() -> None:
 
 def test_a_task_without_minimal_pairs_says_so() -> None:
     with pytest.raises(ConfigError, match="offers no minimal pairs"):
-        lc.make_counterfactuals(type("T", (), {"name": "language"})())  # type: ignore[arg-type]
+        lc.make_counterfactuals(type("T", (), {"name": "other"})())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("config", [

@@ -21,8 +21,9 @@ from latentcode.tasks.base import SPLITS, Task
 from latentcode.tasks.batch import Batch, InOrder
 from latentcode.tasks.pairs import Pair
 from latentcode.tasks.text.classes import TokenTable, frequency_bins, row_labels, token_labels
-from latentcode.tasks.text.data import Excerpts, Stream, TextData
-from latentcode.tasks.text.patterns import PATTERNS, keys_at, possible_queries
+from latentcode.tasks.text.data import Stream, TextData
+from latentcode.tasks.text.patterns import INDUCTION, PATTERNS, SAME, keys_at, possible_queries
+from latentcode.tasks.text.render import Drawing, draw_html, draw_small, draw_text
 
 
 class Text(Task):
@@ -88,14 +89,27 @@ class Text(Task):
 
     def sample(self, split: str, n: int, generator: torch.Generator) -> Batch:
         """Draw n excerpts of a split, each as often as any other, and a query of each."""
-        table = self._table(split, generator.device)
-        order = torch.cat([torch.randperm(
-            len(table.rows), generator=generator, device=generator.device)
-            for _ in range(-(-n // len(table.rows)))])[:n]
-        possible = table.queries[order]
-        chance = torch.rand(possible.shape, generator=generator, device=generator.device)
-        query = torch.where(possible, chance, -1.0).argmax(1)
-        return self.build(split, table.rows[order], query)
+        queries = self.queries(split, generator.device)
+        check(bool(queries.any()), f"of the {len(queries)} excerpts of split {split!r}, "
+              f"{self.config.n_tokens} tokens each, none has a token with a key of every pattern "
+              f"({', '.join(PATTERNS)}); expected longer sequences (task.n_tokens)")
+        return self.sample_among(split, queries, n, generator)
+
+    def sample_among(
+        self, split: str, queries: Tensor, n: int, generator: torch.Generator
+    ) -> Batch:
+        """As `sample`, of given queries of the excerpts of a split, bool [N, T], at least one."""
+        device = generator.device
+        rows = queries.any(1).nonzero()[:, 0]
+        order = torch.cat([torch.randperm(len(rows), generator=generator, device=device)
+                           for _ in range(-(-n // len(rows)))])[:n]
+        chance = torch.rand(n, queries.shape[1], generator=generator, device=device)
+        query = torch.where(queries[rows[order]], chance, -1.0).argmax(1)
+        return self.build(split, rows[order], query)
+
+    def queries(self, split: str, device: torch.device) -> Tensor:
+        """Return which tokens of the excerpts of a split can be queries, bool [N, T]."""
+        return self._table(split, device).queries
 
     def build(self, split: str, sequence: Tensor, query: Tensor) -> Batch:
         """Return given excerpts of a split with given queries, int64 [B] each.
@@ -174,6 +188,28 @@ class Text(Task):
         answer: class of the next token."""
         return row_labels(labels)
 
+    def render(self, batch: Batch, index: int, format: str = "text") -> str:
+        """Return the text of instance `index`, its query and induction pair marked.
+
+        Raises `UnknownNameError` for another format, `ConfigError` for an index out of range.
+        """
+        self.check_render(batch, index, format)
+        drawing = self.drawing(batch, index)
+        return draw_text(drawing) if format == "text" else draw_html(drawing)
+
+    def sketch(self, batch: Batch, index: int) -> str:
+        """Return what is around the query and its key, with the token that comes next."""
+        self.check_render(batch, index, "html")
+        return draw_small(self.drawing(batch, index))
+
+    def drawing(self, batch: Batch, index: int) -> Drawing:
+        """Return instance `index` as `draw_html` takes it, which can leave out what is far off."""
+        one = batch[index:index + 1].to("cpu")
+        key, earlier = keys_at(one.inputs, one.info["query"], (INDUCTION, SAME))[0].tolist()
+        document = self.excerpts(batch.split).documents.iloc[int(one.combination)]
+        return Drawing([self.token_table.pieces[i] for i in whole(one)[0].tolist()],
+                       int(one.info["query"]), key, earlier, str(document["name"]))
+
     @cached_property
     def token_table(self) -> TokenTable:
         """What the texts of all token ids say."""
@@ -194,18 +230,12 @@ class Text(Task):
     def _table(self, split: str, device: torch.device) -> _Table:
         self.check_split(split)
         if (split, device) not in self._tables:
-            self._tables[split, device] = self._read(split, self.excerpts(split), device)
+            excerpts = self.excerpts(split)
+            inputs = excerpts.tokens[:, :-1]
+            queries = possible_queries(inputs) & (inputs != self.data.tokenizer.end)
+            self._tables[split, device] = _Table(*(x.to(device) for x in (
+                excerpts.tokens, excerpts.document, queries)))
         return self._tables[split, device]
-
-    def _read(self, split: str, excerpts: Excerpts, device: torch.device) -> _Table:
-        inputs = excerpts.tokens[:, :-1]
-        queries = possible_queries(inputs) & (inputs != self.data.tokenizer.end)
-        rows = queries.any(1).nonzero()[:, 0]
-        check(len(rows) > 0, f"of the {len(inputs)} excerpts of split {split!r}, "
-              f"{inputs.shape[1]} tokens each, none has a token with a key of every pattern "
-              f"({', '.join(PATTERNS)}); expected longer sequences (task.n_tokens)")
-        return _Table(excerpts.tokens.to(device), excerpts.document.to(device), rows.to(device),
-                      queries[rows].to(device))
 
 
 def whole(batch: Batch) -> Tensor:
@@ -215,11 +245,10 @@ def whole(batch: Batch) -> Tensor:
 
 @dataclass(frozen=True)
 class _Table:
-    """Excerpts of a split on a device: `rows` [N'] of them have queries, bool [N', T]."""
+    """The excerpts of a split on a device, and which of their tokens can be queries [N, T]."""
 
     tokens: Tensor
     document: Tensor
-    rows: Tensor
     queries: Tensor
 
 

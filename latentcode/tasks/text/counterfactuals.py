@@ -1,0 +1,282 @@
+"""What would come next, had the text another token there? The minimal pairs of text.
+
+A window `... A B ... A` whose next token is B in fact, A at the query q and at p < q alone before
+it. Tokens are replaced in place, so that every token stays where it was, each by another of the
+same class of characters and frequency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from latentcode.answers import CLASSES
+from latentcode.errors import check, check_choice
+from latentcode.tasks.batch import Batch
+from latentcode.tasks.counterfactuals import (
+    OTHERS,
+    Counterfactuals,
+    MinimalPairs,
+    class_rates,
+    code_mask,
+    row_mask,
+)
+from latentcode.tasks.text.patterns import previous_same
+from latentcode.tasks.text.replacing import Alike, Window, at, with_tokens
+from latentcode.tasks.text.task import Text
+
+Among = Literal["vocabulary", "answers"]
+CHANGED = 2
+"""Tokens that the control changes, as many as a donor in the same context does at most."""
+ROLES = ("query", "key", "earlier", "previous", "first", "before", "between", "after")
+"""What a token is to the induction pair: A at q, B at p + 1, A at p, the one before the query, the
+first one, and those before p, between B and the query, and after the query."""
+
+
+FOUR = ("Of the four answers of a factorial two are known, the token that stands in its own place "
+        "(operation) and the one in the donor's (copied): what is said where nothing is copied is "
+        "the model's own, counts as the instance's, and must be neither of them.")
+LIKELIER = ("The likelier of the two answers counts as the model's, whatever else it would rather "
+            "say.")
+
+
+class TextCounterfactuals(Counterfactuals):
+    """Is the induction pair's code an operation, *copy what stands at p + 1*, or an answer, B?
+
+    factorial  The operation is copying or none, the operand is the token at p + 1, and all else is
+               the context. The instance has another token in place of the earlier A: nothing leads
+               from the query to B. Its donor is the text as it was, where B is copied; of `OTHERS`,
+               those with other operands have B' at p + 1, those of another context are another
+               excerpt with the same tokens at p + 1 and, where it copies, its own query's token at
+               p. `unrelated` is yet another excerpt, untouched. After a donor's code was written,
+               B is the answer of its operation on the instance's operand, and B' the donor's own,
+               copied. What no copying would say is the model's own affair: the answer `instance`
+               is what it says before anything is written, and `operands` has no answer
+               (NaN in `candidates`)
+    Without    the instance is the text as it was, the donor has B' in place of B, and would copy
+               that. A switch does not tell operation from answer
+
+    The control `same` has other tokens in two other places before the query. Pairs count where
+    the model itself says what is copied (B, and B' of a donor with B'), and where nothing is
+    copied neither of them.
+
+    among  what counts as the model's answer without a factorial: the likeliest token of the
+           `vocabulary`, or the likelier of the two `answers`
+
+    Raises `ConfigError` for `among="answers"` in a factorial, in which an answer may be neither.
+    """
+
+    constituents = ("not copied", "copied")
+    n_slots = 1
+    exclusive = True
+    scopes = ("pair", "row", "feature", "everything")
+
+    def __init__(
+        self, task: Text, factorial: bool = True, among: Among = "vocabulary"
+    ) -> None:
+        check_choice("among", among, ("vocabulary", "answers"))
+        check(not factorial or among == "vocabulary", "among is 'answers' in a factorial of "
+              "donors, of whose answers one is neither; expected factorial=False")
+        self.task, self.factorial, self.among = task, factorial, among
+        self.chance = 0.5 if among == "answers" else 1.0 / task.config.n_vocabulary
+        nowhere = "the query is at another place in every text, where codes have no mean"
+        self.lacks = {"means": nowhere, "erasers": nowhere,
+                      "pool": "no other text has its query and key at the same places",
+                      "permuted": "a text has no examples whose values could be permuted"}
+        self.notes = (*([FOUR] if factorial else []), *([LIKELIER] if among == "answers" else []))
+        table = task.token_table
+        self._alike = Alike.of(np.stack(
+            [table.classes, table.edges[:, 0], task.frequency_bins], axis=1))
+
+    def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
+        """Draw n excerpts whose next token is the induction pair's, and make the donors."""
+        device = generator.device
+        found = self._queries(split, device)
+        check(bool(found.any()), f"no excerpt of split {split!r} has a token that occurred once "
+              "before, followed by what follows it now; expected more or longer excerpts")
+        text = self.task.sample_among(split, found, n, generator)
+        place = Window.of(text)
+        a, b = (at(text.inputs, where) for where in (place.query, place.key))
+        other_b = self._alike.draw(b, torch.stack([a, b], 1), generator)
+        other_a = self._alike.draw(a, torch.stack([a, b, other_b], 1), generator)
+        zero = torch.zeros_like(a)
+        if not self.factorial:
+            donors = place.written(text, a, other_b, copying=True)
+            instances = place.written(text, a, b, copying=True)
+            return MinimalPairs(
+                instances, donors, self._same(instances, place, a, b, generator), zero, zero + 1,
+                zero + 1, other_b != b)
+        instances = place.written(text, other_a, b, copying=False)
+        others, possible = self._others(text, place, (other_a, a), (b, other_b), generator)
+        none = torch.full_like(b, torch.nan, dtype=torch.float64)
+        return MinimalPairs(
+            instances, place.written(text, a, b, copying=True),
+            self._same(instances, place, a, b, generator), zero, zero, zero + 1,
+            possible & (other_a != a) & (other_b != b), others,
+            torch.stack([none, b.double(), none, other_b.double()], 1))
+
+    def _others(
+        self, text: Batch, place: Window, first: tuple[Tensor, Tensor],
+        second: tuple[Tensor, Tensor], generator: torch.Generator,
+    ) -> tuple[dict[str, Batch], Tensor]:
+        """Return the donors of `OTHERS`, and where another context need not copy, bool [B].
+
+        first, second  the tokens at p and p + 1 without and with copying, without and with B'
+        """
+        elsewhere, unrelated = (self._elsewhere(text, place, generator) for _ in range(2))
+        own = at(elsewhere.inputs, place.query)
+        at_p = at(elsewhere.inputs, place.earlier)
+        free = torch.where(at_p == own, self._alike.draw(
+            at_p, own[:, None], generator), at_p)
+        others: dict[str, Batch] = {}
+        for name in OTHERS:
+            context, copying = "context" in name, "operation" in name
+            one = (free, own) if context else first
+            others[name] = place.written(
+                elsewhere if context else text, one[copying], second["operands" in name],
+                copying=copying)
+        others["unrelated"] = place.written(
+            unrelated, at(unrelated.inputs, place.earlier), at(unrelated.inputs, place.key),
+            copying=False)
+        return others, free != own
+
+    def _elsewhere(self, text: Batch, place: Window, generator: torch.Generator) -> Batch:
+        """Return another excerpt of the split for each, with the query at the same place."""
+        n = len(self.task.excerpts(text.split).tokens)
+        step = torch.randint(1, max(n, 2), (len(text),), generator=generator,
+                             device=generator.device)
+        return self.task.build(text.split, (text.info["sequence"] + step) % n, place.query)
+
+    def _same(
+        self, batch: Batch, place: Window, a: Tensor, b: Tensor, generator: torch.Generator
+    ) -> Batch:
+        """Return the same with other tokens in `CHANGED` places before the query."""
+        tokens = batch.inputs.clone()
+        position = torch.arange(tokens.shape[1], device=tokens.device)
+        free = (position < place.query[:, None]) & (tokens != a[:, None]) & (tokens != b[:, None])
+        for taken in (place.earlier, place.key):
+            free = free & (position != taken[:, None])
+        chance = torch.rand(tokens.shape, generator=generator, device=tokens.device)
+        for where in torch.where(free, chance, -1.0).topk(CHANGED, 1).indices.unbind(1):
+            was = at(tokens, where)
+            now = self._alike.draw(was, torch.stack([was, a, b], 1), generator)
+            possible = at(free, where)
+            tokens = tokens.scatter(1, where[:, None], torch.where(possible, now, was)[:, None])
+        return with_tokens(batch, tokens, batch.info)
+
+    def membership(self, batch: Batch) -> Tensor:
+        """Return whether each text copies: bool [B, 1, 2]."""
+        return F.one_hot(batch.info["copying"].long(), 2).bool()[:, None]
+
+    def scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
+        """Return which codes a scope holds, bool [B, Q, K].
+
+        pair     the query attending to what follows the earlier occurrence; row: to every token
+        feature  the query and that token, both attending to every token
+        elsewhere  of the token before the query (and its key the token itself, where it does not
+                 see the key)
+        """
+        self.check_scope(name)
+        batch = pairs.instances
+        query, key, n_tokens = batch.info["query"], batch.info["key"], batch.inputs.shape[1]
+        if name == "everything":
+            return torch.ones(len(batch), n_tokens, n_tokens, dtype=torch.bool,
+                              device=query.device)
+        if elsewhere:
+            query = query - 1
+            key = torch.minimum(key, query)
+        if name == "pair":
+            return code_mask(query, key[:, None], n_tokens)
+        return row_mask(torch.stack([query, key], 1) if name == "feature" else query[:, None],
+                        n_tokens)
+
+    def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
+        """Return what each token is to the induction pair (`ROLES`), int64 [B, T]."""
+        info, inputs = pairs.instances.info, pairs.instances.inputs
+        query, key = info["query"][:, None], info["key"][:, None]
+        place = torch.arange(inputs.shape[1], device=inputs.device).expand_as(inputs)
+        role = torch.where(place < key, 5, torch.where(place < query, 6, 7))
+        for name, where in (("first", torch.zeros_like(query)), ("previous", query - 1),
+                            ("earlier", key - 1), ("key", key), ("query", query)):
+            role = role.scatter(1, where, ROLES.index(name))
+        return ROLES, role
+
+    def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
+        """Return where the model says what is copied, or neither of the answers: bool [B]."""
+        batch = pairs.batch(of)
+        says, copied = self._says(pairs, logits), batch.info["copied"]
+        if not self.factorial:
+            return says == copied
+        assert pairs.candidates is not None
+        neither = (says[:, None] != pairs.candidates[:, 1::2]).all(1)
+        return torch.where(batch.info["copying"], says == copied, neither)
+
+    def outcomes(
+        self, pairs: MinimalPairs, clean: Tensor, donor: Tensor, patched: Tensor
+    ) -> Mapping[str, Tensor]:
+        """Return what the model says at the query, float [B] each.
+
+        instance, operation, operands, copied, else  of a factorial: whose answer it is
+        switch, stay   it says what stands at p + 1 in the donor; what it said before
+        p_target, p_source  probability of the two
+        kl             KL(clean || patched) of the next token, in nats
+
+        and without a factorial
+
+        logit_difference  logit of B minus that of B', patched; `logit_difference_clean`: unpatched
+        moved          how far it went from the unpatched one (0) to that of the donor's pass (1)
+        """
+        query = pairs.instances.info["query"]
+        before, after = (F.log_softmax(_logits(x, query).double(), -1) for x in (clean, patched))
+        ours, theirs = self._says(pairs, clean), pairs.donors.info["copied"]
+        says = self._says(pairs, patched)
+        found: dict[str, Tensor] = {}
+        if pairs.candidates is not None:
+            is_one = torch.cat([ours[:, None].double(), pairs.candidates[:, 1:]], 1) == (
+                says[:, None])
+            found = class_rates(torch.where(
+                is_one.any(1), is_one.long().argmax(1), len(CLASSES) - 1))
+        else:
+            at_clean, at_donor, at_patched = (
+                self._difference(pairs, x) for x in (clean, donor, patched))
+            whole_way = torch.where(at_clean == at_donor, 1.0, at_clean - at_donor)
+            found = {"logit_difference": at_patched, "logit_difference_clean": at_clean,
+                     "moved": (at_clean - at_patched) / whole_way}
+        return {**found, "switch": (says == theirs).float(), "stay": (says == ours).float(),
+                "p_target": at(after.exp(), theirs).float(),
+                "p_source": at(after.exp(), ours).float(),
+                "kl": (before.exp() * (before - after)).sum(-1).float()}
+
+    def _says(self, pairs: MinimalPairs, logits: Tensor) -> Tensor:
+        """Return the token that the model says at the query, int64 [B]; -1 for neither of two."""
+        if self.among == "vocabulary":
+            return _logits(logits, pairs.instances.info["query"]).argmax(-1)
+        difference = self._difference(pairs, logits)
+        ours, theirs = (batch.info["copied"] for batch in (pairs.instances, pairs.donors))
+        return torch.where(difference > 0.0, ours, torch.where(difference < 0.0, theirs, -1))
+
+    @staticmethod
+    def _difference(pairs: MinimalPairs, logits: Tensor) -> Tensor:
+        here = _logits(logits, pairs.instances.info["query"]).float()
+        return at(here, pairs.instances.info["copied"]) - at(here, pairs.donors.info["copied"])
+
+    def _queries(self, split: str, device: torch.device) -> Tensor:
+        """Return which tokens of the excerpts occurred once before, and are followed as then."""
+        tokens = self.task.excerpts(split).tokens.to(device)
+        inputs, after = tokens[:, :-1], tokens[:, 1:]
+        earlier = previous_same(inputs)
+        once = (earlier >= 0) & (earlier.gather(1, earlier.clamp_min(0)) < 0)
+        copied = after.gather(1, earlier.clamp_min(0)) == after
+        return self.task.queries(split, device) & once & copied & (after != inputs)
+
+
+def _logits(logits: Tensor, query: Tensor) -> Tensor:
+    return logits[torch.arange(len(query), device=query.device), query]
+
+
+__all__ = ["Among", "TextCounterfactuals"]

@@ -1,0 +1,174 @@
+"""Do the donors of a text differ in what they say, and does an answer tell whose it is?"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from small_text import CONFIG, small_text
+from torch import Tensor
+
+from latentcode.answers import CLASSES
+from latentcode.errors import ConfigError
+from latentcode.seeds import make_generator
+from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
+from latentcode.tasks.text.counterfactuals import ROLES, TextCounterfactuals
+from latentcode.tasks.text.patterns import previous_same
+from latentcode.tasks.text.replacing import at
+from latentcode.tasks.text.task import whole
+
+TASK = small_text()
+FACTORIAL, PLAIN = TextCounterfactuals(TASK), TextCounterfactuals(TASK, factorial=False)
+PAIRS, PLAIN_PAIRS = (of.sample("ood", 300, make_generator(0, "pairs"))
+                      for of in (FACTORIAL, PLAIN))
+V = CONFIG.n_vocabulary
+
+
+def saying(pairs: MinimalPairs, token: Tensor) -> Tensor:
+    """Return logits of a model that says a token at the query."""
+    here = F.one_hot(pairs.instances.info["query"], CONFIG.n_tokens)[:, :, None]
+    return (here * F.one_hot(token, V)[:, None] * 9.0).float()
+
+
+def changed(a: Tensor, b: Tensor) -> list[list[int]]:
+    return [row.nonzero()[:, 0].tolist() for row in a != b]
+
+
+def test_the_text_itself_copies() -> None:
+    for pairs, batch in ((PAIRS, PAIRS.donors), (PLAIN_PAIRS, PLAIN_PAIRS.instances)):
+        text = TASK.build("ood", batch.info["sequence"], batch.info["query"])
+        assert torch.equal(whole(batch), whole(text))
+        assert torch.equal(at(text.targets, batch.info["query"]), batch.info["copied"])
+        assert torch.equal(at(text.inputs, batch.info["key"]), batch.info["copied"])
+        earlier = previous_same(text.inputs)
+        assert torch.equal(at(earlier, batch.info["query"]) + 1, batch.info["key"])
+        assert (at(earlier, batch.info["key"] - 1) == -1).all()
+        assert pairs.counts.float().mean() > 0.5
+
+
+def test_donors_differ_in_place_and_as_they_say() -> None:
+    pairs = PAIRS[PAIRS.counts]
+    own, info = pairs.instances.inputs, pairs.instances.info
+    a, b = at(own, info["query"]), info["copied"]
+    wanted = {"donors": {-1}, "operands": {0}, "operation+operands": {-1, 0}}
+    for name, places in wanted.items():
+        found = changed(own, pairs.batch(name).inputs)
+        assert all(set(row) == {int(key) + place for place in places}
+                   for row, key in zip(found, info["key"], strict=True))
+    for name in OTHERS:
+        batch = pairs.batch(name)
+        query, first, second = (at(batch.inputs, where) for where in (
+            info["query"], info["key"] - 1, info["key"]))
+        if name != "unrelated":
+            assert torch.equal(first == query, batch.info["copying"])
+            assert batch.info["copying"].all() == ("operation" in name)
+            assert torch.equal(second == b, torch.full_like(b, "operands" not in name).bool())
+        assert torch.equal(second, batch.info["copied"])
+        same_text = torch.equal(batch.info["sequence"], info["sequence"])
+        assert same_text == ("context" not in name and name != "unrelated")
+    assert not (at(own, info["key"] - 1) == a).any()
+
+
+def test_what_replaces_a_token_is_like_it() -> None:
+    table = TASK.token_table
+    for pairs in (PAIRS[PAIRS.counts], PLAIN_PAIRS[PLAIN_PAIRS.counts]):
+        other = pairs.others["operands"] if pairs.others else pairs.donors
+        now, was = (batch.info["copied"] for batch in (other, pairs.instances))
+        assert (now != was).all()
+        for column in (table.classes, table.edges[:, 0], TASK.frequency_bins):
+            values = torch.from_numpy(column)
+            assert torch.equal(values[now], values[was])
+
+
+def test_the_control_changes_other_tokens() -> None:
+    for pairs in (PAIRS, PLAIN_PAIRS):
+        info = pairs.instances.info
+        found = changed(pairs.instances.inputs, pairs.same.inputs)
+        assert sum(map(len, found)) > 1.5 * len(pairs)
+        for row, key, query in zip(found, info["key"], info["query"], strict=True):
+            assert not {int(key), int(key) - 1, int(query)} & set(row)
+            assert max(row, default=0) < query
+        assert torch.equal(pairs.same.info["copied"], info["copied"])
+
+
+def test_pairs_that_the_model_does_not_answer_do_not_count() -> None:
+    b, other = PAIRS.donors.info["copied"], PAIRS.others["operands"].info["copied"]
+    third = (torch.maximum(b, other) + 1) % V
+    says = {"B": saying(PAIRS, b), "B'": saying(PAIRS, other), "third": saying(PAIRS, third)}
+    rows = PAIRS.counts & (third != torch.minimum(b, other))
+    wanted = {"instances": "third", "donors": "B", "operands": "third", "same": "third",
+              "operation+operands": "B'"}
+    for of, right in wanted.items():
+        for what, logits in says.items():
+            assert (FACTORIAL.right(PAIRS, logits, of)[rows] == (what == right)).all()
+    for of, right in {"instances": "B", "donors": "B'", "same": "B"}.items():
+        mine = saying(PLAIN_PAIRS, PLAIN_PAIRS.batch(of).info["copied"])
+        assert PLAIN.right(PLAIN_PAIRS, mine, of).all(), right
+
+
+def test_answers_have_classes() -> None:
+    pairs = PAIRS[PAIRS.counts]
+    b, other = pairs.donors.info["copied"], pairs.others["operands"].info["copied"]
+    clean = (torch.maximum(b, other) + 1) % V
+    elsewhere = (torch.maximum(b, other) + 2) % V
+    keep = (clean != torch.minimum(b, other)) & (elsewhere != torch.minimum(b, other))
+    written = pairs.with_donors("operation+operands")
+    for name, token in (("instance", clean), ("operation", b), ("copied", other),
+                        ("else", elsewhere)):
+        found = FACTORIAL.outcomes(written, saying(pairs, clean), saying(pairs, b),
+                                   saying(pairs, token))
+        assert {of: float(found[of][keep].mean()) for of in CLASSES} == {
+            of: float(of == name) for of in CLASSES}
+        assert (found["switch"] == (name == "copied"))[keep].all()
+        assert (found["stay"] == (name == "instance"))[keep].all()
+
+
+def test_without_a_factorial_an_answer_moves() -> None:
+    pairs = PLAIN_PAIRS[PLAIN_PAIRS.counts]
+    clean, donor = (saying(pairs, batch.info["copied"]) for batch in (
+        pairs.instances, pairs.donors))
+    half = PLAIN.outcomes(pairs, clean, donor, 0.25 * donor + 0.75 * clean)
+    torch.testing.assert_close(half["moved"], torch.full_like(half["moved"], 0.25))
+    assert (half["stay"] == 1).all()
+    assert (PLAIN.outcomes(pairs, clean, donor, donor)["switch"] == 1).all()
+    assert not set(CLASSES) & set(half)
+
+
+def test_the_likelier_of_two_answers() -> None:
+    likelier = TextCounterfactuals(TASK, factorial=False, among="answers")
+    pairs = PLAIN_PAIRS[PLAIN_PAIRS.counts]
+    ours, theirs = (saying(pairs, batch.info["copied"]) for batch in (
+        pairs.instances, pairs.donors))
+    faint = ours + 0.5 * theirs
+    faint[..., 0] += 99.0  # rather something else
+    assert likelier.right(pairs, faint, "instances").all()
+    assert not PLAIN.right(pairs, faint, "instances").any()
+    assert likelier.chance == 0.5
+    with pytest.raises(ConfigError, match="factorial=False"):
+        TextCounterfactuals(TASK, among="answers")
+
+
+def test_scopes_hold_the_induction_pair() -> None:
+    pairs = PAIRS[:50]
+    info, at_b = pairs.instances.info, torch.arange(50)
+    masks = {name: FACTORIAL.scope(name, pairs) for name in FACTORIAL.scopes}
+    sizes = {"pair": 1, "row": 24, "feature": 48, "everything": 576}
+    assert {name: set(mask.sum((1, 2)).tolist()) for name, mask in masks.items()} == {
+        name: {size} for name, size in sizes.items()}
+    assert masks["pair"][at_b, info["query"], info["key"]].all()
+    assert masks["feature"][at_b, info["key"]].all()
+    assert (masks["feature"] | ~masks["row"]).all()
+    for name in ("pair", "row"):
+        there = FACTORIAL.scope(name, pairs, elsewhere=True)
+        assert not (there & masks[name]).any()
+
+
+def test_roles_are_those_of_the_pair() -> None:
+    names, role = FACTORIAL.roles(PAIRS)
+    assert names == ROLES
+    info, at_b = PAIRS.instances.info, torch.arange(len(PAIRS))
+    for name, where in (("query", info["query"]), ("key", info["key"]),
+                        ("earlier", info["key"] - 1), ("previous", info["query"] - 1)):
+        assert (role[at_b, where] == names.index(name)).all()
+        assert (role == names.index(name)).sum() == len(PAIRS)
+    assert set(role.flatten().tolist()) == set(range(len(names)))
