@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from latentcode.prompts import Prompts as Prompts
     from latentcode.prompts.codes import extract_prompts as extract_prompts
     from latentcode.prompts.pairs import PromptCounterfactuals as PromptCounterfactuals
+    from latentcode.prompts.patterns import pattern_prompts as pattern_prompts
     from latentcode.runs import Run as Run
     from latentcode.runs.named import load_run as load_run
     from latentcode.seeds import make_generator as make_generator

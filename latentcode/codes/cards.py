@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from html import escape
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from latentcode.models.transformer import HookedTransformer
 
 Size = Literal["small", "full"]
+Answer = tuple[int | float | str, ...]
 WRONG = "#D55E00"
 """The colour of a wrong symbol, which reads on light and on dark pages."""
 
@@ -32,14 +34,15 @@ class ProblemCard:
     instance  which of the instances of its split it is, from 0
     html      the problem drawn by its task; what shows a token has its position in the model's
               input as `data-token`
-    given     what the model answers, a symbol or a number per target; empty without a model
+    given     what the model answers, a symbol, a number or a text per target that is told of;
+              empty without a model
     target    the right answer
     """
 
     instance: int
     html: str
-    given: tuple[int, ...] | tuple[float, ...]
-    target: tuple[int, ...] | tuple[float, ...]
+    given: Answer
+    target: Answer
 
     @property
     def right(self) -> bool | None:
@@ -57,7 +60,7 @@ class ProblemCard:
         if self.right is None:
             return f"The model answers <b>{_written(self.given)}</b>; right is {target}."
         marks = " ".join(
-            f"<b style='color:{'inherit' if a == b else WRONG}'>{a}</b>"
+            f"<b style='color:{'inherit' if a == b else WRONG}'>{escape(str(a))}</b>"
             for a, b in zip(self.given, self.target, strict=True))
         truth = ": right." if self.right else f"; right is {target}."
         return f"The model answers {marks}{truth}"
@@ -68,9 +71,11 @@ class ProblemCard:
                 f'{self.html}<div style="margin-top:4px">{self.answer}</div></div>')
 
 
-def _written(values: Sequence[int] | Sequence[float]) -> str:
+def _written(values: Answer) -> str:
+    """Return answers as HTML."""
     return (", ".join(f"{value:.3f}" for value in values)
-            if any(isinstance(value, float) for value in values) else " ".join(map(str, values)))
+            if any(isinstance(value, float) for value in values)
+            else escape(" ".join(map(str, values))))
 
 
 def problem_card(
@@ -140,16 +145,17 @@ def _cards(
     task: Task, batch: Batch, numbers: Sequence[int], model: HookedTransformer | None, size: Size
 ) -> list[ProblemCard]:
     check_choice("size", size, ("small", "full"))
-    given: list[list[Any]] = [[] for _ in numbers]
+    given: list[Answer] = [() for _ in numbers]
     if model is not None:
         place = next(model.parameters()).device
         with torch.inference_mode():
             logits = model(batch.inputs.to(place))
-            given = task.answers(logits, batch.targets.to(place)).tolist()
+            given = task.told(task.answers(logits, batch.targets.to(place)), batch)
+    target = task.told(batch.targets, batch)
     return [ProblemCard(
         int(number),
         task.sketch(batch, i) if size == "small" else task.render(batch, i, "html"),
-        tuple(given[i]), tuple(batch.targets[i].tolist())) for i, number in enumerate(numbers)]
+        given[i], target[i]) for i, number in enumerate(numbers)]
 
 
 def _equal(a: pd.Series, b: pd.Series) -> np.ndarray:

@@ -18,6 +18,9 @@ from latentcode.seeds import make_generator
 from latentcode.tasks import Batch, Task, as_task, try_task
 from latentcode.tasks.base import DRAW
 
+LOGIT_BYTES = 2**28
+"""Bytes of the logits of all tokens beyond which a forward pass takes fewer instances."""
+
 
 def instances(
     run_or_task: Run | str | Path | Task | TaskConfig,
@@ -55,6 +58,15 @@ def instances(
     return together[torch.tensor(chosen, device=together.inputs.device)]
 
 
+def at_once(task: Task, batch_size: int) -> int:
+    """Return how many instances to pass through a model: fewer where logits are large.
+
+    At most `batch_size`, at least one, and no more than have logits of `LOGIT_BYTES`.
+    """
+    size = 4 * task.config.n_tokens * task.config.d_output
+    return min(batch_size, max(LOGIT_BYTES // size, 1))
+
+
 def _is_number(row: object) -> bool:
     return isinstance(row, Integral) and not isinstance(row, bool) and int(row) >= 0
 
@@ -64,4 +76,4 @@ def drawn(task: Task, split: str, block: int, seed: int, device: torch.device | 
     return task.sample(split, DRAW, make_generator(seed, f"extract {split} {block}", device))
 
 
-__all__ = ["drawn", "instances"]
+__all__ = ["at_once", "drawn", "instances"]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
-from latentcode.codes.instances import drawn
+from latentcode.codes.instances import at_once, drawn
 from latentcode.codes.reader import (
     Hooks,
     Reader,
@@ -227,12 +227,13 @@ class CodeReader(Reader):
         host = batch.to("cpu")  # now, because later it would wait for the forward passes
         labels: pd.DataFrame | None = None
         measures: dict[str, list[Tensor]] = {}
-        block = min(max(self._fitting(), self.batch_size), DRAW)
+        batch_size = at_once(self.task, self.batch_size)
+        block = min(max(self._fitting(), batch_size), DRAW)
         for first in range(0, len(batch), block):
             last = min(first + block, len(batch))
             values = self._room(last - first)
-            for start in range(first, last, self.batch_size):
-                rows = slice(start, min(start + self.batch_size, last))
+            for start in range(first, last, batch_size):
+                rows = slice(start, min(start + batch_size, last))
                 place = {name: array[:, :, rows.start - first:rows.stop - first]
                          for name, array in values.items()}
                 logits = self.model.run_with_hooks(batch.inputs[rows], fwd_hooks=self._hooks(

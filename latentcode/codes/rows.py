@@ -28,7 +28,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
-from latentcode.codes.instances import drawn
+from latentcode.codes.instances import at_once, drawn
 from latentcode.codes.of_tasks import opened
 from latentcode.codes.reader import gather_codes
 from latentcode.config import TaskConfig
@@ -42,6 +42,8 @@ from latentcode.tasks.base import DRAW
 
 WIDEST = 512
 """Numbers per instance, layer and source that are kept."""
+LARGEST = 2**17
+"""Numbers of a source per layer whose projection, 4 * WIDEST bytes for each, fits in memory."""
 ALL_LAYERS = "all"
 """The layer of the codes of all layers together."""
 
@@ -84,10 +86,11 @@ def read_rows(
     """Run a model over the instances of `extract(run, split, n=n, seed=seed)` and keep sources.
 
     pair     whose query and code are read; default: the paper's, the first of the task's
-    sources  default: all
+    sources  default: all that have no more than `LARGEST` numbers in a layer
     others   as in `extract`
 
-    Raises what `extract` raises, and `UnknownNameError` for a source.
+    Raises what `extract` raises, `UnknownNameError` for a source, and `ConfigError` for one that is
+    too large.
     """
     seed = checked_seed(seed)
     model, drawn_from, meta = opened(load_run(run), untrained=untrained, task=task, step=step,
@@ -100,7 +103,9 @@ def read_rows(
     on = next(model.parameters()).device
     batch = drawn(drawn_from, split, 0, seed, on)
     known = source_names(drawn_from.key_sets(batch))
-    wanted = known if sources is None else as_tuple(sources)
+    sizes = _sizes(known, drawn_from, model)
+    wanted = (tuple(source for source in known if sizes.get(source, 0) <= LARGEST)
+              if sources is None else as_tuple(sources))
     kept = tuple(range(model.cfg.n_layers)) if layers is None else as_tuple(layers)
     choices: tuple[tuple[str, Sequence[Any], Sequence[Any]], ...] = (
         ("source", wanted, known), ("layer", kept, range(model.cfg.n_layers)))
@@ -108,6 +113,10 @@ def read_rows(
         check(len(names) > 0, f"{what}s is empty; expected some of {list(available)}")
         for unknown in set(names).difference(available):
             raise UnknownNameError(what, unknown, available)
+    for source in wanted:
+        check(sizes.get(source, 0) <= LARGEST, f"source {source!r} has {sizes.get(source)} numbers "
+              f"in each layer; expected at most {LARGEST}, whose projection fits in memory")
+    batch_size = at_once(drawn_from, batch_size)
     gathered = _Gathered(n, wanted, kept)
     tables = []
     with evaluating(model):
@@ -127,6 +136,14 @@ def read_rows(
     values = {place: gathered.values[place] for place in places if place in gathered.values}
     return Rows(values, gathered.sizes, pd.concat(tables, ignore_index=True), meta | {
         "split": split, "seed": seed, "pair": pair, "widest": WIDEST})
+
+
+def _sizes(names: Sequence[str], task: Task, model: Any) -> dict[str, int]:
+    """Return how many numbers in a layer those sources have that hold something of every token."""
+    t, cfg = task.config.n_tokens, model.cfg
+    every = {"row": t * cfg.n_heads, "codes": t * t * cfg.n_heads,
+             "values": t * cfg.n_heads * cfg.d_head_v, "tokens": t * cfg.d_model}
+    return {name: every[name] for name in names if name in every}
 
 
 def source_names(key_sets: Mapping[str, object]) -> tuple[str, ...]:

@@ -163,6 +163,13 @@ class Task(ABC):
         last = logits[:, -targets.shape[1]:]
         return last[..., 0] if targets.is_floating_point() else last.argmax(-1)
 
+    def told(self, answers: Tensor, batch: Batch) -> list[tuple[int | float | str, ...]]:
+        """Return of `answers`, or of targets, what a person is told of each instance.
+
+        answers [B, n_targets]. By default all of them.
+        """
+        return [tuple(row) for row in answers.tolist()]
+
     @property
     def token_names(self) -> tuple[str, ...]:
         """What each token of an instance shows, for people."""

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
-from latentcode.codes.instances import instances
+from latentcode.codes.instances import at_once, instances
 from latentcode.codes.of_tasks import code_reader
 from latentcode.config import TaskConfig
 from latentcode.errors import ProbeError, check
@@ -54,17 +54,19 @@ def key_inputs(
     device = next(model.parameters()).device
     batch = instances(task, split, range(n), seed=seed, device=device)
     _, key = task.positions(pairs, batch)
-    found: dict[int, Tensor] = {}
+    found: dict[int, list[Tensor]] = {layer: [] for layer in layers}
 
-    def keep(layer: int) -> Callable[..., None]:
+    def keep(layer: int, rows: slice) -> Callable[..., None]:
         def store(residual: Tensor, hook: object) -> None:
-            found[layer] = _at_keys(model.blocks[layer].ln1(residual), key)
+            found[layer].append(_at_keys(model.blocks[layer].ln1(residual), key[rows]))
         return store
 
+    size = at_once(task, n)
     with evaluating(model):
-        model.run_with_hooks(batch.inputs, fwd_hooks=[
-            (f"blocks.{layer}.hook_resid_pre", keep(layer)) for layer in layers])
-    return torch.stack([found[layer] for layer in layers])
+        for rows in (slice(start, start + size) for start in range(0, n, size)):
+            model.run_with_hooks(batch.inputs[rows], fwd_hooks=[
+                (f"blocks.{layer}.hook_resid_pre", keep(layer, rows)) for layer in layers])
+    return torch.stack([torch.cat(found[layer], dim=1) for layer in layers])
 
 
 def _at_keys(x: Float[Tensor, "B T D"], key: Int[Tensor, "B P"]) -> Float[Tensor, "P B D"]:

@@ -8,9 +8,16 @@ from dataclasses import replace
 import pytest
 import torch
 from small_codes import make_codes
+from small_text import small_text
 
 import latentcode as lc
-from latentcode.codes.cards import ProblemCard, cards_of_codes, problem_card, problem_cards
+from latentcode.codes.cards import (
+    WRONG,
+    ProblemCard,
+    cards_of_codes,
+    problem_card,
+    problem_cards,
+)
 from latentcode.errors import ArtifactError, ConfigError, UnknownNameError
 from latentcode.tasks.base import DRAW
 
@@ -99,3 +106,14 @@ def test_what_cannot_be_shown_is_said(codes: lc.LatentCodes) -> None:
         cards_of_codes(make_codes(), [0])
     with pytest.raises(UnknownNameError, match=r"size 'large'.*small, full"):
         problem_card(lc.LogicConfig(), "ood", 0, size="large")  # type: ignore[arg-type]
+
+
+def test_a_text_is_answered_with_text() -> None:
+    task = small_text()
+    batch = lc.instances(task, "ood", range(4))
+    card = problem_card(task, "ood", 2)
+    query = int(batch.info["query"][2])
+    assert card.target == (repr(task.data.tokenizer.pieces[batch.targets[2, query]]),)
+    assert ProblemCard(0, "", ("'<b>'",), ("' x'",)).answer == (
+        f"The model answers <b style='color:{WRONG}'>&#x27;&lt;b&gt;&#x27;</b>; right is "
+        "&#x27; x&#x27;.")

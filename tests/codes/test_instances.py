@@ -12,6 +12,8 @@ import torch
 from small_extraction import draw_at_once
 
 import latentcode as lc
+import latentcode.codes.instances as instances_module
+from latentcode.codes.instances import at_once
 from latentcode.errors import ConfigError, RunError, SplitError, UnknownNameError
 
 
@@ -64,3 +66,12 @@ def test_what_cannot_be_drawn_is_said(
 def test_a_run_that_is_not_there_is_said(tmp_path: Any) -> None:
     with pytest.raises(RunError, match="none"):
         lc.instances(tmp_path / "none")
+
+
+def test_fewer_pass_at_once_where_logits_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = lc.make_task(lc.SravenConfig())  # 36 tokens, 8 logits
+    assert at_once(task, 512) == 512
+    monkeypatch.setattr(instances_module, "LOGIT_BYTES", 10 * 36 * 8 * 4 + 3)
+    assert at_once(task, 512) == 10
+    monkeypatch.setattr(instances_module, "LOGIT_BYTES", 1)
+    assert at_once(task, 512) == 1

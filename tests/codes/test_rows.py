@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import latentcode as lc
+import latentcode.codes.rows as rows_module
 from latentcode.codes.rows import WIDEST, read_rows
 from latentcode.errors import ConfigError, UnknownNameError
 
@@ -64,3 +65,16 @@ def test_what_there_is_not_is_said(run: lc.Run) -> None:
         read_rows(run, n=2, layers=[9])
     with pytest.raises(ConfigError, match="n is 0; expected at least 1"):
         read_rows(run, n=0)
+
+
+def test_what_is_too_large_to_project_is_left_out_or_named(
+    run: lc.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = read_rows(run, n=3)
+    monkeypatch.setattr(rows_module, "LARGEST", max(
+        size for (source, layer), size in whole.sizes.items() if source == "tokens"))
+    found = read_rows(run, n=3)
+    assert {source for source, _ in whole.values} - {source for source, _ in found.values} == {
+        "codes"}
+    with pytest.raises(ConfigError, match=r"source 'codes' has \d+ numbers in each layer; "):
+        read_rows(run, n=3, sources="codes")

@@ -7,7 +7,7 @@ same class of characters and frequency.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import numpy as np
@@ -31,6 +31,8 @@ from latentcode.tasks.text.replacing import Alike, Window, at, with_tokens
 from latentcode.tasks.text.task import Text
 
 Among = Literal["vocabulary", "answers"]
+MOST_CODES = 2**20
+"""Pairs of tokens that a batch has at most, of each of which every head has a code."""
 CHANGED = 2
 """Tokens that the control changes, as many as a donor in the same context does at most."""
 ROLES = ("query", "key", "earlier", "previous", "first", "before", "between", "after")
@@ -119,6 +121,13 @@ class TextCounterfactuals(Counterfactuals):
             self._same(instances, place, a, b, generator), zero, zero, zero + 1,
             possible & (other_a != a) & (other_b != b), others,
             torch.stack([none, b.double(), none, other_b.double()], 1))
+
+    def batches(
+        self, split: str, n: int, batch_size: int, generator: torch.Generator
+    ) -> Iterator[MinimalPairs]:
+        """Yield n minimal pairs, fewer at once of long texts: codes grow with the square."""
+        most = max(MOST_CODES // self.task.config.n_tokens**2, 2)
+        return super().batches(split, n, min(batch_size, most), generator)
 
     def _others(
         self, text: Batch, place: Window, first: tuple[Tensor, Tensor],

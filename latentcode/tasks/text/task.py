@@ -202,6 +202,11 @@ class Text(Task):
         self.check_render(batch, index, "html")
         return draw_small(self.drawing(batch, index))
 
+    def told(self, answers: Tensor, batch: Batch) -> list[tuple[int | float | str, ...]]:
+        """Return the text of the token after each query, in quotation marks."""
+        tokens = answers.gather(1, batch.info["query"][:, None].to(answers.device))[:, 0]
+        return [(repr(self.token_table.pieces[token]),) for token in tokens.tolist()]
+
     def drawing(self, batch: Batch, index: int) -> Drawing:
         """Return instance `index` as `draw_html` takes it, which can leave out what is far off."""
         one = batch[index:index + 1].to("cpu")

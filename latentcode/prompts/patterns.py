@@ -1,0 +1,105 @@
+"""Texts as prompts for a pretrained model: pairs found by pattern, labels that the text gives.
+
+The same is asked of it as of our own language models (`latentcode.tasks.text`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from latentcode.errors import check
+from latentcode.prompts.prompts import Prompts, encode
+from latentcode.seeds import checked_seed
+from latentcode.tasks.text.classes import TokenTable, frequency_bins, token_labels
+from latentcode.tasks.text.patterns import PATTERNS, keys_at, possible_queries
+
+
+def pattern_prompts(
+    model: Any,
+    texts: Sequence[str] | pd.DataFrame,
+    *,
+    pairs: Sequence[str] | None = None,
+    per_text: int = 4,
+    longest: int = 256,
+    seed: int = 0,
+    prepend_bos: bool | None = None,
+) -> Prompts:
+    """Which codes has a pretrained model where a token was seen before? Prompts to ask it.
+
+    model     a bridge, of which the tokenizer is used alone
+    texts     the texts, or a DataFrame with a column `text`, whose other columns (such as `kind`
+              and `source`) become labels
+    pairs     names of patterns (`latentcode.tasks.text.patterns.PATTERNS`); default: all
+    per_text  prompts made of one text at most, which are one combination
+    longest   tokens of a text that are read at most
+    prepend_bos  as in `extract_prompts`, to be given there, too
+
+    A prompt is a text up to a token, drawn at random among those for which every pattern has a
+    key and no two the same, and which the tokenizer still ends with that token when the rest is
+    left out. Labels are those of `token_labels`, the frequency of a token being that in `texts`,
+    and `target`, the text of the token that comes next in fact.
+
+    `ConfigError` for texts none of which has such a token; `UnknownNameError` for a pattern.
+    """
+    frame = (texts if isinstance(texts, pd.DataFrame) else pd.DataFrame({"text": list(texts)}))
+    check("text" in frame, f"texts have no column 'text'; they have {list(frame.columns)}")
+    check(per_text >= 1, f"per_text is {per_text}; expected at least 1")
+    frame = frame.reset_index(drop=True)
+    names = tuple(PATTERNS) if pairs is None else tuple(pairs)
+    table = token_table(model.tokenizer)
+    most = min(longest, getattr(model.cfg, "n_ctx", None) or longest)
+    encoded = [encode(model, text, prepend_bos) for text in frame["text"]]
+    tokens = [torch.tensor([ids[:most + 1]], dtype=torch.int64) for ids, _ in encoded]
+    bins = frequency_bins(torch.cat(tokens, dim=1), len(table.pieces))
+    rng = np.random.default_rng(checked_seed(seed))
+    found: list[pd.DataFrame] = []
+    for row, (ids, (_, spans)) in enumerate(zip(tokens, encoded, strict=True)):
+        text = str(frame.at[row, "text"])
+        possible = possible_queries(ids[:, :-1])[0].nonzero()[:, 0].numpy()
+        chosen: list[int] = []
+        for query in rng.permutation(possible).tolist():
+            if len(chosen) == per_text:
+                break
+            shorter, _ = encode(model, text[:spans[query][1]], prepend_bos)
+            if shorter == ids[0, :query + 1].tolist():
+                chosen.append(query)
+        if chosen:
+            given = {str(name): value for name, value in frame.loc[row].items() if name != "text"}
+            found.append(_prompts(text, ids, sorted(chosen), spans, names, table, bins).assign(
+                **{"combination": row, **given}))
+    check(len(found) > 0, f"none of {len(frame)} texts has a token with a key of every pattern "
+          f"({', '.join(PATTERNS)}); expected longer ones")
+    return Prompts.from_frame(pd.concat(found, ignore_index=True))
+
+
+def token_table(tokenizer: Any) -> TokenTable:
+    """Return what the ids of a tokenizer of transformers say."""
+    ids = list(range(len(tokenizer)))
+    texts = tokenizer.batch_decode([[i] for i in ids])
+    # Of some tokenizers the first token loses the space before it when it is decoded.
+    spaced = [str(token).startswith("\u2581") for token in tokenizer.convert_ids_to_tokens(ids)]
+    pieces = tuple(f" {text}" if space and not text.startswith(" ") else text
+                   for text, space in zip(texts, spaced, strict=True))
+    return TokenTable(pieces, tokenizer.eos_token_id)
+
+
+def _prompts(
+    text: str, ids: torch.Tensor, queries: list[int], spans: Sequence[tuple[int, int]],
+    names: Sequence[str], table: TokenTable, bins: np.ndarray,
+) -> pd.DataFrame:
+    """Return a row for every query of a text [1, T]."""
+    several, query = ids.expand(len(queries), -1), torch.tensor(queries)
+    keys = keys_at(several, query, names).tolist()
+    pairs: list[Any] = [{name: (q, key) for name, key in zip(names, row, strict=True)}
+                        for q, row in zip(queries, keys, strict=True)]
+    return token_labels(several, query, table, bins).assign(
+        prompt=[text[:spans[q][1]] for q in queries], pairs=pairs,
+        target=[table.pieces[i] for i in ids[0, query + 1].tolist()])
+
+
+__all__ = ["pattern_prompts", "token_table"]

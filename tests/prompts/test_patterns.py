@@ -1,0 +1,92 @@
+"""Are prompts of texts asked where a token was seen before, and labelled by the text itself?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+from small_language_models import SmallModels
+
+import latentcode as lc
+from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.models.pretrained import load_pretrained
+from latentcode.prompts.patterns import token_table
+from latentcode.prompts.prompts import encode
+from latentcode.tasks.text.patterns import PATTERNS
+
+TEXTS = pd.DataFrame({
+    "text": ["The capital of France is Paris and the capital of France is Paris (1) [2].",
+             "in Rome we asked about a café and then in Rome we asked about Paris\n  in Lima (x)",
+             "river river naïve naïve: the river of Kenya, the river of Peru, the river of Kenya",
+             "x"],
+    "kind": ["md", "py", "md", "py"]})
+
+
+@pytest.fixture(scope="module")
+def gpt2(small_models: SmallModels) -> Any:
+    return load_pretrained(small_models("gpt2"))
+
+
+@pytest.mark.parametrize("prepend_bos", [None, False])
+def test_pairs_and_labels_are_those_of_the_tokens(gpt2: Any, prepend_bos: bool | None) -> None:
+    prompts = lc.pattern_prompts(gpt2, TEXTS, per_text=5, prepend_bos=prepend_bos)
+    tokens = prompts.tokenize(gpt2, prepend_bos)
+    assert [pair.name for pair in prompts.pairs] == list(PATTERNS)
+    assert set(prompts.labels["combination"]) == {0, 1, 2}  # the last is too short
+    for row, label in prompts.labels.iterrows():
+        whole, _ = encode(gpt2, TEXTS["text"][label.combination], prepend_bos)
+        ids, query = list(tokens.ids[row]), len(tokens.ids[row]) - 1
+        assert ids == whole[:query + 1]
+        assert set(tokens.query[row]) == {query}
+        same = max(s for s in range(query) if ids[s] == ids[query])
+        assert tokens.key[row].tolist() == [same + 1, same, query - 1, 0, query]
+        assert label.target == gpt2.tokenizer.decode([whole[query + 1]])
+        assert label.copied == (whole[query + 1] == ids[same + 1])
+        assert label.kind == TEXTS["kind"][label.combination]
+    assert 0 < prompts.labels["copied"].mean() < 1
+
+
+def test_prompts_can_be_read_and_depend_on_the_seed(gpt2: Any) -> None:
+    prompts, again, others = (lc.pattern_prompts(gpt2, list(TEXTS["text"]), seed=seed, per_text=2,
+                                                 pairs=["query->induction"]) for seed in (0, 0, 1))
+    assert prompts.digest() == again.digest() != others.digest()
+    codes = lc.extract_prompts(gpt2, prompts)
+    assert codes.scores.shape[:3] == (len(prompts), 2, 1)
+    assert len(prompts) == 6
+
+
+def test_what_cannot_be_asked_is_named(gpt2: Any) -> None:
+    with pytest.raises(ConfigError, match="none of 2 texts has a token with a key of every"):
+        lc.pattern_prompts(gpt2, ["x", "y z"])
+    with pytest.raises(UnknownNameError, match="'query->x'"):
+        lc.pattern_prompts(gpt2, TEXTS, pairs=["query->x"])
+    with pytest.raises(ConfigError, match="no column 'text'"):
+        lc.pattern_prompts(gpt2, TEXTS.drop(columns="text"))
+
+
+@pytest.mark.slow
+def test_copying_is_decoded_with_its_controls(gpt2: Any, small_models: SmallModels) -> None:
+    texts = pd.concat([TEXTS.assign(text=TEXTS["text"] + f" {n} " + TEXTS["text"])
+                       for n in range(8)])
+    prompts = lc.pattern_prompts(gpt2, texts, pairs=["query->induction"], per_text=3)
+    result = lc.decode_prompts(small_models("gpt2"), prompts.split(label="copied"),
+                               labels=["copied"])
+    assert set(result.table["source"]) == {"code", "residual", "untrained", "shuffled"}
+    assert set(result.table["pair"]) == {"query->induction"}
+
+
+def test_the_space_before_a_word_is_kept() -> None:
+    class Pieces:
+        eos_token_id = 0
+
+        def __len__(self) -> int:
+            return 3
+
+        def batch_decode(self, rows: list[list[int]]) -> list[str]:
+            return [("</s>", "the", "he")[i] for (i,) in rows]
+
+        def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+            return [("</s>", "\u2581the", "he")[i] for i in ids]
+
+    assert token_table(Pieces()).pieces == ("</s>", " the", "he")
