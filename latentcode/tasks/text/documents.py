@@ -19,6 +19,7 @@ there is one, so that a single file can be shuffled and a part of it be held out
 ABOUT = "about.json"
 """The file in a folder of parquet that says where the text comes from; see `packages`."""
 JSON_LINES = (".jsonl", ".ndjson")
+TABLES = (*JSON_LINES, ".parquet")
 
 
 @dataclass(frozen=True)

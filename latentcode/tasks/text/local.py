@@ -13,18 +13,19 @@ from jaxtyping import Int
 from torch import Tensor
 
 from latentcode.config import LanguageConfig
-from latentcode.errors import ArtifactError, ConfigError, check
-from latentcode.files.storage import read_json, write_text
-from latentcode.tasks.text.cache import cache_folder, digest_of, made_once, making
+from latentcode.errors import ConfigError
+from latentcode.files.storage import read_json
+from latentcode.tasks.text.cache import cache_folder, digest_of, made_once
 from latentcode.tasks.text.data import TOKEN_COLUMNS, Excerpts
 from latentcode.tasks.text.documents import ABOUT, Document, digest_of_files, local_documents
-from latentcode.tasks.text.packing import MARKER, TokenStore, excerpts_of
-from latentcode.tasks.text.tokenizer import (
-    FileTokenizer,
-    load_tokenizer,
-    tokenizer_from,
-    trained_tokenizer,
+from latentcode.tasks.text.packing import (
+    MARKER,
+    TokenStore,
+    check_excerpts,
+    check_same_text,
+    excerpts_of,
 )
+from latentcode.tasks.text.tokenizer import FileTokenizer, configured_tokenizer
 
 HELD_OUT = 20
 """Of so many documents, one is held out as `test`, and one as `ood` where no sources are."""
@@ -47,17 +48,9 @@ class LocalText:
 
     @cached_property
     def tokenizer(self) -> FileTokenizer:
-        config = self.config
-        if config.tokenizer:
-            return load_tokenizer(config.tokenizer, config.n_vocabulary)
-        key = digest_of(self.files, config.column, config.held_out_sources, config.n_vocabulary)
-        file = cache_folder("tokenizers", f"{key}.json")
-        if not file.is_file():
-            with making(file):
-                if not file.is_file():
-                    texts = (d.text for d, part in self._parts() if part == "train")
-                    write_text(file, trained_tokenizer(texts, config.n_vocabulary).to_json())
-        return tokenizer_from(file.read_text(encoding="utf-8"), "the trained tokenizer")
+        return configured_tokenizer(
+            self.config, (self.files,),
+            lambda: (d.text for d, part in self._parts() if part == "train"))
 
     @property
     def about(self) -> Mapping[str, Any]:
@@ -74,15 +67,7 @@ class LocalText:
             found[split] = excerpts_of(
                 ((Document("", *store.documents.loc[i, list(TOKEN_COLUMNS)]), store[i])
                  for i in order), self.config.n_tokens)
-        needed = ("train", "test", *(("ood",) if self.config.held_out_sources else ()))
-        for split in needed:
-            n = sum(len(self._store[i]) for i in self._of(split))
-            check(found[split] is not None, f"{self.path} has {n:,} tokens of {split} text; "
-                  f"expected at least {self.config.n_tokens + 1:,}, one sequence of "
-                  "task.n_tokens = "
-                  f"{self.config.n_tokens:,} and the token that follows (of {HELD_OUT} documents, "
-                  "one is held out)")
-        return {split: excerpt for split, excerpt in found.items() if excerpt is not None}
+        return check_excerpts(found, self.config)
 
     def stream(self, seed: int) -> LocalStream:
         return LocalStream(self._store, self._of("train"), self.config.n_tokens, seed,
@@ -175,10 +160,3 @@ class LocalStream:
             order = np.random.default_rng([self.seed, epoch]).permutation(len(self.documents))
             self._order = epoch, order, self.sizes[order].cumsum()
         return self._order[1:]
-
-
-def check_same_text(cursor: Mapping[str, Any], revision: str) -> None:
-    """Raise `ArtifactError` for the cursor of another text."""
-    found = cursor.get("revision")
-    check(found == revision, f"training stopped in the text of revision {found!r}; it is "
-          f"{revision!r} now: expected the same text to go on with", ArtifactError)

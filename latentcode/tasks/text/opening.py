@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 from latentcode.config import LanguageConfig
-from latentcode.errors import ConfigError, check
+from latentcode.errors import ConfigError, HubError, check
 from latentcode.files.storage import read_json
 from latentcode.tasks.text.cache import cache_folder, made_once
+from latentcode.tasks.text.documents import TABLES, text_files
 from latentcode.tasks.text.known import MARKER, key_of, known
 from latentcode.tasks.text.local import LocalText
 from latentcode.tasks.text.stored import Source, StoredText, write_excerpts
 
-HOW = ("a folder or file of text as task.text (on the command line "
+HOW = ("a folder or file of text, or a dataset on the hub, as task.text (on the command line "
        "--task.text). `latentcode text packages FOLDER` writes the text of the installed packages")
+
+ON_THE_HUB = r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*"
+STREAMED = 2**32
+"""Bytes of parquet or JSONL in a folder above which it is streamed, shard by shard."""
 
 
 class Missing(ConfigError):
@@ -37,7 +43,7 @@ def open_text(config: LanguageConfig) -> StoredText:
         try:
             source = source_of(config)
             folder = _made(config, source)
-        except Missing:
+        except (Missing, HubError):
             folder = known(config)
             if folder is None:
                 raise
@@ -47,9 +53,23 @@ def open_text(config: LanguageConfig) -> StoredText:
 
 def source_of(config: LanguageConfig) -> Source:
     """Return where the text can be read in full."""
-    check(Path(config.text).expanduser().exists(), f"task.text is {config.text!r}, which does not "
-          f"exist; expected {HOW}", Missing)
-    return LocalText(config)
+    path = Path(config.text).expanduser()
+    if path.exists() and not _is_large(path):
+        return LocalText(config)
+    check(path.exists() or re.fullmatch(ON_THE_HUB, config.text, re.ASCII) is not None,
+          f"task.text is {config.text!r}, which does not exist; expected {HOW}", Missing)
+    from latentcode.tasks.text.hub import HubText
+
+    return HubText(config)
+
+
+def _is_large(path: Path) -> bool:
+    """Whether a folder of tables is too large for its tokens to be kept, like one on the hub."""
+    if not path.is_dir():
+        return False
+    files = text_files(path)
+    return (all(file.suffix in TABLES for file in files)
+            and sum(file.stat().st_size for file in files) > STREAMED)
 
 
 def _made(config: LanguageConfig, source: Source) -> Path:

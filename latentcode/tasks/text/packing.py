@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
+from latentcode.config import LanguageConfig
 from latentcode.errors import ArtifactError, check
 from latentcode.files.migrations import header, upgrade
 from latentcode.files.storage import read_json, write_json
@@ -111,3 +113,24 @@ def excerpts_of(
     place = np.arange(n)[:, None] * n_tokens + np.arange(n_tokens + 1)
     return Excerpts(torch.from_numpy(tokens[place]), torch.from_numpy(rows_of[place]),
                     pd.DataFrame(rows, columns=list(TOKEN_COLUMNS)))
+
+
+def check_excerpts(
+    found: Mapping[str, Excerpts | None], config: LanguageConfig
+) -> dict[str, Excerpts]:
+    """Return the splits that there are; `ConfigError` where one that is needed has too little text.
+
+    Without sources of its own, `ood` is left out where there are not enough documents.
+    """
+    for split in ("train", "test", *(("ood",) if config.held_out_sources else ())):
+        check(found[split] is not None, f"task.text {config.text!r} has too little text for split "
+              f"{split}; expected at least {config.n_tokens + 1:,} tokens in its documents, one "
+              f"sequence of task.n_tokens = {config.n_tokens:,} and the token that follows it")
+    return {split: excerpt for split, excerpt in found.items() if excerpt is not None}
+
+
+def check_same_text(cursor: Mapping[str, Any], revision: str) -> None:
+    """Raise `ArtifactError` for the cursor of another text."""
+    found = cursor.get("revision")
+    check(found == revision, f"training stopped in the text of revision {found!r}; it is "
+          f"{revision!r} now: expected the same text to go on with", ArtifactError)

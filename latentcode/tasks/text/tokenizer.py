@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from latentcode.config import LanguageConfig
 from latentcode.errors import ConfigError, check
+from latentcode.files.storage import write_text
+from latentcode.tasks.text.cache import cache_folder, digest_of, making
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Fast
@@ -97,6 +100,25 @@ def _first(texts: Iterable[str], characters: int) -> Iterator[str]:
             return
 
 
+def configured_tokenizer(
+    config: LanguageConfig, state: Sequence[str], texts: Callable[[], Iterable[str]]
+) -> FileTokenizer:
+    """Return the tokenizer that a configuration names, or else one that is trained, once.
+
+    state  says which text it is
+    texts  returns the text to train it on
+    """
+    if config.tokenizer:
+        return load_tokenizer(config.tokenizer, config.n_vocabulary)
+    key = digest_of(*state, config.column, config.held_out_sources, config.n_vocabulary)
+    file = cache_folder("tokenizers", f"{key}.json")
+    if not file.is_file():
+        with making(file):
+            if not file.is_file():
+                write_text(file, trained_tokenizer(texts(), config.n_vocabulary).to_json())
+    return tokenizer_from(file.read_text(encoding="utf-8"), "the trained tokenizer")
+
+
 def load_tokenizer(name: str, n_vocabulary: int) -> FileTokenizer:
     """Open a tokenizer's file, its folder, or one on the hub.
 
@@ -104,9 +126,15 @@ def load_tokenizer(name: str, n_vocabulary: int) -> FileTokenizer:
     document; `HubError` where the hub has none of that name, or cannot be reached.
     """
     path = Path(name).expanduser()
-    file = path / FILE if path.is_dir() else path
-    check(file.is_file(), f"task.tokenizer is {name!r}, which is no file and no folder with {FILE}")
-    settings = file.with_name(SETTINGS)
+    settings: Path | None
+    if path.exists():
+        file = path / FILE if path.is_dir() else path
+        check(file.is_file(), f"task.tokenizer is {name!r}, a folder without {FILE}")
+        settings = file.with_name(SETTINGS)
+    else:
+        from latentcode.tasks.text.hub import tokenizer_files
+
+        file, settings = tokenizer_files(name)
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -135,10 +163,10 @@ def check_vocabulary(tokenizer: FileTokenizer, n_vocabulary: int) -> None:
           f"tokens; expected at most task.n_vocabulary = {n_vocabulary:,}")
 
 
-def _end_of(settings: Path) -> str | None:
+def _end_of(settings: Path | None) -> str | None:
     """Return the token that a tokenizer itself says ends a text."""
     try:
-        said = json.loads(settings.read_text(encoding="utf-8")).get("eos_token")
+        said = json.loads((settings or Path()).read_text(encoding="utf-8")).get("eos_token")
     except (OSError, ValueError, AttributeError):
         return None
     found = said.get("content") if isinstance(said, dict) else said  # with its flags, or bare

@@ -132,8 +132,8 @@ def test_a_long_file_is_cut_and_nothing_is_lost() -> None:
     ({"text/a.jsonl": b"[1]"}, "a.jsonl, line 1 has a list; expected text in column 'text'"),
     ({"text/a.jsonl": b"oh"}, "a.jsonl, line 1 is not JSON"),
     ({"text/a.parquet": b"oh"}, "a.parquet is not readable parquet"),
-    ({"text/a.txt": b"x " * 900}, "0 tokens of train text; expected at least 17"),
-    ({"text/a.txt": b"x " * 900, "text/b.txt": b"y " * 9}, "tokens of train text; expected at"),
+    ({"text/a.txt": b"x " * 900}, "too little text for split train; expected at least 17"),
+    ({"text/a.txt": b"x " * 900, "text/b.txt": b"y " * 9}, "too little text for split train"),
 ])
 def test_text_that_cannot_be_used_is_named(
     files: dict[str, bytes], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
