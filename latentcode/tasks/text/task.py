@@ -168,7 +168,7 @@ class Text(Task):
                        the token that comes next
         query_position  which token of the excerpt the query is
         document, source, kind  name of the query's document, where it is from, its language
-        combination    number of the document; split: the split of the batch
+        combination    split and number of the document; split: the split of the batch
         """
         batch = batch.to("cpu")
         query, tokens = batch.info["query"], whole(batch)
@@ -181,7 +181,8 @@ class Text(Task):
             document=documents["name"].astype(str).to_numpy(),
             source=documents["source"].astype(str).to_numpy(),
             kind=documents["kind"].astype(str).to_numpy(),
-            combination=batch.combination.numpy().astype(str).astype(object), split=batch.split)
+            combination=[f"{batch.split} {number}" for number in batch.combination.tolist()],
+            split=batch.split)
 
     def row_labels(self, labels: pd.DataFrame, token: int | None) -> pd.DataFrame:
         """Return operand: classes of query and key; operation: copied or not, depth, indentation;

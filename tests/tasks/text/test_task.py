@@ -82,7 +82,7 @@ def test_labels_are_of_the_query_and_its_document() -> None:
         row = labels.iloc[i]
         assert (row.query_token, row.target) == (pieces[tokens[q]], pieces[tokens[q + 1]])
         assert row.copied == (row.target == row.key_token)
-        assert row.document == f"ood/{row.combination}.txt"
+        assert row.document == f"ood/{row.combination.removeprefix('ood ')}.txt"
     assert 0.1 < labels["copied"].mean() < 0.9
     assert set(TASK.probe_labels) <= set(labels)
     assert not labels.isna().any().any()
