@@ -169,7 +169,8 @@ class HookedTransformer(LensSurface):
         x = self.ln_final(x)
         if self.unembed is not None:
             return self.unembed(x)
-        return dense(x, self.embed.W_E.transpose(-1, -2)) / math.sqrt(self.config.d_model)
+        # The features are divided, as there are fewer of them than logits.
+        return dense(x / math.sqrt(self.config.d_model), self.embed.W_E.transpose(-1, -2))
 
     def _can_spare(self) -> bool:
         """Whether the last block may leave tokens out: nobody looks at it or at what follows, and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from latentcode.config import RunConfig
 from latentcode.devices import resolve_device
-from latentcode.experiments.benchmarks.harness import Local
+from latentcode.experiments.benchmarks.harness import Clock, Local
 from latentcode.tasks import Batch
 from latentcode.training.batches import CHUNK, TrainingBatches
 from latentcode.training.ensemble import Ensemble
@@ -102,6 +103,7 @@ class Updates:
 
     multiple  batches are drawn many at a time, so that a turn is a whole number of draws
     context   entered for every turn
+    clock     what the seconds are of
     """
 
     name: str
@@ -109,10 +111,12 @@ class Updates:
     device: torch.device
     multiple: int = CHUNK
     context: Callable[[], AbstractContextManager[Any]] = nullcontext
+    clock: Clock = time.perf_counter
 
     def seconds(self, n: int) -> float:
         """Return the seconds of n updates."""
         with self.context():
-            taken = Local(self.name, self.learner.update, self.device).seconds(n)
+            taken = Local(
+                self.name, self.learner.update, self.device, clock=self.clock).seconds(n)
         self.learner.forget_losses()
         return taken

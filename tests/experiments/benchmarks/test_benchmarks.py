@@ -26,6 +26,7 @@ from latentcode.experiments.benchmarks import (
     explorer,
     extraction,
     kernel_count,
+    language_step,
     probes,
     savings,
     targets,
@@ -33,6 +34,7 @@ from latentcode.experiments.benchmarks import (
 )
 from latentcode.experiments.benchmarks.browser import browser_path
 from latentcode.experiments.benchmarks.ours import learner
+from latentcode.experiments.benchmarks.plain_language import PlainLanguageModel
 from latentcode.models.kernels import fused
 from latentcode.models.transformer import HookedTransformer
 from latentcode.seeds import make_generator
@@ -105,6 +107,37 @@ def test_training_step_at_smoke_size(
         + 2 * d))
     assert case["matrix_product_operations"] == wanted
     assert "ours, bf16" in capsys.readouterr().out
+
+
+def test_plain_pytorch_is_the_same_language_model_and_learns_the_same() -> None:
+    state = language_step.state_of(language_step.setting("softmax", 8, 2, smoke=True))
+    state.model.double()
+    for parameter in state.model.parameters():  # biases and the rest are 0 and 1 to begin with
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=make_generator(1, "p"))
+    plain, batch = PlainLanguageModel.of(state.model), state.batches[0]
+    torch.testing.assert_close(plain(batch.inputs), state.model(batch.inputs))
+    loss = state.task.loss(state.model(batch.inputs), batch)
+    loss.backward()
+    for parameter in plain.parameters():
+        assert parameter.grad is None
+    plain.update(torch.optim.SGD(plain.parameters(), lr=0.0), batch.inputs, batch.targets)
+    wanted, got = state.model.embed.W_E.grad, plain.embed.weight.grad
+    assert wanted is not None
+    torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.slow
+def test_language_step_at_smoke_size(tmp_path: Path) -> None:
+    language_step.LanguageStep(smoke=True, out=tmp_path).run()
+    (case,) = load(tmp_path, "language_step")["cases"]
+    assert case["update"]["baseline"] == language_step.PLAIN
+    raw = case["update"]["raw_seconds_per_unit"]
+    ratios = [a / b for a, b in zip(raw["ours, hyla"], raw["ours, softmax"], strict=True)]
+    assert case["slower_than_softmax"]["hyla"]["median"] == pytest.approx(np.median(ratios))
+    assert case["tokens"] == 256
+    (said, slower) = language_step.verdicts([case])
+    assert f"{case['update']['speedup']['ours, softmax']['median']:.3g} of the speed" in said
+    assert "times as long as softmax" in slower
 
 
 @pytest.mark.slow
