@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -40,6 +40,7 @@ from latentcode.experiments.paper.queue import (
     queue,
     table,
 )
+from latentcode.experiments.paper.texts import make_texts
 from latentcode.experiments.sweep.executors import train_job
 from latentcode.experiments.sweep.grid import load_grid
 from latentcode.experiments.sweep.run import SWEEP, claim
@@ -66,16 +67,19 @@ def work(
 
     published  folder of finished runs that are not trained again; see `is_published`
 
+    Texts that a grid names by a relative path lie in `at`; `make_texts` writes those it can.
     SIGTERM and Ctrl-C stop it with a checkpoint of every model. A run that fails is left out and
     named in the log, and does not hold up the others.
     """
+    at, published = at.absolute(), None if published is None else published.absolute()
     at.mkdir(parents=True, exist_ok=True)
     give_way()
-    with exclusive(at / LOCK), stop_on_signals() as request:
+    with exclusive(at / LOCK), chdir(at), stop_on_signals() as request:
         for stage in stages:
             claim_stage(at, stage)
         todo = {path: config for path, config in queue(at, stages).items()
                 if not is_complete(path, config) and not is_published(path, config, published)}
+        make_texts(todo.values())
         _say(f"{len(todo)} runs to go")
         with Workers(train_job, [{}] * (processes or available_cores()),
                      lambda: request.interrupted) as workers:

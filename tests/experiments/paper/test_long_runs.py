@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,13 @@ from latentcode.experiments.paper.queue import (
     ALONG,
     QUEUE,
     Stage,
+    is_complete,
     members,
     publish,
     queue,
     table,
 )
+from latentcode.experiments.paper.texts import SMOKE
 from latentcode.experiments.sweep import GRIDS, load_grid
 from latentcode.experiments.sweep.grid import Grid, parse_yaml, read_grid
 from latentcode.experiments.timing import attempts
@@ -65,11 +68,12 @@ def test_every_published_run_is_queued_once_in_the_order_of_need() -> None:
                    for path in members(stage, Path("at"))]
         assert [path.name for path in counted] == list(load_grid(name).members())
     first = [path.relative_to("at").as_posix() for path in queue(Path("at"))]
-    assert len(first) == len(set(first)) == 120
+    assert len(first) == len(set(first)) == 129
     assert first[0] == "sraven_known/seed=0,split_seed=0,kind=hyla"
-    assert first[9:15:3] == ["paper_logic/split_seed=1,seed=1,kind=hyla",
+    assert first[9] == "fig6_small/seed=0,kind=hyla"
+    assert first[18:24:3] == ["paper_logic/split_seed=1,seed=1,kind=hyla",
                              "paper_logic/split_seed=2,seed=0,kind=hyla"]
-    assert first[15:18] == [f"paper_sraven/seed=0,split_seed=0,kind={kind}"
+    assert first[24:27] == [f"paper_sraven/seed=0,split_seed=0,kind={kind}"
                             for kind in ("hyla", "softmax", "linear")]
 
 
@@ -135,6 +139,28 @@ def test_what_is_published_is_not_trained_again(
     assert rows["complete"].tolist() == [0, 0, 0]
     assert rows["steps"].tolist() == [0, 40, 0]
     assert "published elsewhere" not in table(at, STAGES)
+
+
+@pytest.mark.slow
+def test_a_text_is_written_beside_the_runs_that_name_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
+    config = lc.preset("smoke", "language", "softmax")
+    named = replace(config, task=replace(config.task, text=SMOKE),
+                    training=replace(config.training, steps=2, warmup_steps=0, eval_every=2))
+    grid = Grid(named, {"training.seed": (0,)})
+    for module in (long_runs, queues):
+        monkeypatch.setattr(module, "load_grid", lambda name: grid)
+    monkeypatch.setattr(os, "nice", lambda priority: priority)
+    here = Path.cwd()
+    long_runs.work(tmp_path / "runs", [Stage("text")], processes=1)
+    assert Path.cwd() == here
+    assert (tmp_path / "runs" / SMOKE / "about.json").is_file()
+    run = Run.open(tmp_path / "runs" / "text" / "seed=0")
+    assert run.is_complete
+    assert run.config.task.text == SMOKE
+    assert is_complete(run.path, named)
 
 
 def test_published_runs_that_are_not_there_are_an_error(
