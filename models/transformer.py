@@ -30,6 +30,7 @@ from latentcode.models.initialization import init_weights
 from latentcode.models.lens.config import LensConfig
 from latentcode.models.lens.surface import LensSurface
 from latentcode.models.lens.tokens import VectorTokens
+from latentcode.models.recomputation import recomputed
 
 
 class Embed(nn.Module):
@@ -110,6 +111,7 @@ class HookedTransformer(LensSurface):
         feedforward_dtype: torch.dtype | None = None,
         read: int | None = None,
         one_hot: bool = False,
+        recompute: bool = False,
         stop_at_layer: int | None = None,
         return_type: str = "logits",
     ) -> Float[Tensor, "*E B R d_output"]:
@@ -125,6 +127,8 @@ class HookedTransformer(LensSurface):
         one_hot  all vectors are unit vectors or zero, which is not checked here. The first block
                  then computes queries, keys and values of d_input + 1 tokens only, unless a hook
                  sits on what leads to them; the logits are the same up to rounding
+        recompute  keep for the backward pass only what enters each block, and compute the rest
+                 again, hooks included: less memory, a third more time, the same gradients
         stop_at_layer  return the residual stream that enters this layer, [B, R, D], and compute no
                  further; -1 is the last layer
         return_type  "logits"; the losses that TransformerLens knows belong to a task here
@@ -157,9 +161,10 @@ class HookedTransformer(LensSurface):
             if index == stop:
                 break
             last = index == config.n_layers - 1
-            x = block(x, context=context, mask=mask, generator=generator,
-                      feedforward_dtype=feedforward_dtype, read=read if spares and last else None,
-                      distinct=distinct if index == 0 else None)
+            call = recomputed(block, generator) if recompute and torch.is_grad_enabled() else block
+            x = call(x, context=context, mask=mask, generator=generator,
+                     feedforward_dtype=feedforward_dtype, read=read if spares and last else None,
+                     distinct=distinct if index == 0 else None)
         if stop_at_layer is not None:
             return last_tokens(x, read)
         return last_tokens(self.read_out(x), read)

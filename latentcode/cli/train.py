@@ -68,6 +68,8 @@ class Train(Generic[ProblemT, TaskT]):
         config = RunConfig(task, replace(self.model, **fitted), self.training)
         run = train(config, self.out, resume=self.resume, overwrite=self.overwrite,
                     loggers=self.log)
+        if not run.provenance:  # of a process that followed another one
+            return
         print(run)
         print_metrics(run)
         print(f"wrote run {run.path}")

@@ -9,6 +9,9 @@ from typing import Literal
 from latentcode.config.fields import check_fields, check_seed, is_number, later
 from latentcode.errors import check, check_choice
 
+HOW_FIELDS = ("accumulate", "checkpoint_activations", "compile")
+"""Fields of the training that decide on memory and speed, and on results by rounding alone."""
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -50,9 +53,20 @@ class TrainingConfig:
     milestones: tuple[int, ...] = later(())
     """Further steps with an evaluation and a checkpoint, which stays."""
 
+    accumulate: int = later(1)
+    """Micro-batches into which each process divides its share of a batch, to save memory."""
+    checkpoint_activations: bool = later(False)
+    """Keep only what enters each block, and compute the rest again in the backward pass."""
+    compile: bool = later(False)
+    """Compile the step with torch.compile; hooks are then refused."""
+
     def __post_init__(self) -> None:
         check_fields("training", self, 1, "steps", "batch_size", "eval_every",
                         "eval_instances", "log_every", "checkpoint_every")
+        check_fields("training", self, 1, "accumulate")
+        for name in ("checkpoint_activations", "compile"):
+            value = getattr(self, name)
+            check(type(value) is bool, f"training.{name} is {value!r}; expected True or False")
         check_fields("training", self, 0, "warmup_steps")
         check_seed("training", self, "seed")
         if self.keep_checkpoints is not None:

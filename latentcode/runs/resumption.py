@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from latentcode.config import RunConfig, fill_in, flatten, to_dict
+from latentcode.config.training import HOW_FIELDS
 from latentcode.errors import RunError, check
 from latentcode.files.storage import read_json, write_json
 from latentcode.runs.folder import PROVENANCE, TIMING
@@ -24,6 +25,9 @@ def check_resumable(run: Run, config: RunConfig) -> None:
           "training cannot go on from it", RunError)
     mine, other = flatten(to_dict(run.config)), flatten(
         to_dict(fill_in(config, run.config)))
+    for plain in (mine, other):
+        for name in HOW_FIELDS:
+            plain.pop(f"training.{name}", None)
     different = [f"{key}: {mine.get(key)!r} in the run, {other.get(key)!r} asked for"
                  for key in {**mine, **other} if mine.get(key) != other.get(key)]
     check(not different, f"{run.path} was created with another configuration "

@@ -45,6 +45,13 @@ class Batch:
         """Return the sub-batch of a slice, an index tensor or a boolean mask."""
         return self._map(lambda t: t[index])
 
+    def divided(self, n: int) -> list[Batch]:
+        """Return n sub-batches of equally many instances, in their order."""
+        size, rest = divmod(len(self), n)
+        check(rest == 0, f"a batch of {len(self)} instances is split into {n} parts; expected a "
+              "number that divides it")
+        return [self[i * size:(i + 1) * size] for i in range(n)]
+
     def to(self, device: torch.device | str) -> Batch:
         return self._map(lambda t: t.to(device))
 

@@ -21,7 +21,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from latentcode.config import RunConfig, to_dict
+from latentcode.config import RunConfig, TrainingConfig, to_dict
+from latentcode.config.training import HOW_FIELDS
 from latentcode.devices import resolve_device
 from latentcode.errors import check
 from latentcode.models.config import own_parts
@@ -34,6 +35,7 @@ from latentcode.training.evaluation import forward, matrix_products
 from latentcode.training.graph import StepGraph
 from latentcode.training.masks import can_be_drawn_ahead, draw_masks
 from latentcode.training.optimizer import adamw_, adamw_rates, is_decayed
+from latentcode.training.processes import check_alone
 from latentcode.training.progress import TrainingProgress
 from latentcode.training.session import Session
 from latentcode.training.signals import stop_on_signals
@@ -87,6 +89,10 @@ class Ensemble:
                   "member 0; expected configurations that differ in nothing but "
                   f"{', '.join(FREE_TASK_FIELDS + FREE_TRAINING_FIELDS)}")
         self.settings = configs[0].training
+        for name in HOW_FIELDS:
+            value, default = getattr(self.settings, name), getattr(TrainingConfig(), name)
+            check(value == default, f"training.{name} is {value!r}; expected {default!r} in an "
+                  "ensemble, whose step is captured as it is")
         self.device = resolve_device(self.settings.device)
         self.states = [TrainingState.start(config) for config in configs]
         self.task = self.states[0].task
@@ -270,6 +276,7 @@ def train_ensemble(
     configurations that cannot share an ensemble or keep a single checkpoint, `RunError` for a
     folder that cannot be used.
     """
+    check_alone("train_ensemble")
     if len(configs) > 1:
         for config in configs.values():
             check_keeps_enough(config)

@@ -21,7 +21,7 @@ from latentcode.tasks.batch import Batch
 
 def forward(
     model: nn.Module, task: Task, inputs: Tensor, precision: str, generator: Generators = None,
-    *, one_hot: bool = False,
+    *, one_hot: bool = False, recompute: bool = False,
 ) -> Tensor:
     """Return the logits of the tokens that the task reads, [*E, B, n_read or T, d_output].
 
@@ -29,13 +29,14 @@ def forward(
 
     With precision `bf16` the model runs under bfloat16 autocast, with `bf16_mlp` its feed-forward
     layers do; losses are float32 all the same. `generator` draws the dropout masks of a model in
-    training mode; `one_hot` says of the inputs what it says of a `Batch`.
+    training mode; `one_hot` says of the inputs what it says of a `Batch`. For `recompute` see
+    `HookedTransformer.forward`.
     """
     low = precision == "bf16"
     feedforward_dtype = torch.bfloat16 if precision == "bf16_mlp" else None
     with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=low):
         logits: Tensor = model(inputs, generator=generator, feedforward_dtype=feedforward_dtype,
-                               read=task.check_n_read(), one_hot=one_hot)
+                               read=task.check_n_read(), one_hot=one_hot, recompute=recompute)
     return logits.float() if low else logits
 
 

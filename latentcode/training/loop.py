@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from latentcode.arguments import as_tuple
-from latentcode.config import RunConfig
+from latentcode.config import RunConfig, config_hash
 from latentcode.devices import resolve_device
-from latentcode.errors import check
+from latentcode.errors import TrainingError, check
 from latentcode.progress import Display
 from latentcode.runs import Run
+from latentcode.runs.folder import with_name
 from latentcode.training.ensemble import Ensemble
 from latentcode.training.loggers import check_loggers, open_logger
+from latentcode.training.processes import ALONE, Group, is_restart, processes
 from latentcode.training.progress import TrainingProgress
 from latentcode.training.session import Session
 from latentcode.training.signals import stop_on_signals
-from latentcode.training.state import Learner, TrainingState
+from latentcode.training.state import Learner, TrainingState, check_shares
 
 
-def make_learner(config: RunConfig) -> Learner:
-    """Return one model as it is trained: step by step on a CPU, as captured steps on CUDA."""
-    if resolve_device(config.training.device).type == "cuda":
-        return Ensemble([config])
+def make_learner(config: RunConfig, group: Group = ALONE) -> Learner:
+    """Return one model as it is trained: step by step on a CPU, as captured steps on CUDA.
+
+    Step by step there, too, where several processes train it (see `TrainingState.join`), or where
+    it is to be compiled, to accumulate gradients or to compute activations again.
+    """
+    settings = config.training
+    plain = settings.accumulate == 1 and not (settings.checkpoint_activations or settings.compile)
+    if group.size == 1 and plain:
+        if resolve_device(settings.device).type == "cuda":
+            return Ensemble([config])
+        return TrainingState.start(config)
+    check_shares(config, group.size)
     return TrainingState.start(config)
 
 
@@ -51,7 +63,10 @@ def train(
                the run that is returned is then not complete
 
     On a CUDA device an update is captured as a graph and replayed (see `Ensemble`, of which this
-    is one member); a CPU runs it as written.
+    is one member); a CPU runs it as written. Called by several processes that `torchrun` started,
+    each computes its share of every batch, and all have to find the same folder: the first one
+    writes it and returns the run, the others return a handle that was not read. Processes that
+    were started again after one has died go on from the newest checkpoint.
 
     Ctrl-C and SIGTERM finish the update in progress, write a checkpoint and then raise
     `KeyboardInterrupt` or `SystemExit`; a second one stops at once, with the last checkpoint
@@ -61,23 +76,49 @@ def train(
     """
     check(not (resume and overwrite),
           "resume and overwrite are both set; expected at most one of them")
-    # Whatever can be wrong with the request is found before a folder is made or replaced.
-    loggers = as_tuple(loggers)
-    check_loggers(loggers)
-    if resume:
-        run = Run.open(out)
-        run.check_config(config)
-        config = replace(config, task=run.config.task)
-    learner = make_learner(config)
-    if not resume:
-        run = Run.create(out, learner.member(0).config, overwrite=overwrite)
-    with run.writing(), ExitStack() as stack:
-        steps = run.checkpoints()
-        if steps:
-            learner.restore([run], steps[-1])
-        if resume:
+    with processes(config.training.device) as group:
+        try:
+            return _train(config, with_name(out), group, resume=resume, overwrite=overwrite,
+                          progress=progress, loggers=as_tuple(loggers), deadline=deadline)
+        except TrainingError:
+            if group.leads:
+                raise
+            raise SystemExit(1) from None  # every process found the same
+
+
+def _train(
+    config: RunConfig, out: Path, group: Group, *, resume: bool, overwrite: bool, progress: bool,
+    loggers: Sequence[str], deadline: float | None,
+) -> Run:
+    """As `train`, as one of the processes of a group."""
+    if is_restart() and out.exists():
+        resume, overwrite = True, False
+    with ExitStack() as stack:
+        # Whatever can be wrong with the request is found before a folder is made or replaced.
+        with group.together():
+            group.check_same("the configuration", config_hash(config))
+            check_loggers(loggers)
+            if resume:
+                run = Run.open(out)
+                run.check_config(config)
+                config = replace(config, task=run.config.task)
+            learner = make_learner(config, group)
+            config = learner.member(0).config
+        with group.together():
+            if not resume:
+                run = (Run.create(out, config, overwrite=overwrite) if group.leads
+                       else Run(out, config, {}))
+            if group.leads:
+                stack.enter_context(run.writing())
+        if isinstance(learner, TrainingState):
+            learner.join(group)
+        steps = json.loads(group.texts(json.dumps(run.checkpoints()))[0])
+        with group.together():
+            if steps:
+                learner.restore([run], steps[-1])
+        if resume and group.leads:
             run.prepare_resumption(steps[-1] if steps else None)
-        display = stack.enter_context(Display(enabled=progress))
+        display = stack.enter_context(Display(enabled=progress and group.leads))
         if config.training.steps in steps:
             display.say(f"{run.path} is finished at step {config.training.steps}; there is "
                         "nothing left to train")
@@ -85,6 +126,7 @@ def train(
             [run], learner, stack.enter_context(stop_on_signals(deadline)),
             TrainingProgress(display, config.training.steps, learner.step,
                              learner.member(0).task.headline),
-            [stack.enter_context(open_logger(name, run, learner.step)) for name in loggers])
+            [stack.enter_context(open_logger(name, run, learner.step))
+             for name in (loggers if group.leads else ())], group)
         session.work(fresh=not steps)
-    return Run.open(run.path)
+    return Run.open(run.path) if group.leads else Run(out, config, {})

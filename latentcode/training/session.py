@@ -19,6 +19,7 @@ from latentcode.metrics import Metric, is_by_constituent, mean_metric
 from latentcode.runs import Run
 from latentcode.training.evaluation import evaluate
 from latentcode.training.loggers import Logger
+from latentcode.training.processes import ALONE, Group
 from latentcode.training.progress import TrainingProgress
 from latentcode.training.signals import StopRequest
 from latentcode.training.state import Learner
@@ -33,6 +34,7 @@ class Session:
     runs     the run folder of each member of `learner`
     stop     asked before every update
     loggers  told of every metric; for a single run
+    group    the processes that train together: only the first one writes and evaluates
 
     A member that breaks (`failures`) is left out from then on; the others go on.
     """
@@ -41,9 +43,10 @@ class Session:
         self, runs: Sequence[Run], learner: Learner, stop: StopRequest,
         progress: TrainingProgress,
         loggers: Sequence[Logger] = (),
+        group: Group = ALONE,
     ) -> None:
         self.runs, self.learner = runs, learner
-        self.stop, self.progress, self.loggers = stop, progress, loggers
+        self.stop, self.progress, self.loggers, self.group = stop, progress, loggers, group
         self.settings = runs[0].config.training
         self.failures: dict[int, TrainingError] = {}
         self.began = time.perf_counter()
@@ -64,20 +67,24 @@ class Session:
         if fresh:
             self._record()
             self._checkpoint()
-        while learner.step < settings.steps and not self.stop.requested and self.working:
+        kept = learner.step
+        while (learner.step < settings.steps and self.working
+                and not self.group.any(self.stop.requested)):
             learner.update()
             self.progress.advance(learner.step)
             self._record()
             if (learner.step % settings.checkpoint_every == 0
                     or learner.step in settings.milestones):
                 self._checkpoint()
-        if any(learner.step not in self.runs[index].checkpoints() for index in self.working):
+                kept = learner.step
+        if self.working and kept != learner.step:
             self._checkpoint()
-        if self.stop.interrupted or learner.step < settings.steps:
+        interrupted = self.group.any(self.stop.interrupted)
+        if interrupted or learner.step < settings.steps:
             self.progress.display.say(self._farewell())
         if self.failures:
             raise self._failure()
-        if self.stop.interrupted:
+        if interrupted:
             raise self.stop.exception(self._farewell())
 
     def _record(self) -> None:
@@ -102,6 +109,8 @@ class Session:
 
     def _evaluate(self) -> None:
         settings = self.settings
+        if not self.group.leads:
+            return
         metrics: dict[str, dict[int, Mapping[str, Metric]]] = {}
         for index in self.working:
             state = self.learner.member(index)
@@ -118,6 +127,8 @@ class Session:
 
     def _publish(self, split: str, metrics: Mapping[int, Mapping[str, Metric]]) -> None:
         step = self.learner.step
+        if not self.group.leads:
+            return
         for index, of_member in metrics.items():
             self.runs[index].append_metrics(step, split, of_member)
             for logger in self.loggers:
@@ -127,7 +138,7 @@ class Session:
     def _checkpoint(self) -> None:
         losses = self._finite_losses()
         with self.stop.timed():
-            for index, recent in losses.items():
+            for index, recent in losses.items() if self.group.leads else ():
                 state = self.learner.member(index)
                 self.runs[index].save_checkpoint(
                     self.learner.step, state.model, state.optimizer, state.generators,
@@ -161,6 +172,8 @@ class Session:
                 f"{self.runs[index].path}: {error}" for index, error in self.failures.items()))
 
     def _note(self, event: str) -> None:
+        if not self.group.leads:
+            return
         seconds = round(time.perf_counter() - self.began, 3)
         for index in self.working:
             self.runs[index].append_timing(

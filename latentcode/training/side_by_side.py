@@ -19,6 +19,7 @@ from latentcode.runs import Run
 from latentcode.runs.metric_file import recorded_step
 from latentcode.tasks import make_task
 from latentcode.training.loop import train
+from latentcode.training.processes import check_alone
 from latentcode.training.signals import stop_on_signals
 from latentcode.training.workers import Job, Workers
 
@@ -36,6 +37,7 @@ def train_side_by_side(
     Ctrl-C stops all runs, each with a checkpoint. The first error of a run is raised when all
     runs have ended; the others are not stopped by it.
     """
+    check_alone("train_side_by_side")
     check(bool(configs), "configs is empty; expected at least one run")
     check(processes is None or processes >= 1, f"processes is {processes}; expected at least 1")
     processes = processes or min(len(configs), available_cores())

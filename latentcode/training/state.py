@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from latentcode.config import RunConfig
 from latentcode.devices import check_precision, resolve_device
-from latentcode.errors import ArtifactError
+from latentcode.errors import ArtifactError, check
+from latentcode.models.hooks import is_hooked
 from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
@@ -20,6 +23,10 @@ from latentcode.tasks import Batch, Task, make_task, try_task
 from latentcode.training.batches import DATA, TrainingBatches
 from latentcode.training.evaluation import forward, matrix_products
 from latentcode.training.optimizer import learning_rate, make_optimizer, set_learning_rate
+from latentcode.training.processes import ALONE, Group
+
+COMPILER = "inductor"
+"""What `torch.compile` makes of a step."""
 
 
 def training_step(
@@ -31,20 +38,42 @@ def training_step(
     precision: str = "float32",
     grad_clip: float | None = None,
     generator: torch.Generator | None = None,
+    accumulate: int = 1,
+    recompute: bool = False,
 ) -> Tensor:
     """Update the weights once and return the loss before the update, a scalar on the device.
 
-    `generator` draws the dropout masks. Nothing here waits for the device.
+    model       a hooked transformer, or what wraps one: compiled, `DistributedDataParallel`
+    batch       what this process sees of the update's batch
+    generator   draws the dropout masks, the same for every micro-batch
+    accumulate  micro-batches, whose gradients are added up: less memory
+    recompute   keep no activations within blocks: less memory, a third more time
+
+    Nothing here waits for the device.
     """
+    parts = [batch] if accumulate == 1 else batch.divided(accumulate)
+    start = generator.get_state() if generator is not None and len(parts) > 1 else None
+    losses = []
+    optimizer.zero_grad(set_to_none=True)
     with matrix_products(precision):
-        logits = forward(model, task, batch.inputs, precision, generator, one_hot=batch.one_hot)
-        loss = task.loss(logits, batch)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        for number, part in enumerate(parts, 1):
+            if generator is not None and start is not None:
+                generator.set_state(start)
+            with _gradients_stay(model) if number < len(parts) else nullcontext():
+                logits = forward(model, task, part.inputs, precision, generator,
+                                 one_hot=part.one_hot, recompute=recompute)
+                loss = task.loss(logits, part) / len(parts)
+                loss.backward()
+            losses.append(loss.detach())
     if grad_clip is not None:
         nn.utils.clip_grad_norm_(model.parameters(), grad_clip)
     optimizer.step()
-    return loss.detach()
+    return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+
+def _gradients_stay(model: nn.Module) -> AbstractContextManager[None]:
+    """Leave the gradients of several processes where they are: more are to be added to them."""
+    return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
 
 class Learner(Protocol):
@@ -77,7 +106,8 @@ class Learner(Protocol):
 class TrainingState:
     """A model, its optimiser, its random streams, and the losses not yet recorded.
 
-    As a `Learner` it has one member.
+    As a `Learner` it has one member. Where several processes train it (`join`), each has a state
+    of its own with the same weights.
     """
 
     config: RunConfig
@@ -90,7 +120,11 @@ class TrainingState:
     step: int = 0
     """Number of updates done."""
     losses: list[Tensor] = field(default_factory=list)
-    """Losses of the updates since the last record, on the device."""
+    """Losses of the updates since the last record, on the device; of the share of this process."""
+    group: Group = ALONE
+    """The processes that train the model."""
+    network: nn.Module | None = None
+    """What is called in training, where it is not the model itself."""
 
     @classmethod
     def start(cls, config: RunConfig) -> TrainingState:
@@ -110,12 +144,37 @@ class TrainingState:
     def update(self) -> None:
         """Update the weights once."""
         settings = self.config.training
+        if settings.compile:
+            hooked = [name for name, part in self.model.named_modules() if is_hooked(part)]
+            check(not hooked, f"there is a hook on {', '.join(hooked[:3])}, and a compiled step "
+                  "does not call it; expected none, or training.compile=False")
         set_learning_rate(self.optimizer, learning_rate(self.step, settings))
+        batch = self.batches[self.step]
+        if self.group.size > 1:
+            batch = batch.divided(self.group.size)[self.group.rank]
+        drops = self.config.model.attention_dropout > 0.0
         self.losses.append(training_step(
-            self.model, self.task, self.batches[self.step], self.optimizer,
+            self.network or self.model, self.task, batch, self.optimizer,
             precision=settings.precision, grad_clip=settings.grad_clip,
-            generator=self.generators["dropout"]))
+            generator=self.generators["dropout"] if drops else None,
+            accumulate=settings.accumulate, recompute=settings.checkpoint_activations))
         self.step += 1
+
+    def join(self, group: Group) -> None:
+        """Train with other processes from now on, each with its share of every batch.
+
+        Their weights become those of the first. `ConfigError` where the shares are not equal, or
+        where each would drop other codes.
+        """
+        settings = self.config.training
+        check_shares(self.config, group.size)
+        self.group = group
+        model: nn.Module = self.model
+        if settings.compile:
+            model = cast(nn.Module, torch.compile(model, backend=COMPILER))
+        if group.size > 1:
+            model = DistributedDataParallel(model)
+        self.network = model
 
     def restore(self, runs: Sequence[Run], step: int) -> None:
         """Go to the checkpoint of a step of one run."""
@@ -135,7 +194,7 @@ class TrainingState:
 
     def recent_losses(self) -> list[list[float]]:
         """Return the losses not yet recorded; this waits for the device."""
-        return [torch.stack(self.losses).tolist() if self.losses else []]
+        return [self.group.mean(torch.stack(self.losses)).tolist() if self.losses else []]
 
     def forget_losses(self) -> None:
         """Drop the losses that have been recorded."""
@@ -149,3 +208,17 @@ class TrainingState:
     def member(self, index: int) -> TrainingState:
         """Return the state itself."""
         return self
+
+
+def check_shares(config: RunConfig, n_processes: int) -> None:
+    """Raise `ConfigError` unless a batch has equal shares, of which dropout drops the same."""
+    settings = config.training
+    n = n_processes * settings.accumulate
+    check(settings.batch_size % n == 0, f"training.batch_size is {settings.batch_size}; expected a "
+          f"multiple of {n}: {n_processes} process(es) with training.accumulate = "
+          f"{settings.accumulate} micro-batches each")
+    independent = (config.model.attention_dropout > 0.0
+                   and config.model.attention_dropout_form == "independent")
+    check(n == 1 or not independent, "model.attention_dropout_form is 'independent'; expected "
+          "'shared' (or no dropout) where a batch is split among processes or micro-batches, "
+          "which would otherwise draw the same masks for different instances")
