@@ -68,9 +68,17 @@ EVALUATION_BATCH = 4_096
 too small to fill."""
 
 
-def evaluation_batch(batch_size: int, device: torch.device) -> int:
-    """Return how many instances to evaluate at once; the result depends on it by rounding only."""
-    return batch_size if device.type == "cpu" else max(batch_size, EVALUATION_BATCH)
+MOST_LOGITS = 2**28
+"""Numbers that the logits of one forward pass of an evaluation may be: a gigabyte."""
+
+
+def evaluation_batch(batch_size: int, device: torch.device, n_logits: int = 1) -> int:
+    """Return how many instances to evaluate at once; the result depends on it by rounding only.
+
+    n_logits  numbers that a model says of one instance: tokens times width of the read-out
+    """
+    wanted = batch_size if device.type == "cpu" else max(batch_size, EVALUATION_BATCH)
+    return max(1, min(wanted, MOST_LOGITS // n_logits))
 
 
 def device_name(name: str) -> str:

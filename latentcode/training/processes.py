@@ -41,7 +41,11 @@ def check_alone(what: str) -> None:
 
 def is_restart() -> bool:
     """Whether `torchrun` has started the processes again after one of them died."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return _n_restarts() > 0
+
+
+def _n_restarts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 @dataclass(frozen=True)
@@ -149,12 +153,19 @@ def processes(device: str) -> Iterator[Group]:
         check(here <= found, f"{here} processes were started on a machine with {found} GPUs; "
               f"expected at most {found}: torchrun --nproc-per-node {found}")
         torch.cuda.set_device(local)
-    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
+    ours = not dist.is_initialized()
+    if ours:
+        store, rank, _ = next(dist.rendezvous("env://", timeout=PATIENCE))
+        # Started again, processes may find the same store, with the addresses of those that died.
+        attempt = dist.PrefixStore(f"restart {_n_restarts()} of {size}", store)
+        dist.init_process_group("nccl" if on_gpu else "gloo", store=attempt, rank=rank,
+                                world_size=size, timeout=PATIENCE)
     try:
         control = dist.new_group(backend="gloo", timeout=PATIENCE) if on_gpu else dist.group.WORLD
         yield Group(dist.get_rank(), size, control)
     finally:
-        dist.destroy_process_group()
+        if ours:
+            dist.destroy_process_group()
 
 
 ALONE = Group()

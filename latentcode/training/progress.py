@@ -17,7 +17,7 @@ class TrainingProgress:
     def __init__(self, display: Display, steps: int, start: int, headline: str) -> None:
         self.display, self.headline = display, headline
         self.bar = Bar(display, "", steps, done=start)
-        self.loss = ""
+        self.loss = self.speed = ""
         self.of_split: dict[str, str] = {}
 
     def advance(self, step: int) -> None:
@@ -32,6 +32,12 @@ class TrainingProgress:
             self.loss = f"loss {metrics['training_loss'].mean:.4g}"
         self.bar.update(self.bar.done, text=self._state())
 
+    def pace(self, measured: Mapping[str, float]) -> None:
+        """Note how fast training is (see `Pace`)."""
+        self.speed = f"{measured['tokens_per_second']:,.0f} tokens/s"
+        if "model_flop_utilisation" in measured:
+            self.speed += f" ({measured['model_flop_utilisation']:.0%} of the peak)"
+
     def evaluated(self) -> None:
         """All splits have new metrics."""
         self.display.line(f"step {self.bar.done:,} of {self.bar.total:,}  {self._state()}"
@@ -39,8 +45,8 @@ class TrainingProgress:
 
     def _state(self) -> str:
         scores = ", ".join(self.of_split.values())
-        return "  ".join(part for part in (self.loss, scores and f"{self.headline}: {scores}")
-                         if part)
+        return "  ".join(part for part in (
+            self.loss, scores and f"{self.headline}: {scores}", self.speed) if part)
 
 
 __all__ = ["TrainingProgress"]

@@ -19,6 +19,7 @@ from latentcode.metrics import Metric, is_by_constituent, mean_metric
 from latentcode.runs import Run
 from latentcode.training.evaluation import evaluate
 from latentcode.training.loggers import Logger
+from latentcode.training.pace import Pace, as_metrics
 from latentcode.training.processes import ALONE, Group
 from latentcode.training.progress import TrainingProgress
 from latentcode.training.signals import StopRequest
@@ -50,6 +51,7 @@ class Session:
         self.settings = runs[0].config.training
         self.failures: dict[int, TrainingError] = {}
         self.began = time.perf_counter()
+        self.pace = Pace(self.runs[0].config, len(runs), group.size, learner.step)
 
     @property
     def working(self) -> list[int]:
@@ -101,9 +103,13 @@ class Session:
                 index: {TRAINING_LOSS: mean_metric(torch.tensor(recent).numpy())}
                 for index, recent in losses.items()})
             self.learner.forget_losses()
-            self._note("log")
+            pace = self.pace.measured(step)
+            for logger in self.loggers:
+                logger.log(step, "train", as_metrics(pace))
+            self.progress.pace(pace)
+            self._note("log", **pace)
         if evaluates:
-            with self.stop.timed():
+            with self.stop.timed(), self.pace.aside():
                 self._evaluate()
             self._note("evaluation")
 
@@ -115,11 +121,14 @@ class Session:
         for index in self.working:
             state = self.learner.member(index)
             device = next(state.model.parameters()).device
+            size = state.task.config
+            n_logits = (state.task.n_read or size.n_tokens) * size.d_output
             for split in state.task.splits:
                 metrics.setdefault(split, {})[index] = evaluate(
                     state.model, state.task, split, settings.eval_instances,
                     seed=state.config.training.seed,
-                    batch_size=evaluation_batch(settings.batch_size, device), device=device,
+                    batch_size=evaluation_batch(settings.batch_size, device, n_logits),
+                    device=device,
                     precision=settings.precision)
         for split, of_member in metrics.items():
             self._publish(split, of_member)
@@ -137,7 +146,7 @@ class Session:
 
     def _checkpoint(self) -> None:
         losses = self._finite_losses()
-        with self.stop.timed():
+        with self.stop.timed(), self.pace.aside():
             for index, recent in losses.items() if self.group.leads else ():
                 state = self.learner.member(index)
                 self.runs[index].save_checkpoint(
@@ -171,13 +180,13 @@ class Session:
             f"{len(self.failures)} of {len(self.runs)} members broke: " + "; ".join(
                 f"{self.runs[index].path}: {error}" for index, error in self.failures.items()))
 
-    def _note(self, event: str) -> None:
+    def _note(self, event: str, **measured: float) -> None:
         if not self.group.leads:
             return
         seconds = round(time.perf_counter() - self.began, 3)
         for index in self.working:
             self.runs[index].append_timing(
-                {"step": self.learner.step, "event": event, "seconds": seconds})
+                {"step": self.learner.step, "event": event, "seconds": seconds, **measured})
 
     def _farewell(self) -> str:
         step = self.learner.step

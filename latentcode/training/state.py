@@ -154,7 +154,7 @@ class TrainingState:
             batch = batch.divided(self.group.size)[self.group.rank]
         drops = self.config.model.attention_dropout > 0.0
         self.losses.append(training_step(
-            self.network or self.model, self.task, batch, self.optimizer,
+            self.model if self.network is None else self.network, self.task, batch, self.optimizer,
             precision=settings.precision, grad_clip=settings.grad_clip,
             generator=self.generators["dropout"] if drops else None,
             accumulate=settings.accumulate, recompute=settings.checkpoint_activations))

@@ -33,6 +33,7 @@ from latentcode.config import (
     to_dict,
     to_yaml,
 )
+from latentcode.config.fields import LATER
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 
@@ -160,8 +161,10 @@ def test_fields_keep_the_order_of_the_class() -> None:
     data = yaml.safe_load(to_yaml(RunConfig()))
     assert list(data) == ["task", "model", "training"]
     names = [f.name for f in dataclasses.fields(TrainingConfig)]
-    assert list(data["training"]) == [name for name in names if name != "milestones"]
-    config = RunConfig(training=TrainingConfig(milestones=(5, 20)))
+    later = [f.name for f in dataclasses.fields(TrainingConfig) if LATER in f.metadata]
+    assert list(data["training"]) == [name for name in names if name not in later]
+    config = RunConfig(training=TrainingConfig(
+        milestones=(5, 20), accumulate=2, checkpoint_activations=True, compile=True))
     assert list(yaml.safe_load(to_yaml(config))["training"]) == names
     assert from_yaml(RunConfig, to_yaml(config)) == config
 
@@ -251,7 +254,7 @@ def test_an_unknown_key_is_named_with_the_valid_ones(where: str, path: tuple[str
     inner["learning_rates"] = 1
     valid = list(inner)[:-1]
     if where == "training":
-        valid.append("milestones")
+        valid += ["milestones", "accumulate", "checkpoint_activations", "compile"]
     with pytest.raises(ConfigError) as raised:
         from_dict(RunConfig, data)
     assert str(raised.value) == (
@@ -293,6 +296,8 @@ def test_an_unknown_key_is_named_with_the_valid_ones(where: str, path: tuple[str
     (TrainingConfig, {"eval_instances": -5}, "training.eval_instances is -5; expected"),
     (TrainingConfig, {"log_every": None}, "training.log_every is None; expected"),
     (TrainingConfig, {"checkpoint_every": 0}, "training.checkpoint_every is 0; expected"),
+    (TrainingConfig, {"accumulate": 0}, "training.accumulate is 0; expected"),
+    (TrainingConfig, {"compile": 1}, "training.compile is 1; expected True or False"),
     (TrainingConfig, {"keep_checkpoints": 0}, "training.keep_checkpoints is 0; expected"),
     (TrainingConfig, {"milestones": (3, 3)}, "training.milestones is (3, 3); expected rising"),
     (TrainingConfig, {"milestones": (0,)}, "training.milestones is (0,); expected rising"),

@@ -1,0 +1,276 @@
+"""Several processes train the model that one would train, and lose nothing when one is killed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from places import environment
+from several_processes import run_all, trained_together, weights
+
+from latentcode.config import LogicConfig, RunConfig, TrainingConfig, to_yaml
+from latentcode.errors import ConfigError
+from latentcode.models.config import ModelConfig, with_kind
+from latentcode.runs import Run
+from latentcode.training import train, train_ensemble, train_side_by_side
+from latentcode.training.processes import ALONE, Group, processes
+from latentcode.training.state import TrainingState
+
+CONFIG = RunConfig(
+    LogicConfig(n_variables=3, n_terms=2, n_examples=6, ood_fraction=0.3),
+    ModelConfig(d_input=4, n_layers=2, d_model=8, n_heads=2, d_head=2, d_head_v=2, d_mlp=8,
+                n_buckets=6, max_distance=6, attention_dropout=0.1),
+    TrainingConfig(steps=12, batch_size=12, warmup_steps=2, eval_every=5, eval_instances=20,
+                   log_every=4, checkpoint_every=4, keep_checkpoints=2, learning_rate=1e-2))
+HOW = {"plain": {}, "micro-batches": {"accumulate": 2}, "recomputed": {
+    "checkpoint_activations": True, "accumulate": 3}}
+# Adam divides by the root of small gradients, so that what float32 rounds grows with the steps.
+BOUNDS = {"float64": 1e-10, "float32": 2e-4}
+
+
+def config(kind: str = "hyla", **training: object) -> RunConfig:
+    return replace(CONFIG, model=with_kind(CONFIG.model, kind),
+                   training=replace(CONFIG.training, **training))
+
+
+def start_torchrun(out: Path, *arguments: str, n: int = 2) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n),
+         *arguments, "--out", str(out)],
+        env=environment(OMP_NUM_THREADS="1"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True)
+
+
+def end(process: subprocess.Popen[str], seconds: float = 240.0) -> str:
+    """Return what processes said until they ended; kill them where they do not."""
+    try:
+        return process.communicate(timeout=seconds)[0]
+    except subprocess.TimeoutExpired:
+        process.terminate()  # and torchrun ends what it started, if need be by force
+        return process.communicate(timeout=60.0)[0]
+    finally:
+        if process.poll() is None:
+            process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_two_processes_equal_one(tmp_path: Path, dtype: str) -> None:
+    kinds = ("softmax", "linear", "hyla")
+    alone = {tmp_path / f"{kind} alone": config(kind) for kind in kinds}
+    shared = {tmp_path / f"{kind} {how}": config(kind, **fields)
+              for kind in kinds for how, fields in HOW.items()}
+    trained_together(1, alone, dtype=dtype)
+    trained_together(2, shared, dtype=dtype)
+    for out in shared:
+        expected = weights(tmp_path / f"{out.name.split()[0]} alone")
+        assert np.abs(weights(out) - expected).max() <= BOUNDS[dtype], out.name
+        mine, other = (Run.open(path).metrics()
+                       for path in (out, tmp_path / f"{out.name.split()[0]} alone"))
+        assert mine.drop(columns=["mean", "se"]).equals(other.drop(columns=["mean", "se"]))
+        np.testing.assert_allclose(mine["mean"], other["mean"], rtol=BOUNDS[dtype] * 100)
+    # Another seed of the dropout masks or of the batches is far beyond the bound.
+    assert np.abs(weights(tmp_path / "hyla alone") - weights(tmp_path / "linear alone")).max() > .01
+
+
+@pytest.mark.slow
+def test_resuming_with_other_processes(tmp_path: Path) -> None:
+    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
+    trained_together(1, {whole: config(keep_checkpoints=None)})
+    for step, (n, fields) in zip((4, 8, 12), ((2, HOW["plain"]), (1, HOW["micro-batches"]),
+                                              (3, HOW["plain"])), strict=True):
+        trained_together(n, {pieces: config(keep_checkpoints=None, **fields)}, resume=step > 4)
+        for newer in [found for found in Run.open(pieces).checkpoints() if found > step]:
+            shutil.rmtree(Run.open(pieces).checkpoint_path(newer))
+    assert np.abs(weights(pieces) - weights(whole)).max() <= BOUNDS["float64"]
+    assert [note["step"] for note in Run.open(pieces).provenance["resumed"]] == [4, 8]
+
+
+@pytest.mark.slow
+def test_one_killed_process_loses_nothing(tmp_path: Path) -> None:
+    settings = config(steps=60, checkpoint_every=10, eval_every=30)
+    (tmp_path / "config.yaml").write_text(to_yaml(settings), "utf-8")
+    trained_together(1, {tmp_path / "whole": settings})
+    once = tmp_path / "once.py"
+    once.write_text("""
+import os, signal, sys
+import torch
+from latentcode.cli import main
+from latentcode.training import state
+
+update = state.TrainingState.update
+
+def killed(self):
+    if self.step == 33 and os.environ["RANK"] == "1" and (
+            os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    update(self)
+
+state.TrainingState.update = killed
+torch.set_default_dtype(torch.float64)
+main(sys.argv[1:])
+""", "utf-8")
+    said = end(start_torchrun(
+        tmp_path / "killed", "--max-restarts", "1", str(once), "train", "logic", "--config",
+        str(tmp_path / "config.yaml")))
+    killed, whole = Run.open(tmp_path / "killed"), Run.open(tmp_path / "whole")
+    assert killed.is_complete, said
+    assert [note["step"] for note in killed.provenance["resumed"]] == [30]
+    mine, other = killed.metrics(), whole.metrics()
+    assert mine.drop(columns=["mean", "se"]).equals(other.drop(columns=["mean", "se"]))
+    np.testing.assert_allclose(mine["mean"], other["mean"], rtol=1e-6)
+    assert np.abs(weights(killed.path) - weights(whole.path)).max() <= BOUNDS["float64"]
+
+
+@pytest.mark.slow
+def test_a_signal_to_torchrun_leaves_a_checkpoint(tmp_path: Path) -> None:
+    settings = config(steps=1_000_000, checkpoint_every=1_000_000, eval_every=1_000_000)
+    (tmp_path / "config.yaml").write_text(to_yaml(settings), "utf-8")
+    out = tmp_path / "run"
+    process = start_torchrun(out, "-m", "latentcode.cli", "train", "logic", "--config",
+                             str(tmp_path / "config.yaml"))
+    try:
+        deadline = time.monotonic() + 120.0
+        while time.monotonic() < deadline and not (
+                (out / "metrics.jsonl").exists() and "training_loss" in (
+                    out / "metrics.jsonl").read_text("utf-8")):
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+    finally:
+        said = end(process)
+    kept = Run.open(out).checkpoints()
+    assert kept[0] == 0, said
+    assert kept[-1] > 0, said
+    assert said.count("a checkpoint is in") == 1
+    timing = [json.loads(line) for line in (out / "timing.jsonl").read_text("utf-8").splitlines()]
+    assert all(record["tokens_per_second"] > 0 for record in timing if record["event"] == "log")
+
+
+@pytest.mark.slow
+def test_mistakes_are_named_once(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(to_yaml(config(batch_size=13)), "utf-8")
+    words = ["-m", "latentcode.cli", "train", "logic", "--config", str(tmp_path / "config.yaml"),
+             "--out", str(tmp_path / "run")]
+    first, second = run_all(2, words)
+    assert first.splitlines() == [
+        "error: --training.batch-size is 13; expected a multiple of 2: 2 process(es) with "
+        "training.accumulate = 1 micro-batches each"]
+    assert second == "failed"
+    assert not (tmp_path / "run").exists()
+    # What only one of them finds is said, too, and by which.
+    other = tmp_path / "other.py"
+    other.write_text("""
+import os, sys
+from latentcode.cli import main
+rank = os.environ["RANK"]
+main([*sys.argv[1:], "--training.batch-size", "12", "--training.seed", rank])
+""", "utf-8")
+    first, second = run_all(2, [str(other), *words[2:]])
+    assert "the configuration is" in first
+    assert len(first.splitlines()) == 1
+    assert second == "failed"
+
+
+def test_the_environment_of_a_launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(ConfigError, match=r"WORLD_SIZE=2 and no MASTER_ADDR; expected torchrun"):
+        train(config(), tmp_path / "run")
+    for call in (train_ensemble, train_side_by_side):
+        with pytest.raises(ConfigError, match=r"is called by 2 processes \(WORLD_SIZE\)"):
+            call({tmp_path / "run": config()})
+    monkeypatch.setenv("WORLD_SIZE", "many")
+    with pytest.raises(ConfigError, match="WORLD_SIZE='many'; expected a number of processes"):
+        train(config(), tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_alone_everything_is_agreed_on() -> None:
+    with processes("cpu") as group:
+        assert group == ALONE == Group()
+    assert group.leads
+    assert group.any(True)
+    assert not group.any(False)
+    assert group.texts("one") == ["one"]
+    assert torch.equal(group.mean(torch.ones(2)), torch.ones(2))
+
+
+@pytest.mark.parametrize("how", [name for name in HOW if name != "plain"])
+def test_micro_batches_and_recomputation_change_nothing(how: str) -> None:
+    weights = []
+    for fields in (HOW["plain"], HOW[how]):
+        torch.set_default_dtype(torch.float64)
+        try:
+            state = TrainingState.start(config(**fields))
+            for _ in range(3):
+                state.update()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert next(state.model.parameters()).dtype == torch.float64
+        weights.append(torch.cat([p.flatten() for p in state.model.parameters()]))
+    assert float((weights[0] - weights[1]).detach().abs().max()) <= 1e-12
+
+
+def test_unequal_shares_and_independent_masks_are_refused() -> None:
+    state = TrainingState.start(config(accumulate=5))
+    with pytest.raises(ConfigError, match="batch_size is 12; expected a multiple of 10: 2 proc"):
+        state.join(Group(0, 2))
+    independent = config(accumulate=2)
+    independent = replace(independent, model=replace(
+        independent.model, attention_dropout_form="independent"))
+    with pytest.raises(ConfigError, match="attention_dropout_form is 'independent'; expected"):
+        TrainingState.start(independent).join(ALONE)
+
+
+COMPILED = """
+import sys
+from pathlib import Path
+import torch
+from latentcode.config import load_config
+from latentcode.errors import ConfigError
+from latentcode.training import state
+from latentcode.training.processes import ALONE
+
+state.COMPILER = "aot_eager"
+states = []
+for file in sys.argv[1:]:
+    one = state.TrainingState.start(load_config(file))
+    one.join(ALONE)
+    for _ in range(3):
+        one.update()
+    states.append(one)
+for mine, other in zip(*(one.model.parameters() for one in states), strict=True):
+    torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+with states[0].model.hooks(fwd_hooks=[("blocks.0.hook_resid_pre", lambda x, hook: x)]):
+    states[1].update()
+    try:
+        states[0].update()
+    except ConfigError as error:
+        assert "a compiled step does not call it" in str(error)
+    else:
+        raise AssertionError("a hook that is never called is silently accepted")
+"""
+
+
+@pytest.mark.slow
+def test_a_compiled_step(tmp_path: Path) -> None:
+    # Apart from the tests' checks of types, which torch cannot compile.
+    files = [tmp_path / "compiled.yaml", tmp_path / "plain.yaml"]
+    for file, value in zip(files, (True, False), strict=True):
+        file.write_text(to_yaml(config(compile=value)), "utf-8")
+    (tmp_path / "script.py").write_text(COMPILED, "utf-8")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py"), *map(str, files)], env=environment(),
+        capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
