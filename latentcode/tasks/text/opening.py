@@ -13,7 +13,7 @@ from latentcode.tasks.text.cache import cache_folder, made_once
 from latentcode.tasks.text.documents import TABLES, text_files
 from latentcode.tasks.text.known import MARKER, key_of, known
 from latentcode.tasks.text.local import LocalText
-from latentcode.tasks.text.stored import Source, StoredText, write_excerpts
+from latentcode.tasks.text.stored import Source, StoredText, check_revision, write_excerpts
 
 HOW = ("a folder or file of text, or a dataset on the hub, as task.text (on the command line "
        "--task.text). `latentcode text packages FOLDER` writes the text of the installed packages")
@@ -73,8 +73,7 @@ def _is_large(path: Path) -> bool:
 
 
 def _made(config: LanguageConfig, source: Source) -> Path:
-    check(config.revision in ("", source.revision), f"task.text {config.text!r} is of revision "
-          f"{source.revision!r} now; expected {config.revision!r}")
+    check_revision(config, source)
     full = replace(config, revision=source.revision)
     return made_once(cache_folder(key_of(full), full.revision), MARKER,
                      lambda folder: write_excerpts(folder, full, source))

@@ -82,6 +82,13 @@ def write_excerpts(folder: Path, config: LanguageConfig, source: Source) -> None
         "splits": list(excerpts), "sha256": checksums(folder, FILES)})
 
 
+def check_revision(config: LanguageConfig, source: Source) -> None:
+    """Raise `ConfigError` unless a source is in the state that a configuration names, if any."""
+    check(config.revision in ("", source.revision), f"task.text {config.text!r} is of revision "
+          f"{source.revision!r} now; expected {config.revision!r}: the text or its tokenizer has "
+          "changed since training began")
+
+
 class StoredText:
     """A text of which excerpts are here; its stream is read from the source, see `TextData`.
 
@@ -115,9 +122,7 @@ class StoredText:
 
     def stream(self, seed: int) -> Stream:
         source: Source = self._open_source()
-        check(source.revision == self.config.revision, f"task.text {self.config.text!r} is of "
-              f"revision {source.revision!r} now; expected {self.config.revision!r}, which the run "
-              "was begun with")
+        check_revision(self.config, source)
         return source.stream(seed)
 
     @cached_property

@@ -98,6 +98,7 @@ def test_damaged_excerpts_are_noticed(elsewhere: Path) -> None:
         make_task(lc.Run.open(elsewhere).config.task)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_as_an_undisturbed_one(run: lc.Run, tmp_path: Path) -> None:
     config = replace(run.config, training=replace(
         run.config.training, checkpoint_every=7, keep_checkpoints=None))
