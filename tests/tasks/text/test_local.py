@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from disk import fails
 from text_files import sentences, write_documents
 
 from latentcode.config import LanguageConfig
@@ -156,3 +158,23 @@ def test_a_table_without_the_column_is_named(tmp_path: Path) -> None:
     pd.DataFrame({"text": np.arange(3)}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(ConfigError, match=r"a.parquet#0 has text 0; expected text"):
         next(local_documents(tmp_path, "text"))
+
+
+@pytest.mark.parametrize("name", ["tokenizer", "tokens.bin", "excerpts.safetensors"])
+def test_a_full_disk_leaves_nothing_half_written(config: LanguageConfig, name: str) -> None:
+    cache = Path(os.environ["LATENTCODE_CACHE"])
+    endings = {"tokenizer": ".json"}
+    with fails(os, "fsync", lambda path: path.endswith(endings.get(name, name))), pytest.raises(
+            ArtifactError, match="No space left"):
+        open_text(config)
+    assert not [file for file in cache.rglob("*") if ".tmp-" in file.name]
+    assert open_text(config).splits == ("train", "test", "ood")
+
+
+def test_a_cache_that_cannot_be_made_is_named(
+    config: LanguageConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ArtifactError, match=r"file/text/.* cannot be made.* LATENTCODE_CACHE to"):
+        open_text(config)
