@@ -18,6 +18,8 @@ LONGEST = 2**15
 there is one, so that a single file can be shuffled and a part of it be held out."""
 ABOUT = "about.json"
 """The file in a folder of parquet that says where the text comes from; see `packages`."""
+PIECES = 40
+"""Documents, at least, that a single file is cut into: of a few, none could be held out."""
 JSON_LINES = (".jsonl", ".ndjson")
 TABLES = (*JSON_LINES, ".parquet")
 
@@ -92,7 +94,7 @@ def _of_file(file: Path, path: Path, column: str) -> Iterator[Document]:
             yield from _of_json_lines(file, name, source, column)
         else:
             text = _plain(file, alone=file == path)
-            pieces = cut(text, LONGEST)
+            pieces = cut(text, LONGEST if file != path else min(LONGEST, len(text) // PIECES + 1))
             for number, piece in enumerate(pieces):
                 part = f"#{number}" if len(pieces) > 1 else ""
                 yield Document(piece, name + part, source, file.suffix[1:])

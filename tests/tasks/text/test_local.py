@@ -127,6 +127,14 @@ def test_a_long_file_is_cut_and_nothing_is_lost() -> None:
     assert cut("x" * 11, 5) == ["xxxxx", "xxxxx", "x"]
 
 
+def test_a_single_short_file_is_enough(config: LanguageConfig, tmp_path: Path) -> None:
+    file = tmp_path / "alone.md"
+    file.write_text(sentences(120, 0))
+    data = open_text(replace(config, text=str(file)))
+    assert data.splits == ("train", "test", "ood")
+    assert len(list(local_documents(file, "text"))) >= 40
+
+
 @pytest.mark.parametrize(("files", "message"), [
     ({"text": b""}, "text is empty; expected text"),
     ({"text": b"\x80abc"}, "text is binary, or not in UTF-8"),
