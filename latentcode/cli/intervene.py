@@ -6,7 +6,7 @@ The options that say what is written where are shared with `intervene-prompts`.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -81,6 +81,9 @@ class Intervene(Writes, Seeded, Sampling):
     """Instances; those are counted that the model answers correctly, donors included."""
     no_factorial: bool = False
     """Draw minimal pairs alone, of any two operations, whose donors need not be natural."""
+    among: Literal["vocabulary", "answers"] = "vocabulary"
+    """Of text, with --no-factorial: what counts as the model's answer, the
+    likeliest token of all or the likelier of the two answers."""
 
     def run(self) -> None:
         from latentcode.probes.interventions import InterventionResult, intervene
@@ -90,7 +93,7 @@ class Intervene(Writes, Seeded, Sampling):
         chosen = self.interventions(run.config.model.n_layers)
         self.save_result(InterventionResult, "forward passes", lambda progress: intervene(
             run, chosen, split=self.split, n=self.n, factorial=not self.no_factorial,
-            seed=self.seed, device=self.device, progress=progress))
+            among=self.among, seed=self.seed, device=self.device, progress=progress))
 
 
 def _layers(text: str, n_layers: int) -> list[tuple[int, ...]]:

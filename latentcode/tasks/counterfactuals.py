@@ -190,6 +190,14 @@ class Counterfactuals(ABC):
         return self.lacks if self.factorial else {
             "factorial": reason, "permuted": reason, **self.lacks}
 
+    def answer_among(self, among: str) -> None:
+        """Count as a model's answer the likeliest of all (`vocabulary`), or of the two `answers`.
+
+        Unless a task says otherwise it is the first; `ConfigError` for the second.
+        """
+        check(among == "vocabulary", f"among is {among!r}; expected 'vocabulary', as these pairs "
+              "have no other way to read an answer")
+
     def check_scope(self, name: str) -> None:
         """Raise `UnknownNameError` unless the task knows the scope."""
         if name not in self.scopes:

@@ -28,6 +28,7 @@ def intervene(
     n: int = 2_000,
     task: TaskConfig | None = None,
     factorial: bool = True,
+    among: str = "vocabulary",
     step: int | None = None,
     seed: int = 0,
     device: str = "cpu",
@@ -44,6 +45,8 @@ def intervene(
     factorial  draw natural donors, which differ in operation, operands and context
              (`latentcode.tasks.counterfactuals`), where the task offers them; without it, minimal
              pairs of any two operations
+    among    of text without a factorial: whether the model's answer is the likeliest token of the
+             `vocabulary` or, for models that rarely say either, the likelier of the two `answers`
     step     the checkpoint; default: the newest
     settings  of `intervene_model`: n_reference, batch_size, n_bootstrap
 
@@ -53,9 +56,11 @@ def intervene(
     own = make_task(run.config.task if task is None else task)
     model = run.load_model(step, device=str(resolve_device(device)))
     counterfactuals = make_counterfactuals(own, factorial=factorial)
+    counterfactuals.answer_among(among)
     if interventions is None:
         interventions = standard_interventions(
             model.cfg.n_layers, model.cfg.n_heads, counterfactuals.scopes,
             has_constraint(model.cfg.normalization), counterfactuals.lacking)
+    meta = meta_of(run, own, step) | ({} if among == "vocabulary" else {"among": among})
     return intervene_model(model, counterfactuals, interventions, split=split, n=n, seed=seed,
-                           meta=meta_of(run, own, step), progress=progress, **settings)
+                           meta=meta, progress=progress, **settings)

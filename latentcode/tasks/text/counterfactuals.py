@@ -8,7 +8,6 @@ same class of characters and frequency.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
 
 import numpy as np
 import torch
@@ -30,7 +29,6 @@ from latentcode.tasks.text.patterns import previous_same
 from latentcode.tasks.text.replacing import Alike, Window, at, with_tokens
 from latentcode.tasks.text.task import Text
 
-Among = Literal["vocabulary", "answers"]
 MOST_CODES = 2**20
 """Pairs of tokens that a batch has at most, of each of which every head has a code."""
 CHANGED = 2
@@ -67,10 +65,6 @@ class TextCounterfactuals(Counterfactuals):
     the model itself says what is copied (B, and B' of a donor with B'), and where nothing is
     copied neither of them.
 
-    among  what counts as the model's answer without a factorial: the likeliest token of the
-           `vocabulary`, or the likelier of the two `answers`
-
-    Raises `ConfigError` for `among="answers"` in a factorial, in which an answer may be neither.
     """
 
     constituents = ("not copied", "copied")
@@ -78,22 +72,31 @@ class TextCounterfactuals(Counterfactuals):
     exclusive = True
     scopes = ("pair", "row", "feature", "everything")
 
-    def __init__(
-        self, task: Text, factorial: bool = True, among: Among = "vocabulary"
-    ) -> None:
-        check_choice("among", among, ("vocabulary", "answers"))
-        check(not factorial or among == "vocabulary", "among is 'answers' in a factorial of "
-              "donors, of whose answers one is neither; expected factorial=False")
-        self.task, self.factorial, self.among = task, factorial, among
-        self.chance = 0.5 if among == "answers" else 1.0 / task.config.n_vocabulary
+    def __init__(self, task: Text, factorial: bool = True) -> None:
+        self.task, self.factorial, self.among = task, factorial, "vocabulary"
+        self.chance = 1.0 / task.config.n_vocabulary
         nowhere = "the query is at another place in every text, where codes have no mean"
         self.lacks = {"means": nowhere, "erasers": nowhere,
                       "pool": "no other text has its query and key at the same places",
                       "permuted": "a text has no examples whose values could be permuted"}
-        self.notes = (*([FOUR] if factorial else []), *([LIKELIER] if among == "answers" else []))
+        self.notes = (FOUR,) if factorial else ()
         table = task.token_table
         self._alike = Alike.of(np.stack(
             [table.classes, table.edges[:, 0], task.frequency_bins], axis=1))
+
+    def answer_among(self, among: str) -> None:
+        """Count as the model's answer the likeliest token of the `vocabulary` or, without a
+        factorial, the likelier of the two `answers`, whatever else it would rather say.
+
+        `ConfigError` for `answers` in a factorial, where one of the answers is neither.
+        """
+        check_choice("among", among, ("vocabulary", "answers"))
+        check(among == "vocabulary" or not self.factorial, "among is 'answers' in a factorial of "
+              "donors, of whose answers one is neither; expected minimal pairs (factorial=False, "
+              "--no-factorial)")
+        self.among = among
+        if among == "answers":
+            self.chance, self.notes = 0.5, (LIKELIER,)
 
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
         """Draw n excerpts whose next token is the induction pair's, and make the donors."""
@@ -288,4 +291,4 @@ def _logits(logits: Tensor, query: Tensor) -> Tensor:
     return logits[torch.arange(len(query), device=query.device), query]
 
 
-__all__ = ["Among", "TextCounterfactuals"]
+__all__ = ["TextCounterfactuals"]

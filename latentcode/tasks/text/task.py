@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from latentcode.tasks.batch import Batch, InOrder
 from latentcode.tasks.pairs import Pair
 from latentcode.tasks.text.classes import TokenTable, frequency_bins, row_labels, token_labels
 from latentcode.tasks.text.data import Stream, TextData
+from latentcode.tasks.text.opening import open_text
 from latentcode.tasks.text.patterns import INDUCTION, PATTERNS, SAME, keys_at, possible_queries
 from latentcode.tasks.text.render import Drawing, draw_html, draw_small, draw_text
 
@@ -43,13 +43,10 @@ class Text(Task):
     config: LanguageConfig
 
     def __init__(self, config: LanguageConfig, data: TextData | None = None) -> None:
-        if data is None:
-            opening: Any = import_module("latentcode.tasks.text.opening")
-            data = opening.open_text(config)
-        assert data is not None
-        super().__init__(getattr(data, "config", config))  # that of an opened text has a revision
-        self.data = data
-        self.excerpts = cache(data.excerpts)
+        self.data: TextData = open_text(config) if data is None else data
+        # That of an opened text has its revision.
+        super().__init__(getattr(self.data, "config", config))
+        self.excerpts = cache(self.data.excerpts)
         self._tables: dict[tuple[str, torch.device], _Table] = {}
 
     @property

@@ -9,8 +9,10 @@ from small_text import CONFIG, small_text
 from torch import Tensor
 
 from latentcode.answers import CLASSES
+from latentcode.config import LogicConfig
 from latentcode.errors import ConfigError
 from latentcode.seeds import make_generator
+from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 from latentcode.tasks.text.counterfactuals import ROLES, TextCounterfactuals
 from latentcode.tasks.text.patterns import previous_same
@@ -135,7 +137,8 @@ def test_without_a_factorial_an_answer_moves() -> None:
 
 
 def test_the_likelier_of_two_answers() -> None:
-    likelier = TextCounterfactuals(TASK, factorial=False, among="answers")
+    likelier = TextCounterfactuals(TASK, factorial=False)
+    likelier.answer_among("answers")
     pairs = PLAIN_PAIRS[PLAIN_PAIRS.counts]
     ours, theirs = (saying(pairs, batch.info["copied"]) for batch in (
         pairs.instances, pairs.donors))
@@ -145,7 +148,9 @@ def test_the_likelier_of_two_answers() -> None:
     assert not PLAIN.right(pairs, faint, "instances").any()
     assert likelier.chance == 0.5
     with pytest.raises(ConfigError, match="factorial=False"):
-        TextCounterfactuals(TASK, among="answers")
+        TextCounterfactuals(TASK).answer_among("answers")
+    with pytest.raises(ConfigError, match="among is 'answers'; expected 'vocabulary'"):
+        make_counterfactuals(make_task(LogicConfig())).answer_among("answers")
 
 
 def test_scopes_hold_the_induction_pair() -> None:

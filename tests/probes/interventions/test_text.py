@@ -1,0 +1,86 @@
+"""Can codes of a model of text be written, and are the outcomes those of its logits?"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from small_text import CONFIG, small_text
+
+import latentcode as lc
+from latentcode.config.presets import model_for
+from latentcode.models.config import with_kind
+from latentcode.probes.interventions import Intervention
+from latentcode.probes.interventions.of_model import intervene_model
+from latentcode.probes.interventions.sites import capture, write
+from latentcode.probes.interventions.standard import standard_interventions
+from latentcode.tasks.text.counterfactuals import TextCounterfactuals
+
+EVERY = (0, 1)
+
+
+def model_of(kind: str) -> lc.HookedTransformer:
+    return lc.HookedTransformer(with_kind(model_for(
+        CONFIG, d_model=32, n_heads=4, d_head=8, d_head_v=8, d_mlp=32, embedding="token",
+        causal=True, attention_dropout=0.0, positions="rotary"), kind), seed=1)
+
+
+def likelier() -> TextCounterfactuals:
+    pairs = TextCounterfactuals(small_text(), factorial=False)
+    pairs.answer_among("answers")
+    return pairs
+
+
+@pytest.mark.parametrize("kind", ["softmax", "linear", "hyla"])
+@pytest.mark.parametrize("scope", TextCounterfactuals.scopes)
+def test_what_is_written_back_changes_no_bit_and_noise_does(kind: str, scope: str) -> None:
+    task, model = TextCounterfactuals(small_text()), model_of(kind)
+    pairs = task.sample("ood", 20, lc.make_generator(0, "pairs"))
+    where = task.scope(scope, pairs)
+    places = [("code", layer) for layer in EVERY]
+    inputs, query = pairs.instances.inputs, pairs.instances.info["query"]
+    logits, _ = capture(model, inputs, ())
+    same = Intervention("identity", scope, EVERY).edits(model, where, lambda _, live: live)
+    assert torch.equal(write(model, inputs, same), logits)
+    noise = lc.make_generator(0, "noise")
+    other = Intervention("random", scope, EVERY).edits(
+        model, where, lambda _, live: torch.randn(live.shape, generator=noise))
+    assert list(other) == places
+    written = write(model, inputs, other)
+    assert not torch.equal(written[torch.arange(20), query], logits[torch.arange(20), query])
+    assert torch.equal(written[:, 0], logits[:, 0]) or scope == "everything"
+
+
+def test_a_table_of_controls_says_how_many_count() -> None:
+    result = intervene_model(model_of("softmax"), likelier(), [
+        Intervention(name, scope, EVERY) for scope in ("pair", "everything")
+        for name in ("donor", "same", "random", "identity")] + [
+        Intervention("elsewhere", "pair", EVERY), Intervention("donor", "everything", EVERY,
+                                                               site="code+value")],
+        n=200, n_bootstrap=100)
+    rates = result.table.set_index(["write", "scope", "site", "metric"])["value"]
+    assert (rates.xs("identity")[:, "code", "stay"] == 1.0).all()
+    assert (rates.xs("identity")[:, "code", "kl"] == 0.0).all()
+    assert rates["random", "everything", "code", "kl"] > 0.0
+    # All that the query sees of the donor is in its codes and values.
+    assert rates["donor", "everything", "code+value", "switch"] > 0.9
+    assert 2 <= result.settings["n_known"] < result.settings["n_counted"] <= 200
+    assert "likelier of the two" in " ".join(result.caveats)
+    documents = result.table["n_combinations"].max()
+    assert 1 < documents <= len(small_text().combinations("ood"))
+
+
+def test_standard_interventions_leave_out_what_a_text_lacks() -> None:
+    task = TextCounterfactuals(small_text())
+    chosen = standard_interventions(2, 4, task.scopes, True, task.lacking)
+    for intervention in chosen:
+        intervention.check(task, model_of("softmax"))
+    assert {"donor", "same", "operation+operands+context", "unrelated", "random", "identity"} <= {
+        intervention.write for intervention in chosen}
+    assert not {"set", "steer", "erase", "transplant", "permuted"} & {
+        intervention.write for intervention in chosen}
+
+
+def test_long_texts_pass_fewer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("latentcode.tasks.text.counterfactuals.MOST_CODES", 24 * 24 * 7)
+    batches = likelier().batches("ood", 20, 250, lc.make_generator(0, "pairs"))
+    assert [len(pairs) for pairs in batches] == [7, 7, 6]

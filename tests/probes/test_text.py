@@ -1,0 +1,88 @@
+"""Is a run of a text asked what other runs are asked, with all controls?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_text import write_documents
+
+import latentcode as lc
+from latentcode.cli import main
+from latentcode.config.presets import follow_task
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
+    """A run of a few updates, opened anew: its text is in its folder."""
+    folder = tmp_path_factory.mktemp("language")
+    start = lc.preset("smoke", "language", "hyla")
+    task = replace(start.task, text=str(write_documents(folder / "text", 200)), n_vocabulary=300)
+    config = replace(start, task=task, model=replace(
+        start.model, **follow_task(start.task, task)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LATENTCODE_CACHE", str(folder / "cache"))
+        lc.train(config, folder / "run", progress=False)
+    return lc.Run.open(folder / "run")
+
+
+def test_copying_is_decoded_with_all_controls_by_document(run: lc.Run) -> None:
+    result = lc.decode(run, n_train=300, n_heldout=200)
+    assert set(result.table["source"]) == {"code", "residual", "untrained", "shuffled"}
+    assert set(result.table["label"]) == set(lc.make_task(run.config.task).probe_labels)
+    documents = lc.extract(run, n=200).labels["document"].nunique()
+    assert set(result.table["n_heldout_combinations"]) == {documents}
+
+
+def test_rows_tell_operand_operation_and_answer_apart(run: lc.Run) -> None:
+    result = lc.decode_rows(run, n_train=300, n_heldout=200, widths=[8],
+                            sources=["pair", "row", "row.patterns", "residual"])
+    assert {"operand_query", "copied", "answer"} <= set(result.table["label"])
+    assert {"pair", "row", "row.patterns", "residual"} == set(result.table["source"])
+
+
+def test_codes_are_read_in_several_pairs(run: lc.Run) -> None:
+    task = lc.make_task(run.config.task)
+    codes = lc.extract(run, n=50, pairs=list(task.pairs), residuals=True, batch_size=7)
+    assert codes.scores.shape[:3] == (50, 2, 5)
+    assert codes.residuals.shape[2] == 1  # all pairs share the query
+    model, batch = run.load_model(), lc.instances(run, n=50)
+    _, cache = model.run_with_cache(batch.inputs)
+    query, key = task.positions(list(task.pairs), batch)
+    pattern = cache["blocks.1.attn.hook_pattern"]
+    for p in range(5):
+        for i in range(50):
+            assert codes.scores[i, 1, p] == pytest.approx(
+                pattern[i, :, query[i, p], key[i, p]].numpy(), abs=1e-5)
+    assert {"query_loss", "query_accuracy", "perplexity"} - set(codes.labels) == {"perplexity"}
+
+
+@pytest.mark.parametrize("command", [
+    ["project", "--n", "100", "--method", "pca"], ["similarity", "--n", "100"],
+    ["separation", "--n", "100", "--labels", "copied"],
+    ["value-networks", "--n", "256", "--labels", "copied"],
+    ["intervene", "--n", "300", "--no-factorial", "--among", "answers", "--write", "donor", "same",
+     "identity", "--scope", "pair", "everything"]])
+def test_commands_answer(
+    run: lc.Run, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([command[0], str(run.path), *command[1:], "--out", str(tmp_path / "result")])
+    assert "wrote result" in capsys.readouterr().out
+    main(["show", str(tmp_path / "result")])
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("command", "message"), [
+    ("topography", "defines no distance"), ("attribute", "expected ChosenPairs"),
+    ("find-subspace", "expected ChosenPairs"), ("check-model", "expected a model that")])
+def test_what_cannot_be_asked_of_a_text_is_said_in_a_line(
+    run: lc.Run, command: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit):
+        main([command, str(run.path), "--out", str(tmp_path / "result")])
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
