@@ -15,6 +15,7 @@ TOKEN_COLUMNS = ("name", "source", "kind")
 column it comes from; and the language that it is in, such as `py` or `md`, empty if unknown."""
 
 
+@runtime_checkable
 class Tokenizer(Protocol):
     """Text into token ids and back."""
 
@@ -72,8 +73,13 @@ class Stream(Protocol):
 class TextData(Protocol):
     """One state of a text, with its tokenizer."""
 
-    tokenizer: Tokenizer
-    splits: tuple[str, ...]
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What its text is made tokens by."""
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that it has."""
 
     def excerpts(self, split: str) -> Excerpts:
         """Return excerpts of a split: the same for every process and machine that has the run."""
