@@ -118,7 +118,7 @@ def _check(
     """Raise `ConfigError` for what cannot be asked, before anything is computed."""
     if not isinstance(task, ChosenPairs):
         raise ConfigError(f"the pairs are {type(task).__name__}, which do not say what a model "
-                          "answers; expected ChosenPairs")
+                          "answers; expected ChosenPairs, such as those of fuzzy logic and SRAVEN")
     rate_of(task, donor)
     check(len(sites) > 0, "there are no sites; expected code, value or both", ConfigError)
     for site in sites:

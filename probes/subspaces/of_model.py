@@ -76,7 +76,7 @@ def find_subspace_model(
            batch_size=batch_size)
     if not isinstance(task, ChosenPairs):
         raise ProbeError(f"task is a {type(task).__name__}; expected ChosenPairs, which say "
-                         "whether an answer is a symbol")
+                         "whether an answer is a symbol, such as those of fuzzy logic and SRAVEN")
     models = {"trained": model}
     if untrained is not None and "untrained" in searches:
         models["untrained"] = untrained

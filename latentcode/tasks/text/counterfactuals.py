@@ -38,9 +38,8 @@ ROLES = ("query", "key", "earlier", "previous", "first", "before", "between", "a
 first one, and those before p, between B and the query, and after the query."""
 
 
-FOUR = ("Of the four answers of a factorial two are known, the token that stands in its own place "
-        "(operation) and the one in the donor's (copied): what is said where nothing is copied is "
-        "the model's own, counts as the instance's, and must be neither of them.")
+FOUR = ("Of the four answers of a factorial two are known, those of texts that copy. What is said "
+        "where nothing is copied is the model's own affair, and must be neither of them.")
 LIKELIER = ("The likelier of the two answers counts as the model's, whatever else it would rather "
             "say.")
 
@@ -55,16 +54,20 @@ class TextCounterfactuals(Counterfactuals):
                excerpt with the same tokens at p + 1 and, where it copies, its own query's token at
                p. `unrelated` is yet another excerpt, untouched. After a donor's code was written,
                B is the answer of its operation on the instance's operand, and B' the donor's own,
-               copied. What no copying would say is the model's own affair: the answer `instance`
-               is what it says before anything is written, and `operands` has no answer
-               (NaN in `candidates`)
-    Without    the instance is the text as it was, the donor has B' in place of B, and would copy
+               copied
+    copying    the other way round: the instance is the text as it was, and the donors with another
+               operation are those that do not copy. Then B is the instance's answer, B' that of its
+               operation on the donor's operand
+    neither    the instance is the text as it was, the donor has B' in place of B, and would copy
                that. A switch does not tell operation from answer
+
+    What is said where nothing is copied is the model's own affair (NaN in `candidates`). Of the
+    instance it is what the model says before anything is written, of the minimal pair's donor what
+    it says there; of other operands it is not known, and no answer is of that class.
 
     The control `same` has other tokens in two other places before the query. Pairs count where
     the model itself says what is copied (B, and B' of a donor with B'), and where nothing is
     copied neither of them.
-
     """
 
     constituents = ("not copied", "copied")
@@ -72,8 +75,9 @@ class TextCounterfactuals(Counterfactuals):
     exclusive = True
     scopes = ("pair", "row", "feature", "everything")
 
-    def __init__(self, task: Text, factorial: bool = True) -> None:
+    def __init__(self, task: Text, factorial: bool = True, copying: bool = False) -> None:
         self.task, self.factorial, self.among = task, factorial, "vocabulary"
+        self.copying = copying
         self.chance = 1.0 / task.config.n_vocabulary
         nowhere = "the query is at another place in every text, where codes have no mean"
         self.lacks = {"means": nowhere, "erasers": nowhere,
@@ -116,14 +120,16 @@ class TextCounterfactuals(Counterfactuals):
             return MinimalPairs(
                 instances, donors, self._same(instances, place, a, b, generator), zero, zero + 1,
                 zero + 1, other_b != b)
-        instances = place.written(text, other_a, b, copying=False)
+        broken, whole = (place.written(text, first, b, copying=copying)
+                         for first, copying in ((other_a, False), (a, True)))
+        instances, donors = (whole, broken) if self.copying else (broken, whole)
         others, possible = self._others(text, place, (other_a, a), (b, other_b), generator)
-        none = torch.full_like(b, torch.nan, dtype=torch.float64)
+        known = torch.full((len(b), 2, 2), torch.nan, dtype=torch.float64, device=device)
+        known[:, :, 0 if self.copying else 1] = torch.stack([b, other_b], 1).double()
+        source = zero + self.copying
         return MinimalPairs(
-            instances, place.written(text, a, b, copying=True),
-            self._same(instances, place, a, b, generator), zero, zero, zero + 1,
-            possible & (other_a != a) & (other_b != b), others,
-            torch.stack([none, b.double(), none, other_b.double()], 1))
+            instances, donors, self._same(instances, place, a, b, generator), zero, source,
+            1 - source, possible & (other_a != a) & (other_b != b), others, known.flatten(1))
 
     def batches(
         self, split: str, n: int, batch_size: int, generator: torch.Generator
@@ -147,7 +153,7 @@ class TextCounterfactuals(Counterfactuals):
             at_p, own[:, None], generator), at_p)
         others: dict[str, Batch] = {}
         for name in OTHERS:
-            context, copying = "context" in name, "operation" in name
+            context, copying = "context" in name, ("operation" in name) != self.copying
             one = (free, own) if context else first
             others[name] = place.written(
                 elsewhere if context else text, one[copying], second["operands" in name],
@@ -225,7 +231,7 @@ class TextCounterfactuals(Counterfactuals):
         if not self.factorial:
             return says == copied
         assert pairs.candidates is not None
-        neither = (says[:, None] != pairs.candidates[:, 1::2]).all(1)
+        neither = (says[:, None] != pairs.candidates).all(1)
         return torch.where(batch.info["copying"], says == copied, neither)
 
     def outcomes(
@@ -249,8 +255,10 @@ class TextCounterfactuals(Counterfactuals):
         says = self._says(pairs, patched)
         found: dict[str, Tensor] = {}
         if pairs.candidates is not None:
-            is_one = torch.cat([ours[:, None].double(), pairs.candidates[:, 1:]], 1) == (
-                says[:, None])
+            own = torch.stack([ours, self._says(pairs, donor)], 1).double()
+            same = pairs.candidates[:, :2]
+            is_one = says[:, None] == torch.cat(
+                [torch.where(same.isnan(), own, same), pairs.candidates[:, 2:]], 1)
             found = class_rates(torch.where(
                 is_one.any(1), is_one.long().argmax(1), len(CLASSES) - 1))
         else:

@@ -80,9 +80,10 @@ class Text(Task):
         return "the text has no such documents"
 
     def combinations(self, split: str) -> Tensor:
-        """Return the numbers of the documents of a split, int64 [N, 1]."""
+        """Return numbers of the documents of a split, int64 [N, 1], of which no other has any."""
         self.check_split(split)
-        return torch.arange(len(self.excerpts(split).documents))[:, None]
+        documents = torch.arange(len(self.excerpts(split).documents))
+        return (len(SPLITS) * documents + SPLITS.index(split))[:, None]
 
     def sample(self, split: str, n: int, generator: torch.Generator) -> Batch:
         """Draw n excerpts of a split, each as often as any other, and a query of each."""

@@ -125,6 +125,27 @@ def test_answers_have_classes() -> None:
         assert (found["stay"] == (name == "instance"))[keep].all()
 
 
+def test_the_other_way_round_the_instance_copies() -> None:
+    task = TextCounterfactuals(TASK, copying=True)
+    pairs = task.sample("ood", 300, make_generator(0, "pairs"))
+    assert torch.equal(pairs.instances.inputs, PAIRS.donors.inputs)
+    assert torch.equal(pairs.donors.inputs, PAIRS.instances.inputs)
+    for name, other in (("operands", "operation+operands"), ("context", "operation+context")):
+        assert torch.equal(pairs.others[name].inputs, PAIRS.others[other].inputs)
+        assert torch.equal(pairs.others[other].inputs, PAIRS.others[name].inputs)
+    assert (pairs.source == 1).all()
+    pairs = pairs[pairs.counts]
+    b, other = pairs.instances.info["copied"], pairs.others["operands"].info["copied"]
+    third = (torch.maximum(b, other) + 1) % V
+    keep = third != torch.minimum(b, other)
+    clean, donor = saying(pairs, b), saying(pairs, third)
+    assert task.right(pairs, clean, "instances").all()
+    assert task.right(pairs, donor, "donors")[keep].all()
+    for name, token in (("instance", b), ("operation", third), ("operands", other)):
+        found = task.outcomes(pairs, clean, donor, saying(pairs, token))
+        assert (found[name][keep] == 1).all()
+
+
 def test_without_a_factorial_an_answer_moves() -> None:
     pairs = PLAIN_PAIRS[PLAIN_PAIRS.counts]
     clean, donor = (saying(pairs, batch.info["copied"]) for batch in (

@@ -28,6 +28,11 @@ def test_instances_are_successive_tokens_of_one_split() -> None:
     assert len(TASK.combinations("ood")) == len(excerpts.documents) > BATCH.combination.max()
 
 
+def test_no_document_is_of_two_splits() -> None:
+    known = [set(TASK.combinations(split).flatten().tolist()) for split in TASK.splits]
+    assert len(set.union(*known)) == sum(map(len, known)) == 3 * 60
+
+
 def test_every_excerpt_is_drawn_before_any_is_drawn_again() -> None:
     counts = torch.bincount(BATCH.info["sequence"], minlength=len(TASK.excerpts("ood").tokens))
     drawn = counts[counts > 0]
