@@ -176,7 +176,7 @@ class TextCounterfactuals(Counterfactuals):
         """Return the same with other tokens in `CHANGED` places before the query."""
         tokens = batch.inputs.clone()
         position = torch.arange(tokens.shape[1], device=tokens.device)
-        free = (position < place.query[:, None]) & (tokens != a[:, None]) & (tokens != b[:, None])
+        free = (position < place.query[:, None]) & (tokens != b[:, None])
         for taken in (place.earlier, place.key):
             free = free & (position != taken[:, None])
         chance = torch.rand(tokens.shape, generator=generator, device=tokens.device)
@@ -196,8 +196,7 @@ class TextCounterfactuals(Counterfactuals):
 
         pair     the query attending to what follows the earlier occurrence; row: to every token
         feature  the query and that token, both attending to every token
-        elsewhere  of the token before the query (and its key the token itself, where it does not
-                 see the key)
+        elsewhere  of the token before the query, which is later than the key, too
         """
         self.check_scope(name)
         batch = pairs.instances
@@ -207,7 +206,6 @@ class TextCounterfactuals(Counterfactuals):
                               device=query.device)
         if elsewhere:
             query = query - 1
-            key = torch.minimum(key, query)
         if name == "pair":
             return code_mask(query, key[:, None], n_tokens)
         return row_mask(torch.stack([query, key], 1) if name == "feature" else query[:, None],
@@ -292,7 +290,7 @@ class TextCounterfactuals(Counterfactuals):
         earlier = previous_same(inputs)
         once = (earlier >= 0) & (earlier.gather(1, earlier.clamp_min(0)) < 0)
         copied = after.gather(1, earlier.clamp_min(0)) == after
-        return self.task.queries(split, device) & once & copied & (after != inputs)
+        return self.task.queries(split, device) & once & copied
 
 
 def _logits(logits: Tensor, query: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from latentcode.tasks.text.classes import (
 )
 
 PIECES = ("<end>", "f", "(", ")", ")(", "\n", "    ", " return", "\n\t", "[", "x", "1", "Ab", " ",
-          "\n  y", "\n \n")
+          "\n  y", "\n \n", " Ab")
 TABLE = TokenTable(PIECES, end=0)
 
 
@@ -78,6 +78,15 @@ def test_labels_of_a_query_its_key_and_what_comes_next() -> None:
     other = token_labels(tokens, torch.tensor([9]), TABLE, np.arange(len(PIECES))).iloc[0]
     assert (other.copied, other.next_class, other.next_digit, other.next_word) == (
         False, "digit", True, False)
+
+
+def test_words_begin_after_a_space_and_depths_end_at_four() -> None:
+    tokens = ids("x", " return", "(", "(", "[", "(", "(", "(", "Ab", "x", " return", " Ab")
+    labels = token_labels(tokens, torch.tensor([10]), TABLE, np.zeros(len(PIECES), int)).iloc[0]
+    assert labels.query_word
+    assert labels.next_capital
+    assert labels.depth == 4
+    assert not labels.query_capital
 
 
 def test_row_labels_are_operand_operation_and_answer() -> None:

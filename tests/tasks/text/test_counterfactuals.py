@@ -66,6 +66,13 @@ def test_donors_differ_in_place_and_as_they_say() -> None:
             assert batch.info["copying"].all() == ("operation" in name)
             assert torch.equal(second == b, torch.full_like(b, "operands" not in name).bool())
         assert torch.equal(second, batch.info["copied"])
+        comes = at(batch.targets, info["query"])
+        assert torch.equal(comes[batch.info["copying"]], second[batch.info["copying"]])
+        was = at(TASK.build("ood", batch.info["sequence"], info["query"]).inputs, info["key"] - 1)
+        if name == "context":  # as it was, but for what would copy
+            assert torch.equal(first == was, was != query)
+        if name == "unrelated":
+            assert torch.equal(first, was)
         same_text = torch.equal(batch.info["sequence"], info["sequence"])
         assert same_text == ("context" not in name and name != "unrelated")
     assert not (at(own, info["key"] - 1) == a).any()
@@ -90,6 +97,12 @@ def test_the_control_changes_other_tokens() -> None:
         for row, key, query in zip(found, info["key"], info["query"], strict=True):
             assert not {int(key), int(key) - 1, int(query)} & set(row)
             assert max(row, default=0) < query
+        was, now = (batch.inputs[pairs.instances.inputs != pairs.same.inputs]
+                    for batch in (pairs.instances, pairs.same))
+        row = (pairs.instances.inputs != pairs.same.inputs).nonzero()[:, 0]
+        for tokens in (was, now):
+            assert not (tokens == info["copied"][row]).any()
+        assert not (now == at(pairs.instances.inputs, info["query"])[row]).any()
         assert torch.equal(pairs.same.info["copied"], info["copied"])
 
 
@@ -134,6 +147,7 @@ def test_the_other_way_round_the_instance_copies() -> None:
         assert torch.equal(pairs.others[name].inputs, PAIRS.others[other].inputs)
         assert torch.equal(pairs.others[other].inputs, PAIRS.others[name].inputs)
     assert (pairs.source == 1).all()
+    assert (pairs.target == 0).all()
     pairs = pairs[pairs.counts]
     b, other = pairs.instances.info["copied"], pairs.others["operands"].info["copied"]
     third = (torch.maximum(b, other) + 1) % V

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from latentcode.errors import ConfigError, SplitError
 from latentcode.seeds import make_generator
 from latentcode.tasks import try_task
 from latentcode.tasks.registry import REGISTRY
-from latentcode.tasks.text.patterns import PATTERNS
+from latentcode.tasks.text.patterns import PATTERNS, possible_queries
 from latentcode.tasks.text.task import Text, whole
 
 TASK = small_text()
@@ -50,6 +52,16 @@ def test_pairs_are_found_for_every_query() -> None:
     assert torch.equal(induction, same + 1)
     assert all(len(set(row)) == len(PATTERNS) for row in key.tolist())
     assert not (BATCH.inputs[at, query[:, 0]] == 0).any()
+
+
+def test_the_end_of_a_document_is_no_query() -> None:
+    long = replace(CONFIG, n_tokens=300)
+    task = Text(long, SmallText(300))
+    inputs = task.excerpts("ood").tokens[:, :-1]
+    queries = task.queries("ood", torch.device("cpu"))
+    assert possible_queries(inputs)[inputs == 0].any()
+    assert not queries[inputs == 0].any()
+    assert torch.equal(queries[inputs != 0], possible_queries(inputs)[inputs != 0])
 
 
 def test_losses_are_the_cross_entropy_of_every_token() -> None:
