@@ -26,7 +26,7 @@ from latentcode.config import LanguageConfig, RunConfig, TrainingConfig, to_dict
 from latentcode.config.presets import model_for
 from latentcode.errors import check
 from latentcode.experiments.benchmarks.figures import bars
-from latentcode.experiments.benchmarks.harness import Clock, Local, sit, spreads
+from latentcode.experiments.benchmarks.harness import Clock, Contestant, Local, sit, spreads
 from latentcode.experiments.benchmarks.ours import Updates
 from latentcode.experiments.benchmarks.plain_language import PlainLanguageModel
 from latentcode.experiments.benchmarks.report import Benchmark, Kind
@@ -51,7 +51,7 @@ CLOSE = 1e-4
 """Largest difference of logits, which are of the order of 1, for two models to be the same."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class RandomText:
     """The `TextData` and the `Stream` of token ids that are drawn at random: nothing to learn."""
 
@@ -123,10 +123,10 @@ def measure(
     check(apart <= CLOSE, f"logits are {apart:.2g} apart; expected at most {CLOSE:g}, so that the "
           "same function is timed")
     optimizer = make_optimizer(plain, configs["softmax"].training)
-    contestants = [Local(PLAIN, lambda: plain.update(optimizer, batch.inputs, batch.targets),
-                         clock=clock),
-                   *(Updates(f"ours, {kind}", state, device, multiple=1, clock=clock)
-                     for kind, state in states.items())]
+    contestants: list[Contestant] = [
+        Local(PLAIN, lambda: plain.update(optimizer, batch.inputs, batch.targets), clock=clock),
+        *(Updates(f"ours, {kind}", state, device, multiple=1, clock=clock)
+          for kind, state in states.items())]
     name = f"{batch_size} sequences of {n_tokens} tokens"
     sitting = sit(contestants, **turns, progress=bar(name))
     slower = {kind: asdict(sitting.ratio(f"ours, {kind}", "ours, softmax"))

@@ -80,8 +80,9 @@ class PlainLanguageModel(nn.Module):
         config = model.config
         plain = cls(config.d_input, config.n_layers, config.d_model, config.n_heads, config.d_mlp)
         plain = plain.to(model.embed.W_E.dtype)
-        weights = {"embed.weight": model.embed.W_E, "ln.weight": model.ln_final.w,
-                   "ln.bias": model.ln_final.b}
+        weights: dict[str, Tensor] = {
+            "embed.weight": model.embed.W_E, "ln.weight": model.ln_final.w,
+            "ln.bias": model.ln_final.b}
         for index in range(config.n_layers):
             block, at = model.layer(index), f"layers.{index}."
             attention, mlp = block.attn, block.mlp

@@ -22,7 +22,7 @@ from latentcode.experiments.sweep.grid import SEEDS, Grid, parse_axis
 RESULTS: tuple[str, ...] = (
     "fig2b", "fig2c", "figA3", "fig2d", "figA2", "fig4", "figA4", "fig5ab", "figA6", "figA7",
     "fig5c", "fig5d", "fig5e", "figA8", "fig5f", "figA5", "figA1", "tabA1", "nonlinearity",
-    "tabA2", "figA9", "tabA3", "causal")
+    "tabA2", "figA9", "tabA3", "fig6", "causal")
 """Figures and tables of the paper, one of its reviews, and `causal`, which is ours."""
 
 
@@ -54,7 +54,7 @@ class Setting:
     preset: str
     """`paper`, `small` or `smoke`."""
     task: str
-    """`logic` or `sraven`."""
+    """`logic`, `sraven` or `language`."""
     axes: tuple[str, ...]
     """Such as `kind=hyla,softmax` or `training.steps=9000`."""
 

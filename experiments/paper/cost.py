@@ -66,7 +66,8 @@ def hours(configs: Iterable[RunConfig]) -> dict[str, Any]:
     configs = list(configs)
     taken = [seconds(config) for config in configs]
     known = [value for value in taken if value is not None]
-    published = all(config.training.steps >= 50_000 for config in configs)
+    published = all(config.training.steps >= 50_000 and config.task.name in GPU_MINUTES
+                    for config in configs)
     return {
         "runs": len(configs),
         # A run takes one core, so that the longest is the least.

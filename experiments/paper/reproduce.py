@@ -52,6 +52,7 @@ from latentcode.experiments.paper.runs import (
     on_device,
     split_seed,
 )
+from latentcode.experiments.paper.texts import make_texts
 from latentcode.experiments.sweep.run import train_members
 from latentcode.experiments.timing import minutes
 from latentcode.figures.style import Figure, style
@@ -192,6 +193,7 @@ def _reproduce(wanted: Reproduction, request: Request, say: Say) -> bool:
     own = {name: config for name, config in lacking.items() if name not in elsewhere
            and (not request.kinds or kind_of(config.model) in request.kinds)}
     if request.train and own:
+        make_texts(own.values())
         say(f"training {cost.in_words(cost.hours(own.values()))}")
         failed = train_members(request.work / "runs", on_device(own, request.device),
                                deadline=request.deadline)

@@ -1,9 +1,9 @@
 """Which runs count for a setting, and which ones are missing?
 
-All finished runs count that are equal in what `claims.yaml` says: task (but the split's seed),
-model, updates, batch, learning rate, weight decay, warm-up and clipping. Precision, device and
-what is evaluated or kept along the way do not tell runs apart; of those with the same two seeds,
-which are not independent, one counts.
+All finished runs count that are equal in what `claims.yaml` says: task (but the split's seed and
+the revision of a text), model, updates, batch, learning rate, weight decay, warm-up and clipping.
+Precision, device and what is evaluated or kept along the way do not tell runs apart; of those with
+the same two seeds, which are not independent, one counts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SEARCHED: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "logic": {"training.learning_rate": (1e-3, 3e-3), "training.weight_decay": (0.03, 0.1)},
     "sraven": {"training.learning_rate": (3e-4, 1e-3), "training.weight_decay": (0.1, 0.3),
                "training.warmup_steps": (1_000, 3_000)}}
-"""The grid of Table A3, by task."""
+"""The grid of Table A3, by task; language models are trained at one setting."""
 DEEPEST = 3
 """How many folders below a given one runs are looked for."""
 
@@ -44,6 +44,7 @@ DEEPEST = 3
 def signature(config: RunConfig) -> str:
     """Return 12 hex digits that are equal for runs that count as the same but for their seeds."""
     task = {**to_dict(config.task), "split_seed": None}
+    task.pop("revision", None)
     training = to_dict(config.training)
     text = json.dumps([task, to_dict(config.model), {key: training[key] for key in TRAINING}],
                       sort_keys=True)
@@ -51,14 +52,16 @@ def signature(config: RunConfig) -> str:
 
 
 def split_seed(config: RunConfig) -> int:
-    """Return the seed of a run's split; 0 where its task draws none."""
-    return int(getattr(config.task, "split_seed", 0))
+    """Return the seed of a run's split; where its task draws none, that of the run, so that runs
+    of several seeds are several values."""
+    return int(getattr(config.task, "split_seed", config.training.seed))
 
 
 def seeded(config: RunConfig, seed: int, split: int | None = None) -> RunConfig:
     """Return a configuration with this seed for all but the split, whose own may differ."""
-    return with_fields(config, {"training.seed": seed,
-                                "task.split_seed": seed if split is None else split})
+    own = ({"task.split_seed": seed if split is None else split}
+           if hasattr(config.task, "split_seed") else {})
+    return with_fields(config, {"training.seed": seed, **own})
 
 
 def folder_name(config: RunConfig) -> str:
@@ -272,7 +275,7 @@ def searched(config: RunConfig) -> tuple[RunConfig, ...]:
 
     One that is no point itself, such as a shorter training with a warm-up of its own, stays alone.
     """
-    axes = SEARCHED[config.task.name]
+    axes = SEARCHED.get(config.task.name, {})
     own = flatten(to_dict(config))
     if any(own[axis] not in values for axis, values in axes.items()):
         return (config,)

@@ -71,7 +71,11 @@ def test_the_grid_of_table_a3_is_that_of_the_published_setting(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_all_at_smoke_size_with_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_at_smoke_size_with_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where the text of language models is written
+    monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
     out, work = tmp_path / "out", tmp_path / "work"
     main(["reproduce", "all", "--preset", "smoke", "--out", str(out), "--work", str(work)])
     assert f"{len(RESULTS)} of {len(RESULTS)} lack no runs" in capsys.readouterr().out

@@ -46,6 +46,17 @@ def test_seeds_precision_and_evaluations_do_not_tell_runs_apart() -> None:
     assert folder_name(seeded(config, 2, 2)) == folder_name(seeded(config, 2))
 
 
+def test_a_language_model_counts_whatever_the_state_of_its_text_with_every_seed() -> None:
+    config = Setting("smoke", "language", ("kind=hyla",)).grid.members()["kind=hyla"]
+    config = changed(config, "task", text="here")
+    assert signature(changed(config, "task", revision="1-2")) == signature(config)
+    assert signature(changed(config, "task", text="there")) != signature(config)
+    seeds = [seeded(config, seed) for seed in range(3)]
+    assert {signature(one) for one in seeds} == {signature(config)}
+    assert [split_seed(one) for one in seeds] == [one.training.seed for one in seeds] == [0, 1, 2]
+    assert searched(config) == (config,)
+
+
 def trained(path: Path, config: RunConfig) -> lc.Run:
     return lc.train(config, path, progress=False)
 

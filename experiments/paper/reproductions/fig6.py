@@ -1,0 +1,152 @@
+"""Fig. 6: language models, the loss on held-out text over training for three kinds of attention."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from latentcode.experiments.paper.claims import Bound, Setting
+from latentcode.experiments.paper.judging.evidence import COMPARED, evidence
+from latentcode.experiments.paper.measuring.drawing import KIND_STYLES, short
+from latentcode.experiments.paper.measuring.words import NOTHING, count, sentences
+from latentcode.experiments.paper.reproduction import (
+    KIND_TITLES,
+    Findings,
+    Reproduction,
+    Work,
+    about,
+    metric_evidence,
+)
+from latentcode.experiments.paper.texts import PACKAGES, SMOKE
+from latentcode.experiments.paper.token_losses import CONTROL, REPEATED, token_losses
+from latentcode.figures.style import Figure, style
+from latentcode.runs import Run
+
+KINDS = "kind=softmax,linear,hyla"
+SHOWS = {"paper": (Setting("paper", "language", (KINDS,)),),
+         "small": (Setting("small", "language", (KINDS, f"task.text={PACKAGES}")),),
+         "smoke": (Setting("smoke", "language", (KINDS, f"task.text={SMOKE}")),)}
+SPLIT, METRIC = "test", "loss"
+
+
+def measure(work: Work) -> Findings:
+    """Return the loss over training, at its end, and of tokens that can be copied."""
+    found = list(work.runs_of(SHOWS[work.preset]))
+    losses = metric_evidence(work, METRIC, SPLIT)
+    proof = {claim.id: shares(losses[claim.id]) if isinstance(claim.rule, Bound)
+             else losses[claim.id] for claim in work.claims}
+    if not found:
+        return Findings(NOTHING, {}, evidence=proof, notes=NOTES[:1])
+    curves = pd.concat([_curve(run).assign(**about(member, run)) for member, run in found])
+    tokens = pd.concat([work.table(run, token_losses).assign(**about(member, run))
+                        for member, run in found])
+    final = curves[curves["step"] == curves.groupby("run")["step"].transform("max")]
+    revisions = {getattr(run.config.task, "revision", "") for _, run in found}
+    return Findings(
+        summary=sentences(_of_kinds(final), _of_tokens(tokens)),
+        tables={"final": final, "tokens": tokens},
+        figures={"fig6": _figure(curves, tokens)},
+        evidence=proof,
+        notes=(*NOTES, *(["Small models and little text: the numbers do not compare with the "
+                          "paper's."] if work.preset != "paper" else []),
+               *([f"The runs are of {len(revisions)} states of the text ({', '.join(revisions)}), "
+                  "so that their losses do not compare."] if len(revisions) > 1 else [])),
+        raw={"curves": curves})
+
+
+NOTES = ("The paper states 72 to 100 hours on 16 TPU v5e for each model of its setting.",
+         "Loss is the mean cross-entropy per token, in nats.",
+         "A token repeats an earlier pair where it follows the same token as earlier in its "
+         "excerpt. The control are the same tokens, each as often, where the pair is new.")
+
+
+def _curve(run: Run) -> pd.DataFrame:
+    table = run.metrics()
+    table = table[(table["split"] == SPLIT) & (table["metric"] == METRIC) & (table["step"] > 0)]
+    of_step = run.config.training.batch_size * run.config.task.n_tokens
+    return pd.DataFrame({"step": table["step"], "tokens": table["step"] * of_step,
+                         "value": table["mean"], "se": table["se"]})
+
+
+def shares(losses: pd.DataFrame) -> pd.DataFrame:
+    """(linear - HYLA) / (linear - softmax) of the runs of each seed, where softmax is ahead.
+
+    losses  evidence with a row per run
+    """
+    kinds = losses["member"].str.extract(r"kind=(\w+)")[0]
+    of_kind = losses.assign(kind=kinds).pivot(index="seed", columns="kind", values="value")
+    complete = of_kind.reindex(columns=list(KIND_TITLES)).dropna()
+    gap = complete["linear"] - complete["softmax"]
+    share = (complete["linear"] - complete["hyla"]) / gap
+    return evidence({"member": COMPARED, "run": f"seed {seed}", "seed": seed, "split_seed": seed,
+                     "value": value} for seed, value in share[gap > 0].items())
+
+
+def _range(values: pd.Series, digits: int = 3) -> str:
+    said = f"{values.mean():.{digits}f}"
+    return said if len(values) == 1 else (
+        f"{said} ({values.min():.{digits}f} to {values.max():.{digits}f})")
+
+
+def _of_kinds(final: pd.DataFrame) -> str:
+    said = [f"{title} {_range(own['value'])}, {count(len(own), 'run')}"
+            for kind, title in KIND_TITLES.items() if len(own := final[final["kind"] == kind])]
+    return f"Loss on held-out text at the end of training: {'; '.join(said)}."
+
+
+def _of_tokens(tokens: pd.DataFrame) -> str:
+    """Say where softmax and HYLA gain over linear attention."""
+    means = tokens.groupby(["class", "kind"])["loss"].mean().unstack("kind")
+    kinds = [kind for kind in KIND_TITLES if kind in means and kind != "linear"]
+    if "linear" not in means or not kinds:
+        return ""
+    gains = means.loc[[REPEATED, CONTROL], "linear"]
+    said = ", ".join(
+        f"{KIND_TITLES[kind]} {gains[REPEATED] - means[kind][REPEATED]:.3f} and "
+        f"{gains[CONTROL] - means[kind][CONTROL]:.3f}" for kind in kinds)
+    return ("Lower than the loss of linear attention on tokens that repeat an earlier pair, and on "
+            f"the same tokens where the pair is new: {said}.")
+
+
+def _figure(curves: pd.DataFrame, tokens: pd.DataFrame) -> Figure:
+    """Return losses over tokens (A) and those of two classes at the end (B), as mean and range."""
+    with style():
+        figure = Figure(figsize=(7.2, 2.8), layout="constrained")
+        left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+        for place, (kind, title) in enumerate(KIND_TITLES.items()):
+            _over_training(left, curves[curves["kind"] == kind], kind, title)
+            _by_class(right, tokens[tokens["kind"] == kind], kind, 0.12 * (place - 1))
+        left.xaxis.set_major_locator(MaxNLocator(5))
+        left.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+        left.set(xlabel="tokens", ylabel="loss on held-out text, nats", title="A")
+        right.set_xticks([0, 1], ["repeats an\nearlier pair", "same tokens,\npair is new"])
+        right.set(xlim=(-0.5, 1.5), title="B")
+        figure.legend(*left.get_legend_handles_labels(), loc="outside right upper")
+    return figure
+
+
+def _over_training(axes: Axes, own: pd.DataFrame, kind: str, title: str) -> None:
+    if own.empty:
+        return
+    color, marker = KIND_STYLES[kind]
+    values = own.groupby("tokens")["value"]
+    axes.plot(values.mean(), color=color, marker=marker, markersize=3, label=title)
+    axes.fill_between(values.min().index, values.min(), values.max(), color=color, alpha=0.2,
+                      linewidth=0)
+
+
+def _by_class(axes: Axes, own: pd.DataFrame, kind: str, shift: float) -> None:
+    color, marker = KIND_STYLES[kind]
+    for place, name in enumerate((REPEATED, CONTROL)):
+        losses = own.loc[own["class"] == name, "loss"]
+        if len(losses):
+            mean = losses.mean()
+            axes.errorbar([place + shift], [mean], yerr=[[mean - losses.min()],
+                                                         [losses.max() - mean]],
+                          color=color, marker=marker, markersize=4, capsize=2)
+
+
+REPRODUCTION = Reproduction(
+    "Language models: loss on held-out text over training, for softmax, linear and HYLA attention",
+    SHOWS, measure)

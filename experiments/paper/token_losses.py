@@ -1,0 +1,68 @@
+"""Which tokens does a language model predict well? Its loss by what the text has shown before.
+
+A token repeats an earlier pair where it follows the same token as earlier in the excerpt, `... A B
+... A B`, so that it can be copied (the induction pair). Such tokens are more frequent than others;
+their control are the same tokens where the pair is new.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from latentcode.models.modes import evaluating
+from latentcode.runs import Run
+from latentcode.tasks import make_task
+from latentcode.tasks.text.patterns import previous_same
+from latentcode.tasks.text.task import Text
+
+REPEATED, CONTROL = "repeats an earlier pair", "the same tokens, the pair is new"
+NEW, ALL = "the pair is new", "all tokens"
+BATCH = 32
+
+
+def repeats_a_pair(tokens: Int[Tensor, "N S"]) -> Bool[Tensor, "N T"]:
+    """Whether (x_t, x_t+1) = (x_s, x_s+1) for an s < t, of every token t + 1 of a sequence."""
+    pairs = tokens[:, :-1] * (int(tokens.max()) + 1) + tokens[:, 1:]
+    return previous_same(pairs) >= 0
+
+
+def token_losses(run: Run, *, split: str = "test", device: str = "cpu") -> pd.DataFrame:
+    """Return the mean loss of each class of tokens over all excerpts of a split, in nats.
+
+    Rows: class, loss, n. The first two are of the tokens that occur in both; the control has every
+    token as often as it repeats a pair: sum_w n_w mean loss of w where its pair is new / sum_w n_w.
+    """
+    task, model = make_task(run.config.task), run.load_model().to(device)
+    assert isinstance(task, Text)
+    tokens = task.excerpts(split).tokens
+    parts = []
+    with evaluating(model):
+        for batch in tokens.split(BATCH):
+            logits = model(batch[:, :-1].to(device))
+            parts.append(F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten().to(device),
+                                         reduction="none").cpu())
+    return by_class(torch.cat(parts).double().numpy(), tokens[:, 1:].flatten().numpy(),
+                    repeats_a_pair(tokens).flatten().numpy())
+
+
+def by_class(losses: np.ndarray, targets: np.ndarray, repeated: np.ndarray) -> pd.DataFrame:
+    """Return what `token_losses` does, of the loss and the class of every target."""
+    size = int(targets.max()) + 1
+    (n, total), (n_new, total_new) = (
+        (np.bincount(targets[chosen], minlength=size),
+         np.bincount(targets[chosen], losses[chosen], size)) for chosen in (repeated, ~repeated))
+    both = (n > 0) & (n_new > 0)
+    n_both = n[both].sum() or np.nan  # without any there is no mean
+    rows = [(REPEATED, total[both].sum() / n_both, n[both].sum()),
+            (CONTROL, (n * total_new)[both] @ (1.0 / n_new[both]) / n_both, n_new[both].sum()),
+            (NEW, losses[~repeated].mean(), n_new.sum()),
+            (ALL, losses.mean(), len(losses))]
+    return pd.DataFrame(rows, columns=["class", "loss", "n"])
+
+
+__all__ = ["ALL", "CONTROL", "NEW", "REPEATED", "by_class", "repeats_a_pair", "token_losses"]

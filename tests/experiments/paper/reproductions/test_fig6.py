@@ -1,0 +1,58 @@
+"""Fig. 6: how much of the gap between linear and softmax attention HYLA closes, and verdicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from latentcode.experiments.paper.judging.evidence import COMPARED, evidence
+from latentcode.experiments.paper.judging.verdicts import judge
+from latentcode.experiments.paper.reproduction import reproduction
+from latentcode.experiments.paper.reproductions.fig6 import measure, shares
+from latentcode.experiments.sweep import load_grid
+from tests.helpers.paper_runs import Scores, made_up, work
+
+SMALL = [claim for claim in reproduction("fig6").claims if claim.id.startswith("fig6-small")]
+LOSSES = {"softmax": 3.0, "linear": 4.0, "hyla": 3.25}
+
+
+def rows(losses: dict[str, list[float]]) -> pd.DataFrame:
+    return evidence({"member": f"kind={kind},text=here", "run": f"{kind} {seed}", "seed": seed,
+                     "split_seed": seed, "value": value}
+                    for kind, values in losses.items() for seed, value in enumerate(values))
+
+
+def test_shares_are_of_one_seed_and_left_out_where_softmax_is_behind() -> None:
+    found = shares(rows({"softmax": [3.0, 5.0, 2.0], "linear": [4.0, 4.0, 4.0],
+                         "hyla": [3.25, 3.0, 4.5]}))
+    assert found["member"].tolist() == [COMPARED] * 2
+    assert found["seed"].tolist() == [0, 2]
+    assert found["value"].tolist() == pytest.approx([0.75, -0.25])
+    assert shares(rows({"softmax": [3.0], "hyla": [3.5]})).empty
+    assert shares(evidence([])).empty
+
+
+def test_three_seeds_of_each_kind_decide_what_is_claimed_of_small_models(tmp_path: Path) -> None:
+    def scores(member: str, config: object) -> Scores:
+        kind = member.split(",")[0].removeprefix("kind=")
+        return {("test", "loss"): LOSSES[kind], ("train", "loss"): 0.0}
+
+    known = made_up([SMALL[0].setting], scores, seeds=3)
+    findings = measure(work(known, tmp_path, "paper", tuple(SMALL)))
+    verdicts = {claim.id: judge(claim, findings.evidence[claim.id]) for claim in SMALL}
+    assert {judgement.verdict for judgement in verdicts.values()} == {"agrees"}
+    close, = verdicts["fig6-small-hyla-close-to-softmax"].parts
+    assert close.estimate == pytest.approx(0.75)
+
+
+def test_the_grid_trains_what_the_claims_judge() -> None:
+    asked = {tuple(sorted(member.split(",")[:1])): config.model for claim in SMALL
+             for member, config in claim.setting.grid.members().items()}
+    trained = load_grid("fig6_small").members().values()
+    assert {config.task.text for config in trained} == {"text/packages"}  # type: ignore[union-attr]
+    assert len(trained) == 9
+    assert {repr(config.model) for config in trained} == {repr(model) for model in asked.values()}
+    assert {config.training.steps for config in trained} == {
+        config.training.steps for config in SMALL[0].setting.grid.members().values()}
