@@ -37,7 +37,7 @@ def relative_position_buckets(
     return buckets
 
 
-@torch.compiler.disable  # what is cached is no part of a program
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # what is cached is no program
 @cache  # a graph goes on reading from where it found them
 def _buckets_on(
     n_query: int, n_key: int, n_buckets: int, max_distance: int, device: torch.device,

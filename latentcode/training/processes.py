@@ -15,6 +15,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from latentcode.devices import resolve_device
 from latentcode.errors import ConfigError, LatentCodeError, TrainingError, check
@@ -155,9 +157,9 @@ def processes(device: str) -> Iterator[Group]:
         torch.cuda.set_device(local)
     ours = not dist.is_initialized()
     if ours:
-        store, rank, _ = next(dist.rendezvous("env://", timeout=PATIENCE))
+        store, rank, _ = next(rendezvous("env://", timeout=PATIENCE))
         # Started again, processes may find the same store, with the addresses of those that died.
-        attempt = dist.PrefixStore(f"restart {_n_restarts()} of {size}", store)
+        attempt = PrefixStore(f"restart {_n_restarts()} of {size}", store)
         dist.init_process_group("nccl" if on_gpu else "gloo", store=attempt, rank=rank,
                                 world_size=size, timeout=PATIENCE)
     try:
