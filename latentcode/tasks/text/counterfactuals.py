@@ -104,12 +104,18 @@ class TextCounterfactuals(Counterfactuals):
 
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
         """Draw n excerpts whose next token is the induction pair's, and make the donors."""
-        device = generator.device
-        found = self._queries(split, device)
+        found = self._queries(split, generator.device)
         check(bool(found.any()), f"no excerpt of split {split!r} has a token that occurred once "
               "before, followed by what follows it now; expected more or longer excerpts")
-        text = self.task.sample_among(split, found, n, generator)
-        place = Window.of(text)
+        return self.pairs_of(self.task.sample_among(split, found, n, generator), generator)
+
+    def pairs_of(self, text: Batch, generator: torch.Generator) -> MinimalPairs:
+        """Return the minimal pairs of given instances of the task.
+
+        Those count whose query's token occurred once before, followed by what follows it now.
+        """
+        device, place = generator.device, Window.of(text)
+        fits = self._queries(text.split, device)[text.info["sequence"], place.query]
         a, b = (at(text.inputs, where) for where in (place.query, place.key))
         other_b = self._alike.draw(b, torch.stack([a, b], 1), generator)
         other_a = self._alike.draw(a, torch.stack([a, b, other_b], 1), generator)
@@ -119,7 +125,7 @@ class TextCounterfactuals(Counterfactuals):
             instances = place.written(text, a, b, copying=True)
             return MinimalPairs(
                 instances, donors, self._same(instances, place, a, b, generator), zero, zero + 1,
-                zero + 1, other_b != b)
+                zero + 1, fits & (other_b != b))
         broken, whole = (place.written(text, first, b, copying=copying)
                          for first, copying in ((other_a, False), (a, True)))
         instances, donors = (whole, broken) if self.copying else (broken, whole)
@@ -129,7 +135,8 @@ class TextCounterfactuals(Counterfactuals):
         source = zero + self.copying
         return MinimalPairs(
             instances, donors, self._same(instances, place, a, b, generator), zero, source,
-            1 - source, possible & (other_a != a) & (other_b != b), others, known.flatten(1))
+            1 - source, fits & possible & (other_a != a) & (other_b != b), others,
+            known.flatten(1))
 
     def batches(
         self, split: str, n: int, batch_size: int, generator: torch.Generator

@@ -89,6 +89,19 @@ def test_what_replaces_a_token_is_like_it() -> None:
             assert torch.equal(values[now], values[was])
 
 
+def test_pairs_of_given_instances_count_where_they_copy_what_occurred_once() -> None:
+    text = TASK.sample("ood", 300, make_generator(1, "given"))
+    pairs = PLAIN.pairs_of(text, make_generator(0, "pairs"))
+    assert torch.equal(pairs.instances.inputs, text.inputs)
+    for tokens, q, counts in zip(whole(text).tolist(), text.info["query"].tolist(),
+                                 pairs.counts.tolist(), strict=True):
+        before = [s for s in range(q) if tokens[s] == tokens[q]]
+        if counts:
+            assert len(before) == 1
+            assert tokens[before[0] + 1] == tokens[q + 1]
+    assert 0.1 < pairs.counts.float().mean() < 0.9
+
+
 def test_the_control_changes_other_tokens() -> None:
     for pairs in (PAIRS, PLAIN_PAIRS):
         info = pairs.instances.info
