@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from dataclasses import Field, dataclass
 from math import comb
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -199,6 +200,8 @@ class LanguageConfig:
         for name in ("text", "subset", "column", "tokenizer", "revision"):
             value = getattr(self, name)
             check(isinstance(value, str), f"task.{name} is {value!r}; expected text")
+        check(re.fullmatch(r"[\w-]*", self.revision, re.ASCII) is not None, f"task.revision is "
+              f"{self.revision!r}; expected what an earlier run of the text says")
         sources = self.held_out_sources
         check(isinstance(sources, (list, tuple)) and all(isinstance(x, str) for x in sources),
               f"task.held_out_sources is {sources!r}; expected a list of names")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from latentcode.errors import ConfigError, check, reason
+from latentcode.errors import ArtifactError, ConfigError, check, reason
+from latentcode.files.storage import read_json
 
 READING = 1
 """Version of the rules by which files become documents, a part of every revision."""
@@ -63,6 +64,15 @@ def digest_of_files(path: Path) -> str:
         except OSError as error:
             raise ConfigError(f"{file} cannot be read: {reason(error)}") from None
     return digest.hexdigest()[:12]
+
+
+def about_packages(path: Path) -> dict[str, Any]:
+    """Return what `packages` wrote beside a text of where it comes from; empty for other texts."""
+    try:
+        found = read_json(path / ABOUT)
+    except ArtifactError:
+        return {}
+    return found if isinstance(found, dict) and "packages" in found else {}
 
 
 def local_documents(path: Path, column: str) -> Iterator[Document]:

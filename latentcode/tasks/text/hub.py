@@ -13,10 +13,9 @@ import numpy as np
 
 from latentcode.config import LanguageConfig
 from latentcode.errors import ConfigError, HubError, LatentCodeError, check
-from latentcode.files.storage import read_json
 from latentcode.tasks.text.cache import cache_folder, digest_of
 from latentcode.tasks.text.data import Excerpts
-from latentcode.tasks.text.documents import ABOUT, Document, as_document, digest_of_files
+from latentcode.tasks.text.documents import Document, about_packages, as_document, digest_of_files
 from latentcode.tasks.text.packing import AT_ONCE, check_excerpts, excerpts_of, tokenized
 from latentcode.tasks.text.tokenizer import FILE, SETTINGS, FileTokenizer, configured_tokenizer
 
@@ -54,11 +53,9 @@ class HubText:
     @property
     def about(self) -> Mapping[str, Any]:
         """What the dataset says of itself."""
-        file = Path(self.config.text) / ABOUT
-        if file.is_file():
-            return read_json(file)
-        return {"dataset": self.config.text, "subset": self.config.subset, "commit": self.commit,
-                "licence": self._builder.info.license or "see its page"}
+        return about_packages(Path(self.config.text)) or {
+            "dataset": self.config.text, "subset": self.config.subset, "commit": self.commit,
+            "licence": self._builder.info.license or "see its page"}
 
     @cached_property
     def tokenizer(self) -> FileTokenizer:

@@ -14,10 +14,14 @@ from torch import Tensor
 
 from latentcode.config import LanguageConfig
 from latentcode.errors import ConfigError
-from latentcode.files.storage import read_json
 from latentcode.tasks.text.cache import cache_folder, digest_of, made_once
 from latentcode.tasks.text.data import TOKEN_COLUMNS, Excerpts
-from latentcode.tasks.text.documents import ABOUT, Document, digest_of_files, local_documents
+from latentcode.tasks.text.documents import (
+    Document,
+    about_packages,
+    digest_of_files,
+    local_documents,
+)
 from latentcode.tasks.text.packing import (
     MARKER,
     TokenStore,
@@ -54,9 +58,8 @@ class LocalText:
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What lies beside the files to say where they come from; see `packages`."""
-        file = self.path / ABOUT
-        return read_json(file) if file.is_file() else {}
+        """What lies beside the files to say where they come from."""
+        return about_packages(self.path)
 
     def excerpts(self) -> dict[str, Excerpts]:
         """Return the excerpts of every split; `ConfigError` where there is too little text."""

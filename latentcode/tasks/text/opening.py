@@ -8,12 +8,17 @@ from pathlib import Path
 
 from latentcode.config import LanguageConfig
 from latentcode.errors import ConfigError, HubError, check
-from latentcode.files.storage import read_json
 from latentcode.tasks.text.cache import cache_folder, made_once
 from latentcode.tasks.text.documents import TABLES, text_files
 from latentcode.tasks.text.known import MARKER, key_of, known
 from latentcode.tasks.text.local import LocalText
-from latentcode.tasks.text.stored import Source, StoredText, check_revision, write_excerpts
+from latentcode.tasks.text.stored import (
+    Source,
+    StoredText,
+    check_revision,
+    read_description,
+    write_excerpts,
+)
 
 HOW = ("a folder or file of text, or a dataset on the hub, as task.text (on the command line "
        "--task.text). `latentcode text packages FOLDER` writes the text of the installed packages")
@@ -47,7 +52,7 @@ def open_text(config: LanguageConfig) -> StoredText:
             folder = known(config)
             if folder is None:
                 raise
-    full = replace(config, revision=read_json(folder / MARKER)["text"]["revision"])
+    full = replace(config, revision=read_description(folder)["text"]["revision"])
     return StoredText(folder, full, lambda: source_of(full))
 
 

@@ -36,6 +36,7 @@ from latentcode.tasks.text.tokenizer import FILE, FileTokenizer, check_vocabular
 
 FORMAT = "latentcode.text"
 EXCERPTS, DOCUMENTS = "excerpts.safetensors", "documents.parquet"
+SPLITS = ("train", "test", "ood")
 FILES = (FILE, EXCERPTS, DOCUMENTS)
 KEYS = {"format", "format_version", "provenance", "text", "about", "end", "splits", "sha256"}
 
@@ -82,6 +83,22 @@ def write_excerpts(folder: Path, config: LanguageConfig, source: Source) -> None
         "splits": list(excerpts), "sha256": checksums(folder, FILES)})
 
 
+def read_description(folder: Path) -> dict[str, Any]:
+    """Return what `text.json` says; `ArtifactError` where it or a file beside it is damaged."""
+    path = folder / MARKER
+    found = read_checked(path, FORMAT, KEYS, "text", FILES)
+    for key, value, valid in (
+        ("splits", found["splits"], isinstance(found["splits"], list)
+         and all(split in SPLITS for split in found["splits"])),
+        ("end", found["end"], isinstance(found["end"], str)),
+        ("text.revision", found["text"].get("revision"),
+         isinstance(found["text"].get("revision"), str)),
+    ):
+        check(valid, f"{path} has {key} {value!r}; expected what a text was made from",
+              ArtifactError)
+    return found
+
+
 def check_revision(config: LanguageConfig, source: Source) -> None:
     """Raise `ConfigError` unless a source is in the state that a configuration names, if any."""
     check(config.revision in ("", source.revision), f"task.text {config.text!r} is of revision "
@@ -100,10 +117,10 @@ class StoredText:
 
     def __init__(self, folder: Path, config: LanguageConfig, open_source: Any) -> None:
         self.folder, self.config, self._open_source = folder, config, open_source
-        self.description = read_checked(folder / MARKER, FORMAT, KEYS, "text", FILES)
-        self.splits = tuple(self.description["splits"])
+        described = read_description(folder)
+        self.splits: tuple[str, ...] = tuple(described["splits"])
         text = (folder / FILE).read_text(encoding="utf-8")
-        self.tokenizer = tokenizer_from(text, f"{folder / FILE}", self.description["end"])
+        self.tokenizer = tokenizer_from(text, f"{folder / FILE}", described["end"])
         check_vocabulary(self.tokenizer, config.n_vocabulary)
 
     def excerpts(self, split: str) -> Excerpts:

@@ -16,7 +16,7 @@ from text_files import sentences, write_documents
 
 from latentcode.config import LanguageConfig
 from latentcode.errors import ArtifactError, ConfigError
-from latentcode.tasks.text.documents import cut, local_documents
+from latentcode.tasks.text.documents import about_packages, cut, local_documents
 from latentcode.tasks.text.opening import open_text
 
 T = 16
@@ -115,6 +115,15 @@ def test_tables_are_read_with_what_they_say(tmp_path: Path) -> None:
     found = list(local_documents(tmp_path / "lines", "body"))
     assert [(d.text, d.name, d.source) for d in found] == [
         ("One.", "web/x.jsonl#1", "web"), ("Two.", "two", "web")]
+
+
+@pytest.mark.parametrize(("said", "known"), [
+    ('{"packages": []}', {"packages": []}), ('{"mine": 1}', {}), ("[1]", {}), ("oh", {})])
+def test_a_file_of_ones_own_is_not_taken_for_ours(
+    said: str, known: dict[str, object], tmp_path: Path
+) -> None:
+    (tmp_path / "about.json").write_text(said)
+    assert about_packages(tmp_path) == known
 
 
 def test_a_long_file_is_cut_and_nothing_is_lost() -> None:

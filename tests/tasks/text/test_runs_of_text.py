@@ -14,6 +14,7 @@ import latentcode as lc
 from latentcode.config import RunConfig, fill_in
 from latentcode.config.presets import follow_task
 from latentcode.errors import ArtifactError, ConfigError, RunError
+from latentcode.files.storage import read_json, write_json
 from latentcode.hub.files import to_share
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
@@ -95,6 +96,18 @@ def test_damaged_excerpts_are_noticed(elsewhere: Path) -> None:
     file = elsewhere / "text" / "excerpts.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"\7")
     with pytest.raises(ArtifactError, match=r"excerpts.safetensors was damaged"):
+        make_task(lc.Run.open(elsewhere).config.task)
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("splits", "train"), ("splits", ["unknown"]), ("end", None), ("text", {}), ("text", []),
+    ("sha256", {}), ("format_version", 99)])
+def test_a_damaged_description_is_noticed(
+    elsewhere: Path, key: str, value: object
+) -> None:
+    file = elsewhere / "text" / "text.json"
+    write_json(file, {**read_json(file), key: value})
+    with pytest.raises(ArtifactError, match=rf"text\.json .*{key}|format and version"):
         make_task(lc.Run.open(elsewhere).config.task)
 
 
