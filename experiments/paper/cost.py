@@ -4,6 +4,7 @@
 
 measures the seconds of an update on one core, for every model that the claims speak of, and writes
 them to `paces.json`: processor time, which work beside it hardly changes, without evaluations.
+Models whose updates are too large for a core, such as the published language models, are left out.
 """
 
 from __future__ import annotations
@@ -20,18 +21,25 @@ from typing import Any
 from latentcode.config import RunConfig
 from latentcode.errors import check
 from latentcode.experiments.paper.claims import RESULTS
+from latentcode.experiments.paper.texts import make_texts
 from latentcode.files.provenance import environment
 from latentcode.files.storage import parse_json, write_json
 from latentcode.models.config import kind_of
+from latentcode.models.flops import PEAKS, training_flops_per_token
 
 CORES = 2
 """Of the machine that hours are stated for."""
 GPU_MINUTES: Mapping[str, tuple[float, float]] = {"logic": (2, 3), "sraven": (20, 200)}
 """Minutes of a run on one GPU, as the paper has them (D.1: RTX 3090 or 4090), its smallest to its
 largest; we have had no GPU."""
+GPU, UTILISATION = "H100", (0.4, 0.2)
+"""The GPU that a language model's hours are stated for, and what share of its peak rate (bfloat16)
+a training reaches: what we aim at, and half of it."""
 REPEATS = 2
 UPDATES = 2
 """Between two looks at the clock."""
+MOST_TOKENS = 100_000
+"""Of an update that one core is asked for."""
 
 
 def shape(config: RunConfig) -> str:
@@ -60,21 +68,36 @@ def hours(configs: Iterable[RunConfig]) -> dict[str, Any]:
     """Return what runs cost: their number, hours on two cores and on one GPU.
 
     two_cores  None where a shape was not measured
-    gpu        the least and the most, by what the paper says of its own runs; None for others
-               than the published ones
+    gpu        the least and the most, by what the paper says of its own runs or, of language
+               models, by arithmetic; None for others than the published ones
     """
     configs = list(configs)
     taken = [seconds(config) for config in configs]
     known = [value for value in taken if value is not None]
-    published = all(config.training.steps >= 50_000 and config.task.name in GPU_MINUTES
-                    for config in configs)
+    published = all(config.training.steps >= 50_000 for config in configs)
     return {
         "runs": len(configs),
         # A run takes one core, so that the longest is the least.
         "two_cores": (max(sum(known) / CORES, max(known, default=0.0)) / 3600
                       if len(known) == len(taken) else None),
-        "gpu": [sum(GPU_MINUTES[config.task.name][end] for config in configs) / 60
-                for end in (0, 1)] if published else None}
+        "gpu": [sum(ends) for ends in zip(*map(gpu_hours, configs), strict=True)]
+        if published and configs else None}
+
+
+def gpu_hours(config: RunConfig) -> tuple[float, float]:
+    """Return the least and the most hours of a published run on one GPU; see `hours`."""
+    minutes = GPU_MINUTES.get(config.task.name)
+    if minutes is not None:
+        return minutes[0] / 60, minutes[1] / 60
+    rate = PEAKS[GPU]["bf16"]
+    least, most = (training_flops(config) / (rate * share) / 3600 for share in UTILISATION)
+    return least, most
+
+
+def training_flops(config: RunConfig) -> float:
+    """Return the operations of a training, forward and backward, as its equations need them."""
+    tokens = config.training.steps * config.training.batch_size * config.task.n_tokens
+    return tokens * training_flops_per_token(config.model, config.task.n_tokens)
 
 
 def in_words(cost: Mapping[str, Any]) -> str:
@@ -124,8 +147,10 @@ def main() -> None:
     settings = [setting for name in RESULTS for preset in ("paper", "small")
                 for setting in reproduction(name).settings(preset)]
     configs = {shape(config): config for setting in settings
-               for config in setting.grid.members().values()}
+               for config in setting.grid.members().values()
+               if config.training.batch_size * config.task.n_tokens <= MOST_TOKENS}
     check(bool(configs), "no claim has runs; expected some")
+    make_texts(configs.values())
     found = {}
     for number, (name, config) in enumerate(configs.items(), 1):
         found[name] = round(measure(config), 4)

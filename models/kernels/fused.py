@@ -7,10 +7,10 @@ written to memory: the backward pass computes them again. There is no place for 
 
 | kernel   | where | what it serves                                                             |
 |----------|-------|----------------------------------------------------------------------------|
-| `cpu`    | CPU   | all of `SERVED_NORMALIZATIONS` and `SERVED_VALUE_NETWORKS`, heads up to 16 |
-| `triton` | CUDA  | the same, up to 64 heads of up to 128                                      |
 | `sdpa`   | both  | softmax attention without bias and dropout; PyTorch's own                  |
 | `linear` | both  | linear attention without bias and dropout, in time linear in the length    |
+| `cpu`    | CPU   | all of `SERVED_NORMALIZATIONS` and `SERVED_VALUE_NETWORKS`, heads up to 16 |
+| `triton` | CUDA  | the same, up to 64 heads of up to 128                                      |
 | `plain`  | both  | everything, through the hooks                                              |
 """
 
@@ -204,9 +204,9 @@ def _is_more_than(normalization: str, case: Case) -> str | None:
 
 
 _REFUSALS: dict[str, Callable[[Case], str | None]] = {
-    "cpu": _not_on_cpu,
     "sdpa": partial(_is_more_than, "softmax"),
     "linear": partial(_is_more_than, "none"),
+    "cpu": _not_on_cpu,
     "triton": _not_by_triton,
 }
 KERNELS: tuple[str, ...] = tuple(_REFUSALS)

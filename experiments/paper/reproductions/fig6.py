@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from latentcode.experiments.paper import cost
 from latentcode.experiments.paper.claims import Bound, Setting
 from latentcode.experiments.paper.judging.evidence import COMPARED, evidence
 from latentcode.experiments.paper.measuring.drawing import KIND_STYLES, short
@@ -21,6 +24,7 @@ from latentcode.experiments.paper.reproduction import (
 from latentcode.experiments.paper.texts import PACKAGES, SMOKE
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED, token_losses
 from latentcode.figures.style import Figure, style
+from latentcode.models.config import kind_of
 from latentcode.runs import Run
 
 KINDS = "kind=softmax,linear,hyla"
@@ -37,28 +41,50 @@ def measure(work: Work) -> Findings:
     proof = {claim.id: shares(losses[claim.id]) if isinstance(claim.rule, Bound)
              else losses[claim.id] for claim in work.claims}
     if not found:
-        return Findings(NOTHING, {}, evidence=proof, notes=NOTES[:1])
+        return Findings(NOTHING, {"cost": price()}, evidence=proof, notes=(_price_note(),))
     curves = pd.concat([_curve(run).assign(**about(member, run)) for member, run in found])
     tokens = pd.concat([work.table(run, token_losses).assign(**about(member, run))
                         for member, run in found])
     final = curves[curves["step"] == curves.groupby("run")["step"].transform("max")]
-    revisions = {getattr(run.config.task, "revision", "") for _, run in found}
     return Findings(
-        summary=sentences(_of_kinds(final), _of_tokens(tokens)),
-        tables={"final": final, "tokens": tokens},
+        summary=sentences(_of_kinds(final), gains_in_words(tokens)),
+        tables={"final": final, "tokens": tokens, "cost": price()},
         figures={"fig6": _figure(curves, tokens)},
         evidence=proof,
-        notes=(*NOTES, *(["Small models and little text: the numbers do not compare with the "
-                          "paper's."] if work.preset != "paper" else []),
-               *([f"The runs are of {len(revisions)} states of the text ({', '.join(revisions)}), "
-                  "so that their losses do not compare."] if len(revisions) > 1 else [])),
+        notes=(*NOTES, *_caveats(work, [run for _, run in found]), _price_note()),
         raw={"curves": curves})
 
 
-NOTES = ("The paper states 72 to 100 hours on 16 TPU v5e for each model of its setting.",
-         "Loss is the mean cross-entropy per token, in nats.",
+NOTES = ("Loss is the mean cross-entropy per token, in nats.",
          "A token repeats an earlier pair where it follows the same token as earlier in its "
          "excerpt. The control are the same tokens, each as often, where the pair is new.")
+
+
+def price() -> pd.DataFrame:
+    """Return what a model of the published setting costs by arithmetic, a row per kind."""
+    configs = SHOWS["paper"][0].grid.members().values()
+    return pd.DataFrame([{
+        "kind": kind_of(config.model), "flops": cost.training_flops(config),
+        **dict(zip(("hours_least", "hours_most"), cost.gpu_hours(config), strict=True))}
+        for config in configs])
+
+
+def _price_note() -> str:
+    said = ", ".join(f"{KIND_TITLES[row['kind']]} {row['hours_least']:.0f} to "
+                     f"{row['hours_most']:.0f}" for row in price().to_dict("records"))
+    shares = " and ".join(f"{100 * share:.0f} %" for share in cost.UTILISATION)
+    return (f"Hours of one {cost.GPU} for a model of the published setting (130 billion tokens), "
+            f"by arithmetic at {shares} of its peak rate in bfloat16, which we have measured on no "
+            f"GPU: {said}. The paper states 72 to 100 hours on 16 TPU v5e.")
+
+
+def _caveats(work: Work, runs: Sequence[Run]) -> Iterator[str]:
+    if work.preset != "paper":
+        yield "Small models and little text: the numbers do not compare with the paper's."
+    revisions = sorted({getattr(run.config.task, "revision", "") for run in runs})
+    if len(revisions) > 1:
+        yield (f"The runs are of {len(revisions)} states of the text ({', '.join(revisions)}), so "
+               "that their losses do not compare.")
 
 
 def _curve(run: Run) -> pd.DataFrame:
@@ -95,16 +121,15 @@ def _of_kinds(final: pd.DataFrame) -> str:
     return f"Loss on held-out text at the end of training: {'; '.join(said)}."
 
 
-def _of_tokens(tokens: pd.DataFrame) -> str:
+def gains_in_words(tokens: pd.DataFrame) -> str:
     """Say where softmax and HYLA gain over linear attention."""
     means = tokens.groupby(["class", "kind"])["loss"].mean().unstack("kind")
     kinds = [kind for kind in KIND_TITLES if kind in means and kind != "linear"]
     if "linear" not in means or not kinds:
         return ""
-    gains = means.loc[[REPEATED, CONTROL], "linear"]
-    said = ", ".join(
-        f"{KIND_TITLES[kind]} {gains[REPEATED] - means[kind][REPEATED]:.3f} and "
-        f"{gains[CONTROL] - means[kind][CONTROL]:.3f}" for kind in kinds)
+    gains = means[kinds].rsub(means["linear"], axis="index").round(3) + 0.0  # no -0.000
+    said = ", ".join(" and ".join([f"{KIND_TITLES[kind]} {gains[kind][REPEATED]:.3f}",
+                                   f"{gains[kind][CONTROL]:.3f}"]) for kind in kinds)
     return ("Lower than the loss of linear attention on tokens that repeat an earlier pair, and on "
             f"the same tokens where the pair is new: {said}.")
 

@@ -31,7 +31,7 @@ def test_forward_and_gradients_are_those_of_the_reference(kernel: str, causal: b
 
 
 def test_when_they_are_chosen() -> None:
-    """For long sequences with large heads; small ones on a processor are those of its kernel."""
+    """For long sequences without bias and dropout; a processor's kernel has other small heads."""
     def kernel(name: str, n_keys: int, d: int, **others: object) -> str:
         case = Case(Kind(name, "linear"), torch.device("cpu"), torch.float32, n_keys, 8, d, False,
                     None)
@@ -40,7 +40,10 @@ def test_when_they_are_chosen() -> None:
     assert kernel("softmax", LONG, 64) == "sdpa"
     assert kernel("none", LONG, 64) == "linear"
     assert kernel("softmax", LONG - 1, 64) == kernel("rms_head", LONG, 64) == "plain"
-    assert kernel("softmax", LONG, 16) == kernel("none", LONG, 16) == "cpu"
+    assert kernel("softmax", LONG, 16) == "sdpa"
+    assert kernel("none", LONG, 16) == "linear"
+    assert kernel("softmax", LONG - 1, 16) == kernel("none", LONG - 1, 16) == "cpu"
+    assert kernel("rms_head", LONG, 16) == kernel("softmax", LONG, 16, has_bias=True) == "cpu"
     assert kernel("softmax", LONG, 64, has_bias=True) == "plain"
     assert kernel("none", LONG, 64, dropout="shared") == "plain"
 

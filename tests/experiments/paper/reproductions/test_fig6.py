@@ -7,10 +7,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from latentcode.experiments.paper import cost
 from latentcode.experiments.paper.judging.evidence import COMPARED, evidence
 from latentcode.experiments.paper.judging.verdicts import judge
 from latentcode.experiments.paper.reproduction import reproduction
-from latentcode.experiments.paper.reproductions.fig6 import measure, shares
+from latentcode.experiments.paper.reproductions.fig6 import gains_in_words, measure, price, shares
+from latentcode.experiments.paper.token_losses import CONTROL, REPEATED
 from latentcode.experiments.sweep import load_grid
 from tests.helpers.paper_runs import Scores, made_up, work
 
@@ -56,3 +58,29 @@ def test_the_grid_trains_what_the_claims_judge() -> None:
     assert {repr(config.model) for config in trained} == {repr(model) for model in asked.values()}
     assert {config.training.steps for config in trained} == {
         config.training.steps for config in SMALL[0].setting.grid.members().values()}
+
+
+def test_the_price_of_the_published_setting_is_arithmetic() -> None:
+    weights = 6 * (4 * 512 * 512 + 2 * 512 * 2_048) + 512 * 32_000
+    tokens = 495_911 * 256 * 1_024  # 130 billion
+    of_pairs = 6 * 1_024 * 8 * 64  # one sum over the features of all keys, heads and layers
+    found = price().set_index("kind")
+    assert found.loc["softmax", "flops"] == pytest.approx(tokens * 6 * (weights + 2 * of_pairs))
+    assert found.loc["hyla", "flops"] == pytest.approx(tokens * 6 * (weights + 3 * of_pairs))
+    assert found.loc["hyla", "hours_least"] == pytest.approx(
+        found.loc["hyla", "flops"] / (0.4 * 989e12) / 3_600)
+    assert (found["hours_most"] == 2 * found["hours_least"]).all()
+    configs = list(reproduction("fig6").shows["paper"][0].grid.members().values())
+    assert cost.hours(configs)["gpu"] == pytest.approx(
+        [found["hours_least"].sum(), found["hours_most"].sum()])
+    assert cost.hours(SMALL[0].setting.grid.members().values())["two_cores"] == pytest.approx(
+        0.9, abs=0.3)
+
+
+def test_the_summary_says_where_others_gain_over_linear_attention() -> None:
+    losses = {"linear": (3.0, 4.0), "softmax": (1.5, 3.9), "hyla": (2.0, 4.0)}
+    tokens = pd.DataFrame([{"kind": kind, "class": name, "loss": loss + 0.1 * seed}
+                           for kind, of_kind in losses.items() for seed in range(3)
+                           for name, loss in zip((REPEATED, CONTROL), of_kind, strict=True)])
+    assert gains_in_words(tokens).endswith("softmax 1.500 and 0.100, HYLA 1.000 and 0.000.")
+    assert gains_in_words(tokens[tokens["kind"] != "linear"]) == ""
