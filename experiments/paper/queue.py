@@ -38,6 +38,9 @@ README = "README.md"
 ALONG: Mapping[str, tuple[int, ...]] = {
     "sraven_known": (3_000, 4_500, 9_000), "paper_sraven": (39_062, 78_125, 156_250)}
 """Steps that are published of the first seed; of all others, and of other grids, the last alone."""
+LARGE = ("fig6_small",)
+"""Grids whose runs, of 17 MB each, are too large to lie in a checkout; what they say lies in the
+results (`latentcode reproduce --runs`)."""
 
 
 def members(stage: Stage, at: Path) -> dict[Path, RunConfig]:
@@ -112,10 +115,10 @@ def _seeds(member: str) -> str:
 def publish(at: Path, out: Path, stages: Sequence[Stage] = QUEUE) -> list[Path]:
     """Copy every finished run that `out` lacks, without the state of training; list all there.
 
-    Returns the folders that are new.
+    Those of `LARGE` are left out. Returns the folders that are new.
     """
     new = []
-    for stage in stages:
+    for stage in (stage for stage in stages if stage.grid not in LARGE):
         first_seed = members(Stage(stage.grid, 0, 1), at)
         for path, config in members(stage, at).items():
             target = out / stage.grid / path.name

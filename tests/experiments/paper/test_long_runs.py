@@ -110,6 +110,14 @@ def test_all_are_trained_and_published(trained: Path, tmp_path: Path) -> None:
     assert f"| `{terms.idxmin()}` {terms.min():.3f} |" in page
 
 
+def test_large_runs_are_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "is_complete", lambda path, config: True)
+    assert publish(tmp_path / "runs", tmp_path / "out", [Stage("fig6_small")]) == []
+    monkeypatch.setattr(queues, "LARGE", ())
+    with pytest.raises(RunError):  # there are no such runs, which would have been copied
+        publish(tmp_path / "runs", tmp_path / "out", [Stage("fig6_small")])
+
+
 @pytest.mark.slow
 def test_finished_runs_are_left_alone(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def times() -> dict[Path, int]:
