@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import tyro
 
+PARTS = ("task", "model", "training")
+"""What a configuration consists of."""
 TRUTHS = ("true", "false", "yes", "no", "1", "0", "on", "off")
 
 
@@ -151,7 +153,7 @@ def in_flags(message: str, words: Sequence[str]) -> str:
         return message
     name = said[2].replace("_", "-")
     given = [word.partition("=")[0].replace("_", "-") for word in words if is_flag(word)]
-    if "." in name and words[:1] == ["train"]:
+    if name.partition(".")[0] in PARTS and "." in name and words[:1] == ["train"]:
         given.append(f"--{name}")
     for flag in given:
         if name in (flag[2:], flag[2:].rpartition(".")[2]):

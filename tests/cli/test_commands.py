@@ -111,6 +111,15 @@ def test_errors_are_one_line_and_nothing_is_written(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_is_no_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("some.txt").write_bytes(b"\0")
+    said = refused("train", "language", "--task.text", "some.txt", "--out", "x")
+    assert said.startswith("error: some.txt is binary")
+
+
 def test_no_choice_is_silently_ignored(
     run: lc.Run, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
@@ -122,6 +131,7 @@ def test_no_choice_is_silently_ignored(
         (["train", "--out", "logic", "--preset", "smoke", "sraven"], "as the first word"),
         (["train", "logic", "--preset", "smoke", "--out", out, "--model.d-input", "9"],
          "--model.d-input is 9; expected 4"),
+        (["train", "language", "--task.text", tmp_path / "gone.txt", "--out", out], "--task.text is"),
         (["extract", run.path, "--out", out, "--untrained", "--device", "cuda:99"], "device"),
         (["extract", run.path, "--out", taken], "exists already"),
         (["decode", run.path, "--out", taken], "exists already"),
