@@ -131,7 +131,7 @@ def test_no_choice_is_silently_ignored(
         (["train", "--out", "logic", "--preset", "smoke", "sraven"], "as the first word"),
         (["train", "logic", "--preset", "smoke", "--out", out, "--model.d-input", "9"],
          "--model.d-input is 9; expected 4"),
-        (["train", "language", "--task.text", tmp_path / "gone.txt", "--out", out], "--task.text is"),
+        (["train", "language", "--task.text", tmp_path / "gone", "--out", out], "--task.text is"),
         (["extract", run.path, "--out", out, "--untrained", "--device", "cuda:99"], "device"),
         (["extract", run.path, "--out", taken], "exists already"),
         (["decode", run.path, "--out", taken], "exists already"),
