@@ -10,6 +10,7 @@ import streamlit as st
 
 from latentcode.app.assets import own_component
 from latentcode.app.charts.theme import palette
+from latentcode.app.words import literal
 
 SHOWN = 3
 """How many heads are shown at first, the strongest."""
@@ -45,9 +46,9 @@ def arcs(
         own_component(__name__, "arcs")(
             key=f"{key} of heads", data=data, height="content")
         st.html(f'<div class="arcs-problem">{html}</div>')
-    st.caption(f"From {names[query]} to the tokens it attends to. Width: the score, dashed where "
-               f"it is negative; scores below {LEAST:.0%} of the largest have no arc. At first, "
-               f"the {min(SHOWN, len(scores))} heads with the largest scores.")
+    st.caption(f"From {literal(names[query])} to the tokens it attends to. Width: the score, "
+               f"dashed where it is negative; scores below {LEAST:.0%} of the largest have no "
+               f"arc. At first, the {min(SHOWN, len(scores))} heads with the largest scores.")
     with st.expander("All scores in numbers"):
         st.dataframe(pd.DataFrame(scores.T, index=pd.Index(names, name="key"), columns=[
             f"head {head}" for head in range(len(scores))]).round(3))

@@ -9,7 +9,7 @@ from latentcode.app.beside.tables import SAME, choosable, telling
 from latentcode.app.charts import selected as panels
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.data.attention import row_of, sketch
-from latentcode.app.data.problem import neighbours, problem
+from latentcode.app.data.problem import AWAY, neighbours, problem
 from latentcode.app.data.projections import is_measurement, value_name
 from latentcode.app.state.messages import answering
 from latentcode.app.state.sidebar import Chosen
@@ -56,7 +56,7 @@ def show_instance(chosen: Chosen, colour: str, instance: int | None) -> None:
     st.markdown("**Nearest neighbours** among the codes, not in the picture; select a row to go "
                 "to that instance.")
     table = neighbours(chosen.points, codes.labels, instance)
-    names = ["instance", "distance", *telling(chosen, colour)]
+    names = ["instance", AWAY, *telling(chosen, colour)]
     choosable(table[names], key=f"near {instance}", height=200)
     if "pages" in st.session_state:
         st.page_link(st.session_state["pages"]["intervene"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
+from latentcode.app.data.problem import AWAY
 from latentcode.app.state.messages import answering
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.state.url import remember
@@ -23,7 +24,7 @@ def choosable(table: pd.DataFrame, *, key: str, height: int) -> None:
 
     st.dataframe(table, hide_index=True, height=height, key=key, on_select=answering(note),
                  selection_mode="single-row",
-                 column_config={"distance": st.column_config.NumberColumn(format="%.3f")})
+                 column_config={AWAY: st.column_config.NumberColumn(format="%.3f")})
 
 
 def telling(chosen: Chosen, colour: str) -> list[str]:

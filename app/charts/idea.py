@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
 import numpy as np
 import plotly.graph_objects as go
@@ -29,7 +30,7 @@ def attention(
     """The scores of one head [Q, K] as squares that can be clicked, the chosen one framed."""
     n = len(scores)
     rows, columns = np.divmod(np.arange(n * n), n)
-    text = [f"{names[q]} → {names[k]}" for q, k in zip(rows, columns, strict=True)]
+    text = [escape(f"{names[q]} → {names[k]}") for q, k in zip(rows, columns, strict=True)]
     size = max(4.0, 340.0 / n)
     figure = go.Figure(go.Scatter(
         x=columns, y=rows, mode="markers", customdata=np.arange(n * n)[:, None], text=text,

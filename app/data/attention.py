@@ -26,25 +26,38 @@ def two_ways(entry: Entry, split: str, instance: int, layer: int, query: int) ->
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
 def sketch(entry: Entry, split: str, instance: int) -> str:
-    """Return a problem in small as HTML."""
+    """Return a problem as HTML with all its tokens: in small, or whole where that leaves some out.
+    """
     from latentcode.codes.instances import instances
 
     task = loaded.task_shown(entry, split)
-    return task.sketch(instances(task, split, [instance]), 0)
+    one = instances(task, split, [instance])
+    small = task.sketch(one, 0)
+    return small if small.count(" data-token=") >= one.inputs.shape[1] else task.render(
+        one, 0, "html")
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
+def names_of(entry: Entry, split: str, instance: int) -> list[str]:
+    """Return what each token of a problem shows."""
+    from latentcode.codes.instances import instances
+
+    task = loaded.task_shown(entry, split)
+    return list(task.names_of(instances(task, split, [instance]), 0))
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
 def row_of(
     entry: Entry, split: str, instance: int, layer: int, pair: str
 ) -> tuple[np.ndarray, list[str], int]:
-    """Return the scores a_hqk of the query of a pair, float [H, K], all tokens' names, and q."""
+    """Return the scores a_hqk of the query of a pair, float [H, K], its tokens' names, and q."""
     from latentcode.codes.instances import instances
 
     task = loaded.task_shown(entry, split)
     queries, _ = task.positions([pair], instances(task, split, [instance]))
     query = int(queries.flatten()[0])
     pattern = two_ways(entry, split, instance, layer, query).pattern
-    return pattern[:, query].numpy(), list(task.token_names), query
+    return pattern[:, query].numpy(), names_of(entry, split, instance), query
 
 
-__all__ = ["row_of", "sketch", "two_ways"]
+__all__ = ["names_of", "row_of", "sketch", "two_ways"]

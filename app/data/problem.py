@@ -18,6 +18,8 @@ from latentcode.errors import LatentCodeError
 if TYPE_CHECKING:
     from latentcode.codes.cards import ProblemCard
 
+AWAY = "distance of codes"
+"""The column of how far away a neighbour is; a label may itself be called distance."""
 _OF_CODES: dict[Any, Callable[[Any], Any]] = {
     LatentCodes: lambda codes: str(sorted(codes.meta.items(), key=str))}
 
@@ -57,7 +59,7 @@ def neighbours(
 ) -> pd.DataFrame:
     """Return the k instances whose codes [N, H] are nearest (Euclidean), nearest first.
 
-    Columns: instance, distance, then the labels.
+    Columns: instance, `AWAY`, then the labels.
     """
     distance = np.linalg.norm(points - points[row], axis=1)
     distance[row] = np.inf
@@ -66,8 +68,8 @@ def neighbours(
     nearest = nearest[np.argsort(distance[nearest], kind="stable")]
     table = labels.iloc[nearest].reset_index(drop=True)
     table.insert(0, "instance", nearest)
-    table.insert(1, "distance", distance[nearest])
+    table.insert(1, AWAY, distance[nearest])
     return table
 
 
-__all__ = ["card", "neighbours", "problem"]
+__all__ = ["AWAY", "card", "neighbours", "problem"]

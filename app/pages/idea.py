@@ -13,7 +13,7 @@ from latentcode.app.charts import idea as charts
 from latentcode.app.charts.clicks import on_click
 from latentcode.app.charts.theme import is_dark, reach, show_still
 from latentcode.app.data import loaded
-from latentcode.app.data.attention import sketch, two_ways
+from latentcode.app.data.attention import names_of, sketch, two_ways
 from latentcode.app.data.benches import MOST
 from latentcode.app.data.catalog import Entry
 from latentcode.app.handles.bars import STEP, bars
@@ -21,6 +21,7 @@ from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import clicked_cell
 from latentcode.app.state.sidebar import choose_entry, choose_layer, choose_split
 from latentcode.app.state.url import choose, remember, remembered, remembered_number
+from latentcode.app.words import literal
 
 if TYPE_CHECKING:
     from latentcode.models.config import ModelConfig
@@ -42,7 +43,7 @@ def page() -> None:
 def _body(entry: Entry, split: str, layer: int) -> None:
     config = loaded.open_run(entry.path).config.model
     instance = remembered_number("instance", 0, MOST - 1)
-    names = loaded.task_shown(entry, split).token_names
+    names = names_of(entry, split, instance)
     last = len(names) - 1  # where the answer is given
     query = remembered_number("query", last, last)
     seen = two_ways(entry, split, instance, layer, query)
@@ -99,8 +100,8 @@ def _outputs(seen: TwoWays, query: str) -> None:
     with chart:
         show_still(charts.outputs(seen.usual.numpy(), seen.generated.numpy(), dark=is_dark()),
                    "outputs")
-        st.caption(f"The layer's output for the query at {query}, all {len(seen.usual)} numbers, "
-                   "in float64.")
+        st.caption(f"The layer's output for the query at {literal(query)}, all "
+                   f"{len(seen.usual)} numbers, in float64.")
     with number:
         st.metric("Largest difference", f"{seen.difference:.1e}",
                   help="Between the two ways, over all numbers of the output. What is left is "
@@ -141,7 +142,7 @@ def _code(
     dark, own = is_dark(), seen.codes[key].numpy()
     left, right = st.columns(2, gap="large")
     with left:
-        st.markdown(f"**{names[query]} → {names[key]}**: the code")
+        st.markdown(f"**{literal(names[query])} → {literal(names[key])}**: the code")
         code = _scores(own)
     weights, before, after = generated(entry, layer, seen, key, code)
     with right:

@@ -175,6 +175,10 @@ class Task(ABC):
         """What each token of an instance shows, for people."""
         return tuple(f"token {t}" for t in range(self.config.n_tokens))
 
+    def names_of(self, batch: Batch, index: int) -> tuple[str, ...]:
+        """What each token of instance `index` shows; by default the same in every instance."""
+        return self.token_names
+
     def render(self, batch: Batch, index: int, format: Literal["text", "html"] = "text") -> str:
         """Return instance `index` of `batch` as a person would want to see it.
 

@@ -102,6 +102,11 @@ def draw_small(drawing: Drawing) -> str:
             f"{_text_html(drawing, drawing.near(NEAR, NEAR // 2))}</div>")
 
 
+def visible(piece: str) -> str:
+    """Return a token's text in quotation marks, on one line, with signs for what is not seen."""
+    return f"\u201c{''.join(_sign(c) or c for c in piece)}\u201d"
+
+
 def _text_html(drawing: Drawing, runs: Iterable[range]) -> str:
     """Tokens of the runs in their order; every one keeps its own direction of writing."""
     dots = ('<span aria-hidden="true" style="user-select:none;opacity:.6"> '
@@ -148,4 +153,4 @@ def _sign(character: str) -> str:
     return f"U+{ord(character):04X}" if unseen else ""
 
 
-__all__ = ["Drawing", "draw_html", "draw_small", "draw_text"]
+__all__ = ["Drawing", "draw_html", "draw_small", "draw_text", "visible"]

@@ -23,7 +23,7 @@ from latentcode.tasks.text.classes import TokenTable, frequency_bins, row_labels
 from latentcode.tasks.text.data import Stream, TextData
 from latentcode.tasks.text.opening import open_text
 from latentcode.tasks.text.patterns import INDUCTION, PATTERNS, SAME, keys_at, possible_queries
-from latentcode.tasks.text.render import Drawing, draw_html, draw_small, draw_text
+from latentcode.tasks.text.render import Drawing, draw_html, draw_small, draw_text, visible
 
 
 class Text(Task):
@@ -186,6 +186,11 @@ class Text(Task):
         """Return operand: classes of query and key; operation: copied or not, depth, indentation;
         answer: class of the next token."""
         return row_labels(labels)
+
+    def names_of(self, batch: Batch, index: int) -> tuple[str, ...]:
+        """Return the number and the text of every token, in quotation marks."""
+        return tuple(f"{position} {visible(self.token_table.pieces[token])}"
+                     for position, token in enumerate(batch.inputs[index].tolist()))
 
     def render(self, batch: Batch, index: int, format: str = "text") -> str:
         """Return the text of instance `index`, its query and induction pair marked.

@@ -27,6 +27,7 @@ from latentcode.app.charts.selected import (
     shares,
 )
 from latentcode.app.data.catalog import Entry
+from latentcode.app.data.problem import AWAY
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.sidebar import Chosen
 from latentcode.probes.projection.methods import fit_projection
@@ -378,7 +379,7 @@ def test_codes_that_are_all_the_same_get_no_verdicts(folder: Path) -> None:
     assert "Probe**: right" not in text(test)
     near = shown(layer="0", instance="3")
     assert "none is nearer than another" in " ".join(c.value for c in near.caption)
-    assert not any("distance" in table.value for table in near.dataframe)
+    assert not any(AWAY in table.value for table in near.dataframe)
 
 
 def test_labels_are_no_html(folder: Path) -> None:

@@ -1,0 +1,82 @@
+"""Do the pages show a run of text, with its tokens as text and the pair marked in it?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("streamlit")
+from small_app import map_shown, open_folders, shown, text
+from streamlit.testing.v1 import AppTest
+from text_files import write_documents
+
+import latentcode as lc
+from latentcode.config.presets import follow_task
+
+LOOK = {"n": "2000", "projection": "PCA", "instance": "3"}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two hardly trained runs of the same text, which says <b> where a sentence ends."""
+    root = tmp_path_factory.mktemp("text")
+    documents = write_documents(root / "documents")
+    for file in documents.rglob("*.txt"):
+        file.write_text(file.read_text(encoding="utf-8").replace(".", "<b>*"), encoding="utf-8")
+    start = lc.preset("smoke", "language", "hyla")
+    task = replace(start.task, text=str(documents), n_vocabulary=300, n_tokens=24)
+    training = replace(start.training, steps=2, warmup_steps=0, eval_every=2, eval_instances=64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LATENTCODE_CACHE", str(root / "cache"))
+        for seed, name in enumerate(("first", "second")):
+            config = replace(start, task=task, training=replace(training, seed=seed),
+                             model=replace(start.model, **follow_task(start.task, task)))
+            lc.train(config, root / "runs" / name, progress=False)
+    return root / "runs"
+
+
+@pytest.fixture
+def folder(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LATENTCODE_CACHE", str(trained.parent / "cache"))
+    open_folders(monkeypatch, [trained])
+    return trained
+
+
+def drawn(page: AppTest) -> str:
+    return "".join(block.proto.body for block in page.get("html"))
+
+
+def test_explore_marks_the_pair_in_the_text(folder: Path) -> None:
+    page = shown("explore", model="runs/first", **LOOK)
+    assert not page.error
+    assert "copied" in map_shown(page).shown["colour"]["title"] or "class" in text(page)
+    body = drawn(page)
+    assert body.count(" data-token=") == 24
+    assert 'title="the query"' in body
+    assert "the key of the induction pair" in body
+    assert "The model answers" in body
+    assert "<b>*" not in body
+
+
+def test_the_scores_of_a_query_lie_over_all_tokens(folder: Path) -> None:
+    page = shown("explore", model="runs/first", look="attention", **LOOK)
+    assert not page.error
+    (body,) = (block.proto.body for block in page.get("html")
+               if "arcs-problem" in block.proto.body)
+    assert body.count(" data-token=") == 24
+    assert "“" in text(page)
+
+
+@pytest.mark.parametrize("name", ["decode", "similarity", "idea", "results", "evidence"])
+def test_other_pages_show_it(folder: Path, name: str) -> None:
+    assert not shown(name, model="runs/first", n="2000").error
+
+
+def test_two_runs_of_a_text_are_compared(folder: Path) -> None:
+    page = shown("compare", models=["runs/first", "runs/second"], n="2000", projection="PCA")
+    assert not page.error
+    assert "in 2 models" in text(page)
