@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from latentcode.probes.attribution import ProblemMap
     from latentcode.probes.interventions.bench.bench import Bench
     from latentcode.tasks import Batch
+    from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 
 DRAWN = 4_096
 """Problems drawn at once; a number beyond them draws as many more."""
@@ -147,18 +148,32 @@ def _problems(entry: Entry, split: str, n: int) -> tuple[Any, Batch]:
     return task, instances(task, split, range(n))
 
 
+def given_pairs(entry: Entry, split: str) -> TextCounterfactuals | None:
+    """Return what makes the minimal pair of an instance where nobody chooses its constituents."""
+    from latentcode.tasks.text.counterfactuals import TextCounterfactuals
+
+    pairs = _pairs(entry, split)
+    return pairs if isinstance(pairs, TextCounterfactuals) else None
+
+
+@st.cache_resource(max_entries=6, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
+def _pairs(entry: Entry, split: str) -> Any:
+    from latentcode.tasks import make_counterfactuals
+
+    return make_counterfactuals(loaded.task_shown(entry, split), factorial=False)
+
+
 @st.cache_resource(max_entries=6, show_spinner="Loading the model …",
                    hash_funcs=loaded.UNTIL_TRAINED)
 def _bench(entry: Entry, split: str, n: int) -> OpenBench:
     from latentcode.probes.interventions.bench.bench import Bench
-    from latentcode.tasks import make_counterfactuals
 
     task, batch = _problems(entry, split, n)
     run = loaded.open_run(entry.path)
     # A model of its own: other pages hook theirs.
     model = run.load_model(loaded.newest_step(run))
-    return OpenBench(Bench(model, make_counterfactuals(task, factorial=False), batch), task,
+    return OpenBench(Bench(model, _pairs(entry, split), batch), task,
                      f"{entry.key}-{split}")
 
 
-__all__ = ["MOST", "OpenBench", "drawn", "open_bench"]
+__all__ = ["MOST", "OpenBench", "drawn", "given_pairs", "open_bench"]

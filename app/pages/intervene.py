@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from latentcode.app.attribution.section import choose_keys, shown_key, where_it_lives
+from latentcode.app.beside.swap import choose_swap, show_swap
 from latentcode.app.charts import intervene as charts
 from latentcode.app.charts.hold import show_hold
 from latentcode.app.charts.theme import is_dark, show_still
 from latentcode.app.data import loaded
-from latentcode.app.data.benches import MOST, OpenBench, drawn, open_bench
+from latentcode.app.data.benches import MOST, OpenBench, drawn, given_pairs, open_bench
 from latentcode.app.data.catalog import Entry
 from latentcode.app.handles.numbers import choose_numbers
 from latentcode.app.state.messages import answering, guarded
@@ -62,6 +63,13 @@ def _body(entry: Entry, split: str) -> None:
     with left:
         _choose_instance(instance)
         st.html(f"<div class='problem'>{drawn(entry, split, instance)}</div>")
+        if given_pairs(entry, split) is not None:
+            swapped = choose_swap(entry, split, instance)
+    if given_pairs(entry, split) is not None:
+        with right:
+            show_swap(swapped)
+        return
+    with left:
         # The problem stands while the model is loaded.
         bench = open_bench(entry, split, max(instance, other))
         writing = _choose_writing(bench, instance, other)

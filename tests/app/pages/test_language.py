@@ -80,3 +80,13 @@ def test_two_runs_of_a_text_are_compared(folder: Path) -> None:
     page = shown("compare", models=["runs/first", "runs/second"], n="2000", projection="PCA")
     assert not page.error
     assert "in 2 models" in text(page)
+
+
+def test_a_code_of_the_minimal_pair_is_written_into_a_text(folder: Path) -> None:
+    page = shown("intervene", model="runs/first", instance="3")
+    assert not page.error
+    assert "The likeliest next token" in text(page)
+    assert "leaves every bit" in text(page)
+    (table,) = (frame.value for frame in page.dataframe)
+    assert len(table) == 10
+    assert (table["before"] - table["after"]).abs().max() > 0

@@ -1,0 +1,85 @@
+"""Intervene on a text: the code of its minimal pair at one earlier token, and what comes next."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from latentcode.app.data import loaded
+from latentcode.app.data.attention import names_of
+from latentcode.app.data.catalog import Entry
+from latentcode.app.data.swaps import Swap, place, swap
+from latentcode.app.state.url import choose, choose_several
+from latentcode.app.words import literal
+
+SHOWN = 10
+"""Tokens of which the probabilities are shown."""
+
+
+def choose_swap(entry: Entry, split: str, instance: int) -> Swap | None:
+    """Let a person choose what is written where; None while something is missing."""
+    config = loaded.open_run(entry.path).config.model
+    where = place(entry, split, instance)
+    names = names_of(entry, split, instance)[:where.query + 1]
+    st.markdown("##### What is written")
+    st.caption(f"The query is {literal(names[where.query])}. The donor is the same text with "
+               f"another token in place of {literal(names[where.key])}, the key of its induction "
+               "pair. Of its codes, that of the query attending to one token is written.")
+    key = names.index(choose("Key", names, key="token", default=names[where.key],
+                             help="The earlier token to which the query attends."))
+    first, second = st.columns(2)
+    with first:
+        layers = choose_several("Layers", range(config.n_layers), key="layers",
+                                default=list(range(config.n_layers)),
+                                help="Layers count from 0, the one nearest to the input.")
+    with second:
+        heads = choose_several("Heads (none chosen: all)", range(config.n_heads), key="heads")
+    if not layers:
+        st.info("Choose at least one layer.", icon=":material/layers:")
+        return None
+    return swap(entry, split, instance, key, tuple(sorted(layers)), tuple(sorted(heads)) or None)
+
+
+def show_swap(swapped: Swap | None) -> None:
+    """Show which tokens may come next, before and after."""
+    if swapped is None:
+        return
+    from latentcode.tasks.text.render import visible
+
+    pieces = [visible(piece) for piece in swapped.pieces]
+    st.markdown(f"##### {literal(sentence(swapped, pieces))}")
+    if not swapped.counts:
+        st.caption(":material/info: This text does not go on with what the key says, or its token "
+                   "has no other like it: it cannot show whether copying follows the code.")
+    ids = swapped.likeliest(SHOWN)
+    st.dataframe(pd.DataFrame({
+        "next token": [pieces[i] for i in ids],
+        "before": swapped.before[ids], "after": swapped.after[ids],
+        "donor itself": swapped.donor[ids]}), hide_index=True, key="next tokens",
+        column_config={name: st.column_config.NumberColumn(format="percent")
+                       for name in ("before", "after", "donor itself")})
+    st.caption(f"The {len(ids)} tokens that are likeliest before or after. Here the key "
+               f"says {literal(pieces[swapped.source])}, in the donor "
+               f"{literal(pieces[swapped.target])}: "
+               f"{_share(swapped, swapped.source)} and {_share(swapped, swapped.target)}.")
+    st.caption(":material/check_circle: Its own code, written back, leaves every bit of the "
+               "output as it is." if swapped.exact else
+               ":material/error: Its own code, written back, changes the output: do not trust "
+               "this page.")
+
+
+def sentence(swapped: Swap, pieces: list[str]) -> str:
+    """What became of the likeliest next token? One sentence."""
+    before, after = int(swapped.before.argmax()), int(swapped.after.argmax())
+    if before == after:
+        return f"The likeliest next token stays {pieces[before]}."
+    whose = "what the donor has at its key" if after == swapped.target else (
+        "not what the donor has at its key")
+    return f"The likeliest next token goes from {pieces[before]} to {pieces[after]}: {whose}."
+
+
+def _share(swapped: Swap, token: int) -> str:
+    return f"{swapped.before[token]:.2%} before, {swapped.after[token]:.2%} after"
+
+
+__all__ = ["choose_swap", "sentence", "show_swap"]

@@ -1,0 +1,114 @@
+"""What would come next, with the code of another text in one place? One code of a text is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import streamlit as st
+
+from latentcode.app.data import loaded
+from latentcode.app.data.benches import given_pairs
+from latentcode.app.data.catalog import Entry
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_one_at_a_time = Lock()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a query of a text looks; positions of tokens."""
+
+    query: int
+    key: int
+
+
+@dataclass(frozen=True)
+class Swap:
+    """The next token at the query of a text, before and after one code was written.
+
+    before, after, donor  float [V], its probabilities; of the donor: in the donor's own pass
+    source, target        ids of the token at the induction pair's key, here and in the donor
+    counts                whether the text goes on with `source`, and the donor has another token
+    exact                 whether its own code, written back, leaves all logits as they are
+    pieces                texts of all ids
+    """
+
+    before: np.ndarray
+    after: np.ndarray
+    donor: np.ndarray
+    source: int
+    target: int
+    counts: bool
+    exact: bool
+    pieces: tuple[str, ...]
+
+    def likeliest(self, n: int) -> np.ndarray:
+        """Return the n ids that are likeliest before or after, int [n]."""
+        return np.argsort(-np.maximum(self.before, self.after), kind="stable")[:n]
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
+def place(entry: Entry, split: str, instance: int) -> Place:
+    """Return the query of an instance and the key of its induction pair."""
+    from latentcode.codes.instances import instances
+
+    task = loaded.task_shown(entry, split)
+    query, key = task.positions([next(iter(task.pairs))], instances(task, split, [instance]))
+    return Place(int(query), int(key))
+
+
+@st.cache_data(max_entries=64, show_spinner="Writing …", hash_funcs=loaded.UNTIL_TRAINED)
+def swap(
+    entry: Entry, split: str, instance: int, key: int, layers: tuple[int, ...],
+    heads: tuple[int, ...] | None,
+) -> Swap:
+    """Write a[:, q, key] of the minimal pair's donor into an instance, in some layers and heads."""
+    import torch
+
+    from latentcode.codes.instances import instances
+    from latentcode.probes.interventions.intervention import Intervention
+    from latentcode.probes.interventions.sites import capture, write
+    from latentcode.seeds import make_generator
+    from latentcode.tasks.counterfactuals import code_mask
+
+    counterfactuals = given_pairs(entry, split)
+    assert counterfactuals is not None
+    task = counterfactuals.task
+    pairs = counterfactuals.pairs_of(
+        instances(task, split, [instance]), make_generator(instance, "swap"))
+    query = pairs.instances.info["query"]
+    intervention = Intervention("donor", "pair", layers, heads=heads)
+    with _one_at_a_time:
+        model = _model(entry)
+        # The text twice: the donor's code is written into the first, its own into the second.
+        inputs = pairs.instances.inputs.expand(2, -1)
+        clean, _ = capture(model, inputs, ())
+        answered, codes = capture(model, pairs.donors.inputs.expand(2, -1), intervention.places)
+        scope = code_mask(query, torch.tensor([[key]]), inputs.shape[1]).expand(2, -1, -1)
+        patched = write(model, inputs, intervention.edits(
+            model, scope, lambda where, live: torch.cat([codes[where][:1], live[1:]])))
+
+    def next_token(logits: Tensor) -> np.ndarray:
+        return logits[0, int(query)].double().softmax(-1).numpy()
+
+    return Swap(
+        next_token(clean), next_token(patched), next_token(answered),
+        int(pairs.instances.info["copied"]), int(pairs.donors.info["copied"]),
+        bool(pairs.counts), torch.equal(clean[1], patched[1]), task.token_table.pieces)
+
+
+@st.cache_resource(max_entries=4, show_spinner="Loading the model …",
+                   hash_funcs=loaded.UNTIL_TRAINED)
+def _model(entry: Entry) -> Any:
+    run = loaded.open_run(entry.path)
+    # A model of its own: other pages hook theirs.
+    return run.load_model(loaded.newest_step(run))
+
+
+__all__ = ["Place", "Swap", "place", "swap"]
