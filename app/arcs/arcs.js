@@ -1,6 +1,6 @@
 // Arcs from the token of a query to those of its keys, measured from the problem on the page.
 const NS = 'http://www.w3.org/2000/svg';
-const THINNEST = 1, THICKEST = 5, TOUCH = 10;
+const THINNEST = 1, THICKEST = 5, TOUCH = 10, FAINTEST = 0.04;
 const drawings = new WeakMap(), pressed = new WeakMap();
 
 const element = (kind, attributes, inside) => {
@@ -50,14 +50,31 @@ const across = (from, to, i) => {
     return `M${edge(from)} Q${cx},${cy} ${edge(to)}`;
 };
 
+// Over a long text each token has the colour of the head, of those shown, that scores it highest.
+const shade = (problem, data, heads, tell) => {
+    for (const token of problem.querySelectorAll('[data-token]')) {
+        const key = Number(token.dataset.token);
+        const size = head => Math.abs(data.scores[head][key] ?? 0);
+        const best = heads.reduce((a, b) => a === null || size(b) > size(a) ? b : a, null);
+        const share = best === null ? 0 : size(best) / data.largest;
+        token.style.backgroundColor = share < FAINTEST ? 'transparent' :
+            `color-mix(in srgb, ${data.colours[best]} ${Math.round(60 * share)}%, transparent)`;
+        token.onpointerenter = () => tell(heads.map(head =>
+            `head ${head}: ${data.scores[head][key].toPrecision(3)}`).join(', ') +
+            `, ${data.names[data.query]} → ${data.names[key]}`);
+        token.onpointerleave = () => tell('');
+    }
+};
+
 const draw = (problem, data, heads, tell) => {
     problem.querySelector('svg.arcs')?.remove();
     problem.classList.toggle('in-a-line', inALine(measured(problem)));
     const places = measured(problem), from = places.get(data.query);
     const svg = element('svg', {class: 'arcs', role: 'img', 'aria-label': 'Scores of ' +
-        `${heads.length} heads as arcs; the table below has all scores in numbers`,
+        `${heads.length} heads${data.shaded ? '' : ' as arcs'}; the table below has all scores in numbers`,
         width: problem.scrollWidth, height: problem.scrollHeight}, problem);
     if (!from) return;
+    if (data.shaded) return shade(problem, data, heads, tell);
     const path = inALine(places) ? above : across;
     heads.forEach((head, i) => data.scores[head].forEach((score, key) => {
         const to = places.get(key), size = Math.abs(score);

@@ -16,6 +16,8 @@ SHOWN = 3
 """How many heads are shown at first, the strongest."""
 LEAST = 0.5
 """An arc stands for a score of at least this share of the largest of all heads."""
+MOST_ARCS = 40
+"""Tokens over which arcs are drawn; of more, each has its scores as a shade."""
 MIXED = 0.45
 """How far the colours of further heads than the palette has lie from it, towards the ink."""
 
@@ -33,22 +35,26 @@ def arcs(
     key     of the component, where a page has several
 
     The width is by |a|, and negative scores are dashed. Tokens in one line have the arcs above
-    them. All scores stand in a table below.
+    them; of more than `MOST_ARCS` tokens each is shaded instead. All scores stand in a table below.
     """
+    shaded = len(names) > MOST_ARCS
     largest = np.abs(scores).max(axis=1)
     data = {
         # A container is found by its class, in which its key has hyphens for spaces.
         "place": key.replace(" ", "-"), "query": query, "names": list(names),
         "scores": scores.astype(float).tolist(),
         "colours": head_colours(len(scores), dark), "shown": strongest(scores),
-        "least": LEAST * float(largest.max()), "largest": float(largest.max()) or 1.0}
+        "least": LEAST * float(largest.max()), "largest": float(largest.max()) or 1.0,
+        "shaded": shaded}
     with st.container(key=key):
         own_component(__name__, "arcs")(
             key=f"{key} of heads", data=data, height="content")
         st.html(f'<div class="arcs-problem">{html}</div>')
-    st.caption(f"From {literal(names[query])} to the tokens it attends to. Width: the score, "
-               f"dashed where it is negative; scores below {LEAST:.0%} of the largest have no "
-               f"arc. At first, the {min(SHOWN, len(scores))} heads with the largest scores.")
+    scale = ("Shade: the size of the score, in the colour of the head whose score is the largest."
+             if shaded else "Width: the score, dashed where it is negative; scores below "
+             f"{LEAST:.0%} of the largest have no arc.")
+    st.caption(f"From {literal(names[query])} to the tokens it attends to. {scale} At first, "
+               f"the {min(SHOWN, len(scores))} heads with the largest scores.")
     with st.expander("All scores in numbers"):
         st.dataframe(pd.DataFrame(scores.T, index=pd.Index(names, name="key"), columns=[
             f"head {head}" for head in range(len(scores))]).round(3))

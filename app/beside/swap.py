@@ -62,6 +62,9 @@ def show_swap(swapped: Swap | None) -> None:
                f"says {literal(pieces[swapped.source])}, in the donor "
                f"{literal(pieces[swapped.target])}: "
                f"{_share(swapped, swapped.source)} and {_share(swapped, swapped.target)}.")
+    st.caption("One text proves nothing: `latentcode intervene RUN` writes codes into many texts, "
+               "beside its controls. Codes of other texts, means and codes by hand are not "
+               "written here, where queries and keys stand at other places in every text.")
     st.caption(":material/check_circle: Its own code, written back, leaves every bit of the "
                "output as it is." if swapped.exact else
                ":material/error: Its own code, written back, changes the output: do not trust "

@@ -45,3 +45,18 @@ def test_all_scores_stand_in_a_table() -> None:
     assert table.shape == (3, 2)
     assert "From c" in test.caption[0].value
     assert "the 2 heads" in test.caption[0].value
+
+
+@pytest.mark.parametrize(("n", "shaded"), [(40, False), (41, True)])
+def test_many_tokens_are_shaded(n: int, shaded: bool) -> None:
+    def page(n: int) -> None:
+        import numpy as np
+
+        from latentcode.app.arcs.component import arcs
+
+        arcs("", np.ones((2, n)), [f"{i} “<b>*”" for i in range(n)], n - 1, dark=False)
+
+    test = AppTest.from_function(page, kwargs={"n": n}).run()
+    assert not test.exception
+    assert ("Shade" in test.caption[0].value) is shaded
+    assert f"{n - 1} “\\<b>\\*”" in test.caption[0].value

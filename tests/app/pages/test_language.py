@@ -87,6 +87,7 @@ def test_a_code_of_the_minimal_pair_is_written_into_a_text(folder: Path) -> None
     assert not page.error
     assert "The likeliest next token" in text(page)
     assert "leaves every bit" in text(page)
+    assert "queries and keys stand at other places" in text(page)
     (table,) = (frame.value for frame in page.dataframe)
     assert len(table) == 10
     assert (table["before"] - table["after"]).abs().max() > 0
