@@ -17,7 +17,7 @@ from latentcode.runs import Run
 from latentcode.runs.folder import with_name
 from latentcode.training.ensemble import Ensemble
 from latentcode.training.loggers import check_loggers, open_logger
-from latentcode.training.processes import ALONE, Group, is_restart, processes
+from latentcode.training.processes import ALONE, Group, is_restart, note_launch, processes
 from latentcode.training.progress import TrainingProgress
 from latentcode.training.session import Session
 from latentcode.training.signals import stop_on_signals
@@ -91,7 +91,7 @@ def _train(
     loggers: Sequence[str], deadline: float | None,
 ) -> Run:
     """As `train`, as one of the processes of a group."""
-    if is_restart() and out.exists():
+    if group.any(group.leads and is_restart(out)):
         resume, overwrite = True, False
     with ExitStack() as stack:
         # Whatever can be wrong with the request is found before a folder is made or replaced.
@@ -105,19 +105,23 @@ def _train(
             learner = make_learner(config, group)
             config = learner.member(0).config
         with group.together():
+            group.check_same("the configuration (with the text's revision)", config_hash(config))
+        with group.together():
             if not resume:
                 run = (Run.create(out, config, overwrite=overwrite) if group.leads
                        else Run(out, config, {}))
             if group.leads:
                 stack.enter_context(run.writing())
+                note_launch(out)
         if isinstance(learner, TrainingState):
             learner.join(group)
         steps = json.loads(group.texts(json.dumps(run.checkpoints()))[0])
         with group.together():
             if steps:
                 learner.restore([run], steps[-1])
-        if resume and group.leads:
-            run.prepare_resumption(steps[-1] if steps else None)
+        with group.together():  # when all have read it
+            if resume and group.leads:
+                run.prepare_resumption(steps[-1] if steps else None)
         display = stack.enter_context(Display(enabled=progress and group.leads))
         if config.training.steps in steps:
             display.say(f"{run.path} is finished at step {config.training.steps}; there is "

@@ -7,10 +7,12 @@ run, evaluates and shows progress. The others compute, and follow it.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -21,6 +23,8 @@ from torch.distributed.rendezvous import rendezvous
 from latentcode.devices import resolve_device
 from latentcode.errors import ConfigError, LatentCodeError, TrainingError, check
 
+LAUNCH = ".launch"
+"""The file in a run's folder that says which `torchrun` writes it."""
 PATIENCE = timedelta(hours=2)
 """How long a process waits for the others: an evaluation, which the first one does alone, takes
 its time. One that has died is noticed at once."""
@@ -41,9 +45,22 @@ def check_alone(what: str) -> None:
           "one: torchrun is for a single model that is trained by `latentcode train` or `train`")
 
 
-def is_restart() -> bool:
-    """Whether `torchrun` has started the processes again after one of them died."""
-    return _n_restarts() > 0
+def note_launch(folder: Path) -> None:
+    """Note in a run's folder which `torchrun` writes it, if any."""
+    if launch := _launch():
+        (folder / LAUNCH).write_text(launch, "utf-8")
+
+
+def is_restart(folder: Path) -> bool:
+    """Whether `torchrun` has started the processes again after one of them died, and it was they
+    who began to write a folder, which nobody else's is mistaken for."""
+    noted = folder / LAUNCH
+    return _n_restarts() > 0 and noted.is_file() and noted.read_text("utf-8") == _launch()
+
+
+def _launch() -> str | None:
+    name = os.environ.get("TORCHELASTIC_RUN_ID")
+    return None if name is None else f"{name} {os.getppid()} {socket.gethostname()}"
 
 
 def _n_restarts() -> int:
@@ -118,7 +135,7 @@ class Group:
             error = found
             if self.size == 1:
                 raise
-        said = self.texts("" if error is None else str(error))
+        said = self.texts("" if error is None else str(error).strip() or type(error).__name__)
         failed = next((rank for rank, text in enumerate(said) if text), None)
         if failed is None:
             return
@@ -172,4 +189,5 @@ def processes(device: str) -> Iterator[Group]:
 
 ALONE = Group()
 
-__all__ = ["ALONE", "Group", "check_alone", "is_restart", "n_started", "processes"]
+__all__ = ["ALONE", "Group", "check_alone", "is_restart", "n_started",
+           "note_launch", "processes"]

@@ -206,6 +206,12 @@ def test_alone_everything_is_agreed_on() -> None:
     assert torch.equal(group.mean(torch.ones(2)), torch.ones(2))
 
 
+def test_an_error_without_a_message_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Group, "texts", lambda group, text: [text, ""])
+    with pytest.raises(OSError, match=r"^$"), Group(0, 2).together():
+        raise OSError
+
+
 @pytest.mark.parametrize("how", [name for name in HOW if name != "plain"])
 def test_micro_batches_and_recomputation_change_nothing(how: str) -> None:
     weights = []
