@@ -37,7 +37,6 @@ def relative_position_buckets(
     return buckets
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # what is cached is no program
 @cache  # a graph goes on reading from where it found them
 def _buckets_on(
     n_query: int, n_key: int, n_buckets: int, max_distance: int, device: torch.device,
@@ -54,6 +53,14 @@ def _buckets_on(
         return torch.tensor(columns, dtype=one_hot, device=device)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # what is kept is no part of a program
+def _buckets(
+    n_query: int, n_key: int, n_buckets: int, max_distance: int, device: torch.device,
+    one_hot: torch.dtype | None = None,
+) -> Tensor:
+    return _buckets_on(n_query, n_key, n_buckets, max_distance, device, one_hot)
+
+
 def _by_product(table: Tensor, n_pairs: int) -> bool:
     """Whether a product replaces an index: the gradient of the latter is a sort on a GPU."""
     return table.device.type == "cuda" and n_pairs <= MOST_PAIRS
@@ -64,12 +71,12 @@ def relative_bias(
 ) -> Float[Tensor, "*E 1 H Q K"]:
     """bias_hqk = table[h, bucket(q - k)], added to the scores before normalisation."""
     if _by_product(table, n_query * n_key):
-        columns = _buckets_on(
+        columns = _buckets(
             n_query, n_key, table.shape[-1], max_distance, table.device, table.dtype)
         # As exact as the index but where TF32 is allowed, in which scores are rounded likewise.
         with torch.autocast(table.device.type, enabled=False):
             return (table @ columns).unflatten(-1, (n_query, n_key)).unsqueeze(-4)
-    buckets = _buckets_on(n_query, n_key, table.shape[-1], max_distance, table.device)
+    buckets = _buckets(n_query, n_key, table.shape[-1], max_distance, table.device)
     return table[..., buckets].unsqueeze(-4)
 
 
@@ -79,7 +86,7 @@ def relative_bias_rows(
 ) -> Float[Tensor, "B H P K"]:
     """bias_bhpk = table[h, bucket(q_bp - k)]: rows of `relative_bias`, without the others."""
     # A bucket depends on the distance alone, and the first key is at every distance.
-    of_distance = _buckets_on(n_query, 1, table.shape[-1], max_distance, table.device)[:, 0]
+    of_distance = _buckets(n_query, 1, table.shape[-1], max_distance, table.device)[:, 0]
     keys = torch.arange(n_key, device=query.device)
     return table[:, of_distance[(query[..., None] - keys).clamp(min=0)]].transpose(0, 1)
 
