@@ -8,18 +8,21 @@ The arithmetic is that of the model's equations: what is computed twice to save 
 
 from __future__ import annotations
 
+import re
+
 from latentcode.models.config import ModelConfig
 
 PEAKS: dict[str, dict[str, float]] = {
     "H200": {"bf16": 989e12, "tf32": 494e12, "float32": 67e12},
     "H100 PCIe": {"bf16": 756e12, "tf32": 378e12, "float32": 51e12},
+    "H100 NVL": {"bf16": 835e12, "tf32": 417e12, "float32": 60e12},
     "H100": {"bf16": 989e12, "tf32": 494e12, "float32": 67e12},
     "A100": {"bf16": 312e12, "tf32": 156e12, "float32": 19.5e12},
     "L4": {"bf16": 121e12, "tf32": 60e12, "float32": 30.3e12},
     "RTX 4090": {"bf16": 165e12, "tf32": 82.6e12, "float32": 82.6e12},
     "RTX 3090": {"bf16": 71e12, "tf32": 35.6e12, "float32": 35.6e12},
 }
-"""FLOPs per second of dense products by what a GPU's name contains, the most telling first, as
+"""FLOPs per second of dense products by the words in a GPU's name, the most telling first, as
 NVIDIA's data sheets give them (without sparsity; sums of bf16 products in float32)."""
 
 
@@ -56,4 +59,7 @@ def peak_flops(device_name: str, precision: str) -> float | None:
     precision  of the training; `bf16_mlp` is judged by `bf16`
     """
     kind = "bf16" if precision.startswith("bf16") else precision
-    return next((peaks[kind] for name, peaks in PEAKS.items() if name in device_name), None)
+    if "Laptop" in device_name:  # the same name, and another chip
+        return None
+    return next((peaks[kind] for name, peaks in PEAKS.items()
+                 if re.search(rf"\b{name}\b", device_name)), None)

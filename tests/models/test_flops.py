@@ -36,5 +36,7 @@ def test_peaks() -> None:
     assert peak_flops("NVIDIA H100 80GB HBM3", "bf16_mlp") == 989e12
     assert peak_flops("NVIDIA H100 PCIe", "bf16") == 756e12
     assert peak_flops("NVIDIA GeForce RTX 3090", "tf32") == 35.6e12
+    assert peak_flops("NVIDIA L40S", "bf16") is None
+    assert peak_flops("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16") is None
     assert peak_flops("Intel(R) Xeon(R) Processor", "float32") is None
     assert all(peaks["bf16"] >= peaks["tf32"] >= peaks["float32"] for peaks in PEAKS.values())
