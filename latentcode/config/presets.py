@@ -92,7 +92,7 @@ _CONFIGS: dict[tuple[str, str], RunConfig] = {
         **_LANGUAGE_MODEL),
     ("language", "small"): _run(
         LanguageConfig(n_vocabulary=4_096, n_tokens=128),
-        TrainingConfig(steps=3_000, batch_size=16, learning_rate=3e-3, eval_every=250,
+        TrainingConfig(steps=2_000, batch_size=16, learning_rate=3e-3, eval_every=250,
                        eval_instances=512, log_every=25, checkpoint_every=250),
         n_layers=6, d_model=192, n_heads=12, d_head=16, d_head_v=16, d_mlp=768,
         **_LANGUAGE_MODEL),

@@ -29,9 +29,7 @@ from latentcode.runs import Run
 
 KINDS = "kind=softmax,linear,hyla"
 SHOWS = {"paper": (Setting("paper", "language", (KINDS,)),),
-         "small": (Setting("small", "language", (
-             KINDS, f"task.text={PACKAGES}", "training.steps=2000",
-             "training.precision=bf16_mlp")),),
+         "small": (Setting("small", "language", (KINDS, f"task.text={PACKAGES}")),),
          "smoke": (Setting("smoke", "language", (KINDS, f"task.text={SMOKE}")),)}
 SPLIT, METRIC = "test", "loss"
 
