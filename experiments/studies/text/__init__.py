@@ -1,0 +1,1 @@
+"""Codes of language models: does that of the induction pair tell of copying, and cause it?"""

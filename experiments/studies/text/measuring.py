@@ -1,0 +1,108 @@
+"""What is measured of every model, and where codes are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from latentcode.errors import ProbeError
+from latentcode.experiments.keeping import kept, key_of
+from latentcode.experiments.paper.token_losses import token_losses
+from latentcode.experiments.studies.operation.places import DONORS, Place, sanity
+from latentcode.probes.decoding import DecodingResult, decode
+from latentcode.probes.interventions import Intervention, InterventionResult, intervene
+from latentcode.probes.rows import RowsResult, decode_rows
+from latentcode.progress import bar
+from latentcode.runs import Run
+from latentcode.tasks import make_counterfactuals, make_task
+
+CRITERIA: Mapping[str, Any] = yaml.safe_load(
+    (Path(__file__).parent / "criteria.yaml").read_text(encoding="utf-8"))
+"""Written before the models were measured."""
+WIDTH = 128
+"""Dimensions in which the residual stream is read."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one model said.
+
+    losses   loss by class of token (`token_losses`)
+    decoded  probes on codes, with all controls
+    streams  is the class of the answer in the residual stream of the query?
+    moved    minimal pairs, of whose two answers the likelier counts
+    written  a factorial of donors; None where no instance counts
+    """
+
+    losses: pd.DataFrame
+    decoded: DecodingResult
+    streams: RowsResult
+    moved: InterventionResult
+    written: InterventionResult | None
+
+
+def measure(run: Run, work: Path, n: int, n_probe: int, seed: int) -> Measured:
+    """Measure a model; what was computed is kept in `work`, so that an interrupted study goes on.
+
+    n        instances that are drawn for interventions
+    n_probe  instances that probes are fitted on; half as many are scored
+    """
+    size = {"n_train": n_probe, "n_heldout": max(n_probe // 2, 1), "seed": seed}
+    n_layers = run.config.model.n_layers
+
+    def keep(name: str, kind: Any, function: Callable[..., Any], **settings: Any) -> Any:
+        key = key_of([run], {name: {key: str(value) for key, value in settings.items()}})
+        print(run.path.parent.name, run.name, name, flush=True)
+        return kept(work / f"{name}-{run.name}-{key}", kind,
+                    partial(function, run, **settings, progress=bar(name)))
+
+    task = make_task(run.config.task)
+    try:
+        written = keep("factorial", InterventionResult, intervene, n=n, seed=seed,
+                       interventions=[Intervention(write, scope, layers, site)
+                                      for site, scope, layers in factorial_places(run)
+                                      for write in DONORS])
+    except ProbeError as error:  # the model copies nothing
+        print(error)
+        written = None
+    return Measured(
+        token_losses(run),
+        keep("probes", DecodingResult, decode, labels=CRITERIA["labels"], pairs=CRITERIA["pairs"],
+             **size),
+        keep("streams", RowsResult, decode_rows, labels=["answer"], sources=["residual"],
+             widths=WIDTH, **size),
+        keep("pairs", InterventionResult, intervene, n=n, seed=seed, factorial=False,
+             among="answers",
+             interventions=[Intervention(write, scope, layers, site)
+                            for site, scope, layers in places(n_layers)
+                            for write in ("donor", "same")
+                            if scope in make_counterfactuals(task, factorial=False).scopes]),
+        written)
+
+
+def places(n_layers: int) -> list[Place]:
+    """Return where minimal pairs are written: the pair's code, rows, all codes, all values and, as
+    a positive control, the residual stream of the query that enters a layer."""
+    every = tuple(range(n_layers))
+    upper = every[n_layers // 2:]
+    return [*(("code", "pair", (layer,)) for layer in every),
+            *(("code", scope, layers) for scope, layers in (
+                ("pair", every), ("row", upper), ("row", every), ("everything", upper),
+                ("everything", every))),
+            ("value", "everything", upper), ("value", "everything", every),
+            *(("residual", "row", (layer,)) for layer in every[1:])]
+
+
+def factorial_places(run: Run) -> list[Place]:
+    """Return where the donors of a factorial are written: the places that are no single pairs, and
+    codes with values of all layers, which must bring the donor's answer."""
+    n_layers = run.config.model.n_layers
+    task = make_counterfactuals(make_task(run.config.task))
+    whole = [place for place in places(n_layers) if place[1] != "pair" or len(place[2]) > 1]
+    return [*whole, sanity(task, n_layers)]

@@ -1,0 +1,88 @@
+"""The page of the study, and its figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+from pandas.api.types import is_float_dtype
+
+from latentcode.experiments.paper.measuring.drawing import KIND_STYLES
+from latentcode.experiments.paper.reproduction import KIND_TITLES
+from latentcode.experiments.studies.text.verdicts import sentences
+from latentcode.figures.markdown import markdown_of, markdown_table
+from latentcode.figures.style import GREY, Figure
+from latentcode.probes.common.figures import panels
+from latentcode.probes.common.results import where
+from latentcode.tasks.text.patterns import INDUCTION
+
+HOW = """\
+Written by `python -m latentcode.experiments.studies.text`; see its module for the command. [The
+criteria](../../studies/text/criteria.yaml) were written down before the models were measured.
+`tables/` has every number with its interval."""
+COPYING = """\
+Loss in nats of the tokens that occur both ways: where they repeat an earlier pair, and where the
+pair is new (each token as often). The gain over seeds: mean, smallest, largest."""
+TELLING = """\
+Macro F1 on held-out documents, mean over seeds. `chance` is the best constant answer."""
+MOVING = """\
+Minimal pairs: the donor has another token after the earlier occurrence, and of the two answers the
+likelier counts. `control` is a donor with the same answer and two other tokens changed. The
+residual stream of the query is a positive control: it holds all that later layers know of there."""
+WORDS = """\
+Words of the [study of operations](../operation/README.md). Instances count where the model itself
+says both answers that can be copied, and neither where none can."""
+
+
+def page(tables: Mapping[str, pd.DataFrame]) -> str:
+    """Return what a reader wants first, as Markdown."""
+    telling, moving = tables["telling"], tables["moving"]
+    parts = [
+        "# Do codes of language models tell of copying, and do they cause it?", HOW,
+        "![what codes tell and bring](figures/text.png)", "## Verdicts",
+        markdown_table(["kind", "question", "answer"], sentences(tables)),
+        "## The models", markdown_of(tables["runs"]),
+        "## Copying", COPYING, _table(tables["copying"]),
+        "## What codes tell", TELLING, _table(telling[telling["pair"] == INDUCTION]),
+        "Does one kind's code of the induction pair tell more? Gains over the initial weights, "
+        "mean over layers.", _table(tables["kinds"]),
+        "## What writing brings", MOVING, _table(moving),
+        "## Operation, operands or answer?", WORDS,
+        _table(tables["words"]) if len(tables["words"]) else
+        "Not asked: too few instances count (the table of models).",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def drawn(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """Return what the induction pair's code tells of copying, by layer (A), and how often writing
+    it brings the donor's answer (B): a colour per kind, controls in grey."""
+    telling = where(tables["telling"], pair=INDUCTION, label="copied")
+    moving = where(tables["moving"], site="code", scope="pair")
+    moving = moving[~moving["layers"].str.contains(",")]
+    with panels(1, 2, 7.0, 2.7) as (figure, grid):
+        for kind, title in KIND_TITLES.items():
+            color, marker = KIND_STYLES[kind]
+            for axes, table, layer, value, control in (
+                    (grid[0, 0], telling, "layer", "code", "untrained"),
+                    (grid[0, 1], moving, "layers", "switch", "control")):
+                own = where(table, kind=kind)
+                if own.empty:
+                    continue
+                at = own[layer].astype(int)
+                axes.fill_between(at, own["min"], own["max"], color=color, alpha=0.15, linewidth=0)
+                axes.plot(at, own[value], color=color, marker=marker, markersize=4, label=title)
+                axes.plot(at, own[control], color=GREY, marker=marker, markersize=3,
+                          linestyle=":")
+        grid[0, 0].set(xlabel="layer", ylabel="macro F1 of `copied`",
+                       title="A  probe (grey: untrained)")
+        grid[0, 1].set(xlabel="layer", ylabel="answers that switch",
+                       title="B  pair's code written (grey: control)")
+        figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right upper")
+    return figure
+
+
+def _table(table: pd.DataFrame) -> str:
+    numbers = {str(name): values.map("{:.2f}".format, na_action="ignore")
+               for name, values in table.items() if is_float_dtype(values)}
+    return markdown_of(table.assign(**numbers).astype(object).fillna(""))

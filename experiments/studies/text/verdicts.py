@@ -1,0 +1,182 @@
+"""Which sentences are earned? The criteria, applied to the tables of all models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import Any
+
+import pandas as pd
+
+from latentcode.experiments.paper.token_losses import CONTROL, REPEATED
+from latentcode.experiments.studies.operation.words import answer_entering, earned
+from latentcode.experiments.studies.text.measuring import CRITERIA
+from latentcode.probes.common.results import where
+from latentcode.tasks.text.patterns import INDUCTION
+
+YES, NO, UNDECIDED, NOT_ASKED = "yes", "no", "undecided", "not asked"
+CONTROLS = ("untrained", "shuffled", "chance")
+"""What a probe on codes is compared with."""
+PLACE = ("site", "scope", "layers")
+
+
+def verdict(is_so: bool, is_not: bool, seeds: int) -> str:
+    """Return what a criterion says; with too few seeds it says nothing."""
+    if seeds < CRITERIA["least_seeds"]:
+        return UNDECIDED
+    return YES if is_so else NO if is_not else UNDECIDED
+
+
+def copying(losses: pd.DataFrame) -> pd.DataFrame:
+    """Does a kind copy? A row per kind, of `token_losses` with columns kind and seed.
+
+    gain  loss of the tokens where the pair is new less that where it is repeated, in nats: the
+          mean, smallest and largest over seeds
+    """
+    wide = losses.pivot(index=["kind", "seed"], columns="class", values="loss")
+    gain = (wide[CONTROL] - wide[REPEATED]).rename("gain").reset_index()
+    rows = []
+    for kind, values in gain.groupby("kind", sort=False)["gain"]:
+        copies = bool((values >= CRITERIA["copies"]).all())
+        rows.append({"kind": kind, "gain": values.mean(), "min": values.min(),
+                     "max": values.max(), "seeds": len(values),
+                     "copies": verdict(copies, not copies, len(values))})
+    return pd.DataFrame(rows)
+
+
+def telling(scores: pd.DataFrame) -> pd.DataFrame:
+    """Does a pair's code tell a label? A row per kind, label, pair and layer.
+
+    scores  rows of `DecodingResult.table` with columns kind and seed
+    """
+    rows = []
+    for key, block in _macro(scores).groupby(["kind", "label", "pair", "layer"], sort=False):
+        assert isinstance(key, tuple)
+        code = where(block, source="code").set_index("seed")
+        beaten, fails = [], []
+        row: dict[str, Any] = dict(zip(("kind", "label", "pair", "layer"), key, strict=True))
+        row |= {"code": code["value"].mean(), "min": code["value"].min(),
+                "max": code["value"].max()}
+        for control in CONTROLS:
+            other = (code["chance"] if control == "chance" else
+                     where(block, source=control).set_index("seed")["value"].reindex(code.index))
+            row[control] = other.mean()
+            beaten.append(bool((code["low"] > other).all())
+                          and row["code"] - row[control] >= CRITERIA["tells"])
+            fails.append(bool((code["high"] < other + CRITERIA["tells"]).all()))
+        rows.append({**row, "residual": where(block, source="residual")["value"].mean(),
+                     "seeds": len(code),
+                     "tells": verdict(all(beaten), any(fails), len(code))})
+    return pd.DataFrame(rows)
+
+
+def kinds_apart(scores: pd.DataFrame) -> pd.DataFrame:
+    """Whose code of the induction pair tells more? A row per label and two kinds.
+
+    gain a, gain b  score less that of the initial weights, mean over layers and seeds
+    more            the kind whose code tells more, or `undecided`
+    """
+    table = where(_macro(scores), pair=INDUCTION)
+    wide = table[table["source"].isin(["code", "untrained"])].pivot(
+        index=["label", "kind", "seed", "layer"], columns="source", values="value")
+    gains = (wide["code"] - wide["untrained"]).groupby(["label", "kind", "seed"],
+                                                       sort=False).mean()
+    rows: list[dict[str, Any]] = []
+    for label, of_label in gains.groupby("label", sort=False):
+        kinds = of_label.index.get_level_values("kind").unique()
+        for one, other in combinations(kinds, 2):
+            a, b = (of_label.xs(kind, level="kind") for kind in (one, other))
+            apart = a.min() > b.max() or b.min() > a.max()
+            is_more = apart and abs(a.mean() - b.mean()) >= CRITERIA["tells"] and (
+                min(len(a), len(b)) >= CRITERIA["least_seeds"])
+            rows.append({"label": label, "a": one, "b": other, "gain a": a.mean(),
+                         "gain b": b.mean(),
+                         "more": (one if a.mean() > b.mean() else other) if is_more
+                         else UNDECIDED})
+    return pd.DataFrame(rows)
+
+
+def moving(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Does writing bring the donor's answer? A row per kind and place.
+
+    pairs  rows of `InterventionResult.table` of minimal pairs with columns kind and seed
+    """
+    rows = []
+    switch = where(pairs, metric="switch")
+    for key, block in switch.groupby(["kind", *PLACE], sort=False):
+        assert isinstance(key, tuple)
+        donor, same = (where(block, write=write).set_index("seed") for write in ("donor", "same"))
+        same = same.reindex(donor.index)
+        difference = donor["value"].mean() - same["value"].mean()
+        rows.append({
+            **dict(zip(("kind", *PLACE), key, strict=True)), "switch": donor["value"].mean(),
+            "min": donor["value"].min(), "max": donor["value"].max(),
+            "control": same["value"].mean(), "n": int(donor["n"].min()), "seeds": len(donor),
+            "brings": verdict(
+                bool((donor["low"] > same["high"]).all()) and difference >= CRITERIA["least"],
+                bool((donor["high"] - same["low"] < CRITERIA["least"]).all()), len(donor))})
+    return pd.DataFrame(rows)
+
+
+def words(
+    comparisons: pd.DataFrame, counted: pd.DataFrame, streams: pd.DataFrame
+) -> pd.DataFrame:
+    """Operation, operands or answer? A row per kind, place and word.
+
+    comparisons  of `InterventionResult`, all models, with columns task, kind and run; or empty
+    counted      a row per model: kind, seed and `known`, instances that count
+    streams      rows of `RowsResult.table` with columns part, kind and seed: is the class of the
+                 answer in the residual stream of the query?
+    """
+    enough = counted.groupby("kind", sort=False)["known"].agg(["min", "size"])
+    asked = enough[(enough["min"] >= CRITERIA["instances"])
+                   & (enough["size"] >= CRITERIA["least_seeds"])].index
+    chosen = comparisons[comparisons["kind"].isin(asked)] if len(comparisons) else comparisons
+    if chosen.empty:
+        return pd.DataFrame(columns=["task", "kind", *PLACE, "word", "earned", "claimed"])
+    return earned(chosen, answer_entering(streams))
+
+
+def sentences(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, str, str]]:
+    """Yield kind, question and what is earned, in words with the numbers."""
+    counted = tables["runs"]
+    for row in tables["copying"].to_dict("records"):
+        yield row["kind"], "does it copy?", (
+            f"{row['copies']}: repeated pairs cost {row['gain']:.2f} nats less "
+            f"({row['min']:.2f} to {row['max']:.2f})")
+    for kind, block in where(tables["telling"], pair=INDUCTION).groupby("kind", sort=False):
+        for label, of_label in block.groupby("label", sort=False):
+            best = of_label.sort_values("code").iloc[-1]
+            yield str(kind), f"does the induction pair's code tell `{label}`?", (
+                f"{_layers(of_label, 'tells')}; highest {best['code']:.2f} in layer "
+                f"{best['layer']} (untrained {best['untrained']:.2f}, shuffled "
+                f"{best['shuffled']:.2f}, constant {best['chance']:.2f}, residual stream "
+                f"{best['residual']:.2f})")
+    for kind, block in tables["moving"].groupby("kind", sort=False):
+        for site, scope, title in (("code", "pair", "the pair's code"), ("code", "row", "its row"),
+                                   ("code", "everything", "all codes"),
+                                   ("value", "everything", "all values")):
+            own = where(block, site=site, scope=scope)
+            if len(own):
+                most = own.sort_values("switch").iloc[-1]
+                yield str(kind), f"does writing {title} bring the donor's answer?", (
+                    f"{_layers(own, 'brings', 'layers')}; most {most['switch']:.2f} "
+                    f"(control {most['control']:.2f}) in {most['layers']}")
+    for kind, of_kind in counted.groupby("kind", sort=False):
+        own = where(tables["words"], kind=kind)
+        claimed = own[own["claimed"].astype(bool)] if len(own) else own
+        said = "; ".join(f"{site}, {scope}, layers {layers}: {word}" for site, scope, layers, word
+                         in claimed[[*PLACE, "word"]].itertuples(index=False))
+        yield str(kind), "operation, operands or answer?", (
+            f"{NOT_ASKED}: {of_kind['known'].min()} to {of_kind['known'].max()} instances count, "
+            f"{len(of_kind)} seeds" if own.empty else said or "no word is claimed anywhere")
+
+
+def _layers(table: pd.DataFrame, column: str, layers: str = "layer") -> str:
+    """Say of each verdict in which layers it stands: `yes in 2, 3; undecided in 1`."""
+    return "; ".join(f"{said} in {', '.join(f'{x}' for x in block[layers])}" if len(
+        table) > 1 else str(said) for said, block in table.groupby(column, sort=False))
+
+
+def _macro(scores: pd.DataFrame) -> pd.DataFrame:
+    return where(scores, metric="macro_f1")

@@ -1,0 +1,153 @@
+"""Sentences on language models are earned by the criteria alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from small_text import write_documents
+
+import latentcode as lc
+from latentcode.config.presets import follow_task
+from latentcode.errors import RunError
+from latentcode.experiments.paper.token_losses import CONTROL, REPEATED
+from latentcode.experiments.studies.text.__main__ import checked, main
+from latentcode.experiments.studies.text.measuring import CRITERIA, factorial_places, places
+from latentcode.experiments.studies.text.verdicts import (
+    copying,
+    kinds_apart,
+    moving,
+    telling,
+    words,
+)
+from latentcode.tasks.text.patterns import INDUCTION, PATTERNS
+
+SEEDS = 0, 1, 2
+
+
+def test_criteria_speak_of_pairs_and_labels(tmp_path: Path) -> None:
+    assert set(CRITERIA["pairs"]) <= set(PATTERNS)
+    assert CRITERIA["pairs"][0] == INDUCTION
+    assert set(CRITERIA["labels"]) <= {"copied", "next_class", "key_class", "query_class"}
+    assert len(set(places(6))) == len(places(6))
+
+
+@pytest.mark.parametrize(("gains", "verdict"), [
+    ((0.3, 0.2, 0.1), "yes"), ((0.3, 0.2, 0.09), "no"), ((0.3, 0.2), "undecided")])
+def test_copying_needs_every_seed_and_enough_of_them(
+    gains: tuple[float, ...], verdict: str
+) -> None:
+    losses = pd.DataFrame([
+        {"kind": "hyla", "seed": seed, "class": name, "loss": loss}
+        for seed, gain in enumerate(gains)
+        for name, loss in ((REPEATED, 2.0), (CONTROL, 2.0 + gain + 1e-9))])
+    assert copying(losses)["copies"].tolist() == [verdict]
+
+
+def scores(code: dict[str, float], controls: float = 0.5, half: float = 0.02,
+           layer: int = 0) -> pd.DataFrame:
+    """Return scores of one label: kind -> that of the code, the same in every seed."""
+    return pd.DataFrame([
+        {"kind": kind, "seed": seed, "layer": layer, "pair": INDUCTION, "label": "copied",
+         "source": source, "metric": "macro_f1", "value": value, "low": value - half,
+         "high": value + half, "chance": controls}
+        for kind, own in code.items() for seed in SEEDS
+        for source, value in (("code", own), ("untrained", controls), ("shuffled", controls),
+                              ("residual", 0.9))])
+
+
+@pytest.mark.parametrize(("code", "half", "verdict"), [
+    (0.60, 0.02, "yes"), (0.54, 0.02, "undecided"), (0.60, 0.11, "undecided"),
+    (0.51, 0.02, "no"), (0.40, 0.02, "no")])
+def test_a_code_tells_what_every_control_does_not(
+    code: float, half: float, verdict: str
+) -> None:
+    assert telling(scores({"hyla": code}, half=half))["tells"].tolist() == [verdict]
+
+
+def test_one_control_that_tells_as_much_is_enough() -> None:
+    table = scores({"hyla": 0.60})
+    table.loc[table["source"] == "untrained", "value"] = 0.60
+    assert telling(table)["tells"].tolist() == ["no"]
+    table.loc[(table["source"] == "untrained") & (table["seed"] == 2), "value"] = 0.50
+    assert telling(table)["tells"].tolist() == ["undecided"]
+
+
+def test_kinds_are_apart_where_no_seed_is_between() -> None:
+    table = scores({"hyla": 0.7, "softmax": 0.6})
+    assert kinds_apart(table)["more"].tolist() == ["hyla"]
+    spoiled = table.copy()
+    at = (table["kind"] == "softmax") & (table["source"] == "code") & (table["seed"] == 1)
+    spoiled.loc[at, "value"] = 0.71
+    assert kinds_apart(spoiled)["more"].tolist() == ["undecided"]
+    assert kinds_apart(table[table["seed"] < 2])["more"].tolist() == ["undecided"]
+    assert kinds_apart(scores({"hyla": 0.64, "softmax": 0.60}))["more"].tolist() == ["undecided"]
+
+
+@pytest.mark.parametrize(("donor", "same", "verdict"), [
+    (0.5, 0.1, "yes"), (0.18, 0.1, "undecided"), (0.11, 0.1, "no"), (0.0, 0.1, "no")])
+def test_writing_brings_an_answer_beyond_the_control(
+    donor: float, same: float, verdict: str
+) -> None:
+    pairs = pd.DataFrame([
+        {"kind": "hyla", "seed": seed, "site": "code", "scope": "row", "layers": "1",
+         "metric": "switch", "write": write, "value": value, "low": value - 0.02,
+         "high": value + 0.02, "n": 100}
+        for seed in SEEDS for write, value in (("donor", donor), ("same", same))])
+    assert moving(pairs)["brings"].tolist() == [verdict]
+
+
+def test_words_are_asked_where_enough_instances_count() -> None:
+    comparisons = pd.DataFrame([
+        {"task": "language", "kind": "hyla", "run": str(seed), "site": "code", "scope": "row",
+         "layers": "1", "write": "operation+operands", "class": "operation", "against": against,
+         "value": 0.5, "low": 0.4} for seed in SEEDS for against in ("operands", "unrelated")])
+    streams = pd.DataFrame([
+        {"part": "language", "kind": "hyla", "seed": seed, "inputs": "", "layer": 1,
+         "metric": "balanced_accuracy", "label": "answer", "width": 128, "source": "residual",
+         "model": model, "value": 0.3, "best_constant": 0.1}
+        for seed in SEEDS for model in ("trained", "untrained")])
+
+    def asked(known: int, streams: pd.DataFrame = streams) -> pd.DataFrame:
+        counted = pd.DataFrame([{"kind": "hyla", "known": known}] * len(SEEDS))
+        return words(comparisons, counted, streams)
+
+    assert asked(CRITERIA["instances"] - 1).empty
+    found = asked(CRITERIA["instances"]).set_index("word").loc["carries the operation"]
+    assert found["earned"]
+    assert found["claimed"]
+    reached = streams.assign(value=streams["value"].where(streams["model"] != "trained", 0.4))
+    late = asked(CRITERIA["instances"], reached).set_index("word").loc["carries the operation"]
+    assert late["earned"]
+    assert not late["claimed"]
+
+
+@pytest.mark.slow
+def test_a_model_that_copies_nothing_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
+    start = lc.preset("smoke", "language", "hyla")
+    task = replace(start.task, text=str(write_documents(tmp_path / "text", 200)), n_vocabulary=300)
+    config = replace(start, task=task, model=replace(start.model, **follow_task(start.task, task)))
+    run = lc.train(config, tmp_path / "run", progress=False)
+    assert factorial_places(run)[-1] == ("code+value", "everything", (0, 1))
+    arguments = ["--runs", str(tmp_path / "run"), "--work", str(tmp_path / "work"), "--n", "60",
+                 "--n-probe", "200", "--out", str(tmp_path / "out")]
+    main(arguments)
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert "not asked: 0 to 0 instances count, 1 seeds" in page
+    assert "| yes |" not in page
+    told = pd.read_csv(tmp_path / "out" / "tables" / "telling.csv")
+    assert set(told["tells"]) == {"undecided"}
+    assert set(told["pair"]) == set(CRITERIA["pairs"])
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").rglob("*")}
+    main(arguments)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "work").rglob("*")} == before
+    assert (tmp_path / "out" / "README.md").read_text() == page
+    with pytest.raises(RunError, match="expected one of each kind and seed"):
+        checked([run, run])
+    with pytest.raises(RunError, match="expected language models of one text"):
+        checked([lc.load_run("logic-hyla")])
