@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
-from latentcode.config import RunConfig, config_hash, fill_in
+from latentcode.config import LanguageConfig, RunConfig, config_hash, fill_in
+from latentcode.experiments.paper.reproduction import MEASURED, Work
+from latentcode.experiments.paper.runs import KnownRuns
+from latentcode.experiments.paper.token_losses import token_losses
 from latentcode.experiments.sweep.grid import load_grid
 from latentcode.experiments.timing import seconds_per_step
 from latentcode.figures.markdown import markdown_of
 from latentcode.files.storage import write_text
 from latentcode.runs import Run
-from latentcode.runs.folder import CONFIG
+from latentcode.runs.folder import CONFIG, TEXT
 from latentcode.runs.metric_file import recorded_step
 from latentcode.tasks import make_task
+from latentcode.tasks.text.task import Text
 
 
 class Stage(NamedTuple):
@@ -38,9 +43,9 @@ README = "README.md"
 ALONG: Mapping[str, tuple[int, ...]] = {
     "sraven_known": (3_000, 4_500, 9_000), "paper_sraven": (39_062, 78_125, 156_250)}
 """Steps that are published of the first seed; of all others, and of other grids, the last alone."""
-LARGE = ("fig6_small",)
-"""Grids whose runs, of 17 MB each, are too large to lie in a checkout; what they say lies in the
-results (`latentcode reproduce --runs`)."""
+LARGE: Mapping[str, tuple[Callable[..., pd.DataFrame], ...]] = {"fig6_small": (token_losses,)}
+"""Grids whose runs, of 17 MB each, are too large to lie in a checkout, and what is measured of each
+run before its weights are left out. The first run of a grid keeps its text, which all share."""
 
 
 def members(stage: Stage, at: Path) -> dict[Path, RunConfig]:
@@ -115,17 +120,23 @@ def _seeds(member: str) -> str:
 def publish(at: Path, out: Path, stages: Sequence[Stage] = QUEUE) -> list[Path]:
     """Copy every finished run that `out` lacks, without the state of training; list all there.
 
-    Those of `LARGE` are left out. Returns the folders that are new.
+    Those of `LARGE` are copied without their weights, once they are measured. Returns the folders
+    that are new.
     """
     new = []
-    for stage in (stage for stage in stages if stage.grid not in LARGE):
+    for stage in stages:
         first_seed = members(Stage(stage.grid, 0, 1), at)
         for path, config in members(stage, at).items():
             target = out / stage.grid / path.name
             if is_complete(path, config) and not target.exists():
                 kept = ALONG.get(stage.grid) if path in first_seed else None
                 target.parent.mkdir(parents=True, exist_ok=True)
-                Run.open(path).publish(target, step=kept)
+                run = Run.open(path)
+                for measure in LARGE.get(stage.grid, ()):
+                    Work("paper", KnownRuns({}), out / MEASURED).table(run, measure)
+                run.publish(target, step=kept, weights=stage.grid not in LARGE)
+                if stage.grid in LARGE and path not in list(first_seed)[:1]:
+                    shutil.rmtree(target / TEXT, ignore_errors=True)
                 new.append(target)
     if out.is_dir():
         write_text(out / README, page(out, stages))
@@ -149,7 +160,10 @@ def page(out: Path, stages: Sequence[Stage] = QUEUE) -> str:
 
 
 def _rows(runs: Sequence[Run]) -> str:
-    headline = make_task(runs[0].config.task).headline
+    config = runs[0].config.task
+    # A text need not be here for what was said of it to be read.
+    headline = (Text.headline if isinstance(config, LanguageConfig)
+                else make_task(config).headline)
     lines = []
     for run in runs:
         newest = run.newest_metrics()

@@ -36,6 +36,8 @@ SEARCHED: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "sraven": {"training.learning_rate": (3e-4, 1e-3), "training.weight_decay": (0.1, 0.3),
                "training.warmup_steps": (1_000, 3_000)}}
 """The grid of Table A3, by task; language models are trained at one setting."""
+PUBLISHED = Path(str(files("latentcode.experiments"))) / "results" / "runs"
+"""Where a checkout's trained runs lie."""
 DEEPEST = 3
 """How many folders below a given one runs are looked for."""
 
@@ -150,8 +152,7 @@ class KnownRuns:
 
 def default_folders() -> list[Path]:
     """Return where runs lie that come with the library: the zoo, and a checkout's trained runs."""
-    published = Path(str(files("latentcode.experiments"))) / "results" / "runs"
-    return [ZOO, *([published] if published.is_dir() else [])]
+    return [ZOO, *([PUBLISHED] if PUBLISHED.is_dir() else [])]
 
 
 def find_runs(folders: Iterable[str | Path]) -> KnownRuns:

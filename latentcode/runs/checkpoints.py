@@ -3,7 +3,8 @@
 One checkpoint is a folder: `model.safetensors`, `optimizer.safetensors` (AdamW's moments under
 the parameters' names), `rng.safetensors` (the states of the random generators) and `state.json`.
 `state.json` holds the SHA-256 of the other three. A published checkpoint holds the model alone:
-it can be used, but training cannot resume from it. Reading what there is needs no torch.
+it can be used, but training cannot resume from it. One that was published without weights only
+says that the run came so far. Reading what there is needs no torch.
 """
 
 from __future__ import annotations
@@ -67,16 +68,21 @@ def write_checkpoint(
         "sha256": checksums(folder, (MODEL, OPTIMIZER, RNG))})
 
 
-def publish_checkpoint(source: Path, folder: Path) -> None:
+def publish_checkpoint(source: Path, folder: Path, *, weights: bool = True) -> None:
     """Copy the model of a checkpoint into an empty folder, without what training needs to go on.
+
+    weights  False copies nothing but the state
 
     `ArtifactError` when the model is not the one that was written.
     """
-    model = Checkpoint.open(source).sha256[MODEL]
-    shutil.copyfile(source / MODEL, folder / MODEL)
-    check_checksum(folder / MODEL, model)
+    known = Checkpoint.open(source).sha256
+    kept = (MODEL,) if weights else ()
+    for name in kept:
+        check(name in known, f"{source} was published without {name}", ArtifactError)
+        shutil.copyfile(source / name, folder / name)
+        check_checksum(folder / name, known[name])
     state = upgrade(read_json(source / STATE), FORMAT, source / STATE)
-    write_json(folder / STATE, {**state, "sha256": checksums(folder, (MODEL,))})
+    write_json(folder / STATE, {**state, "sha256": checksums(folder, kept)})
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ class Checkpoint:
 
     extra   whatever the training loop kept beside the tensors (plain JSON)
     sha256  checksum of each file with tensors; None where an older format recorded none. A
-            published checkpoint has that of the model alone
+            published checkpoint has that of the model alone, or none without weights
     """
 
     path: Path
@@ -110,8 +116,8 @@ class Checkpoint:
              and all(isinstance(name, str) for name in untouched), "a list of names"),
             ("extra", isinstance(state["extra"], dict), "an object"),
             ("sha256", isinstance(sha256, dict)
-             and set(sha256) in ({MODEL, OPTIMIZER, RNG}, {MODEL}),
-             f"the checksums of {MODEL}, {OPTIMIZER} and {RNG}, or of {MODEL} alone"),
+             and set(sha256) in ({MODEL, OPTIMIZER, RNG}, {MODEL}, set()),
+             f"the checksums of {MODEL}, {OPTIMIZER} and {RNG}, of {MODEL} alone, or none"),
         ):
             check(valid, f"{file} has {key} {state[key]!r}; expected {expected}", ArtifactError)
         return cls(path, step, state["config_hash"], tuple(untouched), state["extra"], sha256)
@@ -166,8 +172,9 @@ class Checkpoint:
     def _read(self, name: str) -> tuple[Path, dict[str, np.ndarray]]:
         """Return a file with tensors, and the tensors, if they are those that were written."""
         file = self.path / name
-        check(name in self.sha256, f"{self.path} was published without {name}: training cannot go "
-              "on from it", ArtifactError)
+        lost = "it cannot be used" if name == MODEL else "training cannot go on from it"
+        check(name in self.sha256, f"{self.path} was published without {name}: {lost}",
+              ArtifactError)
         check_checksum(file, self.sha256[name])
         return file, read_tensors(file)
 

@@ -17,7 +17,8 @@ from latentcode.runs.run import Run
 
 
 def publish_run(
-    run: Run, out: str | Path, *, step: int | Sequence[int] | None, overwrite: bool
+    run: Run, out: str | Path, *, step: int | Sequence[int] | None, overwrite: bool,
+    weights: bool = True,
 ) -> Run:
     """Copy a run; see `Run.publish`."""
     steps = [step] if step is None or isinstance(step, int) else sorted(step)
@@ -38,5 +39,5 @@ def publish_run(
         for checkpoint in checkpoints:
             target = folder / CHECKPOINTS / checkpoint.path.name
             target.mkdir(parents=True)
-            publish_checkpoint(checkpoint.path, target)
+            publish_checkpoint(checkpoint.path, target, weights=weights)
     return Run.open(out)

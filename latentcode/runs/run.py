@@ -181,21 +181,23 @@ class Run:
 
     def publish(
         self, out: str | Path, *, step: int | Sequence[int] | None = None,
-        overwrite: bool = False,
+        overwrite: bool = False, weights: bool = True,
     ) -> Run:
         """Copy what others need to use the model, and nothing that training would need to go on.
 
         The copy is a run with the same `id`, configuration, provenance and metrics, whose
         checkpoint holds the weights alone: a third of the size.
 
-        step  the checkpoint, or several; default: the newest
+        step     the checkpoint, or several; default: the newest
+        weights  False leaves the weights out, too: what is left says what was trained, how far
+                 and how well, and `load_model` of the copy raises `ArtifactError`
 
         Raises what `load_checkpoint` raises, and `RunError` where `out` is occupied, being
         trained, or holds this run, which would be lost.
         """
         from latentcode.runs.publishing import publish_run
 
-        return publish_run(self, out, step=step, overwrite=overwrite)
+        return publish_run(self, out, step=step, overwrite=overwrite, weights=weights)
 
     def push_to_hub(
         self, repo: str, *, step: int | Sequence[int] | None = None, private: bool = False,

@@ -13,6 +13,8 @@ import yaml
 
 from latentcode.errors import ProbeError
 from latentcode.experiments.keeping import kept, key_of
+from latentcode.experiments.paper.reproduction import Work
+from latentcode.experiments.paper.runs import KnownRuns
 from latentcode.experiments.paper.token_losses import token_losses
 from latentcode.experiments.studies.operation.places import DONORS, Place, sanity
 from latentcode.probes.decoding import DecodingResult, decode
@@ -72,7 +74,7 @@ def measure(run: Run, work: Path, n: int, n_probe: int, seed: int) -> Measured:
         print(error)
         written = None
     return Measured(
-        token_losses(run),
+        Work("paper", KnownRuns({}), work).table(run, token_losses),
         keep("probes", DecodingResult, decode, labels=CRITERIA["labels"], pairs=CRITERIA["pairs"],
              **size),
         keep("streams", RowsResult, decode_rows, labels=["answer"], sources=["residual"],

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import latentcode as lc
-from latentcode.errors import RunError
-from latentcode.experiments.paper import long_runs
+from latentcode.errors import ArtifactError, RunError
+from latentcode.experiments.paper import long_runs, reproduction
 from latentcode.experiments.paper import queue as queues
 from latentcode.experiments.paper.long_runs import main, owner
 from latentcode.experiments.paper.queue import (
@@ -27,6 +28,8 @@ from latentcode.experiments.paper.queue import (
     queue,
     table,
 )
+from latentcode.experiments.paper.reproduction import MEASURED, Work
+from latentcode.experiments.paper.runs import find_runs
 from latentcode.experiments.paper.texts import SMOKE
 from latentcode.experiments.sweep import GRIDS, load_grid
 from latentcode.experiments.sweep.grid import Grid, parse_yaml, read_grid
@@ -110,12 +113,43 @@ def test_all_are_trained_and_published(trained: Path, tmp_path: Path) -> None:
     assert f"| `{terms.idxmin()}` {terms.min():.3f} |" in page
 
 
-def test_large_runs_are_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues, "is_complete", lambda path, config: True)
-    assert publish(tmp_path / "runs", tmp_path / "out", [Stage("fig6_small")]) == []
-    monkeypatch.setattr(queues, "LARGE", ())
-    with pytest.raises(RunError):  # there are no such runs, which would have been copied
-        publish(tmp_path / "runs", tmp_path / "out", [Stage("fig6_small")])
+def ends(run: Run, device: str = "cpu") -> pd.DataFrame:
+    """Return something that only the weights tell."""
+    weights = run.load_model().state_dict()
+    return pd.DataFrame({"weight": [float(sum(w.sum() for w in weights.values()))]})
+
+
+@pytest.mark.slow
+def test_large_runs_are_measured_and_published_without_weights(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "LARGE", {"first": (ends,)})
+    out = tmp_path / "published"
+    assert len(publish(trained, out, STAGES)) == 5
+    assert publish(trained, out, STAGES) == []
+    for path in members(STAGES[0], trained):
+        whole, run = Run.open(path), Run.open(out / path.relative_to(trained))
+        assert run.is_complete
+        assert run.id == whole.id
+        assert run.latest().equals(whole.latest())
+        with pytest.raises(ArtifactError, match=r"without model\.safetensors: it cannot be used"):
+            run.load_model()
+        with pytest.raises(ArtifactError, match="was published without model"):
+            run.publish(tmp_path / "again")
+        with pytest.raises(RunError, match="was published"):
+            lc.train(run.config, run.path, resume=True)
+        assert not list(run.path.rglob("*.safetensors"))
+    assert Run.open(out / "other/seed=7,kind=hyla").load_model()
+    assert len(list((out / MEASURED).iterdir())) == 4
+    assert "4 of 4 runs" in (out / "README.md").read_text()
+    found = find_runs([out])
+    assert sum(map(len, found.finished.values())) == 5
+    # What was measured is there for those who have the published run alone.
+    monkeypatch.setattr(reproduction, "PUBLISHED", out)
+    config = next(iter(members(STAGES[0], trained).values()))
+    run = found.of(config)[0]
+    work = Work("paper", found, tmp_path / "work")
+    assert work.table(run, ends).equals(ends(Run.open(trained / run.path.relative_to(out))))
 
 
 @pytest.mark.slow
