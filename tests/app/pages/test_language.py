@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,7 @@ import pytest
 pytest.importorskip("streamlit")
 from small_app import map_shown, open_folders, shown, text
 from streamlit.testing.v1 import AppTest
-from text_files import write_documents
-
-import latentcode as lc
-from latentcode.config.presets import follow_task
+from text_runs import N_TOKENS, hardly_trained
 
 LOOK = {"n": "2000", "projection": "PCA", "instance": "3"}
 
@@ -22,21 +18,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two hardly trained runs of the same text, which says <b> where a sentence ends."""
-    root = tmp_path_factory.mktemp("text")
-    documents = write_documents(root / "documents")
-    for file in documents.rglob("*.txt"):
-        file.write_text(file.read_text(encoding="utf-8").replace(".", "<b>*"), encoding="utf-8")
-    start = lc.preset("smoke", "language", "hyla")
-    task = replace(start.task, text=str(documents), n_vocabulary=300, n_tokens=24)
-    training = replace(start.training, steps=2, warmup_steps=0, eval_every=2, eval_instances=64)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LATENTCODE_CACHE", str(root / "cache"))
-        for seed, name in enumerate(("first", "second")):
-            config = replace(start, task=task, training=replace(training, seed=seed),
-                             model=replace(start.model, **follow_task(start.task, task)))
-            lc.train(config, root / "runs" / name, progress=False)
-    return root / "runs"
+    return hardly_trained(tmp_path_factory.mktemp("text"))
 
 
 @pytest.fixture
@@ -55,7 +37,7 @@ def test_explore_marks_the_pair_in_the_text(folder: Path) -> None:
     assert not page.error
     assert "copied" in map_shown(page).shown["colour"]["title"] or "class" in text(page)
     body = drawn(page)
-    assert body.count(" data-token=") == 24
+    assert body.count(" data-token=") == N_TOKENS
     assert 'title="the query"' in body
     assert "the key of the induction pair" in body
     assert "The model answers" in body
@@ -67,7 +49,7 @@ def test_the_scores_of_a_query_lie_over_all_tokens(folder: Path) -> None:
     assert not page.error
     (body,) = (block.proto.body for block in page.get("html")
                if "arcs-problem" in block.proto.body)
-    assert body.count(" data-token=") == 24
+    assert body.count(" data-token=") == N_TOKENS
     assert "“" in text(page)
 
 
