@@ -53,7 +53,7 @@ class Study:
     """Folder of the page, its tables and its figure."""
     n: int = 400
     """Instances drawn for interventions of each run."""
-    n_probe: int = 4_096
+    n_probe: int = 2_048
     """Instances that probes are fitted on; half as many are scored."""
     seed: int = 0
     """Of the instances."""

@@ -13,6 +13,7 @@ import latentcode as lc
 from latentcode.config.presets import follow_task
 from latentcode.errors import RunError
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED
+from latentcode.experiments.studies.text import spans
 from latentcode.experiments.studies.text.__main__ import checked, main
 from latentcode.experiments.studies.text.measuring import CRITERIA, factorial_places, places
 from latentcode.experiments.studies.text.verdicts import (
@@ -151,3 +152,19 @@ def test_a_model_that_copies_nothing_is_not_asked(
         checked([run, run])
     with pytest.raises(RunError, match="expected language models of one text"):
         checked([lc.load_run("logic-hyla")])
+
+
+def test_a_text_of_spans_can_be_copied(tmp_path: Path) -> None:
+    words = spans.document(3).split()
+    assert set(words) <= set(spans.WORDS)
+    assert len(set(spans.WORDS)) == len(spans.WORDS)
+    low, high = spans.LENGTH
+    assert low * spans.N_COPIES <= len(words) <= high * spans.N_COPIES
+    after: dict[str, set[str]] = {}
+    for word, following in zip(words, words[1:], strict=False):
+        after.setdefault(word, set()).add(following)
+    ends = [word for word, following in after.items() if len(following) > 1]
+    assert len(ends) <= 2 * spans.N_SPANS  # of spans, or words of two spans
+    folder = spans.write_documents(tmp_path / "text", 20)
+    assert (folder / "documents.jsonl").read_text().count("\n") == 20
+    assert spans.document(3) == spans.document(3) != spans.document(4)
