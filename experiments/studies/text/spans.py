@@ -11,24 +11,29 @@ from __future__ import annotations
 
 import json
 import sys
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from random import Random
 
 from latentcode.files.storage import write_text
 
 WORDS = tuple(a + b for a, b in product(
-    "ba de fi go hu ja ke li".split(),
-    "bek dal fom gur hin jop kes lat".split()))
+    ("ba", "de", "fi", "go", "hu", "ja", "ke", "li"),
+    ("bek", "dal", "fom", "gur", "hin", "jop", "kes", "lat")))
 N_DOCUMENTS = 8_000
 N_SPANS, LENGTH, N_COPIES = 3, (6, 10), 12
 """Different spans of a document, words of one, and spans that a document has."""
 
 
 def document(seed: int) -> str:
-    """Return the text of a document, the same for the same seed: spans in any order."""
+    """Return the text of a document, the same for the same seed: spans in any order.
+
+    No two spans share a word, so that a word which is not a span's last has one that follows.
+    """
     random = Random(seed)
-    spans = [" ".join(random.sample(WORDS, random.randint(*LENGTH))) for _ in range(N_SPANS)]
+    lengths = [random.randint(*LENGTH) for _ in range(N_SPANS)]
+    words = iter(random.sample(WORDS, sum(lengths)))
+    spans = [" ".join(islice(words, length)) for length in lengths]
     return " ".join(random.choices(spans, k=N_COPIES))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -161,10 +162,10 @@ def test_a_text_of_spans_can_be_copied(tmp_path: Path) -> None:
     low, high = spans.LENGTH
     assert low * spans.N_COPIES <= len(words) <= high * spans.N_COPIES
     after: dict[str, set[str]] = {}
-    for word, following in zip(words, words[1:], strict=False):
+    for word, following in pairwise(words):
         after.setdefault(word, set()).add(following)
     ends = [word for word, following in after.items() if len(following) > 1]
-    assert len(ends) <= 2 * spans.N_SPANS  # of spans, or words of two spans
+    assert 1 <= len(ends) <= spans.N_SPANS
     folder = spans.write_documents(tmp_path / "text", 20)
     assert (folder / "documents.jsonl").read_text().count("\n") == 20
     assert spans.document(3) == spans.document(3) != spans.document(4)
