@@ -45,6 +45,8 @@ STANDING = ".js-plotly-plot, .lc-map[data-drawn], [data-testid=stDataFrame], [da
 def main(folder: Path = HERE, what: str = "", run: str = "") -> None:
     """Take every picture anew, or that of a language model alone."""
     folder.mkdir(parents=True, exist_ok=True)
+    if what not in ("", "every", "language") or (what == "language") != bool(run):
+        sys.exit(__doc__)
     every, pages = what == "every", PAGES
     if every:
         pages = {**PAGES, **OTHERS}

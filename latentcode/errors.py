@@ -66,6 +66,10 @@ class ProbeError(LatentCodeError, ValueError):
     """A probe that cannot be fitted, such as a label with a single class."""
 
 
+class TooFewCountError(ProbeError):
+    """A model answers too few instances rightly for writes to say anything."""
+
+
 def reason(error: Exception) -> str:
     """Return what an error says, without the number and the file of an `OSError`."""
     return getattr(error, "strerror", None) or str(error)

@@ -116,8 +116,8 @@ def say_if_damaged(entry: Entry) -> None:
     """Say that codes are shown whose model cannot be opened any more."""
     wrong = None if entry.kind == "codes" else loaded.damage(entry)
     if wrong is not None:
-        st.warning(literal(f"The weights of {entry.key} are damaged. What is shown was read out of "
-                           f"them before, and cannot be read again: {wrong}"),
+        st.warning(literal(f"The weights of {entry.key} cannot be read. What is shown was read out "
+                           f"of them before, and cannot be read again: {wrong}"),
                    icon=":material/broken_image:")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,13 +9,12 @@ from typing import NamedTuple
 import pandas as pd
 
 from latentcode.config import LanguageConfig, RunConfig, config_hash, fill_in
-from latentcode.experiments.paper.reproduction import MEASURED, Work
-from latentcode.experiments.paper.runs import KnownRuns
+from latentcode.experiments.paper.reproduction import MEASURED, measured_name
 from latentcode.experiments.paper.token_losses import token_losses
 from latentcode.experiments.sweep.grid import load_grid
 from latentcode.experiments.timing import seconds_per_step
 from latentcode.figures.markdown import markdown_of
-from latentcode.files.storage import write_text
+from latentcode.files.storage import replace_file, write_text
 from latentcode.runs import Run
 from latentcode.runs.folder import CONFIG, TEXT
 from latentcode.runs.metric_file import recorded_step
@@ -45,7 +43,7 @@ ALONG: Mapping[str, tuple[int, ...]] = {
 """Steps that are published of the first seed; of all others, and of other grids, the last alone."""
 LARGE: Mapping[str, tuple[Callable[..., pd.DataFrame], ...]] = {"fig6_small": (token_losses,)}
 """Grids whose runs, of 17 MB each, are too large to lie in a checkout, and what is measured of each
-run before its weights are left out. The first run of a grid keeps its text, which all share."""
+run before its weights are left out. One published run of a grid has the text, which all share."""
 
 
 def members(stage: Stage, at: Path) -> dict[Path, RunConfig]:
@@ -132,11 +130,15 @@ def publish(at: Path, out: Path, stages: Sequence[Stage] = QUEUE) -> list[Path]:
                 kept = ALONG.get(stage.grid) if path in first_seed else None
                 target.parent.mkdir(parents=True, exist_ok=True)
                 run = Run.open(path)
+                large = stage.grid in LARGE
                 for measure in LARGE.get(stage.grid, ()):
-                    Work("paper", KnownRuns({}), out / MEASURED).table(run, measure)
-                run.publish(target, step=kept, weights=stage.grid not in LARGE)
-                if stage.grid in LARGE and path not in list(first_seed)[:1]:
-                    shutil.rmtree(target / TEXT, ignore_errors=True)
+                    file = out / MEASURED / measured_name(run, measure)
+                    file.parent.mkdir(exist_ok=True)
+                    with replace_file(file) as temporary:
+                        measure(run).to_parquet(temporary, index=False)
+                # One text is enough for all: it is known by its revision.
+                text = not large or not any(target.parent.glob(f"*/{TEXT}"))
+                run.publish(target, step=kept, weights=not large, text=text)
                 new.append(target)
     if out.is_dir():
         write_text(out / README, page(out, stages))
@@ -146,10 +148,12 @@ def publish(at: Path, out: Path, stages: Sequence[Stage] = QUEUE) -> list[Path]:
 def page(out: Path, stages: Sequence[Stage] = QUEUE) -> str:
     """Return a Markdown page with a row per published run: how good it is at its end, on every
     split, and the constituent that it knows worst."""
-    parts = ["# Trained runs\n\nWeights, configuration, metrics over the updates and provenance of "
+    parts = ["# Trained runs\n\nConfiguration, metrics over the updates, provenance and weights of "
              "the long trainings (`python -m latentcode.experiments.paper.long_runs`), with "
-             "standard errors over instances. `latentcode show experiments/results/runs/GRID/RUN` "
-             "tells more of one, `lc.load_run` opens it.\n"]
+             "standard errors over instances. Runs of "
+             f"{', '.join(LARGE)} are too large and have no weights here. "
+             "`latentcode show experiments/results/runs/GRID/RUN` tells more of one, "
+             "`lc.load_run` opens it.\n"]
     for name in dict.fromkeys(stage.grid for stage in stages):
         runs = [Run.open(path) for path in members(Stage(name), out) if path.exists()]
         if not runs:

@@ -164,6 +164,9 @@ class Work:
         self, run: Run, function: Callable[..., pd.DataFrame], **arguments: Any
     ) -> pd.DataFrame:
         """Return the table `function(run, **arguments)`, which is computed once for a run."""
+        published = PUBLISHED / MEASURED / measured_name(run, function, arguments)
+        if published.exists():
+            return pd.read_parquet(published)
         return self._kept_table(self._place([run], function, arguments),
                                 partial(function, run, device=self.device, **arguments),
                                 f"{function.__name__}, {run.name}")
@@ -177,8 +180,6 @@ class Work:
         self, place: Path, compute: Callable[[], pd.DataFrame], what: str
     ) -> pd.DataFrame:
         path = place.with_suffix(".parquet")
-        if (published := PUBLISHED / MEASURED / path.name).exists():
-            return pd.read_parquet(published)
         if not path.exists():
             found = self._in_time(compute, what)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -200,6 +201,17 @@ class Work:
         if self.say is not None:
             self.say(f"measuring {what.replace('_', ' ')}")
         return compute()
+
+
+def measured_name(
+    run: Run, function: Callable[..., Any], arguments: Mapping[str, Any] | None = None
+) -> str:
+    """Return the file below `MEASURED` that holds `function(run, **arguments)`.
+
+    Whatever becomes of the function: what it measured cannot be measured again without weights.
+    """
+    said = "".join(f"-{key}={value}" for key, value in (arguments or {}).items())
+    return f"{function.__name__}{said}-{run.id}-{run.checkpoints()[-1]}.parquet"
 
 
 def about(member: str, run: Run) -> dict[str, Any]:

@@ -159,7 +159,8 @@ def find_runs(folders: Iterable[str | Path]) -> KnownRuns:
     """Return all runs in some folders, and in those below them.
 
     A run that lies in several places counts once, and so does a training that was repeated with
-    the same seeds: in float32 where it was, and otherwise the one that is found first. Damaged ones
+    the same seeds: one with its weights, in float32 where it was, and otherwise the one that is
+    found first. Damaged ones
     raise what `Run.open` raises; `RunError` for a folder that is not there.
     """
     complete: dict[str, dict[tuple[int, int], Run]] = {}
@@ -178,7 +179,7 @@ def find_runs(folders: Iterable[str | Path]) -> KnownRuns:
             if run.is_complete:
                 runs = complete.setdefault(signature(run.config), {})
                 known = runs.setdefault(_seeds_of(run), run)
-                if _in_full(run) and not _in_full(known):
+                if _merit(run) > _merit(known):
                     runs[_seeds_of(run)] = run
             else:
                 begun[path] = run.config
@@ -213,8 +214,8 @@ def _seeds_of(run: Run) -> tuple[int, int]:
     return split_seed(run.config), run.config.training.seed
 
 
-def _in_full(run: Run) -> bool:
-    return run.config.training.precision == "float32"
+def _merit(run: Run) -> tuple[bool, bool]:
+    return run.has_weights, run.config.training.precision == "float32"
 
 
 def missing(

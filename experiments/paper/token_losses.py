@@ -1,8 +1,9 @@
 """Which tokens does a language model predict well? Its loss by what the text has shown before.
 
 A token repeats an earlier pair where it follows the same token as earlier in the excerpt, `... A B
-... A B`, so that it can be copied (the induction pair). Such tokens are more frequent than others;
-their control are the same tokens where the pair is new.
+... A B`, so that it can be copied (the induction pair). Such pairs are more frequent than others;
+their control are the same pairs where they are new. Who knows nothing but which token follows which
+predicts both equally well.
 """
 
 from __future__ import annotations
@@ -20,22 +21,27 @@ from latentcode.tasks import make_task
 from latentcode.tasks.text.patterns import previous_same
 from latentcode.tasks.text.task import Text
 
-REPEATED, CONTROL = "repeats an earlier pair", "the same tokens, the pair is new"
+REPEATED, CONTROL = "repeats an earlier pair", "the same pairs, where they are new"
 NEW, ALL = "the pair is new", "all tokens"
 BATCH = 32
 
 
+def pairs_of(tokens: Int[Tensor, "N S"]) -> Int[Tensor, "N T"]:
+    """Return a number for each pair (x_t, x_t+1) of a sequence, the same for the same pair."""
+    ids = tokens[:, :-1] * (int(tokens.max()) + 1) + tokens[:, 1:]
+    return ids.unique(return_inverse=True)[1]
+
+
 def repeats_a_pair(tokens: Int[Tensor, "N S"]) -> Bool[Tensor, "N T"]:
     """Whether (x_t, x_t+1) = (x_s, x_s+1) for an s < t, of every token t + 1 of a sequence."""
-    pairs = tokens[:, :-1] * (int(tokens.max()) + 1) + tokens[:, 1:]
-    return previous_same(pairs) >= 0
+    return previous_same(pairs_of(tokens)) >= 0
 
 
 def token_losses(run: Run, *, split: str = "test", device: str = "cpu") -> pd.DataFrame:
     """Return the mean loss of each class of tokens over all excerpts of a split, in nats.
 
-    Rows: class, loss, n. The first two are of the tokens that occur in both; the control has every
-    token as often as it repeats a pair: sum_w n_w mean loss of w where its pair is new / sum_w n_w.
+    Rows: class, loss, n. The first two are of the pairs that occur in both; the control has every
+    pair as often as it is repeated: sum_p n_p mean loss of p where it is new / sum_p n_p.
     """
     task, model = make_task(run.config.task), run.load_model().to(device)
     assert isinstance(task, Text)
@@ -46,16 +52,16 @@ def token_losses(run: Run, *, split: str = "test", device: str = "cpu") -> pd.Da
             logits = model(batch[:, :-1].to(device))
             parts.append(F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten().to(device),
                                          reduction="none").cpu())
-    return by_class(torch.cat(parts).double().numpy(), tokens[:, 1:].flatten().numpy(),
+    return by_class(torch.cat(parts).double().numpy(), pairs_of(tokens).flatten().numpy(),
                     repeats_a_pair(tokens).flatten().numpy())
 
 
-def by_class(losses: np.ndarray, targets: np.ndarray, repeated: np.ndarray) -> pd.DataFrame:
-    """Return what `token_losses` does, of the loss and the class of every target."""
-    size = int(targets.max()) + 1
+def by_class(losses: np.ndarray, pairs: np.ndarray, repeated: np.ndarray) -> pd.DataFrame:
+    """Return what `token_losses` does, of the loss, the pair and the class of every token."""
+    size = int(pairs.max()) + 1
     (n, total), (n_new, total_new) = (
-        (np.bincount(targets[chosen], minlength=size),
-         np.bincount(targets[chosen], losses[chosen], size)) for chosen in (repeated, ~repeated))
+        (np.bincount(pairs[chosen], minlength=size),
+         np.bincount(pairs[chosen], losses[chosen], size)) for chosen in (repeated, ~repeated))
     both = (n > 0) & (n_new > 0)
     n_both = n[both].sum() or np.nan  # without any there is no mean
     rows = [(REPEATED, total[both].sum() / n_both, n[both].sum()),
@@ -65,4 +71,5 @@ def by_class(losses: np.ndarray, targets: np.ndarray, repeated: np.ndarray) -> p
     return pd.DataFrame(rows, columns=["class", "loss", "n"])
 
 
-__all__ = ["ALL", "CONTROL", "NEW", "REPEATED", "by_class", "repeats_a_pair", "token_losses"]
+__all__ = ["ALL", "CONTROL", "NEW", "REPEATED", "by_class", "pairs_of", "repeats_a_pair",
+           "token_losses"]

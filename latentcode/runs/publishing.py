@@ -18,7 +18,7 @@ from latentcode.runs.run import Run
 
 def publish_run(
     run: Run, out: str | Path, *, step: int | Sequence[int] | None, overwrite: bool,
-    weights: bool = True,
+    weights: bool = True, text: bool = True,
 ) -> Run:
     """Copy a run; see `Run.publish`."""
     steps = [step] if step is None or isinstance(step, int) else sorted(step)
@@ -33,7 +33,7 @@ def publish_run(
             shutil.copyfile(run.path / name, folder / name)
         if run.loaded_from is not None:
             write_json(folder / PROVENANCE, run.provenance)
-        if (run.path / TEXT).is_dir():
+        if text and (run.path / TEXT).is_dir():
             shutil.copytree(run.path / TEXT, folder / TEXT)
         cut_metrics(folder / METRICS, checkpoints[-1].step)
         for checkpoint in checkpoints:

@@ -20,7 +20,7 @@ from latentcode.files.locks import exclusive
 from latentcode.files.storage import replace_folder
 from latentcode.hub.address import origin
 from latentcode.metrics import Metric, is_by_constituent
-from latentcode.runs.checkpoints import STATE, Checkpoint, write_checkpoint
+from latentcode.runs.checkpoints import MODEL, STATE, Checkpoint, write_checkpoint
 from latentcode.runs.folder import (
     CHECKPOINTS,
     LOADED_FROM,
@@ -126,6 +126,12 @@ class Run:
         steps = self.checkpoints()
         return bool(steps) if self.imported else self.config.training.steps in steps
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether the newest checkpoint has its weights; it can be published without."""
+        steps = self.checkpoints()
+        return bool(steps) and (self.checkpoint_path(steps[-1]) / MODEL).is_file()
+
     def check_config(self, config: RunConfig) -> None:
         """Raise `RunError` unless `config` is the run's own and training can resume."""
         check_resumable(self, config)
@@ -181,7 +187,7 @@ class Run:
 
     def publish(
         self, out: str | Path, *, step: int | Sequence[int] | None = None,
-        overwrite: bool = False, weights: bool = True,
+        overwrite: bool = False, weights: bool = True, text: bool = True,
     ) -> Run:
         """Copy what others need to use the model, and nothing that training would need to go on.
 
@@ -191,13 +197,15 @@ class Run:
         step     the checkpoint, or several; default: the newest
         weights  False leaves the weights out, too: what is left says what was trained, how far
                  and how well, and `load_model` of the copy raises `ArtifactError`
+        text     of a language model: False leaves out its tokenizer and excerpts
 
         Raises what `load_checkpoint` raises, and `RunError` where `out` is occupied, being
         trained, or holds this run, which would be lost.
         """
         from latentcode.runs.publishing import publish_run
 
-        return publish_run(self, out, step=step, overwrite=overwrite, weights=weights)
+        return publish_run(self, out, step=step, overwrite=overwrite, weights=weights,
+                           text=text)
 
     def push_to_hub(
         self, repo: str, *, step: int | Sequence[int] | None = None, private: bool = False,

@@ -35,6 +35,8 @@ def _facts(run: Run) -> dict[str, str]:
         step = run.imported["step"]
         done = f"{'unknown' if step is None else format(step, ',')}, imported from " + (
             run.imported["file"] or "arrays")
+    if steps and not run.has_weights:
+        done += ", published without weights"
     return {
         **({} if run.loaded_from is None else {"loaded from": run.loaded_from}),
         "folder": str(run.path), "task": run.config.task.name,

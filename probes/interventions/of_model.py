@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
-from latentcode.errors import ConfigError, ProbeError, check
+from latentcode.errors import ConfigError, ProbeError, TooFewCountError, check
 from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.references import References, label_to_erase, measure
@@ -177,7 +177,7 @@ def _measured(
           "enough?"
           + (" Minimal pairs need two right answers alone (factorial=False, --no-factorial)"
              if task.factorial else ""),
-          ProbeError)
+          TooFewCountError)
     return (pd.concat(frames, ignore_index=True),
             {"n_counted": n_counted, "n_known": n_known})
 

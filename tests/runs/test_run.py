@@ -368,7 +368,8 @@ def test_checkpoint_of_another_step(run: Run) -> None:
     ({"step": "9"}, "has step '9'; expected a whole number"),
     ({"without_moments": None}, "has without_moments None; expected a list of names"),
     ({"extra": 1}, "has extra 1; expected an object"),
-    ({"sha256": {}}, "has sha256 {}; expected the checksums of"),
+    ({"sha256": {"rng.safetensors": "0"}},
+     r"has sha256 {'rng.safetensors': '0'}; expected the checksums of"),
     ({"colour": 1}, r"has keys \['colour', .*; expected"),
 ])
 def test_a_checkpoint_with_other_contents(run: Run, change: dict[str, object], message: str

@@ -57,7 +57,7 @@ def measure(work: Work) -> Findings:
 
 NOTES = ("Loss is the mean cross-entropy per token, in nats.",
          "A token repeats an earlier pair where it follows the same token as earlier in its "
-         "excerpt. The control are the same tokens, each as often, where the pair is new.")
+         "excerpt. The control are the same pairs, each as often, where they are new.")
 
 
 def price() -> pd.DataFrame:
@@ -131,7 +131,7 @@ def gains_in_words(tokens: pd.DataFrame) -> str:
     said = ", ".join(" and ".join([f"{KIND_TITLES[kind]} {gains[kind][REPEATED]:.3f}",
                                    f"{gains[kind][CONTROL]:.3f}"]) for kind in kinds)
     return ("Lower than the loss of linear attention on tokens that repeat an earlier pair, and on "
-            f"the same tokens where the pair is new: {said}.")
+            f"the same pairs where they are new: {said}.")
 
 
 def _figure(curves: pd.DataFrame, tokens: pd.DataFrame) -> Figure:
@@ -145,7 +145,7 @@ def _figure(curves: pd.DataFrame, tokens: pd.DataFrame) -> Figure:
         left.xaxis.set_major_locator(MaxNLocator(5))
         left.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
         left.set(xlabel="tokens", ylabel="loss on held-out text, nats", title="A")
-        right.set_xticks([0, 1], ["repeats an\nearlier pair", "same tokens,\npair is new"])
+        right.set_xticks([0, 1], ["repeats an\nearlier pair", "same pairs,\nwhere new"])
         right.set(xlim=(-0.5, 1.5), title="B")
         figure.legend(*left.get_legend_handles_labels(), loc="outside right upper")
     return figure

@@ -1,7 +1,7 @@
 """Do codes of language models tell of copying, and do they cause it?
 
     python -m latentcode.experiments.studies.text \
-        --runs RUNS/fig6_small/* --work WORK --out experiments/results/text
+        --runs RUNS/fig6_small/seed=* --work WORK --out experiments/results/text
 
 reads the codes of the induction pair and others of every run (with all controls), writes them back
 from donors that would copy another token, and asks where enough instances count whether what comes
@@ -13,6 +13,7 @@ Which sentences are earned follows from `criteria.yaml`, written before the mode
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ import pandas as pd
 import tyro
 
 from latentcode.config import to_dict
-from latentcode.errors import RunError, check
+from latentcode.errors import LatentCodeError, RunError, check
 from latentcode.experiments.studies.operation.tables import check_sanity
 from latentcode.experiments.studies.text.measuring import Measured, measure
 from latentcode.experiments.studies.text.page import drawn, page
@@ -62,7 +63,7 @@ class Study:
         began = time.monotonic()
         runs = checked([load_run(name) for name in self.runs])
         found = [(run, measure(run, self.work, self.n, self.n_probe, self.seed)) for run in runs]
-        tables = tables_of(found)
+        tables = tables_of(found, self.n)
         (self.out / "tables").mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
             write_text(self.out / "tables" / f"{name}.csv",
@@ -76,18 +77,24 @@ class Study:
 
 
 def checked(runs: Sequence[Run]) -> Sequence[Run]:
-    """Return the runs; `RunError` unless all are of one text, and no kind has a seed twice."""
+    """Return the runs; `RunError` unless all are of one text, differ in their names, and no kind
+    has a seed twice."""
     texts = {getattr(run.config.task, "revision", None) for run in runs}
     check(len(texts) == 1 and None not in texts, f"the runs are of the texts {texts}; expected "
           "language models of one text", RunError)
+    names = [run.name for run in runs]
+    check(len(set(names)) == len(names), f"the runs are called {', '.join(names)}; expected "
+          "different names, by which tables tell them apart", RunError)
     seeds = [(kind_of(run.config.model), run.config.training.seed) for run in runs]
     check(len(set(seeds)) == len(seeds), f"the runs are {seeds}; expected one of each kind and "
           "seed", RunError)
     return runs
 
 
-def tables_of(found: Sequence[tuple[Run, Measured]]) -> Mapping[str, pd.DataFrame]:
+def tables_of(found: Sequence[tuple[Run, Measured]], n: int) -> Mapping[str, pd.DataFrame]:
     """Return the tables of the study, by name: what was measured, and what is earned.
+
+    n  instances that were drawn for interventions
 
     `ProbeError` where codes and values of all layers do not bring the donor's answer.
     """
@@ -100,15 +107,15 @@ def tables_of(found: Sequence[tuple[Run, Measured]]) -> Mapping[str, pd.DataFram
         "kind": kind_of(run.config.model), "seed": run.config.training.seed,
         "updates": run.checkpoints()[-1],
         "perplexity": run.latest().loc["perplexity", "test"],
-        "n": measured.moved.settings["n"],
-        "pairs": measured.moved.settings["n_known"],
+        "n": n,
+        "pairs": 0 if measured.moved is None else measured.moved.settings["n_known"],
         "known": 0 if measured.written is None else measured.written.settings["n_known"]}
         for run, measured in found])
     measured = {
         "losses": joined(lambda one: one.losses),
         "scores": joined(lambda one: one.decoded.table),
         "streams": joined(lambda one: one.streams.table),
-        "switches": joined(lambda one: one.moved.table),
+        "switches": joined(lambda one: one.moved and one.moved.table),
         "classes": joined(lambda one: one.written and one.written.classes),
         "comparisons": joined(lambda one: one.written and one.written.comparisons)}
     comparisons = measured["comparisons"]
@@ -130,7 +137,11 @@ def _about(run: Run) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the study from the command line."""
-    tyro.cli(Study, args=arguments, prog="python -m latentcode.experiments.studies.text").run()
+    study = tyro.cli(Study, args=arguments, prog="python -m latentcode.experiments.studies.text")
+    try:
+        study.run()
+    except LatentCodeError as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

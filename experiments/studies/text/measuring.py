@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from latentcode.errors import ProbeError
+from latentcode.codes.of_tasks import extract
+from latentcode.errors import TooFewCountError
 from latentcode.experiments.keeping import kept, key_of
 from latentcode.experiments.paper.reproduction import Work
 from latentcode.experiments.paper.runs import KnownRuns
@@ -38,14 +39,14 @@ class Measured:
     losses   loss by class of token (`token_losses`)
     decoded  probes on codes, with all controls
     streams  is the class of the answer in the residual stream of the query?
-    moved    minimal pairs, of whose two answers the likelier counts
-    written  a factorial of donors; None where no instance counts
+    moved    minimal pairs, of whose two answers the likelier counts; None where too few count
+    written  a factorial of donors; None where too few count
     """
 
     losses: pd.DataFrame
     decoded: DecodingResult
     streams: RowsResult
-    moved: InterventionResult
+    moved: InterventionResult | None
     written: InterventionResult | None
 
 
@@ -56,7 +57,6 @@ def measure(run: Run, work: Path, n: int, n_probe: int, seed: int) -> Measured:
     n_probe  instances that probes are fitted on; half as many are scored
     """
     size = {"n_train": n_probe, "n_heldout": max(n_probe // 2, 1), "seed": seed}
-    n_layers = run.config.model.n_layers
 
     def keep(name: str, kind: Any, function: Callable[..., Any], **settings: Any) -> Any:
         key = key_of([run], {name: {key: str(value) for key, value in settings.items()}})
@@ -64,28 +64,30 @@ def measure(run: Run, work: Path, n: int, n_probe: int, seed: int) -> Measured:
         return kept(work / f"{name}-{run.name}-{key}", kind,
                     partial(function, run, **settings, progress=bar(name)))
 
-    task = make_task(run.config.task)
-    try:
-        written = keep("factorial", InterventionResult, intervene, n=n, seed=seed,
-                       interventions=[Intervention(write, scope, layers, site)
-                                      for site, scope, layers in factorial_places(run)
-                                      for write in DONORS])
-    except ProbeError as error:  # the model copies nothing
-        print(error)
-        written = None
+    def written(name: str, chosen: list[Place], writes: Sequence[str], **settings: Any) -> Any:
+        try:
+            return keep(name, InterventionResult, intervene, n=n, seed=seed, interventions=[
+                Intervention(write, scope, layers, site)
+                for site, scope, layers in chosen for write in writes], **settings)
+        except TooFewCountError as error:
+            print(error)
+            return None
+
+    n_layers = run.config.model.n_layers
     return Measured(
         Work("paper", KnownRuns({}), work).table(run, token_losses),
-        keep("probes", DecodingResult, decode, labels=CRITERIA["labels"], pairs=CRITERIA["pairs"],
-             **size),
+        keep("probes", DecodingResult, decode, labels=varying(run, seed),
+             pairs=CRITERIA["pairs"], **size),
         keep("streams", RowsResult, decode_rows, labels=["answer"], sources=["residual"],
              widths=WIDTH, **size),
-        keep("pairs", InterventionResult, intervene, n=n, seed=seed, factorial=False,
-             among="answers",
-             interventions=[Intervention(write, scope, layers, site)
-                            for site, scope, layers in places(n_layers)
-                            for write in ("donor", "same")
-                            if scope in make_counterfactuals(task, factorial=False).scopes]),
-        written)
+        written("pairs", places(n_layers), ("donor", "same"), factorial=False, among="answers"),
+        written("factorial", factorial_places(run), DONORS))
+
+
+def varying(run: Run, seed: int) -> list[str]:
+    """Return the labels of the criteria that have more than one value in the run's text."""
+    found = extract(run, "train", n=512, layers=[0], seed=seed).labels
+    return [label for label in CRITERIA["labels"] if found[label].nunique() > 1]
 
 
 def places(n_layers: int) -> list[Place]:
@@ -93,12 +95,12 @@ def places(n_layers: int) -> list[Place]:
     a positive control, the residual stream of the query that enters a layer."""
     every = tuple(range(n_layers))
     upper = every[n_layers // 2:]
-    return [*(("code", "pair", (layer,)) for layer in every),
-            *(("code", scope, layers) for scope, layers in (
-                ("pair", every), ("row", upper), ("row", every), ("everything", upper),
-                ("everything", every))),
-            ("value", "everything", upper), ("value", "everything", every),
-            *(("residual", "row", (layer,)) for layer in every[1:])]
+    return list(dict.fromkeys([
+        *(("code", "pair", (layer,)) for layer in every),
+        *(("code", scope, layers) for scope in ("pair", "row", "everything")
+          for layers in (upper, every)),
+        ("value", "everything", upper), ("value", "everything", every),
+        *(("residual", "row", (layer,)) for layer in every[1:])]))
 
 
 def factorial_places(run: Run) -> list[Place]:

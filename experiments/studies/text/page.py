@@ -21,17 +21,20 @@ Written by `python -m latentcode.experiments.studies.text`; see its module for t
 criteria](../../studies/text/criteria.yaml) were written down before the models were measured.
 `tables/` has every number with its interval."""
 COPYING = """\
-Loss in nats of the tokens that occur both ways: where they repeat an earlier pair, and where the
-pair is new (each token as often). The gain over seeds: mean, smallest, largest."""
+How much less tokens cost, in nats, that repeat an earlier pair of their excerpt than the same pairs
+where they are new, each as often. Over seeds: mean, smallest, largest."""
 TELLING = """\
-Macro F1 on held-out documents, mean over seeds. `chance` is the best constant answer."""
+Accuracy on held-out documents, mean over seeds. `chance` is the best constant answer. A code that
+tells whether the text copies need not have it from copying: which tokens are often copied can be
+known of themselves."""
 MOVING = """\
 Minimal pairs: the donor has another token after the earlier occurrence, and of the two answers the
 likelier counts. `control` is a donor with the same answer and two other tokens changed. The
 residual stream of the query is a positive control: it holds all that later layers know of there."""
 WORDS = """\
 Words of the [study of operations](../operation/README.md). Instances count where the model itself
-says both answers that can be copied, and neither where none can."""
+says both answers that can be copied, and neither where none can: `known`, of `n`. `pairs` is how
+many minimal pairs count."""
 
 
 def page(tables: Mapping[str, pd.DataFrame]) -> str:
@@ -44,10 +47,11 @@ def page(tables: Mapping[str, pd.DataFrame]) -> str:
         "## The models", markdown_of(tables["runs"]),
         "## Copying", COPYING, _table(tables["copying"]),
         "## What codes tell", TELLING, _table(telling[telling["pair"] == INDUCTION]),
-        "Does one kind's code of the induction pair tell more? Gains over the initial weights, "
-        "mean over layers.", _table(tables["kinds"]),
+        "Does one kind's code of the induction pair gain more by training? Accuracy above that of "
+        "the initial weights, mean over layers. Of nine comparisons of kinds that are alike, "
+        "one would come out by chance.", _table(tables["kinds"]),
         "## What writing brings", MOVING, _table(moving),
-        "## Operation, operands or answer?", WORDS,
+        "## Operation or answer?", WORDS,
         _table(tables["words"]) if len(tables["words"]) else
         "Not asked: too few instances count (the table of models).",
     ]
@@ -74,7 +78,7 @@ def drawn(tables: Mapping[str, pd.DataFrame]) -> Figure:
                 axes.plot(at, own[value], color=color, marker=marker, markersize=4, label=title)
                 axes.plot(at, own[control], color=GREY, marker=marker, markersize=3,
                           linestyle=":")
-        grid[0, 0].set(xlabel="layer", ylabel="macro F1 of `copied`",
+        grid[0, 0].set(xlabel="layer", ylabel="accuracy for `copied`",
                        title="A  probe (grey: untrained)")
         grid[0, 1].set(xlabel="layer", ylabel="answers that switch",
                        title="B  pair's code written (grey: control)")

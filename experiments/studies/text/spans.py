@@ -46,4 +46,6 @@ def write_documents(folder: Path, n: int = N_DOCUMENTS) -> Path:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m latentcode.experiments.studies.text.spans FOLDER")
     write_documents(Path(sys.argv[1]))

@@ -17,6 +17,10 @@ from latentcode.tasks.text.patterns import INDUCTION
 YES, NO, UNDECIDED, NOT_ASKED = "yes", "no", "undecided", "not asked"
 CONTROLS = ("untrained", "shuffled", "chance")
 """What a probe on codes is compared with."""
+UNASKED = "carries the operands"
+"""The word that cannot be asked: what follows where nothing is copied is not known."""
+LEAST_CLASSES = 3
+"""Classes of answers without which no operation is claimed."""
 PLACE = ("site", "scope", "layers")
 
 
@@ -37,10 +41,11 @@ def copying(losses: pd.DataFrame) -> pd.DataFrame:
     gain = (wide[CONTROL] - wide[REPEATED]).rename("gain").reset_index()
     rows = []
     for kind, values in gain.groupby("kind", sort=False)["gain"]:
-        copies = bool((values >= CRITERIA["copies"]).all())
+        copies = values >= CRITERIA["copies"]
         rows.append({"kind": kind, "gain": values.mean(), "min": values.min(),
                      "max": values.max(), "seeds": len(values),
-                     "copies": verdict(copies, not copies, len(values))})
+                     "copies": verdict(bool(copies.all()), bool(
+                         (values < CRITERIA["copies"]).all()), len(values))})
     return pd.DataFrame(rows)
 
 
@@ -50,7 +55,7 @@ def telling(scores: pd.DataFrame) -> pd.DataFrame:
     scores  rows of `DecodingResult.table` with columns kind and seed
     """
     rows = []
-    for key, block in _macro(scores).groupby(["kind", "label", "pair", "layer"], sort=False):
+    for key, block in _accuracy(scores).groupby(["kind", "label", "pair", "layer"], sort=False):
         assert isinstance(key, tuple)
         code = where(block, source="code").set_index("seed")
         beaten, fails = [], []
@@ -66,17 +71,18 @@ def telling(scores: pd.DataFrame) -> pd.DataFrame:
             fails.append(bool((code["high"] < other + CRITERIA["tells"]).all()))
         rows.append({**row, "residual": where(block, source="residual")["value"].mean(),
                      "seeds": len(code),
-                     "tells": verdict(all(beaten), any(fails), len(code))})
+                     "tells": verdict(all(beaten), any(fails), len(code)) if bool(
+                         (code["chance"] < CRITERIA["varies"]).all()) else UNDECIDED})
     return pd.DataFrame(rows)
 
 
 def kinds_apart(scores: pd.DataFrame) -> pd.DataFrame:
-    """Whose code of the induction pair tells more? A row per label and two kinds.
+    """Whose code of the induction pair gains more by training? A row per label and two kinds.
 
     gain a, gain b  score less that of the initial weights, mean over layers and seeds
-    more            the kind whose code tells more, or `undecided`
+    more            the kind whose code gains more, or `undecided`
     """
-    table = where(_macro(scores), pair=INDUCTION)
+    table = where(_accuracy(scores), pair=INDUCTION)
     wide = table[table["source"].isin(["code", "untrained"])].pivot(
         index=["label", "kind", "seed", "layer"], columns="source", values="value")
     gains = (wide["code"] - wide["untrained"]).groupby(["label", "kind", "seed"],
@@ -101,6 +107,8 @@ def moving(pairs: pd.DataFrame) -> pd.DataFrame:
 
     pairs  rows of `InterventionResult.table` of minimal pairs with columns kind and seed
     """
+    if pairs.empty:
+        return pd.DataFrame(columns=["kind", *PLACE, "switch", "control", "brings"])
     rows = []
     switch = where(pairs, metric="switch")
     for key, block in switch.groupby(["kind", *PLACE], sort=False):
@@ -108,11 +116,12 @@ def moving(pairs: pd.DataFrame) -> pd.DataFrame:
         donor, same = (where(block, write=write).set_index("seed") for write in ("donor", "same"))
         same = same.reindex(donor.index)
         difference = donor["value"].mean() - same["value"].mean()
+        least = min(donor["n"].min(), same["n"].min())
         rows.append({
             **dict(zip(("kind", *PLACE), key, strict=True)), "switch": donor["value"].mean(),
             "min": donor["value"].min(), "max": donor["value"].max(),
-            "control": same["value"].mean(), "n": int(donor["n"].min()), "seeds": len(donor),
-            "brings": verdict(
+            "control": same["value"].mean(), "least n": int(least), "seeds": len(donor),
+            "brings": UNDECIDED if least < CRITERIA["instances"] else verdict(
                 bool((donor["low"] > same["high"]).all()) and difference >= CRITERIA["least"],
                 bool((donor["high"] - same["low"] < CRITERIA["least"]).all()), len(donor))})
     return pd.DataFrame(rows)
@@ -121,7 +130,7 @@ def moving(pairs: pd.DataFrame) -> pd.DataFrame:
 def words(
     comparisons: pd.DataFrame, counted: pd.DataFrame, streams: pd.DataFrame
 ) -> pd.DataFrame:
-    """Operation, operands or answer? A row per kind, place and word.
+    """Operation or answer? A row per kind, place and word.
 
     comparisons  of `InterventionResult`, all models, with columns task, kind and run; or empty
     counted      a row per model: kind, seed and `known`, instances that count
@@ -134,7 +143,9 @@ def words(
     chosen = comparisons[comparisons["kind"].isin(asked)] if len(comparisons) else comparisons
     if chosen.empty:
         return pd.DataFrame(columns=["task", "kind", *PLACE, "word", "earned", "claimed"])
-    return earned(chosen, answer_entering(streams))
+    varied = streams[streams["n_classes"] >= LEAST_CLASSES]
+    found = earned(chosen, answer_entering(varied) if len(varied) else {})
+    return found[found["word"] != UNASKED]
 
 
 def sentences(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, str, str]]:
@@ -164,10 +175,12 @@ def sentences(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, str, st
                     f"(control {most['control']:.2f}) in {most['layers']}")
     for kind, of_kind in counted.groupby("kind", sort=False):
         own = where(tables["words"], kind=kind)
-        claimed = own[own["claimed"].astype(bool)] if len(own) else own
+        # That codes and values of all layers bring the answer is no finding.
+        claimed = own[own["claimed"].astype(bool) & (own["site"] != "code+value")] if len(
+            own) else own
         said = "; ".join(f"{site}, {scope}, layers {layers}: {word}" for site, scope, layers, word
                          in claimed[[*PLACE, "word"]].itertuples(index=False))
-        yield str(kind), "operation, operands or answer?", (
+        yield str(kind), "operation or answer?", (
             f"{NOT_ASKED}: {of_kind['known'].min()} to {of_kind['known'].max()} instances count, "
             f"{len(of_kind)} seeds" if own.empty else said or "no word is claimed anywhere")
 
@@ -178,5 +191,5 @@ def _layers(table: pd.DataFrame, column: str, layers: str = "layer") -> str:
         table) > 1 else str(said) for said, block in table.groupby(column, sort=False))
 
 
-def _macro(scores: pd.DataFrame) -> pd.DataFrame:
-    return where(scores, metric="macro_f1")
+def _accuracy(scores: pd.DataFrame) -> pd.DataFrame:
+    return where(scores, metric="accuracy")

@@ -400,7 +400,7 @@ def test_damaged_weights_are_told_beside_codes_that_were_kept(run: Run) -> None:
     weights.write_bytes(weights.read_bytes()[:-8])
     test.run()
     assert "2,000 codes of runs/tiny" in text(test)
-    assert "The weights of runs/tiny are damaged" in test.warning[0].value
+    assert "The weights of runs/tiny cannot be read" in test.warning[0].value
     assert "model.safetensors" in test.warning[0].value
 
 

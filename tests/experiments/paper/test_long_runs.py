@@ -141,6 +141,7 @@ def test_large_runs_are_measured_and_published_without_weights(
         assert not list(run.path.rglob("*.safetensors"))
     assert Run.open(out / "other/seed=7,kind=hyla").load_model()
     assert len(list((out / MEASURED).iterdir())) == 4
+    assert "published without weights" in repr(Run.open(next((out / "first").glob("seed*"))))
     assert "4 of 4 runs" in (out / "README.md").read_text()
     found = find_runs([out])
     assert sum(map(len, found.finished.values())) == 5
@@ -148,6 +149,7 @@ def test_large_runs_are_measured_and_published_without_weights(
     monkeypatch.setattr(reproduction, "PUBLISHED", out)
     config = next(iter(members(STAGES[0], trained).values()))
     run = found.of(config)[0]
+    assert find_runs([out, trained]).of(config)[0].has_weights
     work = Work("paper", found, tmp_path / "work")
     assert work.table(run, ends).equals(ends(Run.open(trained / run.path.relative_to(out))))
 

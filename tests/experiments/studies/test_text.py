@@ -16,7 +16,12 @@ from latentcode.errors import RunError
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED
 from latentcode.experiments.studies.text import spans
 from latentcode.experiments.studies.text.__main__ import checked, main
-from latentcode.experiments.studies.text.measuring import CRITERIA, factorial_places, places
+from latentcode.experiments.studies.text.measuring import (
+    CRITERIA,
+    factorial_places,
+    places,
+    varying,
+)
 from latentcode.experiments.studies.text.verdicts import (
     copying,
     kinds_apart,
@@ -33,11 +38,13 @@ def test_criteria_speak_of_pairs_and_labels(tmp_path: Path) -> None:
     assert set(CRITERIA["pairs"]) <= set(PATTERNS)
     assert CRITERIA["pairs"][0] == INDUCTION
     assert set(CRITERIA["labels"]) <= {"copied", "next_class", "key_class", "query_class"}
-    assert len(set(places(6))) == len(places(6))
+    for n_layers in (1, 2, 6):
+        assert len(set(places(n_layers))) == len(places(n_layers))
 
 
 @pytest.mark.parametrize(("gains", "verdict"), [
-    ((0.3, 0.2, 0.1), "yes"), ((0.3, 0.2, 0.09), "no"), ((0.3, 0.2), "undecided")])
+    ((0.3, 0.2, 0.1), "yes"), ((0.3, 0.2, 0.09), "undecided"), ((0.05, 0.0, 0.09), "no"),
+    ((0.3, 0.2), "undecided"), ((0.3, 0.2, float("nan")), "undecided")])
 def test_copying_needs_every_seed_and_enough_of_them(
     gains: tuple[float, ...], verdict: str
 ) -> None:
@@ -53,7 +60,7 @@ def scores(code: dict[str, float], controls: float = 0.5, half: float = 0.02,
     """Return scores of one label: kind -> that of the code, the same in every seed."""
     return pd.DataFrame([
         {"kind": kind, "seed": seed, "layer": layer, "pair": INDUCTION, "label": "copied",
-         "source": source, "metric": "macro_f1", "value": value, "low": value - half,
+         "source": source, "metric": "accuracy", "value": value, "low": value - half,
          "high": value + half, "chance": controls}
         for kind, own in code.items() for seed in SEEDS
         for source, value in (("code", own), ("untrained", controls), ("shuffled", controls),
@@ -67,6 +74,10 @@ def test_a_code_tells_what_every_control_does_not(
     code: float, half: float, verdict: str
 ) -> None:
     assert telling(scores({"hyla": code}, half=half))["tells"].tolist() == [verdict]
+
+
+def test_a_label_that_hardly_varies_is_undecided() -> None:
+    assert telling(scores({"hyla": 0.97}, controls=0.96))["tells"].tolist() == ["undecided"]
 
 
 def test_one_control_that_tells_as_much_is_enough() -> None:
@@ -94,11 +105,14 @@ def test_writing_brings_an_answer_beyond_the_control(
     donor: float, same: float, verdict: str
 ) -> None:
     pairs = pd.DataFrame([
-        {"kind": "hyla", "seed": seed, "site": "code", "scope": "row", "layers": "1",
+        {"kind": "hyla", "seed": seed, "site": "code", "scope": "row", "layers": "1", "n": 100,
          "metric": "switch", "write": write, "value": value, "low": value - 0.02,
-         "high": value + 0.02, "n": 100}
+         "high": value + 0.02}
         for seed in SEEDS for write, value in (("donor", donor), ("same", same))])
     assert moving(pairs)["brings"].tolist() == [verdict]
+    few = pairs["n"].where((pairs["write"] != "same") | (pairs["seed"] != 2), 49)
+    assert moving(pairs.assign(n=few))["brings"].tolist() == ["undecided"]
+    assert moving(pairs.iloc[:0]).empty
 
 
 def test_words_are_asked_where_enough_instances_count() -> None:
@@ -109,7 +123,8 @@ def test_words_are_asked_where_enough_instances_count() -> None:
     streams = pd.DataFrame([
         {"part": "language", "kind": "hyla", "seed": seed, "inputs": "", "layer": 1,
          "metric": "balanced_accuracy", "label": "answer", "width": 128, "source": "residual",
-         "model": model, "value": 0.3, "best_constant": 0.1}
+         "model": model, "value": 0.3, "best_constant": 0.1,
+         "n_classes": 8}
         for seed in SEEDS for model in ("trained", "untrained")])
 
     def asked(known: int, streams: pd.DataFrame = streams) -> pd.DataFrame:
@@ -120,6 +135,10 @@ def test_words_are_asked_where_enough_instances_count() -> None:
     found = asked(CRITERIA["instances"]).set_index("word").loc["carries the operation"]
     assert found["earned"]
     assert found["claimed"]
+    few = asked(CRITERIA["instances"], streams.assign(n_classes=2))
+    assert few["earned"].any()
+    assert not few["claimed"].any()
+    assert "carries the operands" not in set(few["word"])
     reached = streams.assign(value=streams["value"].where(streams["model"] != "trained", 0.4))
     late = asked(CRITERIA["instances"], reached).set_index("word").loc["carries the operation"]
     assert late["earned"]
@@ -141,6 +160,7 @@ def test_a_model_that_copies_nothing_is_not_asked(
     main(arguments)
     page = (tmp_path / "out" / "README.md").read_text()
     assert "not asked: 0 to 0 instances count, 1 seeds" in page
+    assert "copied" in varying(run, 0)
     assert "| yes |" not in page
     told = pd.read_csv(tmp_path / "out" / "tables" / "telling.csv")
     assert set(told["tells"]) == {"undecided"}
@@ -149,8 +169,12 @@ def test_a_model_that_copies_nothing_is_not_asked(
     main(arguments)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "work").rglob("*")} == before
     assert (tmp_path / "out" / "README.md").read_text() == page
-    with pytest.raises(RunError, match="expected one of each kind and seed"):
+    with pytest.raises(RunError, match="expected different names"):
         checked([run, run])
+    with pytest.raises(RunError, match="expected one of each kind and seed"):
+        checked([run, run.publish(tmp_path / "other")])
+    with pytest.raises(SystemExit, match=r"error: .* expected language models of one text"):
+        main([*arguments[:1], "logic-hyla", *arguments[2:]])
     with pytest.raises(RunError, match="expected language models of one text"):
         checked([lc.load_run("logic-hyla")])
 
