@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from latentcode.codes.of_tasks import extract
+from latentcode.codes.instances import instances
 from latentcode.errors import TooFewCountError
 from latentcode.experiments.keeping import kept, key_of
 from latentcode.experiments.paper.reproduction import Work
@@ -86,7 +86,8 @@ def measure(run: Run, work: Path, n: int, n_probe: int, seed: int) -> Measured:
 
 def varying(run: Run, seed: int) -> list[str]:
     """Return the labels of the criteria that have more than one value in the run's text."""
-    found = extract(run, "train", n=512, layers=[0], seed=seed).labels
+    task = make_task(run.config.task)
+    found = task.labels(instances(task, "train", n=512, seed=seed))
     return [label for label in CRITERIA["labels"] if found[label].nunique() > 1]
 
 
