@@ -6,9 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from latentcode.figures.style import Figure
 from latentcode.files.provenance import environment
-from latentcode.files.storage import replace_file, write_json
+from latentcode.files.storage import replace_file, write_json, write_text
+
+
+def write_tables(out: Path, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Write tables as CSV into `out/tables`, by name."""
+    (out / "tables").mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        write_text(out / "tables" / f"{name}.csv", table.to_csv(index=False, float_format="%.4g"))
 
 
 def write_study(

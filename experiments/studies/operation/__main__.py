@@ -32,7 +32,7 @@ from latentcode.experiments.studies.operation.places import (
     main_places,
 )
 from latentcode.experiments.studies.operation.tables import combined
-from latentcode.experiments.studies.writing import write_study
+from latentcode.experiments.studies.writing import write_study, write_tables
 from latentcode.files.storage import write_text
 from latentcode.probes.interventions import Intervention, InterventionResult, intervene
 from latentcode.progress import bar
@@ -72,10 +72,7 @@ class Study:
                  for step in run.checkpoints() if (found := self._at(run, step)) is not None}
         scores = pd.read_csv(self.rows / "tables" / "scores.csv")
         tables = combined(runs, whole, along, scores)
-        (self.out / "tables").mkdir(parents=True, exist_ok=True)
-        for name, table in tables.items():
-            write_text(self.out / "tables" / f"{name}.csv",
-                       table.to_csv(index=False, float_format="%.4g"))
+        write_tables(self.out, tables)
         write_text(self.out / "README.md", page(tables))
         write_study(self.out, "study", {
             "settings": {"n": self.n, "n_along": self.n_along, "seed": self.seed},

@@ -8,7 +8,7 @@ from donors that would copy another token, and asks where enough instances count
 is the operation or the answer. The runs are those of the grid `fig6_small`, which
 `python -m latentcode.experiments.paper.long_runs` trains. What was computed is kept in `work`, so
 that an interrupted study goes on. Its outcome is written to `out`: a page, `tables/` and a figure.
-Which sentences are earned follows from `criteria.yaml`, written before the models were measured.
+Which sentences are earned follows from `criteria.yaml`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from latentcode.experiments.studies.text.verdicts import (
     telling,
     words,
 )
-from latentcode.experiments.studies.writing import write_study
+from latentcode.experiments.studies.writing import write_study, write_tables
 from latentcode.files.storage import write_text
 from latentcode.models.config import kind_of
 from latentcode.runs import Run
@@ -64,10 +64,7 @@ class Study:
         runs = checked([load_run(name) for name in self.runs])
         found = [(run, measure(run, self.work, self.n, self.n_probe, self.seed)) for run in runs]
         tables = tables_of(found, self.n)
-        (self.out / "tables").mkdir(parents=True, exist_ok=True)
-        for name, table in tables.items():
-            write_text(self.out / "tables" / f"{name}.csv",
-                       table.to_csv(index=False, float_format="%.4g"))
+        write_tables(self.out, tables)
         write_text(self.out / "README.md", page(tables))
         write_study(self.out, "study", {
             "settings": {"n": self.n, "n_probe": self.n_probe, "seed": self.seed},

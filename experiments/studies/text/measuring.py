@@ -27,7 +27,7 @@ from latentcode.tasks import make_counterfactuals, make_task
 
 CRITERIA: Mapping[str, Any] = yaml.safe_load(
     (Path(__file__).parent / "criteria.yaml").read_text(encoding="utf-8"))
-"""Written before the models were measured."""
+"""They say themselves what was known when they were written."""
 WIDTH = 128
 """Dimensions in which the residual stream is read."""
 
