@@ -178,8 +178,9 @@ def test_the_grids_of_the_library(name: str) -> None:
          "paper_logic_heldout": 18, "paper_logic_ablations": 33,
          "paper_sraven_ablations": 33}.get(name, 12)
     assert len(grid.members()) == n
-    # A run can move to a machine without bfloat16.
-    assert grid.base.training.precision == "float32"
+    # A run can move to a machine without bfloat16; the language models are the exception,
+    # whose feed-forward layers are most of their time.
+    assert grid.base.training.precision == ("bf16_mlp" if name == "fig6_small" else "float32")
     if name.startswith("paper"):
         published = lc.preset("paper", name.split("_")[1])
         looks = {field: getattr(published.training, field)
