@@ -40,10 +40,10 @@ from latentcode.experiments.paper.queue import (
     queue,
     table,
 )
-from latentcode.experiments.paper.texts import make_texts
 from latentcode.experiments.sweep.executors import train_job
 from latentcode.experiments.sweep.grid import load_grid
 from latentcode.experiments.sweep.run import SWEEP, claim
+from latentcode.experiments.texts import make_texts
 from latentcode.files.locks import exclusive, holder
 from latentcode.runs.folder import LOCK as RUN_LOCK
 from latentcode.runs.metric_file import recorded_step

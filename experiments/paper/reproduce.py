@@ -52,8 +52,8 @@ from latentcode.experiments.paper.runs import (
     on_device,
     split_seed,
 )
-from latentcode.experiments.paper.texts import make_texts
 from latentcode.experiments.sweep.run import train_members
+from latentcode.experiments.texts import make_texts
 from latentcode.experiments.timing import minutes
 from latentcode.figures.style import Figure, style
 from latentcode.files.migrations import header

@@ -23,6 +23,7 @@ from latentcode.experiments.sweep.table import (
     summarize,
     write_tables,
 )
+from latentcode.experiments.texts import make_texts
 from latentcode.files.locks import exclusive
 from latentcode.files.storage import write_text
 from latentcode.progress import Bar, Display
@@ -81,13 +82,15 @@ def sweep(
     as it takes to find the member, or a size that fits. Ctrl-C and SIGTERM stop all members with
     checkpoints, write the tables and then raise `KeyboardInterrupt` or `SystemExit`.
 
-    Raises `RunError` when `out` holds another sweep or something else, and `ConfigError` for
-    what cannot be trained.
+    Texts that the library can write (`make_texts`) are written where they are missing. Raises
+    `RunError` when `out` holds another sweep or something else, and `ConfigError` for what cannot
+    be trained.
     """
     out = Path(out).absolute()
     check(members_at_once is None or members_at_once >= 1,
           f"members_at_once is {members_at_once}; expected at least 1")
     members = {out / name: config for name, config in grid.members().items()}
+    make_texts(members.values())
     _check_trainable(members, executor, members_at_once)
     first = next(iter(members.values()))
     make_task(first.task).check_split(select_on)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from latentcode.config import LogicConfig, RunConfig, SravenConfig, TaskConfig
+from latentcode.config import LanguageConfig, LogicConfig, RunConfig, SravenConfig, TaskConfig
 from latentcode.config.presets import PRESETS, preset
 from latentcode.errors import ConfigError
 from latentcode.experiments.paper.runs import signature
@@ -16,7 +17,7 @@ from latentcode.runs.folder import CONFIG
 
 KIND_TITLES: dict[str, str] = {"hyla": "HYLA"}
 """Kinds that are written otherwise in prose."""
-TASK_TITLES: dict[str, str] = {"sraven": "SRAVEN", "logic": "fuzzy logic"}
+TASK_TITLES: dict[str, str] = {"sraven": "SRAVEN", "logic": "fuzzy logic", "language": "text"}
 
 
 def setting_of(config: RunConfig) -> str | None:
@@ -64,6 +65,10 @@ def notes(config: RunConfig, step: int, place: str) -> tuple[str, ...]:
 
 def describe_task(task: TaskConfig) -> str:
     """Return the task in one line: its name, a colon, its settings."""
+    if isinstance(task, LanguageConfig):
+        return (f"{TASK_TITLES[task.name]}: the next of {task.n_vocabulary:,} tokens in sequences "
+                f"of {task.n_tokens} of `{task.text}`; one document of twenty held out as `test` "
+                "and one as `ood`")
     if isinstance(task, SravenConfig):
         permuted = "permuted" if task.permuted else "not permuted"
         facts = (f"{task.n_features} features of {task.n_values} values in a {task.grid_size} x "
@@ -102,15 +107,21 @@ def describe_training(run: Run, step: int) -> dict[str, Any]:
 
 def training_command(config: RunConfig, name: str) -> tuple[str, str]:
     """Return the command that trains this configuration, and the run folder that it makes."""
+    task = config.task
+    # A grid does not say in which state the text was.
+    asked = replace(config, task=replace(task, revision="")) if isinstance(
+        task, LanguageConfig) else config
     for grid in GRIDS:
         for member, other in load_grid(grid).members().items():
-            if other == config:
+            if other == asked:
                 return f"latentcode sweep --grid {grid} --out runs/{grid}", f"runs/{grid}/{member}"
     return (f"latentcode train {config.task.name} --config models/zoo/{name}/{CONFIG} "
             f"--out runs/{name}", f"runs/{name}")
 
 
 def in_short(task: TaskConfig) -> str:
+    if isinstance(task, LanguageConfig):
+        return f"the text `{task.text}`"
     if isinstance(task, SravenConfig):
         permuted = "permuted" if task.permuted else "not permuted"
         return f"SRAVEN with {task.n_features} features that are {permuted}"

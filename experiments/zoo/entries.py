@@ -4,7 +4,7 @@
     python -m latentcode.experiments.zoo runs/sraven-hyla --name sraven-hyla
 
 copies the model (`Run.publish`), measures it on fresh instances of every split, reads codes of
-held-out combinations out of it, projects them, probes them with all controls, compares mean codes,
+held-out instances out of it, projects them, probes them with all controls, compares mean codes,
 writes codes back, and puts what it finds beside a card (`latentcode.zoo.card`). The pictures of
 the results are left out: what they show can be drawn again.
 """
@@ -23,7 +23,7 @@ import tyro
 
 from latentcode.codes import LatentCodes
 from latentcode.codes.of_tasks import extract
-from latentcode.config import LogicConfig, SravenConfig, TaskConfig
+from latentcode.config import LanguageConfig, LogicConfig, SravenConfig, TaskConfig
 from latentcode.errors import ConfigError, check
 from latentcode.experiments.zoo.describe import (
     KIND_TITLES,
@@ -51,12 +51,14 @@ from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.runs.named import ZOO
 from latentcode.tasks import Task, make_task
+from latentcode.tasks.text.patterns import INDUCTION, PREVIOUS
 from latentcode.training import evaluate
 from latentcode.zoo.card import CARD, README, Card, Evaluation, StoredCodes
 from latentcode.zoo.loading import RESULTS
 
 SPLIT = "ood"
-"""Whose codes come with a model: the held-out combinations, as in the paper's figures."""
+"""Whose codes come with a model: the held-out combinations, as in the paper's figures, or held-out
+documents."""
 SEED = 0
 PRECISION = "float32"
 TOLERANCE = 5e-4
@@ -174,8 +176,8 @@ class Build:
     def _described(self, codes: LatentCodes) -> dict[str, str]:
         pairs = " and ".join(f"`{pair.name}`" for pair in codes.pairs)
         return {
-            f"codes-{SPLIT}": f"codes of {len(codes):,} instances of held-out combinations, all "
-                              f"layers, pairs {pairs}",
+            f"codes-{SPLIT}": f"codes of {len(codes):,} instances of split `{SPLIT}`, all layers, "
+                              f"pairs {pairs}",
             **{f"projection-{method}": f"these codes in two dimensions ({METHODS[method]})"
                for method in self.methods},
             "decoding": "what logistic probes read out of the codes of these pairs, beside an "
@@ -199,8 +201,11 @@ def informative_pairs(task: TaskConfig) -> tuple[str, ...]:
     """Return the paper's pair, and one that attends from the same query to the context.
 
     SRAVEN: to the last context panel of the same row, the pair that the official code reads.
-    Fuzzy logic: to the last example.
+    Fuzzy logic: to the last example. Text, of which the paper reads no pair: the induction pair,
+    and the one to the previous token.
     """
+    if isinstance(task, LanguageConfig):
+        return INDUCTION, PREVIOUS
     if isinstance(task, SravenConfig):
         return "response->response", f"response->row{task.grid_size}.panel{task.grid_size - 1}"
     assert isinstance(task, LogicConfig)
@@ -210,11 +215,13 @@ def informative_pairs(task: TaskConfig) -> tuple[str, ...]:
 def colours(task: Task, codes: LatentCodes) -> list[str]:
     """Return what colours the points: the labels that probes decode, the target, correctness.
 
-    Labels that several classes of an instance share cannot colour a point.
+    Labels that several classes of an instance share cannot colour a point. A text has more targets
+    than colours, and only the answer at the query is right or wrong.
     """
     first = codes.pairs[0].name
     single = [name for name in task.probe_labels if not label_columns(codes, name, first)[1]]
-    return [*single, "target", task.headline]
+    return [*single, *(("target", task.headline) if task.headline in codes.labels
+                       else ("query_accuracy",))]
 
 
 def interventions(n_layers: int) -> list[Intervention]:

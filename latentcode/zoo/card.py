@@ -28,6 +28,10 @@ SPLIT_TITLES: Mapping[str, str] = {
     "train": "training combinations", "test": "training combinations, instances never trained on",
     "ood": "held-out combinations of known constituents",
     "unknown": "combinations of constituents never trained on"}
+DOCUMENT_TITLES: Mapping[str, str] = {
+    "train": "documents trained on", "test": "held-out documents", "ood": "held-out documents, or "
+    "sources where any are held out"}
+"""The same of a model of text, whose headline is its perplexity."""
 
 CONSTITUENT_METRICS: Mapping[str, str] = {
     "feature_accuracy": "share of the response tokens under this rule that are right",
@@ -186,8 +190,9 @@ class Card:
 
     def _table(self) -> str:
         names = [name for name in self._names() if not is_by_constituent(name)]
+        titles = DOCUMENT_TITLES if self.headline == "perplexity" else SPLIT_TITLES
         return markdown_table(["split", *names], (
-            [f"`{split}`: {SPLIT_TITLES.get(split, '')}", *_cells(map(found.get, names), 4)]
+            [f"`{split}`: {titles.get(split, '')}", *_cells(map(found.get, names), 4)]
             for split, found in self.metrics.items()))
 
     def _by_constituent(self) -> list[str]:

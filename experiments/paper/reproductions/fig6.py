@@ -21,8 +21,8 @@ from latentcode.experiments.paper.reproduction import (
     about,
     metric_evidence,
 )
-from latentcode.experiments.paper.texts import PACKAGES, SMOKE
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED, token_losses
+from latentcode.experiments.texts import PACKAGES, SMOKE
 from latentcode.figures.style import Figure, style
 from latentcode.models.config import kind_of
 from latentcode.runs import Run

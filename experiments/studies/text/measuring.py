@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from latentcode.codes.instances import instances
 from latentcode.errors import TooFewCountError
 from latentcode.experiments.keeping import kept, key_of
 from latentcode.experiments.paper.reproduction import Work
@@ -76,7 +75,7 @@ def measure(run: Run, work: Path, n: int, n_probe: int, seed: int) -> Measured:
     n_layers = run.config.model.n_layers
     return Measured(
         Work("paper", KnownRuns({}), work).table(run, token_losses),
-        keep("probes", DecodingResult, decode, labels=varying(run, seed),
+        keep("probes", DecodingResult, decode, labels=varying(run),
              pairs=CRITERIA["pairs"], **size),
         keep("streams", RowsResult, decode_rows, labels=["answer"], sources=["residual"],
              widths=WIDTH, **size),
@@ -84,11 +83,10 @@ def measure(run: Run, work: Path, n: int, n_probe: int, seed: int) -> Measured:
         written("factorial", factorial_places(run), DONORS))
 
 
-def varying(run: Run, seed: int) -> list[str]:
-    """Return the labels of the criteria that have more than one value in the run's text."""
-    task = make_task(run.config.task)
-    found = task.labels(instances(task, "train", n=512, seed=seed))
-    return [label for label in CRITERIA["labels"] if found[label].nunique() > 1]
+def varying(run: Run) -> list[str]:
+    """Return the labels of the criteria that vary in the run's text."""
+    offered = make_task(run.config.task).probe_labels
+    return [label for label in CRITERIA["labels"] if label in offered]
 
 
 def places(n_layers: int) -> list[Place]:

@@ -42,6 +42,8 @@ LEFT_OUT = re.compile(r"(^|/)(tests?|testing|idlelib|lib2to3|_vendor|site-packag
 """Paths of tests, of other people's packages inside of a package, and of legal texts."""
 GENERATED = re.compile(r"do not (edit|modify)|auto-?\s?generated|generated (by|from|automatically)",
                        re.IGNORECASE)
+MOST_MEGABYTES = 3.0
+"""Of one package, so that none dominates."""
 SHORTEST, LONGEST = 200, 200_000
 """Characters of a document."""
 LONGEST_LINE = 300
@@ -64,15 +66,15 @@ class PackageText:
 
 
 def write_packages(
-    out: str | Path, *, packages: Sequence[str] = (PYTHON, *PACKAGES), most_megabytes: float = 3.0,
-    overwrite: bool = False,
+    out: str | Path, *, packages: Sequence[str] = (PYTHON, *PACKAGES),
+    most_megabytes: float = MOST_MEGABYTES, overwrite: bool = False,
 ) -> list[PackageText]:
     """Write a folder of text in the hub's layout, and return what it was made from.
 
     out             the folder
     packages        names of installed distributions, or `python`; those that are not installed are
                     left out
-    most_megabytes  of one package, so that none dominates
+    most_megabytes  of one package
     overwrite       replace a folder that was written so before
 
     It is the same for the same versions of the packages. `RunError` where `out` is occupied,

@@ -48,12 +48,12 @@ class Pattern:
     key: Callable[[Tensor], Tensor]
 
 
-INDUCTION, SAME = "query->induction", "query->same"
+INDUCTION, SAME, PREVIOUS = "query->induction", "query->same", "query->previous"
 PATTERNS: Mapping[str, Pattern] = {
     INDUCTION: Pattern("the token after the latest earlier occurrence of the query's token",
                        _after_previous_same),
     SAME: Pattern("the latest earlier occurrence of the query's token", previous_same),
-    "query->previous": Pattern("the token before the query", lambda tokens: _place(tokens) - 1),
+    PREVIOUS: Pattern("the token before the query", lambda tokens: _place(tokens) - 1),
     "query->first": Pattern("the first token", torch.zeros_like),
     "query->self": Pattern("the query itself", _place),
 }
@@ -81,5 +81,5 @@ def possible_queries(tokens: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
     return (ordered[0] >= 0) & (ordered.diff(dim=0) > 0).all(0)
 
 
-__all__ = ["INDUCTION", "PATTERNS", "SAME", "Pattern", "keys_at", "possible_queries",
+__all__ = ["INDUCTION", "PATTERNS", "PREVIOUS", "SAME", "Pattern", "keys_at", "possible_queries",
            "previous_same"]

@@ -30,9 +30,9 @@ from latentcode.experiments.paper.queue import (
 )
 from latentcode.experiments.paper.reproduction import MEASURED, Work
 from latentcode.experiments.paper.runs import find_runs
-from latentcode.experiments.paper.texts import SMOKE
 from latentcode.experiments.sweep import GRIDS, load_grid
 from latentcode.experiments.sweep.grid import Grid, parse_yaml, read_grid
+from latentcode.experiments.texts import SMOKE
 from latentcode.experiments.timing import attempts
 from latentcode.runs import Run
 

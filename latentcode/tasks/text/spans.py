@@ -1,6 +1,6 @@
 """A text in which copying pays: documents whose few spans of random words come again and again.
 
-    python -m latentcode.experiments.studies.text.spans FOLDER
+    latentcode text spans FOLDER
 
 writes `FOLDER/documents.jsonl`. Nothing but what a document has shown before says which word comes
 next within a span, so that a model that predicts it well copies (as in the repeated random tokens
@@ -10,16 +10,16 @@ of Olsson et al., In-context Learning and Induction Heads, 2022).
 from __future__ import annotations
 
 import json
-import sys
 from itertools import islice, product
 from pathlib import Path
 from random import Random
 
-from latentcode.files.storage import write_text
+from latentcode.files.storage import replace_folder, write_text
 
 WORDS = tuple(a + b for a, b in product(
     ("ba", "de", "fi", "go", "hu", "ja", "ke", "li"),
     ("bek", "dal", "fom", "gur", "hin", "jop", "kes", "lat")))
+DOCUMENTS = "documents.jsonl"
 N_DOCUMENTS = 8_000
 N_SPANS, LENGTH, N_COPIES = 3, (6, 10), 12
 """Different spans of a document, words of one, and spans that a document has."""
@@ -37,15 +37,16 @@ def document(seed: int) -> str:
     return " ".join(random.choices(spans, k=N_COPIES))
 
 
-def write_documents(folder: Path, n: int = N_DOCUMENTS) -> Path:
-    """Write n documents as JSONL into a folder, and return it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "documents.jsonl", "".join(
-        json.dumps({"text": document(seed), "name": f"{seed}"}) + "\n" for seed in range(n)))
-    return folder
+def write_spans(out: str | Path, n: int = N_DOCUMENTS, *, overwrite: bool = False) -> None:
+    """Write n documents as JSONL into a folder; the same on every machine.
+
+    overwrite  replace a folder that was written so before
+
+    `RunError` where `out` is occupied.
+    """
+    with replace_folder(Path(out), overwrite=overwrite, marker=DOCUMENTS) as folder:
+        write_text(folder / DOCUMENTS, "".join(
+            json.dumps({"text": document(seed), "name": f"{seed}"}) + "\n" for seed in range(n)))
 
 
-if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m latentcode.experiments.studies.text.spans FOLDER")
-    write_documents(Path(sys.argv[1]))
+__all__ = ["LENGTH", "N_COPIES", "N_DOCUMENTS", "N_SPANS", "WORDS", "document", "write_spans"]
