@@ -21,7 +21,7 @@ WORDS = tuple(a + b for a, b in product(
     ("bek", "dal", "fom", "gur", "hin", "jop", "kes", "lat")))
 DOCUMENTS = "documents.jsonl"
 N_DOCUMENTS = 8_000
-N_SPANS, LENGTH, N_COPIES = 3, (6, 10), 12
+N_SPANS, LENGTH, N_COPIES = 2, (6, 10), 12
 """Different spans of a document, words of one, and spans that a document has."""
 
 
