@@ -31,8 +31,8 @@ class Stage(NamedTuple):
 
 
 QUEUE: tuple[Stage, ...] = (
-    Stage("sraven_known"), Stage("fig6_small"), Stage("paper_logic", 0, 2),
-    Stage("paper_sraven", 0, 1), Stage("paper_logic_heldout", 0, 1),
+    Stage("sraven_known"), Stage("fig6_small"), Stage("spans_small"),
+    Stage("paper_logic", 0, 2), Stage("paper_sraven", 0, 1), Stage("paper_logic_heldout", 0, 1),
     Stage("paper_logic_ablations", 0, 1),
     Stage("paper_logic", 2), Stage("paper_sraven", 1), Stage("paper_logic_heldout", 1),
     Stage("paper_logic_ablations", 1), Stage("paper_sraven_ablations"))

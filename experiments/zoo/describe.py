@@ -57,6 +57,9 @@ def notes(config: RunConfig, step: int, place: str) -> tuple[str, ...]:
                      f"{config.task.n_features} of them; the paper permutes "
                      f"{papers.task.n_features}. Nothing here carries over to that task by "
                      "itself.")
+    if isinstance(config.task, LanguageConfig):
+        found.append(f"It knows the {config.task.n_vocabulary:,} tokens of `{config.task.text}`, "
+                     "and was never shown another text.")
     if step < training.steps:
         found.append(f"Training was to take {training.steps:,} updates and did not finish.")
     found.append("It is one model of one seed: nothing here says how much another seed differs.")

@@ -1,6 +1,8 @@
 """Do codes of language models tell of copying, and do they cause it?
 
     python -m latentcode.experiments.studies.text \
+        --runs experiments/results/runs/spans_small/* --work WORK --out experiments/results/spans
+    python -m latentcode.experiments.studies.text \
         --runs RUNS/fig6_small/seed=* --work WORK --out experiments/results/text
 
 reads the codes of the induction pair and others of every run (with all controls), writes them back
@@ -23,7 +25,7 @@ from typing import Any
 import pandas as pd
 import tyro
 
-from latentcode.config import to_dict
+from latentcode.config import LanguageConfig, to_dict
 from latentcode.errors import LatentCodeError, RunError, check
 from latentcode.experiments.studies.operation.tables import check_sanity
 from latentcode.experiments.studies.text.measuring import Measured, measure
@@ -65,7 +67,7 @@ class Study:
         found = [(run, measure(run, self.work, self.n, self.n_probe, self.seed)) for run in runs]
         tables = tables_of(found, self.n)
         write_tables(self.out, tables)
-        write_text(self.out / "README.md", page(tables))
+        write_text(self.out / "README.md", page(tables, _text_of(runs[0])))
         write_study(self.out, "study", {
             "settings": {"n": self.n, "n_probe": self.n_probe, "seed": self.seed},
             "runs": [{"name": run.name, "id": run.id, "config": to_dict(run.config)}
@@ -125,6 +127,11 @@ def tables_of(found: Sequence[tuple[Run, Measured]], n: int) -> Mapping[str, pd.
         "words": words(comparisons, runs, measured["streams"].assign(
             part="language", inputs="")),
         **measured}
+
+
+def _text_of(run: Run) -> str:
+    assert isinstance(run.config.task, LanguageConfig)
+    return run.config.task.text
 
 
 def _about(run: Run) -> dict[str, Any]:

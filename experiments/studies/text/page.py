@@ -37,11 +37,11 @@ says both answers that can be copied, and neither where none can: `known`, of `n
 many minimal pairs count."""
 
 
-def page(tables: Mapping[str, pd.DataFrame]) -> str:
-    """Return what a reader wants first, as Markdown."""
+def page(tables: Mapping[str, pd.DataFrame], text: str) -> str:
+    """Return what a reader wants first of the models of a text, as Markdown."""
     telling, moving = tables["telling"], tables["moving"]
     parts = [
-        "# Do codes of language models tell of copying, and do they cause it?", HOW,
+        f"# Do codes of models of `{text}` tell of copying, and do they cause it?", HOW,
         "![what codes tell and bring](figures/text.png)", "## Verdicts",
         markdown_table(["kind", "question", "answer"], sentences(tables)),
         "## The models", markdown_of(tables["runs"]),

@@ -175,3 +175,24 @@ def test_a_model_that_copies_nothing_is_not_asked(
         main([*arguments[:1], "logic-hyla", *arguments[2:]])
     with pytest.raises(RunError, match="expected language models of one text"):
         checked([lc.load_run("logic-hyla")])
+
+
+@pytest.mark.slow
+def test_models_that_copy_are_asked(tmp_path: Path) -> None:
+    found = sorted(Path("experiments/results/runs/spans_small").glob("seed=*,kind=softmax"))
+    assert len(found) == 3
+    main(["--runs", *map(str, found), "--work", str(tmp_path / "work"), "--n", "100",
+          "--n-probe", "200", "--out", str(tmp_path / "out")])
+    tables = {name: pd.read_csv(tmp_path / "out" / "tables" / f"{name}.csv")
+              for name in ("runs", "words", "classes", "copying")}
+    assert tables["runs"]["known"].between(CRITERIA["instances"], 100).all()
+    assert list(tables["copying"]["copies"]) == ["yes"]
+    assert not tables["words"].empty
+    # All codes and values of a donor are the donor.
+    whole = tables["classes"][(tables["classes"]["site"] == "code+value")
+                              & (tables["classes"]["write"] == "operation+operands")
+                              & (tables["classes"]["class"] == "answer")]
+    assert (whole["value"] > 0.9).all()
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert "`text/spans`" in page
+    assert "not asked" not in page

@@ -30,7 +30,7 @@ from latentcode.probes.saved import load_result
 from latentcode.zoo.card import README
 
 TINY = ("--n", "200", "--n-codes", "100", "--n-probe", "250", "--n-interventions", "200")
-MODELS = {"sraven": "sraven-hyla", "logic": "logic-softmax"}
+MODELS = {"sraven": "sraven-hyla", "logic": "logic-softmax", "language": "text-linear"}
 """Models of the zoo, from which entries are made again: donors need models that know answers."""
 
 
@@ -40,7 +40,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["sraven", "logic"])
+@pytest.mark.parametrize("task", MODELS)
 def test_an_entry_is_what_its_card_says(
     task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,7 +56,7 @@ def test_an_entry_is_what_its_card_says(
     assert found.metrics["difference"].abs().max() < 1e-6
     assert set(found.metrics["split"]) == set(lc.make_task(run.config.task).splits)
     card = zoo.load_card(entry)
-    assert (card.name, card.kind) == (name, {"sraven": "hyla", "logic": "softmax"}[task])
+    assert (card.name, card.kind) == (name, MODELS[task].split("-")[1])
     assert set(card.results) == {path.name for path in (entry / "results").iterdir()}
     assert card.training["minutes"] == "not known"
     assert card.commands["build"].endswith(
@@ -76,7 +76,8 @@ def test_an_entry_is_what_its_card_says(
     planes = load_result(entry / "results" / "projection-tsne")
     assert planes is not None
     points = vars(planes)["coordinates"]
-    assert {"target", "accuracy" if task == "sraven" else "r2"} <= set(points)
+    assert {"sraven": {"target", "accuracy"}, "logic": {"target", "r2"},
+            "language": {"copied", "query_accuracy"}}[task] <= set(points)
     assert points["projection_x"].dtype == "float32"
     with pytest.raises(RunError, match="exists already"):
         main(arguments)
@@ -127,11 +128,13 @@ def test_an_older_card_is_renewed(trained: lc.Run, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_models_of_a_grid_of_the_library_name_it() -> None:
-    for name in ("paper_logic", "sraven_known"):
+    for name in ("paper_logic", "sraven_known", "spans_small"):
         for member, config in load_grid(name).members().items():
+            if config.task.name == "language":
+                config = replace(config, task=replace(config.task, revision="a state"))
             assert training_command(config, member) == (
                 f"latentcode sweep --grid {name} --out runs/{name}", f"runs/{name}/{member}")
-            assert setting_of(config) == {"paper_logic": "paper", "sraven_known": None}[name]
+            assert setting_of(config) == ("paper" if name == "paper_logic" else None)
 
 
 def test_other_models_are_trained_again_from_their_configuration() -> None:
@@ -156,6 +159,8 @@ def test_limits_are_said() -> None:
     assert "paper's setting" in notes(paper, 156_250, "a GPU")[0]
     assert not any("permuted" in note for note in notes(paper, 156_250, "a GPU"))
     assert "learnt nothing" in notes(smoke, 30, "a CPU")[0]
+    text = next(iter(load_grid("spans_small").members().values()))
+    assert any("the 360 tokens of `text/spans`" in note for note in notes(text, 6_000, "a CPU"))
 
 
 def test_pairs_are_the_task_s() -> None:

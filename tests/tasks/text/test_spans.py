@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from latentcode.config import LanguageConfig
 from latentcode.errors import RunError
+from latentcode.tasks import make_task
 from latentcode.tasks.text import spans
 
 
@@ -27,3 +29,12 @@ def test_a_text_of_spans_can_be_copied(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="exists already"):
         spans.write_spans(tmp_path / "text")
     assert spans.document(3) == spans.document(3) != spans.document(4)
+
+
+def test_a_label_of_one_class_is_not_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
+    spans.write_spans(tmp_path / "text", 200)
+    task = make_task(LanguageConfig(n_vocabulary=360, n_tokens=64, text=str(tmp_path / "text")))
+    assert task.probe_labels == ("copied",)

@@ -101,6 +101,7 @@ def test_labels_are_of_the_query_and_its_document() -> None:
         assert row.copied == (row.target == row.key_token)
         assert row.document == f"ood/{row.combination.removeprefix('ood ')}.txt"
     assert 0.1 < labels["copied"].mean() < 0.9
+    assert TASK.probe_labels == ("copied", "next_class", "query_class", "key_class")
     assert set(TASK.probe_labels) <= set(labels)
     assert not labels.isna().any().any()
     assert set(TASK.row_labels(labels, None)) >= {"operand_query", "copied", "answer"}
