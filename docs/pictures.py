@@ -2,7 +2,6 @@
 
     python docs/pictures.py [FOLDER]
     python docs/pictures.py FOLDER every     every page, in every width that is looked at
-    python docs/pictures.py FOLDER language RUN     a language model, of which the zoo has none
 
 From the real application in a real browser, with the models of the zoo.
 """
@@ -18,7 +17,7 @@ from latentcode.experiments.benchmarks.browser import chromium, serving, settle
 
 HERE = Path(__file__).resolve().parent / "pictures"
 HEIGHTS = {"explore": 900, "compare": 800, "decode": 900, "intervene": 1100, "evidence": 900,
-           "idea": 1300, "language": 1_000}
+           "idea": 1300, "text": 1_000}
 WIDTH = 1440
 WIDTHS = (900, 1_280, 1_600)
 """What is looked at before a change of the explorer is finished."""
@@ -31,31 +30,25 @@ PAGES: dict[str, dict[str, str | tuple[str, ...]]] = {
                   "layers": ("2", "3")},
     "evidence": {},
     "idea": {"model": "sraven-hyla"},
+    "text": {"model": "text-softmax", "layer": "1", "instance": "5"},
 }
-"""Page -> what its URL says."""
+"""Page -> what its URL says; `text` is the page Explore of a model of text."""
 OTHERS: dict[str, dict[str, str | tuple[str, ...]]] = {
     "similarity": {"model": "sraven-hyla"}, "results": {"model": "sraven-hyla"}}
 """Pages without a picture in the documentation."""
-LANGUAGE: dict[str, str | tuple[str, ...]] = {"layer": "3", "instance": "5"}
-"""What the URL of a language model's picture says, beside the run."""
 STANDING = ".js-plotly-plot, .lc-map[data-drawn], [data-testid=stDataFrame], [data-testid=stTable]"
 """What a page has when it is there."""
 
 
-def main(folder: Path = HERE, what: str = "", run: str = "") -> None:
-    """Take every picture anew, or that of a language model alone."""
+def main(folder: Path = HERE, what: str = "") -> None:
+    """Take every picture anew."""
     folder.mkdir(parents=True, exist_ok=True)
-    if what not in ("", "every", "language") or (what == "language") != bool(run):
+    if what not in ("", "every"):
         sys.exit(__doc__)
-    every, pages = what == "every", PAGES
-    if every:
-        pages = {**PAGES, **OTHERS}
-    elif what == "language":
-        name = "/".join(Path(run).resolve().parts[-2:])
-        pages = {"language": {"model": name, **LANGUAGE}}
+    every = what == "every"
+    pages = {**PAGES, **OTHERS} if every else PAGES
     with tempfile.TemporaryDirectory() as scratch, chromium() as browser, serving(
-            [Path(run).resolve().parent if run else Path(scratch)], Path(scratch) / "cache",
-            Path(scratch) / "log.txt") as server:
+            [Path(scratch)], Path(scratch) / "cache", Path(scratch) / "log.txt") as server:
         for theme, (name, query), width in product(
                 ("light", "dark"), pages.items(), WIDTHS if every else (WIDTH,)):
             height = 800 if every else HEIGHTS[name]
@@ -63,7 +56,7 @@ def main(folder: Path = HERE, what: str = "", run: str = "") -> None:
                 viewport={"width": width, "height": height},
                 color_scheme="dark" if theme == "dark" else "light")
             page = context.new_page()
-            page.goto(server.url("" if name in ("explore", "language") else name, query))
+            page.goto(server.url("" if name in ("explore", "text") else name, query))
             page.wait_for_selector(STANDING, timeout=120_000)
             settle(page)
             page.wait_for_timeout(1_500)  # animations of Streamlit end without an event
@@ -75,4 +68,4 @@ def main(folder: Path = HERE, what: str = "", run: str = "") -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:2]), *sys.argv[2:4])
+    main(*map(Path, sys.argv[1:2]), *sys.argv[2:3])
