@@ -70,8 +70,7 @@ def describe_task(task: TaskConfig) -> str:
     """Return the task in one line: its name, a colon, its settings."""
     if isinstance(task, LanguageConfig):
         return (f"{TASK_TITLES[task.name]}: the next of {task.n_vocabulary:,} tokens in sequences "
-                f"of {task.n_tokens} of `{task.text}`; one document of twenty held out as `test` "
-                "and one as `ood`")
+                f"of {task.n_tokens} of `{task.text}`; `test` and `ood` are held-out documents")
     if isinstance(task, SravenConfig):
         permuted = "permuted" if task.permuted else "not permuted"
         facts = (f"{task.n_features} features of {task.n_values} values in a {task.grid_size} x "

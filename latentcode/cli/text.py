@@ -45,7 +45,8 @@ class Text:
     def _spans(self) -> None:
         from latentcode.tasks.text.spans import N_DOCUMENTS, write_spans
 
-        check(self.most_megabytes is None, "--most-megabytes is given, and spans are of no package")
+        check(self.most_megabytes is None, f"--most-megabytes is {self.most_megabytes}; expected "
+              "none, as spans are of no package")
         write_spans(self.out, overwrite=self.overwrite)
         print(f"wrote {N_DOCUMENTS:,} documents to {self.out}")
 

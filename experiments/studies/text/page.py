@@ -34,7 +34,10 @@ residual stream of the query is a positive control: it holds all that later laye
 WORDS = """\
 Words of the [study of operations](../operation/README.md). Instances count where the model itself
 says both answers that can be copied, and neither where none can: `known`, of `n`. `pairs` is how
-many minimal pairs count."""
+many minimal pairs count. An operation that is earned is not claimed where the answers of a text
+have fewer than three classes, or where the class of the answer has reached the stream. A donor has
+what can be copied at the same place as the instance, so that a code which says *copy* and one which
+says *attend to this place* are not told apart."""
 
 
 def page(tables: Mapping[str, pd.DataFrame], text: str) -> str:
@@ -44,7 +47,7 @@ def page(tables: Mapping[str, pd.DataFrame], text: str) -> str:
         f"# Do codes of models of `{text}` tell of copying, and do they cause it?", HOW,
         "![what codes tell and bring](figures/text.png)", "## Verdicts",
         markdown_table(["kind", "question", "answer"], sentences(tables)),
-        "## The models", markdown_of(tables["runs"]),
+        "## The models", _table(tables["runs"]),
         "## Copying", COPYING, _table(tables["copying"]),
         "## What codes tell", TELLING, _table(telling[telling["pair"] == INDUCTION]),
         "Does one kind's code of the induction pair gain more by training? Accuracy above that of "

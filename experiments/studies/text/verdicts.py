@@ -176,13 +176,20 @@ def sentences(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, str, st
     for kind, of_kind in counted.groupby("kind", sort=False):
         own = where(tables["words"], kind=kind)
         # That codes and values of all layers bring the answer is no finding.
-        claimed = own[own["claimed"].astype(bool) & (own["site"] != "code+value")] if len(
-            own) else own
-        said = "; ".join(f"{site}, {scope}, layers {layers}: {word}" for site, scope, layers, word
-                         in claimed[[*PLACE, "word"]].itertuples(index=False))
+        own = own[own["earned"].astype(bool) & (own["site"] != "code+value")] if len(own) else own
+        claimed = own["claimed"].astype(bool)
         yield str(kind), "operation or answer?", (
             f"{NOT_ASKED}: {of_kind['known'].min()} to {of_kind['known'].max()} instances count, "
-            f"{len(of_kind)} seeds" if own.empty else said or "no word is claimed anywhere")
+            f"{len(of_kind)} seeds" if kind not in set(tables["words"]["kind"])
+            else f"claimed: {_places(own[claimed])}; earned and not claimed: "
+                 f"{_places(own[~claimed])}")
+
+
+def _places(words: pd.DataFrame) -> str:
+    """Say where each word stands: `carries the answer (value, everything, layers 0,1)`."""
+    return "; ".join(
+        f"{word} ({'; '.join(f'{r.site}, {r.scope}, layers {r.layers}' for r in of.itertuples())})"
+        for word, of in words.groupby("word", sort=False)) or "nothing"
 
 
 def _layers(table: pd.DataFrame, column: str, layers: str = "layer") -> str:
