@@ -71,7 +71,7 @@ def test_every_published_run_is_queued_once_in_the_order_of_need() -> None:
                    for path in members(stage, Path("at"))]
         assert [path.name for path in counted] == list(load_grid(name).members())
     first = [path.relative_to("at").as_posix() for path in queue(Path("at"))]
-    assert len(first) == len(set(first)) == 129
+    assert len(first) == len(set(first)) == 138
     assert first[0] == "sraven_known/seed=0,split_seed=0,kind=hyla"
     assert first[9] == "fig6_small/seed=0,kind=hyla"
     assert first[18:24:3] == ["paper_logic/split_seed=1,seed=1,kind=hyla",

@@ -131,7 +131,7 @@ def test_models_of_a_grid_of_the_library_name_it() -> None:
     for name in ("paper_logic", "sraven_known", "spans_small"):
         for member, config in load_grid(name).members().items():
             if config.task.name == "language":
-                config = replace(config, task=replace(config.task, revision="a state"))
+                config = replace(config, task=replace(config.task, revision="a-state"))
             assert training_command(config, member) == (
                 f"latentcode sweep --grid {name} --out runs/{name}", f"runs/{name}/{member}")
             assert setting_of(config) == ("paper" if name == "paper_logic" else None)
