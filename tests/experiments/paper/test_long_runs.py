@@ -74,9 +74,10 @@ def test_every_published_run_is_queued_once_in_the_order_of_need() -> None:
     assert len(first) == len(set(first)) == 138
     assert first[0] == "sraven_known/seed=0,split_seed=0,kind=hyla"
     assert first[9] == "fig6_small/seed=0,kind=hyla"
-    assert first[18:24:3] == ["paper_logic/split_seed=1,seed=1,kind=hyla",
+    assert first[18] == "spans_small/seed=0,kind=hyla"
+    assert first[27:33:3] == ["paper_logic/split_seed=1,seed=1,kind=hyla",
                              "paper_logic/split_seed=2,seed=0,kind=hyla"]
-    assert first[24:27] == [f"paper_sraven/seed=0,split_seed=0,kind={kind}"
+    assert first[33:36] == [f"paper_sraven/seed=0,split_seed=0,kind={kind}"
                             for kind in ("hyla", "softmax", "linear")]
 
 
