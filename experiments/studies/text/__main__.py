@@ -34,6 +34,7 @@ from latentcode.experiments.studies.text.verdicts import (
     copying,
     kinds_apart,
     moving,
+    places_said,
     telling,
     words,
 )
@@ -108,7 +109,9 @@ def tables_of(found: Sequence[tuple[Run, Measured]], n: int) -> Mapping[str, pd.
         "perplexity": run.latest().loc["perplexity", "test"],
         "n": n,
         "pairs": 0 if measured.moved is None else measured.moved.settings["n_known"],
-        "known": 0 if measured.written is None else measured.written.settings["n_known"]}
+        "known": 0 if measured.written is None else measured.written.settings["n_known"],
+        "known elsewhere": 0 if measured.moved_from is None
+        else measured.moved_from.settings["n_known"]}
         for run, measured in found])
     measured = {
         "losses": joined(lambda one: one.losses),
@@ -116,16 +119,21 @@ def tables_of(found: Sequence[tuple[Run, Measured]], n: int) -> Mapping[str, pd.
         "streams": joined(lambda one: one.streams.table),
         "switches": joined(lambda one: one.moved and one.moved.table),
         "classes": joined(lambda one: one.written and one.written.classes),
-        "comparisons": joined(lambda one: one.written and one.written.comparisons)}
-    comparisons = measured["comparisons"]
-    written = {run.name: one.written for run, one in found if one.written is not None}
-    check_sanity([run for run, _ in found if run.name in written], written)
+        "comparisons": joined(lambda one: one.written and one.written.comparisons),
+        "elsewhere_classes": joined(lambda one: one.moved_from and one.moved_from.classes),
+        "elsewhere_comparisons": joined(
+            lambda one: one.moved_from and one.moved_from.comparisons)}
+    for results in ({run.name: one.written for run, one in found},
+                    {run.name: one.moved_from for run, one in found}):
+        asked = {name: result for name, result in results.items() if result is not None}
+        check_sanity([run for run, _ in found if run.name in asked], asked)
     return {
         "runs": runs, "copying": copying(measured["losses"]),
         "telling": telling(measured["scores"]), "kinds": kinds_apart(measured["scores"]),
         "moving": moving(measured["switches"]),
-        "words": words(comparisons, runs, measured["streams"].assign(
+        "words": words(measured["comparisons"], runs, measured["streams"].assign(
             part="language", inputs="")),
+        "places": places_said(measured["elsewhere_comparisons"], runs),
         **measured}
 
 

@@ -17,12 +17,20 @@ from latentcode.experiments.paper.reproduction import Work
 from latentcode.experiments.paper.runs import KnownRuns
 from latentcode.experiments.paper.token_losses import token_losses
 from latentcode.experiments.studies.operation.places import DONORS, Place, sanity
+from latentcode.probes.common.of_run import meta_of
 from latentcode.probes.decoding import DecodingResult, decode
-from latentcode.probes.interventions import Intervention, InterventionResult, intervene
+from latentcode.probes.interventions import (
+    Intervention,
+    InterventionResult,
+    intervene,
+    intervene_model,
+)
 from latentcode.probes.rows import RowsResult, decode_rows
 from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.tasks import make_counterfactuals, make_task
+from latentcode.tasks.text.counterfactuals import TextCounterfactuals
+from latentcode.tasks.text.task import Text
 
 CRITERIA: Mapping[str, Any] = yaml.safe_load(
     (Path(__file__).parent / "criteria.yaml").read_text(encoding="utf-8"))
@@ -40,6 +48,7 @@ class Measured:
     streams  is the class of the answer in the residual stream of the query?
     moved    minimal pairs, of whose two answers the likelier counts; None where too few count
     written  a factorial of donors; None where too few count
+    moved_from  a factorial of donors that copy from elsewhere; None where too few count
     """
 
     losses: pd.DataFrame
@@ -47,6 +56,7 @@ class Measured:
     streams: RowsResult
     moved: InterventionResult | None
     written: InterventionResult | None
+    moved_from: InterventionResult | None
 
 
 def measure(run: Run, work: Path, n: int, n_probe: int, seed: int) -> Measured:
@@ -63,9 +73,10 @@ def measure(run: Run, work: Path, n: int, n_probe: int, seed: int) -> Measured:
         return kept(work / f"{name}-{run.name}-{key}", kind,
                     partial(function, run, **settings, progress=bar(name)))
 
-    def written(name: str, chosen: list[Place], writes: Sequence[str], **settings: Any) -> Any:
+    def written(name: str, chosen: list[Place], writes: Sequence[str],
+                function: Callable[..., InterventionResult] = intervene, **settings: Any) -> Any:
         try:
-            return keep(name, InterventionResult, intervene, n=n, seed=seed, interventions=[
+            return keep(name, InterventionResult, function, n=n, seed=seed, interventions=[
                 Intervention(write, scope, layers, site)
                 for site, scope, layers in chosen for write in writes], **settings)
         except TooFewCountError as error:
@@ -80,7 +91,19 @@ def measure(run: Run, work: Path, n: int, n_probe: int, seed: int) -> Measured:
         keep("streams", RowsResult, decode_rows, labels=["answer"], sources=["residual"],
              widths=WIDTH, **size),
         written("pairs", places(n_layers), ("donor", "same"), factorial=False, among="answers"),
-        written("factorial", factorial_places(run), DONORS))
+        written("factorial", factorial_places(run), DONORS),
+        written("elsewhere", [place for place in factorial_places(run) if place[1] != "pair"],
+                DONORS, from_elsewhere))
+
+
+def from_elsewhere(run: Run, interventions: Sequence[Intervention], **settings: Any
+                   ) -> InterventionResult:
+    """Do codes say from where to copy? `intervene`, with donors that copy from elsewhere."""
+    task = make_task(run.config.task)
+    assert isinstance(task, Text)
+    return intervene_model(
+        run.load_model(), TextCounterfactuals(task, operation="elsewhere"), interventions,
+        meta=meta_of(run, task, None), **settings)
 
 
 def varying(run: Run) -> list[str]:

@@ -37,7 +37,13 @@ says both answers that can be copied, and neither where none can: `known`, of `n
 many minimal pairs count. An operation that is earned is not claimed where the answers of a text
 have fewer than three classes, or where the class of the answer has reached the stream. A donor has
 what can be copied at the same place as the instance, so that a code which says *copy* and one which
-says *attend to this place* are not told apart."""
+says *copy what stands there* are not told apart. The next table does."""
+PLACES = """\
+Instances copy from one place, donors from another, with other tokens at both. What stands at the
+donor's place in the instance says that the place arrived, its own token the whole answer. A code
+that says *copy*, from wherever, would leave the instance's answer, and so would one that does
+nothing. `known elsewhere` instances count, of `n`."""
+NOT_ASKED = "Not asked: too few instances count (the table of models)."
 
 
 def page(tables: Mapping[str, pd.DataFrame], text: str) -> str:
@@ -55,8 +61,9 @@ def page(tables: Mapping[str, pd.DataFrame], text: str) -> str:
         "one would come out by chance.", _table(tables["kinds"]),
         "## What writing brings", MOVING, _table(moving),
         "## Operation or answer?", WORDS,
-        _table(tables["words"]) if len(tables["words"]) else
-        "Not asked: too few instances count (the table of models).",
+        _table(tables["words"]) if len(tables["words"]) else NOT_ASKED,
+        "## From where, or what?", PLACES,
+        _table(tables["places"]) if len(tables["places"]) else NOT_ASKED,
     ]
     return "\n\n".join(parts) + "\n"
 

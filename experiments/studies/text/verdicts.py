@@ -19,6 +19,10 @@ CONTROLS = ("untrained", "shuffled", "chance")
 """What a probe on codes is compared with."""
 UNASKED = "carries the operands"
 """The word that cannot be asked: what follows where nothing is copied is not known."""
+PLACE_WORDS = {"carries the operation": "says where to copy from",
+               "carries the operands": "carries what stands there",
+               "carries the answer": "carries the answer"}
+"""The words, where the operation is the place that is copied from."""
 LEAST_CLASSES = 3
 """Classes of answers without which no operation is claimed."""
 PLACE = ("site", "scope", "layers")
@@ -137,15 +141,34 @@ def words(
     streams      rows of `RowsResult.table` with columns part, kind and seed: is the class of the
                  answer in the residual stream of the query?
     """
-    enough = counted.groupby("kind", sort=False)["known"].agg(["min", "size"])
-    asked = enough[(enough["min"] >= CRITERIA["instances"])
-                   & (enough["size"] >= CRITERIA["least_seeds"])].index
-    chosen = comparisons[comparisons["kind"].isin(asked)] if len(comparisons) else comparisons
+    chosen = _counted(comparisons, counted["known"], counted["kind"])
     if chosen.empty:
         return pd.DataFrame(columns=["task", "kind", *PLACE, "word", "earned", "claimed"])
     varied = streams[streams["n_classes"] >= LEAST_CLASSES]
     found = earned(chosen, answer_entering(varied) if len(varied) else {})
     return found[found["word"] != UNASKED]
+
+
+def places_said(comparisons: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
+    """Do codes say from where to copy? A row per kind, place and word (`PLACE_WORDS`).
+
+    comparisons  as in `words`, of donors that copy from elsewhere; or empty
+    counted      a row per model: kind, seed and `known elsewhere`, instances that count
+    """
+    chosen = _counted(comparisons, counted["known elsewhere"], counted["kind"])
+    if chosen.empty:
+        return pd.DataFrame(columns=["task", "kind", *PLACE, "word", "earned"])
+    found = earned(chosen)
+    return found.assign(word=found["word"].map(PLACE_WORDS))[
+        [name for name in map(str, found) if name != "claimed" and "entering" not in name]]
+
+
+def _counted(comparisons: pd.DataFrame, known: pd.Series, kind: pd.Series) -> pd.DataFrame:
+    """Return the comparisons of those kinds of which enough instances count in enough seeds."""
+    enough = known.groupby(kind, sort=False).agg(["min", "size"])
+    asked = enough[(enough["min"] >= CRITERIA["instances"])
+                   & (enough["size"] >= CRITERIA["least_seeds"])].index
+    return comparisons[comparisons["kind"].isin(asked)] if len(comparisons) else comparisons
 
 
 def sentences(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, str, str]]:
@@ -183,6 +206,13 @@ def sentences(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, str, st
             f"{len(of_kind)} seeds" if kind not in set(tables["words"]["kind"])
             else f"claimed: {_places(own[claimed])}; earned and not claimed: "
                  f"{_places(own[~claimed])}")
+    for kind, of_kind in counted.groupby("kind", sort=False):
+        own = where(tables["places"], kind=kind)
+        own = own[own["earned"].astype(bool) & (own["site"] != "code+value")] if len(own) else own
+        known = of_kind["known elsewhere"]
+        yield str(kind), "donors that copy from elsewhere: from where, or what?", (
+            f"{NOT_ASKED}: {known.min()} to {known.max()} instances count, {len(of_kind)} seeds"
+            if kind not in set(tables["places"]["kind"]) else f"earned: {_places(own)}")
 
 
 def _places(words: pd.DataFrame) -> str:

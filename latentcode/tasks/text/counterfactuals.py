@@ -7,7 +7,8 @@ same class of characters and frequency.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -29,6 +30,12 @@ from latentcode.tasks.text.patterns import previous_same
 from latentcode.tasks.text.replacing import Alike, Window, at, with_tokens
 from latentcode.tasks.text.task import Text
 
+OPERATIONS: dict[str, str] = {
+    "copying": "copies, and the instance does not",
+    "nothing": "does not copy, and the instance does",
+    "elsewhere": "copies what stands at another place than the instance does",
+}
+"""What a donor with another operation does."""
 MOST_CODES = 2**20
 """Pairs of tokens that a batch has at most, of each of which every head has a code."""
 CHANGED = 2
@@ -55,15 +62,20 @@ class TextCounterfactuals(Counterfactuals):
                p. `unrelated` is yet another excerpt, untouched. After a donor's code was written,
                B is the answer of its operation on the instance's operand, and B' the donor's own,
                copied
-    copying    the other way round: the instance is the text as it was, and the donors with another
-               operation are those that do not copy. Then B is the instance's answer, B' that of its
-               operation on the donor's operand
-    neither    the instance is the text as it was, the donor has B' in place of B, and would copy
-               that. A switch does not tell operation from answer
+    operation  what donors with another operation do (`OPERATIONS`). `nothing` is the other way
+               round: the instance is the text as it was, and those donors do not copy. Then B is
+               the instance's answer, B' that of its operation on the donor's operand. For
+               `elsewhere` the instance copies B, too, and those donors have the A at another
+               place p', drawn from those before the query, and another token at p. The operation
+               is the place that is copied from, and the operands are the tokens after both
+               places: the instance's are B and C, which stands at p' + 1, the donors' B' and D
+    not factorial  the instance is the text as it was, the donor has B' in place of B, and would
+               copy that. A switch does not tell operation from answer
 
     What is said where nothing is copied is the model's own affair (NaN in `candidates`). Of the
     instance it is what the model says before anything is written, of the minimal pair's donor what
-    it says there; of other operands it is not known, and no answer is of that class.
+    it says there; of other operands it is not known, and no answer is of that class. Where both
+    copy, all four answers are known: B, C, B' and D.
 
     The control `same` has other tokens in two other places before the query. Pairs count where
     the model itself says what is copied (B, and B' of a donor with B'), and where nothing is
@@ -73,17 +85,23 @@ class TextCounterfactuals(Counterfactuals):
     constituents = ("not copied", "copied")
     n_slots = 1
     exclusive = True
-    scopes = ("pair", "row", "feature", "everything")
+    scopes: tuple[str, ...] = ("pair", "row", "feature", "everything")
 
-    def __init__(self, task: Text, factorial: bool = True, copying: bool = False) -> None:
+    def __init__(
+        self, task: Text, factorial: bool = True, operation: str = "copying"
+    ) -> None:
+        check_choice("operation", operation, OPERATIONS)
         self.task, self.factorial, self.among = task, factorial, "vocabulary"
-        self.copying = copying
+        self.operation, self.copying = operation, operation == "nothing"
+        if operation == "elsewhere":
+            self.constituents = ("copied from p", "copied from elsewhere")
+            self.scopes = ("row", "everything")  # the two copy by different pairs
         self.chance = 1.0 / task.config.n_vocabulary
         nowhere = "the query is at another place in every text, where codes have no mean"
         self.lacks = {"means": nowhere, "erasers": nowhere,
                       "pool": "no other text has its query and key at the same places",
                       "permuted": "a text has no examples whose values could be permuted"}
-        self.notes = (FOUR,) if factorial else ()
+        self.notes = (FOUR,) if factorial and operation != "elsewhere" else ()
         table = task.token_table
         self._alike = Alike.of(np.stack(
             [table.classes, table.edges[:, 0], task.frequency_bins], axis=1))
@@ -117,6 +135,8 @@ class TextCounterfactuals(Counterfactuals):
         device, place = generator.device, Window.of(text)
         fits = self._queries(text.split, device)[text.info["sequence"], place.query]
         a, b = (at(text.inputs, where) for where in (place.query, place.key))
+        if self.factorial and self.operation == "elsewhere":
+            return self._from_elsewhere(text, place, fits, generator)
         other_b = self._alike.draw(b, torch.stack([a, b], 1), generator)
         other_a = self._alike.draw(a, torch.stack([a, b, other_b], 1), generator)
         zero = torch.zeros_like(a)
@@ -124,8 +144,8 @@ class TextCounterfactuals(Counterfactuals):
             donors = place.written(text, a, other_b, copying=True)
             instances = place.written(text, a, b, copying=True)
             return MinimalPairs(
-                instances, donors, self._same(instances, place, a, b, generator), zero, zero + 1,
-                zero + 1, fits & (other_b != b))
+                instances, donors, self._same(instances, (place,), a, b, generator), zero,
+                zero + 1, zero + 1, fits & (other_b != b))
         broken, whole = (place.written(text, first, b, copying=copying)
                          for first, copying in ((other_a, False), (a, True)))
         instances, donors = (whole, broken) if self.copying else (broken, whole)
@@ -134,7 +154,7 @@ class TextCounterfactuals(Counterfactuals):
         known[:, :, 0 if self.copying else 1] = torch.stack([b, other_b], 1).double()
         source = zero + self.copying
         return MinimalPairs(
-            instances, donors, self._same(instances, place, a, b, generator), zero, source,
+            instances, donors, self._same(instances, (place,), a, b, generator), zero, source,
             1 - source, fits & possible & (other_a != a) & (other_b != b), others,
             known.flatten(1))
 
@@ -170,6 +190,68 @@ class TextCounterfactuals(Counterfactuals):
             copying=False)
         return others, free != own
 
+    def _from_elsewhere(
+        self, text: Batch, place: Window, fits: Tensor, generator: torch.Generator
+    ) -> MinimalPairs:
+        """Return the pairs whose donors copy from another place than the instance."""
+        a, b = (at(text.inputs, where) for where in (place.query, place.key))
+        there, offered = self._second(text, place, generator)
+        c = at(text.inputs, there.key)
+        other_b = self._alike.draw(b, torch.stack([a, b, c], 1), generator)
+        other_c = self._alike.draw(c, torch.stack([a, b, other_b, c], 1), generator)
+        other_a = self._alike.draw(a, torch.stack([a, b, other_b, c, other_c], 1), generator)
+        context, unrelated = (self._elsewhere(text, place, generator) for _ in range(2))
+        own = at(context.inputs, place.query)
+        # What stands at p and at p' where that is not what is copied from.
+        idle = {False: (other_a, at(text.inputs, there.earlier)), True: tuple(
+            torch.where(at(context.inputs, where) == own, self._alike.draw(
+                own, own[:, None], generator), at(context.inputs, where))
+            for where in (place.earlier, there.earlier))}
+
+        def written(name: str) -> Batch:
+            """Of the two places, that which is copied from last, as it says what comes next."""
+            is_other, is_elsewhere = "context" in name, "operation" in name
+            second = (other_b, other_c) if "operands" in name else (b, c)
+            first, last = (0, 1) if is_elsewhere else (1, 0)
+            batch, places = context if is_other else text, (place, there)
+            batch = places[first].written(
+                batch, idle[is_other][first], second[first], copying=False)
+            return _named(places[last].written(
+                batch, own if is_other else a, second[last], copying=True), is_elsewhere)
+
+        others = {name: written(name) for name in OTHERS if name != "unrelated"}
+        others["unrelated"] = _named(place.written(
+            unrelated, at(unrelated.inputs, place.earlier), at(unrelated.inputs, place.key),
+            copying=False), False)
+        instances, zero = written(""), torch.zeros_like(a)
+        possible = offered & (other_a != a) & (other_b != b) & (other_c != c)
+        for token in idle[True]:
+            possible = possible & (token != own)
+        return MinimalPairs(
+            instances, written("operation"), self._same(
+                instances, (place, there), a, b, generator), zero, zero, zero + 1,
+            fits & possible, others, torch.stack([b, c, other_b, other_c], 1).double())
+
+    def _second(
+        self, text: Batch, place: Window, generator: torch.Generator
+    ) -> tuple[Window, Tensor]:
+        """Return another place that could be copied from, and whether there is one, bool [B].
+
+        It and the token after it are neither at p nor at p + 1, and before the query; what would
+        be copied is neither A nor B.
+        """
+        tokens = text.inputs
+        where = torch.arange(tokens.shape[1], device=tokens.device)
+        after = torch.cat([tokens[:, 1:], tokens[:, :1]], 1)
+        free = where < place.query[:, None] - 1
+        free = free & ((where - place.earlier[:, None]).abs() > 1)
+        for taken in (place.query, place.key):
+            free = free & (after != at(tokens, taken)[:, None])
+        chance = torch.rand(tokens.shape, generator=generator, device=tokens.device)
+        # Where no place is free, any will do: the pair does not count.
+        found = torch.where(free, chance, -1.0).argmax(1).clamp_max(tokens.shape[1] - 2)
+        return Window(place.query, found, found + 1), free.any(1)
+
     def _elsewhere(self, text: Batch, place: Window, generator: torch.Generator) -> Batch:
         """Return another excerpt of the split for each, with the query at the same place."""
         n = len(self.task.excerpts(text.split).tokens)
@@ -178,14 +260,16 @@ class TextCounterfactuals(Counterfactuals):
         return self.task.build(text.split, (text.info["sequence"] + step) % n, place.query)
 
     def _same(
-        self, batch: Batch, place: Window, a: Tensor, b: Tensor, generator: torch.Generator
+        self, batch: Batch, places: Sequence[Window], a: Tensor, b: Tensor,
+        generator: torch.Generator,
     ) -> Batch:
         """Return the same with other tokens in `CHANGED` places before the query."""
         tokens = batch.inputs.clone()
         position = torch.arange(tokens.shape[1], device=tokens.device)
-        free = (position < place.query[:, None]) & (tokens != b[:, None])
-        for taken in (place.earlier, place.key):
-            free = free & (position != taken[:, None])
+        free = (position < places[0].query[:, None]) & (tokens != b[:, None])
+        for place in places:
+            for taken in (place.earlier, place.key):
+                free = free & (position != taken[:, None])
         chance = torch.rand(tokens.shape, generator=generator, device=tokens.device)
         for where in torch.where(free, chance, -1.0).topk(CHANGED, 1).indices.unbind(1):
             was = at(tokens, where)
@@ -195,8 +279,9 @@ class TextCounterfactuals(Counterfactuals):
         return with_tokens(batch, tokens, batch.info)
 
     def membership(self, batch: Batch) -> Tensor:
-        """Return whether each text copies: bool [B, 1, 2]."""
-        return F.one_hot(batch.info["copying"].long(), 2).bool()[:, None]
+        """Return whether each text copies, or copies from elsewhere: bool [B, 1, 2]."""
+        which = batch.info["elsewhere" if self.operation == "elsewhere" else "copying"]
+        return F.one_hot(which.long(), 2).bool()[:, None]
 
     def scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
         """Return which codes a scope holds, bool [B, Q, K].
@@ -300,8 +385,14 @@ class TextCounterfactuals(Counterfactuals):
         return self.task.queries(split, device) & once & copied
 
 
+def _named(batch: Batch, elsewhere: bool) -> Batch:
+    """Return a text that says whether it copies from elsewhere."""
+    named = torch.full_like(batch.info["copying"], elsewhere)
+    return replace(batch, info={**batch.info, "elsewhere": named})
+
+
 def _logits(logits: Tensor, query: Tensor) -> Tensor:
     return logits[torch.arange(len(query), device=query.device), query]
 
 
-__all__ = ["TextCounterfactuals"]
+__all__ = ["OPERATIONS", "TextCounterfactuals"]

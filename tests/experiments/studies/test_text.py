@@ -21,12 +21,15 @@ from latentcode.experiments.studies.text.measuring import (
     varying,
 )
 from latentcode.experiments.studies.text.verdicts import (
+    PLACE_WORDS,
     copying,
     kinds_apart,
     moving,
+    places_said,
     telling,
     words,
 )
+from latentcode.probes.common.results import where
 from latentcode.tasks.text.patterns import INDUCTION, PATTERNS
 
 SEEDS = 0, 1, 2
@@ -143,6 +146,21 @@ def test_words_are_asked_where_enough_instances_count() -> None:
     assert not late["claimed"]
 
 
+@pytest.mark.parametrize(("value", "known", "is_earned"), [
+    (0.5, 50, [True]), (0.09, 50, [False]), (0.5, 49, [])])
+def test_a_code_says_where_to_copy_from(value: float, known: int, is_earned: list[bool]) -> None:
+    comparisons = pd.DataFrame([
+        {"task": "language", "kind": "hyla", "run": str(seed), "site": "code", "scope": "row",
+         "layers": "1", "write": "operation+operands", "class": "operation", "against": against,
+         "value": value, "low": value - 0.05} for seed in SEEDS
+        for against in ("operands", "unrelated")])
+    counted = pd.DataFrame([{"kind": "hyla", "known": 99, "known elsewhere": known}] * len(SEEDS))
+    found = places_said(comparisons, counted)
+    assert list(found[found["word"] == "says where to copy from"]["earned"]) == is_earned
+    assert not found[found["word"] != "says where to copy from"]["earned"].any()
+    assert "claimed" not in found
+
+
 @pytest.mark.slow
 def test_a_model_that_copies_nothing_is_not_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -184,16 +202,17 @@ def test_models_that_copy_are_asked(tmp_path: Path) -> None:
     main(["--runs", *map(str, found), "--work", str(tmp_path / "work"), "--n", "100",
           "--n-probe", "200", "--out", str(tmp_path / "out")])
     tables = {name: pd.read_csv(tmp_path / "out" / "tables" / f"{name}.csv")
-              for name in ("runs", "words", "classes", "copying")}
+              for name in ("runs", "words", "places", "classes", "elsewhere_classes", "copying")}
     assert tables["runs"]["known"].between(CRITERIA["instances"], 100).all()
     assert list(tables["copying"]["copies"]) == ["yes"]
     assert not tables["words"].empty
     # All codes and values of a donor are the donor.
-    whole = tables["classes"][(tables["classes"]["site"] == "code+value")
-                              & (tables["classes"]["write"] == "operation+operands")
-                              & (tables["classes"]["class"] == "copied")]
-    assert len(whole)
-    assert (whole["rate"] > 0.9).all()
+    for name in ("classes", "elsewhere_classes"):
+        whole = where(tables[name], site="code+value", write="operation+operands")
+        whole = whole[whole["class"] == "copied"]
+        assert len(whole)
+        assert (whole["rate"] > 0.9).all()
+    assert set(PLACE_WORDS.values()) == set(tables["places"]["word"])
     page = (tmp_path / "out" / "README.md").read_text()
     assert "`text/spans`" in page
     assert "not asked" not in page

@@ -152,7 +152,7 @@ def test_answers_have_classes() -> None:
 
 
 def test_the_other_way_round_the_instance_copies() -> None:
-    task = TextCounterfactuals(TASK, copying=True)
+    task = TextCounterfactuals(TASK, operation="nothing")
     pairs = task.sample("ood", 300, make_generator(0, "pairs"))
     assert torch.equal(pairs.instances.inputs, PAIRS.donors.inputs)
     assert torch.equal(pairs.donors.inputs, PAIRS.instances.inputs)
@@ -171,6 +171,61 @@ def test_the_other_way_round_the_instance_copies() -> None:
     for name, token in (("instance", b), ("operation", third), ("operands", other)):
         found = task.outcomes(pairs, clean, donor, saying(pairs, token))
         assert (found[name][keep] == 1).all()
+
+
+def test_donors_copy_from_elsewhere() -> None:
+    task = TextCounterfactuals(TASK, operation="elsewhere")
+    drawn = task.sample("ood", 300, make_generator(0, "pairs"))
+    assert drawn.counts.float().mean() > 0.4
+    pairs = drawn[drawn.counts]
+    own, info = pairs.instances.inputs, pairs.instances.info
+    assert torch.equal(whole(pairs.instances), whole(
+        TASK.build("ood", info["sequence"], info["query"])))
+    query, here, there = info["query"], info["key"], pairs.donors.info["key"]
+    assert ((here - there).abs() > 1).all()
+    assert (there < query).all()
+    assert pairs.candidates is not None
+    assert all(len(set(row)) == 4 for row in pairs.candidates.tolist())
+    assert torch.equal(pairs.candidates[:, 1].long(), at(own, there))
+    answers = dict(zip(("", "operation", "operands", "operation+operands"),
+                       pairs.candidates.long().unbind(1), strict=True))
+    for name in ("instances", "donors", *OTHERS):
+        batch = pairs.batch(name)
+        if name == "unrelated":
+            assert torch.equal(batch.inputs, TASK.build(
+                "ood", batch.info["sequence"], query).inputs)
+            continue
+        is_elsewhere = name == "donors" or "operation" in name
+        assert (batch.info["elsewhere"] == is_elsewhere).all()
+        # Copied from its own place: the query's token stands there, and not at the other.
+        is_a = [at(batch.inputs, key - 1) == at(batch.inputs, query) for key in (here, there)]
+        assert is_a[is_elsewhere].all()
+        assert not is_a[not is_elsewhere].any()
+        part = "+".join(x for x in ("operation", "operands") if x in name or (
+            x == "operation" and name == "donors"))
+        says = at(batch.inputs, batch.info["key"])
+        assert torch.equal(says, answers[part])
+        assert torch.equal(says, at(batch.targets, query))
+        assert torch.equal(batch.info["copied"], says)
+        assert task.right(pairs, saying(pairs, says), name).all()
+        if "context" not in name:
+            found = changed(own, batch.inputs)
+            assert all(set(row) <= {int(k) - 1, int(k), int(t) - 1, int(t)}
+                       for row, k, t in zip(found, here, there, strict=True))
+    for row, k, t in zip(changed(own, pairs.same.inputs), here, there, strict=True):
+        assert not {int(k) - 1, int(k), int(t) - 1, int(t)} & set(row)
+    assert task.membership(pairs.donors)[:, 0].float().mean(0).tolist() == [0.0, 1.0]
+    clean = saying(pairs, answers[""])
+    written = pairs.with_donors("operation+operands")
+    for name, of in (("instance", ""), ("operation", "operation"), ("operands", "operands"),
+                     ("copied", "operation+operands")):
+        outcome = task.outcomes(written, clean, saying(pairs, answers["operation+operands"]),
+                                saying(pairs, answers[of]))
+        assert (outcome[name] == 1).all()
+    with pytest.raises(ConfigError, match="unknown scope 'pair'"):
+        task.scope("pair", pairs)
+    with pytest.raises(ConfigError, match="unknown operation 'there'"):
+        TextCounterfactuals(TASK, operation="there")
 
 
 def test_without_a_factorial_an_answer_moves() -> None:
