@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pandas as pd
+from matplotlib.axes import Axes
 from pandas.api.types import is_float_dtype
 
 from latentcode.experiments.paper.measuring.drawing import KIND_STYLES
 from latentcode.experiments.paper.reproduction import KIND_TITLES
+from latentcode.experiments.studies.text.measuring import CRITERIA
 from latentcode.experiments.studies.text.verdicts import sentences
 from latentcode.figures.markdown import markdown_of, markdown_table
 from latentcode.figures.style import GREY, Figure
@@ -43,6 +45,8 @@ Instances copy from one place, donors from another, with other tokens at both. W
 donor's place in the instance says that the place arrived, its own token the whole answer. A code
 that says *copy*, from wherever, would leave the instance's answer, and so would one that does
 nothing. `known elsewhere` instances count, of `n`."""
+PARTS = {"operation": "place", "operands": "token"}
+"""What a class says that arrived from a donor which copies from elsewhere."""
 NOT_ASKED = "Not asked: too few instances count (the table of models)."
 
 
@@ -70,11 +74,13 @@ def page(tables: Mapping[str, pd.DataFrame], text: str) -> str:
 
 def drawn(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """Return what the induction pair's code tells of copying, by layer (A), and how often writing
-    it brings the donor's answer (B): a colour per kind, controls in grey."""
+    it brings the donor's answer (B): a colour per kind, controls in grey. Where donors that copy
+    from elsewhere could be asked, which part of their answer arrived (C), a mark per seed."""
     telling = where(tables["telling"], pair=INDUCTION, label="copied")
     moving = where(tables["moving"], site="code", scope="pair")
     moving = moving[~moving["layers"].str.contains(",")]
-    with panels(1, 2, 7.0, 2.7) as (figure, grid):
+    arrived = _arrived(tables["elsewhere_classes"])
+    with panels(1, 2 + bool(len(arrived)), 7.0 + 3.0 * bool(len(arrived)), 2.7) as (figure, grid):
         for kind, title in KIND_TITLES.items():
             color, marker = KIND_STYLES[kind]
             for axes, table, layer, value, control in (
@@ -92,8 +98,42 @@ def drawn(tables: Mapping[str, pd.DataFrame]) -> Figure:
                        title="A  probe (grey: untrained)")
         grid[0, 1].set(xlabel="layer", ylabel="answers that switch",
                        title="B  pair's code written (grey: control)")
+        for axes in (grid[0, 0], grid[0, 1]):
+            axes.xaxis.get_major_locator().set_params(integer=True)
+        if len(arrived):
+            _draw_arrived(grid[0, 2], arrived)
         figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right upper")
     return figure
+
+
+def _arrived(classes: pd.DataFrame) -> pd.DataFrame:
+    """Return how often the donor's place (`operation`) and its tokens (`operands`) arrived, where
+    all codes or all values of the upper layers were written and enough instances count."""
+    if classes.empty:
+        return classes
+    chosen = classes[(classes["write"] == "operation+operands")
+                     & (classes["scope"] == "everything") & classes["site"].isin(["code", "value"])
+                     & ~classes["layers"].str.startswith("0")
+                     & classes["class"].isin(PARTS)]
+    return chosen[chosen["n"] >= CRITERIA["instances"]]
+
+
+def _draw_arrived(axes: Axes, arrived: pd.DataFrame) -> None:
+    columns = [(site, name) for site in ("code", "value") for name in PARTS]
+    kinds = list(KIND_TITLES)
+    for index, kind in enumerate(kinds):
+        color, marker = KIND_STYLES[kind]
+        offset = 0.22 * (index - (len(kinds) - 1) / 2)
+        for column, (site, name) in enumerate(columns):
+            rates = where(arrived, kind=kind, site=site, **{"class": name})["rate"]
+            axes.scatter([column + offset] * len(rates), rates, s=14, color=color, marker=marker,
+                         alpha=0.8)
+    layers = arrived["layers"].iloc[0]
+    axes.set_xticks(range(len(columns)), [
+        f"{site}s:\n{PARTS[name]}"
+        for site, name in columns])
+    axes.set(ylabel="answers", ylim=(-0.03, 1.03),
+             title=f"C  from elsewhere (layer {layers})")
 
 
 def _table(table: pd.DataFrame) -> str:
