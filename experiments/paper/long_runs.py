@@ -4,6 +4,7 @@
     python -m latentcode.experiments.paper.long_runs pause --at FOLDER
     python -m latentcode.experiments.paper.long_runs status --at FOLDER
     python -m latentcode.experiments.paper.long_runs publish --at FOLDER
+    python -m latentcode.experiments.paper.long_runs keep --at FOLDER
 
 `resume` trains in the background, at the lowest priority, one thread per model and as many models
 as cores, in the order of `QUEUE`, until everything is trained. However it is stopped, the next
@@ -11,7 +12,8 @@ as cores, in the order of `QUEUE`, until everything is trained. However it is st
 outside the checkout, so that work in the checkout neither disturbs nor changes the trainings.
 
 Where the folder of the trainings was lost, `--published FOLDER` of `resume` and `status` names the
-runs that were published before: those of the same configuration are not trained again.
+runs that were published before: those of the same configuration are not trained again. `keep`
+copies the newest checkpoints of what is unfinished; `resume --unfinished FOLDER` goes on from them.
 """
 
 from __future__ import annotations
@@ -36,9 +38,11 @@ from latentcode.experiments.paper.queue import (
     Stage,
     is_complete,
     is_published,
+    keep,
     publish,
     queue,
     table,
+    take_up,
 )
 from latentcode.experiments.sweep.executors import train_job
 from latentcode.experiments.sweep.grid import load_grid
@@ -61,22 +65,27 @@ PAUSE_SECONDS = 1800.0
 
 def work(
     at: Path, stages: Sequence[Stage] = QUEUE, processes: int | None = None,
-    published: Path | None = None,
+    published: Path | None = None, unfinished: Path | None = None,
 ) -> None:
     """Train what is missing, `processes` at a time (default: one per core), until the end.
 
-    published  folder of finished runs that are not trained again; see `is_published`
+    published   folder of finished runs that are not trained again; see `is_published`
+    unfinished  folder of runs to go on with, where `at` has not begun them; see `take_up`
 
     Texts that a grid names by a relative path lie in `at`; `make_texts` writes those it can.
     SIGTERM and Ctrl-C stop it with a checkpoint of every model. A run that fails is left out and
     named in the log, and does not hold up the others.
     """
-    at, published = at.absolute(), None if published is None else published.absolute()
+    at = at.absolute()
+    published, unfinished = (
+        None if path is None else path.absolute() for path in (published, unfinished))
     at.mkdir(parents=True, exist_ok=True)
     give_way()
     with exclusive(at / LOCK), chdir(at), stop_on_signals() as request:
         for stage in stages:
             claim_stage(at, stage)
+        for path in [] if unfinished is None else take_up(unfinished, at, stages):
+            _say(f"{path.relative_to(at)}: taken up at step {recorded_step(path):,}")
         todo = {path: config for path, config in queue(at, stages).items()
                 if not is_complete(path, config) and not is_published(path, config, published)}
         make_texts(todo.values())
@@ -133,6 +142,9 @@ At = Annotated[Path, tyro.conf.arg(help="Folder of the trainings, outside the ch
 Published = Annotated[Path | None, tyro.conf.arg(
     help="Folder of finished runs, such as experiments/results/runs; those of the same "
          "configuration are not trained again.")]
+Unfinished = Annotated[Path | None, tyro.conf.arg(
+    help="Folder that `keep` wrote, such as experiments/results/unfinished; its runs are gone on "
+         "with.")]
 
 
 def _known(at: Path) -> Path:
@@ -142,11 +154,10 @@ def _known(at: Path) -> Path:
     return at.absolute()
 
 
-def _published(folder: Path | None) -> Path | None:
-    """Return a folder of published runs; `RunError` where there is none, or all would be trained
-    again."""
-    check(folder is None or folder.is_dir(), f"published is {folder}, which is no folder; expected "
-          "one of finished runs, such as experiments/results/runs", RunError)
+def _folder(name: str, folder: Path | None, of: str, example: str) -> Path | None:
+    """Return a folder of runs; `RunError` where there is none, or all would be trained again."""
+    check(folder is None or folder.is_dir(), f"{name} is {folder}, which is no folder; expected "
+          f"one of {of}, such as experiments/results/{example}", RunError)
     return None if folder is None else folder.absolute()
 
 
@@ -167,9 +178,12 @@ class Resume:
 
     at: At
     published: Published = None
+    unfinished: Unfinished = None
 
     def run(self) -> None:
-        at, published = self.at.absolute(), _published(self.published)
+        at = self.at.absolute()
+        published = _folder("published", self.published, "finished runs", "runs")
+        unfinished = _folder("unfinished", self.unfinished, "runs to go on with", "unfinished")
         check(at.is_dir() or not at.exists(), f"{at} is a file; expected a folder", RunError)
         at.mkdir(parents=True, exist_ok=True)
         busy = owner(at)
@@ -178,7 +192,8 @@ class Resume:
             # A session of its own: it outlives the terminal, and Ctrl-C there is not for it.
             process = subprocess.Popen(
                 [sys.executable, "-m", __spec__.name, "work", "--at", str(at),
-                 *(["--published", str(published)] if published else [])], cwd=at,
+                 *(["--published", str(published)] if published else []),
+                 *(["--unfinished", str(unfinished)] if unfinished else [])], cwd=at,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + START_SECONDS
         while owner(at) != process.pid and time.monotonic() < deadline:
@@ -218,7 +233,8 @@ class Status:
     def run(self) -> None:
         at = _known(self.at)
         process = owner(at)
-        print(table(at, published=_published(self.published)).to_string(index=False, na_rep="?"))
+        published = _folder("published", self.published, "finished runs", "runs")
+        print(table(at, published=published).to_string(index=False, na_rep="?"))
         print("paused" if process is None else f"process {process} is training")
 
 
@@ -238,6 +254,21 @@ class Publish:
 
 
 @dataclass(frozen=True)
+class Keep:
+    """Copy the newest checkpoints of unfinished runs, with which `resume --unfinished` goes on."""
+
+    at: At
+    out: Path = Path("experiments/results/unfinished")
+    """Folder of the copies, which take the place of those that are there."""
+
+    def run(self) -> None:
+        kept = keep(_known(self.at), self.out)
+        for path in kept:
+            print(f"wrote run {path}")
+        print(f"{len(kept)} unfinished run{'s are' if len(kept) != 1 else ' is'} in {self.out}")
+
+
+@dataclass(frozen=True)
 class Work:
     """Train here and now, rather than in the background; what `resume` starts."""
 
@@ -245,9 +276,12 @@ class Work:
     processes: int | None = None
     """Models at once; default: one per core."""
     published: Published = None
+    unfinished: Unfinished = None
 
     def run(self) -> None:
-        work(self.at.absolute(), processes=self.processes, published=_published(self.published))
+        work(self.at.absolute(), processes=self.processes,
+             published=_folder("published", self.published, "finished runs", "runs"),
+             unfinished=_folder("unfinished", self.unfinished, "runs to go on with", "unfinished"))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -255,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from latentcode.errors import LatentCodeError
 
     command = tyro.cli(
-        Resume | Pause | Status | Publish | Work,
+        Resume | Pause | Status | Publish | Keep | Work,
         args=arguments, prog="python -m latentcode.experiments.paper.long_runs")
     try:
         command.run()

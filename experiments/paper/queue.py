@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,14 +10,16 @@ from typing import NamedTuple
 import pandas as pd
 
 from latentcode.config import LanguageConfig, RunConfig, config_hash, fill_in
+from latentcode.errors import RunError, check
 from latentcode.experiments.paper.reproduction import MEASURED, measured_name
 from latentcode.experiments.paper.token_losses import token_losses
 from latentcode.experiments.sweep.grid import load_grid
 from latentcode.experiments.timing import seconds_per_step
 from latentcode.figures.markdown import markdown_of
-from latentcode.files.storage import replace_file, write_text
+from latentcode.files.locks import exclusive
+from latentcode.files.storage import replace_file, replace_folder, write_text
 from latentcode.runs import Run
-from latentcode.runs.folder import CONFIG, TEXT
+from latentcode.runs.folder import CONFIG, LOCK, TEXT
 from latentcode.runs.metric_file import recorded_step
 from latentcode.tasks import make_task
 from latentcode.tasks.text.task import Text
@@ -38,6 +41,17 @@ QUEUE: tuple[Stage, ...] = (
     Stage("paper_logic_ablations", 1), Stage("paper_sraven_ablations"))
 """What is trained, in the order of need. Seeds are counted along the first axis of each grid."""
 README = "README.md"
+MOST_KEPT = 4
+"""Unfinished runs that are kept, of 5 MB each."""
+KEPT = """\
+# Trainings that are not finished
+
+The newest checkpoint of each, with the state of training, as `python -m
+latentcode.experiments.paper.long_runs keep` wrote them. `resume --at FOLDER --unfinished
+experiments/results/unfinished` of the same module goes on with them. Hours are those of
+one core, at the pace so far.
+
+"""
 ALONG: Mapping[str, tuple[int, ...]] = {
     "sraven_known": (3_000, 4_500, 9_000), "paper_sraven": (39_062, 78_125, 156_250)}
 """Steps that are published of the first seed; of all others, and of other grids, the last alone."""
@@ -143,6 +157,63 @@ def publish(at: Path, out: Path, stages: Sequence[Stage] = QUEUE) -> list[Path]:
     if out.is_dir():
         write_text(out / README, page(out, stages))
     return new
+
+
+def keep(at: Path, out: Path, stages: Sequence[Stage] = QUEUE, most: int = MOST_KEPT) -> list[Path]:
+    """Copy runs that are begun and not finished, so that `take_up` can continue them elsewhere.
+
+    Of each its newest checkpoint, state of training included; the `most` that are furthest. They
+    take the place of what `out` held. Returns their folders. `RunError` while one is being trained.
+    """
+    begun = [run for path, config in queue(at, stages).items()
+             if (path / CONFIG).exists() and not is_complete(path, config)
+             and (run := Run.open(path)).checkpoints()]
+    begun.sort(key=lambda run: run.checkpoints()[-1] / run.config.training.steps, reverse=True)
+    lines = []
+    with replace_folder(out, overwrite=True, marker=README) as folder:
+        for run in begun[:most]:
+            name = run.path.relative_to(at)
+            with exclusive(run.path / LOCK):
+                _copy(run, folder / name)
+            pace, total = seconds_per_step(run.path), run.config.training.steps
+            done = run.checkpoints()[-1]
+            lines.append({"run": name.as_posix(), "updates": f"{done:,}", "of": f"{total:,}",
+                          "core-hours left": "?" if pace is None
+                          else f"{(total - done) * pace / 3600:.1f}"})
+        (folder / README).write_text(KEPT + (
+            markdown_of(pd.DataFrame(lines)) if lines else "None.") + "\n", encoding="utf-8")
+    return [out / line["run"] for line in lines]
+
+
+def take_up(kept: Path, at: Path, stages: Sequence[Stage] = QUEUE) -> list[Path]:
+    """Copy to `at` the runs of `keep` that are not there, and return their folders.
+
+    `RunError` for a run of another configuration than the grid's.
+    """
+    new = []
+    for path, config in queue(at, stages).items():
+        source = kept / path.relative_to(at)
+        if (source / CONFIG).exists() and not path.exists():
+            run = Run.open(source)
+            same = config_hash(fill_in(config, run.config)) == config_hash(run.config)
+            check(same, f"{source} has another configuration than its name says in the grid "
+                  f"{path.parent.name}; expected the same", RunError)
+            with replace_folder(path, overwrite=False, marker=CONFIG) as folder:
+                _copy(run, folder)
+            new.append(path)
+    return new
+
+
+def _copy(run: Run, to: Path) -> None:
+    """Copy a run with the newest of its checkpoints, and all that training needs to go on."""
+    newest = run.checkpoint_path(run.checkpoints()[-1])
+
+    def others(folder: str, names: list[str]) -> list[str]:
+        checkpoints = Path(folder) == newest.parent
+        return [name for name in names
+                if name == LOCK or (checkpoints and name != newest.name)]
+
+    shutil.copytree(run.path, to, ignore=others, dirs_exist_ok=True)
 
 
 def page(out: Path, stages: Sequence[Stage] = QUEUE) -> str:

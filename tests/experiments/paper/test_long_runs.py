@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -23,10 +24,12 @@ from latentcode.experiments.paper.queue import (
     QUEUE,
     Stage,
     is_complete,
+    keep,
     members,
     publish,
     queue,
     table,
+    take_up,
 )
 from latentcode.experiments.paper.reproduction import MEASURED, Work
 from latentcode.experiments.paper.runs import find_runs
@@ -187,6 +190,55 @@ def test_what_is_published_is_not_trained_again(
 
 
 @pytest.mark.slow
+def test_what_is_unfinished_is_kept_and_gone_on_with(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = trained / "first" / "seed=1,kind=hyla"
+    name = whole.relative_to(trained)
+    begun, kept, elsewhere = (tmp_path / name for name in ("begun", "kept", "elsewhere"))
+    shutil.copytree(trained, begun)
+    for step in (20, 40):
+        for file in (begun / name / "checkpoints").glob(f"*{step}"):
+            shutil.rmtree(file)
+    newest = Run.open(begun / name).checkpoints()[-1]
+    assert newest < 40
+    assert keep(begun, kept, STAGES) == [kept / name]
+    assert keep(begun, kept, STAGES) == [kept / name]
+    assert Run.open(kept / name).checkpoints() == [newest]
+    row = next(line for line in (kept / "README.md").read_text().splitlines() if "seed=1" in line)
+    assert f"| {newest} | 40 |" in row
+    long_runs.work(elsewhere, STAGES, processes=1, published=trained_but(trained, tmp_path, name),
+                   unfinished=kept)
+    assert f"{name}: taken up" in capsys.readouterr().out
+    assert [path.name for path in (elsewhere / "first").iterdir() if path.is_dir()] == [name.name]
+    for file in ("metrics.jsonl", "checkpoints/step_0000040/model.safetensors"):
+        assert (elsewhere / name / file).read_bytes() == (whole / file).read_bytes()
+    assert keep(elsewhere, kept, STAGES) == []
+    assert "None." in (kept / "README.md").read_text()
+
+
+def test_unfinished_runs_that_cannot_be_gone_on_with_are_an_error(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = (trained / "first" / f"seed={seed},kind=hyla" for seed in (0, 1))
+    kept = tmp_path / "kept"
+    shutil.copytree(one, kept / other.relative_to(trained))
+    with pytest.raises(RunError, match="has another configuration than its name says"):
+        take_up(kept, tmp_path / "elsewhere", STAGES)
+    with pytest.raises(SystemExit):
+        main(["resume", "--at", str(tmp_path / "at"), "--unfinished", str(tmp_path / "none")])
+    assert "unfinished is" in capsys.readouterr().err
+    with pytest.raises(RunError, match="exists already and is not one of ours"):
+        keep(trained, trained, STAGES)
+
+
+def trained_but(trained: Path, tmp_path: Path, name: Path) -> Path:
+    """Return a copy of finished runs that lacks one."""
+    shutil.copytree(trained, tmp_path / "published")
+    shutil.rmtree(tmp_path / "published" / name)
+    return tmp_path / "published"
+
+
 def test_a_text_is_written_beside_the_runs_that_name_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
