@@ -17,6 +17,7 @@ from latentcode.experiments.paper.reproduction import Work
 from latentcode.experiments.paper.runs import KnownRuns
 from latentcode.experiments.paper.token_losses import token_losses
 from latentcode.experiments.studies.operation.places import DONORS, Place, sanity
+from latentcode.files.storage import write_text
 from latentcode.probes.common.of_run import meta_of
 from latentcode.probes.decoding import DecodingResult, decode
 from latentcode.probes.interventions import (
@@ -70,18 +71,22 @@ def measure(run: Run, work: Path, n: int, n_probe: int, seed: int) -> Measured:
     def keep(name: str, kind: Any, function: Callable[..., Any], **settings: Any) -> Any:
         key = key_of([run], {name: {key: str(value) for key, value in settings.items()}})
         print(run.path.parent.name, run.name, name, flush=True)
-        return kept(work / f"{name}-{run.name}-{key}", kind,
-                    partial(function, run, **settings, progress=bar(name)))
+        folder = work / f"{name}-{run.name}-{key}"
+        too_few = folder.with_name(f"{folder.name}-too_few.txt")
+        if too_few.exists():
+            return None
+        try:
+            return kept(folder, kind, partial(function, run, **settings, progress=bar(name)))
+        except TooFewCountError as error:
+            write_text(too_few, f"{error}\n")
+            print(error, flush=True)
+            return None
 
     def written(name: str, chosen: list[Place], writes: Sequence[str],
                 function: Callable[..., InterventionResult] = intervene, **settings: Any) -> Any:
-        try:
-            return keep(name, InterventionResult, function, n=n, seed=seed, interventions=[
-                Intervention(write, scope, layers, site)
-                for site, scope, layers in chosen for write in writes], **settings)
-        except TooFewCountError as error:
-            print(error)
-            return None
+        return keep(name, InterventionResult, function, n=n, seed=seed, interventions=[
+            Intervention(write, scope, layers, site)
+            for site, scope, layers in chosen for write in writes], **settings)
 
     n_layers = run.config.model.n_layers
     return Measured(
