@@ -168,7 +168,8 @@ def _measured(
             # A control switches where the answer becomes that of the minimal pair, all the same.
             written = known.with_donors(how.donor) if how.donor and not how.control else known
             outcomes = task.outcomes(written, unpatched, clean.answered, patched)
-            frames.append(_frame(number, n_drawn, outcomes, material, intervention))
+            frames.append(_frame(
+                number, n_known - len(known), outcomes, material, intervention))
             advance(done + (before + number + 1) * len(pairs))
     advance(total)
     asked = "four different answers" if task.factorial else "two different answers"
@@ -231,7 +232,10 @@ def _frame(
     number: int, first: int, outcomes: Mapping[str, Tensor], material: Material,
     intervention: Intervention,
 ) -> pd.DataFrame:
-    """Return one row per instance that counts."""
+    """Return one row per instance that counts.
+
+    first  how many instances of earlier batches count; the numbers of these go on from there
+    """
     pairs = material.pairs
     frame = pd.DataFrame({
         "intervention": number, "number": first + np.arange(len(pairs)),

@@ -148,8 +148,8 @@ def tables(
 ) -> dict[str, pd.DataFrame]:
     """Return the tables of the outcomes of single instances.
 
-    instances  `intervention` (a row of `rows`), `number`, `combination`, `source`, `target`, and
-               one column per metric
+    instances  `intervention` (a row of `rows`), `number`, which is that of the instance,
+               `combination`, `source`, `target`, and one column per metric
     """
     metrics = [c for c in instances.columns
                if c not in ("intervention", "number", "combination", "source", "target")]
@@ -174,7 +174,8 @@ def tables(
             found["classes"] += [{**which, "class": name, "n": len(cell),
                                   "rate": cell[name].mean()} for name in classes]
         for other in _beside(number, rows) if classes else ():
-            both = block.merge(blocks[other], on="number", suffixes=("", " of the other"))
+            both = block.merge(blocks[other], on="number", suffixes=("", " of the other"),
+                               validate="one_to_one")
             paired = both[["combination"]].assign(**{
                 name: both[name] - both[f"{name} of the other"] for name in classes})
             means, low, high, n_clusters = mean_and_interval(

@@ -79,6 +79,19 @@ def test_without_a_factorial_there_are_no_classes() -> None:
     assert list(plain["comparisons"]) == list(InterventionResult.COLUMNS["comparisons"])
 
 
+def test_differences_are_of_the_same_instances_where_the_last_batch_is_short() -> None:
+    found = intervene_model(operation_model(), Selector(), [
+        Intervention(write, "row", (0,)) for write in ("operation+operands", "operands")],
+        n=130, batch_size=100, n_bootstrap=100)
+    known = found.settings["n_known"]
+    assert known > 100  # so that more count of the first batch than the last one has
+    assert found.comparisons["n"].eq(known).all()
+    rates = found.table.set_index(["write", "metric"])["value"]
+    for row in found.comparisons.to_dict("records"):
+        assert row["value"] == pytest.approx(
+            rates[row["write"], row["class"]] - rates[row["against"], row["class"]])
+
+
 def test_classes_and_differences_are_kept(tmp_path: Path) -> None:
     result = intervene_model(operation_model(), Selector(), [
         *(Intervention(write, "row", (0,)) for write in ("donor", "operation+operands")),
