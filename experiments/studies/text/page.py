@@ -41,10 +41,11 @@ have fewer than three classes, or where the class of the answer has reached the 
 what can be copied at the same place as the instance, so that a code which says *copy* and one which
 says *copy what stands there* are not told apart. The next table does."""
 PLACES = """\
-Instances copy from one place, donors from another, with other tokens at both. What stands at the
-donor's place in the instance says that the place arrived, its own token the whole answer. A code
-that says *copy*, from wherever, would leave the instance's answer, and so would one that does
-nothing. `known elsewhere` instances count, of `n`."""
+Instances copy from one place, donors from another, with other tokens at both. What the instance has
+at the donor's place says that the place arrived; what the donor has at the instance's place, that
+what stands there arrived; the donor's own answer, both. A code that says *copy*, from wherever,
+would leave the instance's answer, and so would one that does nothing. Instances count where the
+model copies rightly in all four texts: `known elsewhere`, of `n`."""
 PARTS = {"operation": "place", "operands": "token"}
 """What a class says that arrived from a donor which copies from elsewhere."""
 NOT_ASKED = "Not asked: too few instances count (the table of models)."
@@ -61,8 +62,8 @@ def page(tables: Mapping[str, pd.DataFrame], text: str) -> str:
         "## Copying", COPYING, _table(tables["copying"]),
         "## What codes tell", TELLING, _table(telling[telling["pair"] == INDUCTION]),
         "Does one kind's code of the induction pair gain more by training? Accuracy above that of "
-        "the initial weights, mean over layers. Of nine comparisons of kinds that are alike, "
-        "one would come out by chance.", _table(tables["kinds"]),
+        "the initial weights, mean over layers. Of comparisons of kinds that are alike, one in ten "
+        f"comes out by chance; here are {len(tables['kinds'])}.", _table(tables["kinds"]),
         "## What writing brings", MOVING, _table(moving),
         "## Operation or answer?", WORDS,
         _table(tables["words"]) if len(tables["words"]) else NOT_ASKED,
