@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from latentcode.config import LanguageConfig, RunConfig, config_hash, fill_in
+from latentcode.config import RunConfig, config_hash, fill_in
 from latentcode.errors import RunError, check
 from latentcode.experiments.paper.reproduction import MEASURED, measured_name
 from latentcode.experiments.paper.token_losses import token_losses
@@ -21,8 +21,7 @@ from latentcode.files.storage import replace_file, replace_folder, write_text
 from latentcode.runs import Run
 from latentcode.runs.folder import CONFIG, LOCK, TEXT
 from latentcode.runs.metric_file import recorded_step
-from latentcode.tasks import make_task
-from latentcode.tasks.text.task import Text
+from latentcode.tasks import task_class
 
 
 class Stage(NamedTuple):
@@ -235,10 +234,7 @@ def page(out: Path, stages: Sequence[Stage] = QUEUE) -> str:
 
 
 def _rows(runs: Sequence[Run]) -> str:
-    config = runs[0].config.task
-    # A text need not be here for what was said of it to be read.
-    headline = (Text.headline if isinstance(config, LanguageConfig)
-                else make_task(config).headline)
+    headline = task_class(runs[0].config.task).headline
     lines = []
     for run in runs:
         newest = run.newest_metrics()

@@ -34,8 +34,10 @@ TRAINING: tuple[str, ...] = (
 SEARCHED: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "logic": {"training.learning_rate": (1e-3, 3e-3), "training.weight_decay": (0.03, 0.1)},
     "sraven": {"training.learning_rate": (3e-4, 1e-3), "training.weight_decay": (0.1, 0.3),
-               "training.warmup_steps": (1_000, 3_000)}}
-"""The grid of Table A3, by task; language models are trained at one setting."""
+               "training.warmup_steps": (1_000, 3_000)},
+    "language": {"training.learning_rate": (1e-3, 3e-3), "training.weight_decay": (0.1, 0.03),
+                 "training.warmup_steps": (1_000,)}}
+"""The grid of Table A3, by task."""
 PUBLISHED = Path(str(files("latentcode.experiments"))) / "results" / "runs"
 """Where a checkout's trained runs lie."""
 DEEPEST = 3
@@ -100,9 +102,12 @@ class KnownRuns:
 
     def chosen(self, config: RunConfig, select_on: str = "test") -> RunConfig:
         """Return the best point of the grid of Table A3, or the configuration itself where the
-        grid was not run: the highest mean over runs of the task's headline on `select_on`."""
-        return max(self._grid(config), key=lambda point: headline(self.of(point), select_on),
-                   default=config)
+        grid was not run: the best mean over runs of the task's headline on `select_on`."""
+        from latentcode.tasks import task_class  # brings torch
+
+        best = min if task_class(config.task).lower_is_better else max
+        return best(self._grid(config), key=lambda point: headline(self.of(point), select_on),
+                    default=config)
 
     def selection(self, settings: Iterable[Setting]) -> list[dict[str, object]]:
         """Return, for every member whose grid was run, what was chosen on `test`, and what a
@@ -192,9 +197,9 @@ def headline(runs: Sequence[Run], split: str) -> float:
 
     NaN for a split that the task does not have, such as `ood` where nothing is held out.
     """
-    from latentcode.tasks import make_task
+    from latentcode.tasks import task_class
 
-    name = make_task(runs[0].config.task).headline
+    name = task_class(runs[0].config.task).headline
     values: list[float] = []
     for run in runs:
         newest = run.newest_metrics()

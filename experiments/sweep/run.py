@@ -30,7 +30,7 @@ from latentcode.progress import Bar, Display
 from latentcode.runs import Run
 from latentcode.runs.folder import CONFIG, LOCK
 from latentcode.runs.metric_file import recorded_step
-from latentcode.tasks import make_task
+from latentcode.tasks import Task, make_task, task_class
 from latentcode.training.ensemble import check_keeps_enough
 from latentcode.training.signals import StopRequest, stop_on_signals
 from latentcode.training.workers import Executor, Job, Outcome
@@ -102,7 +102,7 @@ def sweep(
         with exclusive(out / LOCK), stop_on_signals() as stop:
             attempt = _Sweep(out, members, trainer, stop, deadline)
             attempt.work(members_at_once)
-            result = _write(out, grid, attempt, select_on, make_task(first.task).headline)
+            result = _write(out, grid, attempt, select_on, task_class(first.task))
     if set(result.missing) - set(result.failed):
         why = "stopped" if stop.requested else "the budget is used up"
         attempt.progress.display.say(f"{why}: {attempt.progress.state()}; continue with: "
@@ -316,15 +316,16 @@ class _Sweep:
 
 
 def _write(
-    out: Path, grid: Grid, attempt: _Sweep, select_on: SelectOn, headline: str
+    out: Path, grid: Grid, attempt: _Sweep, select_on: SelectOn, task: type[Task]
 ) -> SweepResult:
     failed = {path.name: attempt.errors[path] for path in attempt.members
               if path in attempt.errors}
     table = member_table(out, grid.points(), failed)
-    summary = summarize(table, headline, select_on)
+    summary = summarize(
+        table, task.headline, select_on, lower_is_better=task.lower_is_better)
     write_tables(out, table, summary)
     missing = tuple(dict.fromkeys(table.loc[~table["complete"], "member"]))
-    return SweepResult(table, summary, failed, missing, headline)
+    return SweepResult(table, summary, failed, missing, task.headline)
 
 
 def _reserve(seconds: float, n_members: int) -> float:

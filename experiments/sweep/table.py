@@ -55,15 +55,18 @@ def member_table(
         "se": "float64", "n": "Int64", "step": "Int64", "complete": "bool", "error": "string"})
 
 
-def summarize(table: pd.DataFrame, headline: str, select_on: SelectOn = "test") -> pd.DataFrame:
+def summarize(
+    table: pd.DataFrame, headline: str, select_on: SelectOn = "test", *,
+    lower_is_better: bool = False,
+) -> pd.DataFrame:
     """Return the best setting of each condition: mean and sd / sqrt(n) over its n seeds.
 
     A condition is a point on the axes that are neither seeds nor hyperparameters, such as the
     kind of attention; a setting is a point on those of the hyperparameters. The best setting is
-    the one with the highest mean over seeds of the metric `headline` on the split `select_on`,
-    the first of equals. Only settings of which all members are complete take part; `settings`
-    says how many there are and `settings_complete` how many took part. A condition without one
-    has a row without values.
+    the one with the highest mean over seeds of the metric `headline` on the split `select_on` (the
+    lowest where `lower_is_better`), the first of equals. Only settings of which all members are
+    complete take part; `settings` says how many there are and `settings_complete` how many took
+    part. A condition without one has a row without values.
 
     The paper selects on `ood`; `test` leaves the held-out combinations out of the choice.
     """
@@ -81,7 +84,8 @@ def summarize(table: pd.DataFrame, headline: str, select_on: SelectOn = "test") 
         if not ranked:
             rows.append(fixed)
             continue
-        _, setting, chosen = max(ranked, key=lambda candidate: candidate[0])
+        best = min if lower_is_better else max
+        _, setting, chosen = best(ranked, key=lambda candidate: candidate[0])
         for result, values in _groups(chosen, ["split", "metric"]):
             metric = mean_metric(values["mean"].to_numpy(dtype=np.float64))
             rows.append({**fixed, **setting, **result, "mean": metric.mean, "se": metric.se,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from latentcode.tasks.registry import make_counterfactuals as make_counterfactuals
     from latentcode.tasks.registry import make_task as make_task
     from latentcode.tasks.registry import register_task as register_task
+    from latentcode.tasks.registry import task_class as task_class
     from latentcode.tasks.registry import task_distances as task_distances
     from latentcode.tasks.trials import try_task as try_task
 

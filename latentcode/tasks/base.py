@@ -43,6 +43,8 @@ class Task(ABC):
     """What a combination is made of: "term" or "rule"."""
     headline: ClassVar[str]
     """The metric that is quoted first: "r2" or "accuracy"."""
+    lower_is_better: ClassVar[bool] = False
+    """Whether of two headlines the lower is the better, as of losses."""
     config: TaskConfig
     """The configuration, with whatever it leaves to be filled in: the `revision` of a text."""
 

@@ -34,8 +34,8 @@ HELD = "numbers, text, truth values, Literal choices and tuples of these"
 class Registered:
     """A task and its readers; None where it has none."""
 
-    task: Callable[[Any], Task]
-    """Of a configuration, the task."""
+    task: type[Task]
+    """Made of a configuration."""
     counterfactuals: Callable[[Any], Counterfactuals] | None = None
     """Of a task, its minimal pairs."""
     distances: Callable[[Any, str, str], Distances] | None = None
@@ -99,13 +99,21 @@ def register_task(
     return register
 
 
+def task_class(config: TaskConfig) -> type[Task]:
+    """Return the class of a configuration's task: what it says without its problems, or its text.
+
+    `UnknownNameError` for a task that is not registered.
+    """
+    return REGISTRY.find(config.name).task
+
+
 def make_task(config: TaskConfig) -> Task:
     """Return the task that a configuration describes.
 
     `ConfigError` for language without a text to draw from, or with one that cannot be used,
     `UnknownNameError` for a task that is not registered.
     """
-    return REGISTRY.find(config.name).task(config)
+    return task_class(config)(config)
 
 
 def as_task(task: Task | TaskConfig) -> Task:

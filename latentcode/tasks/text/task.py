@@ -40,6 +40,7 @@ class Text(Task):
     name = "language"
     constituent = "document"
     headline = "perplexity"
+    lower_is_better = True
     config: LanguageConfig
 
     def __init__(self, config: LanguageConfig, data: TextData | None = None) -> None:

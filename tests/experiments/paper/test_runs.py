@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 import latentcode as lc
@@ -140,25 +141,39 @@ def test_a_training_that_was_repeated_counts_once(tmp_path: Path) -> None:
         assert [run.id for run in find_runs(order).of(config)] == [first.id]
 
 
-def test_of_a_grid_that_was_run_the_best_on_test_counts(tmp_path: Path) -> None:
+class Fake:
+    """A run that says how well it does."""
+
+    def __init__(self, config: RunConfig, test: float, ood: float, metric: str = "r2") -> None:
+        self.config, self.id = config, str(test)
+        self.table = pd.DataFrame([
+            {"split": "test", "metric": metric, "mean": test},
+            {"split": "ood", "metric": metric, "mean": ood}])
+
+    def newest_metrics(self) -> pd.DataFrame:
+        return self.table
+
+
+def test_of_language_models_the_lowest_perplexity_counts() -> None:
+    setting = Setting("paper", "language", ("kind=hyla",))
+    config, = setting.grid.members().values()
+    points = searched(config)
+    assert [(point.training.learning_rate, point.training.weight_decay) for point in points] == [
+        (1e-3, 0.1), (1e-3, 0.03), (3e-3, 0.1), (3e-3, 0.03)]
+    known = KnownRuns({signature(point): (Fake(point, value, value, "perplexity"),)
+                       for point, value in zip(points, (30.0, 20.0, 25.0, 40.0), strict=True)})
+    assert known.chosen(config) == points[1]
+    assert known.selection([setting])[0]["ood, chosen on test"] == 20.0
+    small, = Setting("small", "language", ("kind=hyla",)).grid.members().values()
+    assert searched(small) == (small,)  # its warm-up is no point of the grid
+
+
+def test_of_a_grid_that_was_run_the_best_on_test_counts() -> None:
     setting = Setting("paper", "logic", ("kind=hyla",))
     config, = setting.grid.members().values()
     points = searched(config)
     assert len(points) == 4
     assert points[0] == config
-
-    class Fake:
-        def __init__(self, config: RunConfig, test: float, ood: float) -> None:
-            import pandas as pd
-
-            self.config, self.id = config, str(test)
-            self.table = pd.DataFrame([
-                {"split": "test", "metric": "r2", "mean": test},
-                {"split": "ood", "metric": "r2", "mean": ood}])
-
-        def newest_metrics(self):
-            return self.table
-
     runs = {signature(point): (Fake(point, 0.1 * i, -0.1 * i),) for i, point in enumerate(points)}
     known = KnownRuns(runs)  # type: ignore[arg-type]
     assert known.chosen(config) == points[3]

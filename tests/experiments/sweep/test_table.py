@@ -66,6 +66,12 @@ def test_the_best_setting_is_chosen_on_test_by_the_mean_over_seeds() -> None:
     assert cells(summary, "hyla", "test")["se"] == pytest.approx(0.2)
 
 
+def test_of_losses_the_lowest_is_chosen() -> None:
+    summary = summarize(table(SCORES), "r2", lower_is_better=True)
+    assert cells(summary, "softmax", "test")["training.learning_rate"] == 0.001
+    assert cells(summary, "hyla", "test")["training.learning_rate"] == 0.003
+
+
 def test_the_papers_choice_on_ood() -> None:
     summary = summarize(table(SCORES), "r2", "ood")
     assert set(summary["selected_on"]) == {"ood"}

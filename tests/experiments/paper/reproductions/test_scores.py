@@ -27,7 +27,7 @@ from latentcode.experiments.paper.measuring.sraven_instances import (
 from latentcode.experiments.paper.measuring.words import NOTHING, of_kinds
 from latentcode.experiments.paper.reproduction import reproduction
 from latentcode.experiments.paper.reproductions.tabA1 import ROWS
-from latentcode.experiments.paper.reproductions.tabA3 import compare
+from latentcode.experiments.paper.reproductions.tabA3 import TABLE_A3, compare
 from latentcode.experiments.paper.runs import KnownRuns, folder_name, searched, signature
 from latentcode.experiments.sweep.grid import with_fields
 from latentcode.models.config import TABLE_A1
@@ -198,7 +198,7 @@ def test_fresh_instances_are_drawn_in_chunks_of_different_seeds(
 
 
 def test_the_best_of_the_presets_is_a_point_of_table_a3() -> None:
-    for task in ("logic", "sraven"):
+    for task in TABLE_A3:
         assert all(row["holds"] for row in compare(task, preset("paper", task)))
     wrong = {"training.learning_rate": 2e-3, "model.n_heads": 4, "training.warmup_steps": 200}
     rows = compare("logic", with_fields(preset("paper", "logic"), wrong))
