@@ -86,8 +86,9 @@ _CONFIGS: dict[tuple[str, str], RunConfig] = {
     ("language", "paper"): _run(
         # NanoDO's length of sequence; 130 B tokens are 495,911 updates of 256 sequences.
         LanguageConfig(n_vocabulary=32_000, n_tokens=1_024, text="allenai/c4", subset="en"),
-        TrainingConfig(steps=495_911, batch_size=256, warmup_steps=1_000, eval_every=5_000,
-                       eval_instances=2_048, checkpoint_every=5_000),
+        # "Mixed-precision training" (appendix C), which the official code does not have.
+        TrainingConfig(steps=495_911, batch_size=256, warmup_steps=1_000, precision="bf16",
+                       eval_every=5_000, eval_instances=2_048, checkpoint_every=5_000),
         n_layers=6, d_model=512, n_heads=8, d_head=64, d_head_v=64, d_mlp=2_048,
         **_LANGUAGE_MODEL),
     ("language", "small"): _run(
