@@ -18,8 +18,9 @@ from latentcode.app.words import literal, shortened
 from latentcode.errors import LatentCodeError
 from latentcode.probes.common.sources import varies
 
-LOOKS = ("rules", "attention")
-"""How the problem is drawn: with what it is made of, or with the scores of the pair's query."""
+LOOKS = ("labels", "attention")
+"""How the problem is drawn: with its labels (rules, terms, the marks of a text), or with the scores of
+the pair's query."""
 
 
 def show_instance(chosen: Chosen, colour: str, instance: int | None) -> None:
@@ -37,7 +38,7 @@ def show_instance(chosen: Chosen, colour: str, instance: int | None) -> None:
     try:
         shown = problem(chosen.entry, codes, instance)
         st.html(f"<div class='answer'>{shown.answer}</div>")
-        look = "rules" if chosen.entry.kind == "codes" else choose(
+        look = "labels" if chosen.entry.kind == "codes" else choose(
             "Problem with", LOOKS, key="look", form="buttons", label_visibility="collapsed")
         if look == "attention":
             number = int(codes.instances()[instance])
