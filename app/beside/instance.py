@@ -19,8 +19,8 @@ from latentcode.errors import LatentCodeError
 from latentcode.probes.common.sources import varies
 
 LOOKS = ("labels", "attention")
-"""How the problem is drawn: with its labels (rules, terms, the marks of a text), or with the scores of
-the pair's query."""
+"""How the problem is drawn: with its labels (rules, terms, the marks of a text), or with the scores
+of the pair's query."""
 
 
 def show_instance(chosen: Chosen, colour: str, instance: int | None) -> None:
