@@ -24,6 +24,11 @@ def is_by_constituent(name: str) -> bool:
     return name.endswith("]")
 
 
+def is_loss(name: str) -> bool:
+    """Is this a loss, or the perplexity, whose logarithm is one?"""
+    return "loss" in name or name == "perplexity"
+
+
 def mean_metric(values: np.ndarray) -> Metric:
     """Return mean(x) and sd(x) / sqrt(n) of x [n], accumulated in float64."""
     x = np.asarray(values, dtype=np.float64)

@@ -10,10 +10,10 @@ import plotly.graph_objects as go
 
 from latentcode.app.charts.theme import palette, panel_grid, styled_grid
 from latentcode.figures.style import GREY
+from latentcode.metrics import is_loss
 
 MOST_TICKS = 7
 """Ticks of a logarithmic axis."""
-_LOSSES = ("loss", "training_loss")
 
 
 def training_chart(metrics: pd.DataFrame, *, log_steps: bool, dark: bool) -> go.Figure:
@@ -21,14 +21,15 @@ def training_chart(metrics: pd.DataFrame, *, log_steps: bool, dark: bool) -> go.
 
     metrics  rows of `Run.metrics`; a panel per metric in their order, bands of +- 2 standard
              errors, the training loss with the loss
+
+    Losses and perplexity have a logarithmic axis, what is at most 1 one from 0 to 1.
     """
     names = [str(m) for m in metrics["metric"].unique() if m != "training_loss"]
     names = names or ["training_loss"]
     splits = list(dict.fromkeys(metrics.loc[metrics["metric"] != "training_loss", "split"]))
     figure, places = panel_grid([name.replace("_", " ") for name in names])
     for i, (name, place) in enumerate(zip(names, places, strict=True)):
-        loss = name in _LOSSES
-        if loss:
+        if name in ("loss", "training_loss"):
             training = metrics[metrics["metric"] == "training_loss"]
             figure.add_scatter(x=training["step"], y=training["mean"], mode="lines",
                                name="training batches", line={"width": 1, "color": GREY}, **place)
@@ -40,11 +41,13 @@ def training_chart(metrics: pd.DataFrame, *, log_steps: bool, dark: bool) -> go.
                 line={"width": 1.8, "color": color}, error_y={
                     "array": 2 * block["se"], "thickness": 1, "width": 0},
                 hovertemplate=f"{split}, step %{{x:,}}<br>%{{y:.4f}}<extra></extra>", **place)
-        means = metrics.loc[metrics["metric"].isin([name, "training_loss"]), "mean"]
-        if not loss:
+        means = metrics.loc[metrics["metric"].isin(
+            [name, *(["training_loss"] if name == "loss" else [])]), "mean"]
+        if is_loss(name):
+            if (means > 0).all():
+                figure.update_yaxes(type="log", **log_ticks(means), **place)
+        elif (means <= 1).all():  # a share, or R2, of which what is far below 0 matters little
             figure.update_yaxes(range=[-0.03, 1.03], **place)
-        elif (means > 0).all():
-            figure.update_yaxes(type="log", **log_ticks(means), **place)
     steps = log_ticks(metrics["step"]) if log_steps else {"nticks": 5, "tickformat": "~s"}
     figure.update_xaxes(title="step", zeroline=False, type="log" if log_steps else "linear",
                         **steps)

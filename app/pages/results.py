@@ -17,12 +17,12 @@ from latentcode.app.data.results import load_saved, result_folders, saved_result
 from latentcode.app.state.sidebar import choose_entry
 from latentcode.app.state.url import choose
 from latentcode.app.words import literal
-from latentcode.metrics import is_by_constituent
+from latentcode.metrics import is_by_constituent, is_loss
 from latentcode.probes.common.results import TableResult
 from latentcode.probes.decoding.result import DecodingResult
 
 TRAINING = "Training"
-FIRST_METRICS = ("accuracy", "r2")
+FIRST_METRICS = ("perplexity", "accuracy", "r2")
 """The metrics that tasks quote first."""
 
 
@@ -55,7 +55,8 @@ def _training(entry: Entry) -> None:
         log_steps = choose("Steps", ("linear", "log"), key="steps", form="buttons") == "log"
     first = [name for name in FIRST_METRICS if name in set(metrics["metric"])]
     order = {name: i for i, name in enumerate(dict.fromkeys(
-        [*first, *(m for m in metrics["metric"].unique() if "loss" not in m), "loss"]))}
+        [*first, *sorted((m for m in metrics["metric"].unique() if m != "training_loss"),
+                         key=is_loss)]))}
     ordered = metrics.sort_values("metric", key=lambda names: names.map(order), kind="stable",
                                   na_position="last")
     latest = run.latest()

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.resources import files
+from math import isnan
 from pathlib import Path
 
 from latentcode.config import RunConfig, flatten, to_dict
@@ -106,8 +107,9 @@ class KnownRuns:
         from latentcode.tasks import task_class  # brings torch
 
         best = min if task_class(config.task).lower_is_better else max
-        return best(self._grid(config), key=lambda point: headline(self.of(point), select_on),
-                    default=config)
+        scores = {point: headline(self.of(point), select_on) for point in self._grid(config)}
+        return best((point for point, score in scores.items() if not isnan(score)),
+                    key=scores.__getitem__, default=config)
 
     def selection(self, settings: Iterable[Setting]) -> list[dict[str, object]]:
         """Return, for every member whose grid was run, what was chosen on `test`, and what a

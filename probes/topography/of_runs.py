@@ -86,11 +86,12 @@ def _of_run(
     distances = {label: task_distances(task, label, split) for label in names}
     codes, untrained = extract_with_untrained(run, split, task=task, seed=seed, **reading)
     result = topography_codes(codes, distances, untrained=untrained, seed=seed, **settings)
-    performance = run.latest().reindex(index=[own.headline], columns=["ood"]).iat[0, 0]
+    latest = run.latest().reindex(index=[own.headline], columns=["ood"])
+    performance = float(latest.to_numpy()[0, 0]) * (-1.0 if own.lower_is_better else 1.0)
     described = pd.DataFrame([{
         "run": run.name, "kind": codes.meta["kind"], "seed": run.config.training.seed,
         "split_seed": getattr(run.config.task, "split_seed", None),
-        "metric": own.headline, "performance": performance}])
+        "metric": f"{'-' * own.lower_is_better}{own.headline}", "performance": performance}])
     return TopographyResult(result.table, described, result.correlation, result.settings)
 
 

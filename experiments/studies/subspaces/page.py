@@ -176,7 +176,7 @@ def _criterion(decided: pd.DataFrame, entering: Mapping[tuple[str, str, int], fl
             "A tells B for all rules but sum. *minimal pair* and *unrelated*: see the next table. "
             "Where the whole activation brings the answer by itself, the criterion cannot be met."
             "\n\n*answer entering*: how well a probe reads the answer from the residual streams "
-            "that enter the layer (balanced accuracy less the best constant answer's, mean over "
+            "that enter the layer (balanced accuracy less that of the initial weights, mean over "
             "the runs of the [study of rows](../rows/README.md)). By `answer_not_there_yet` of the "
             f"same [criteria](../../studies/operation/criteria.yaml) it may be {LIMIT:.2f} at "
             "most where an operation is claimed"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -216,6 +217,8 @@ class Bench:
         """Yield what `hold` knows after each batch of instances, so that one can stop."""
         numbers = range(min(200, len(self))) if instances is None else as_tuple(instances)
         check(len(numbers) > 0, "instances are empty; expected the number of at least one")
+        twice = [number for number, n in Counter(numbers).items() if n > 1]
+        check(not twice, f"instances name {twice[:5]} more than once; expected different numbers")
         check(batch_size >= 1, f"batch_size is {batch_size!r}; expected at least 1")
         for number in numbers:
             self._check(replace(writing, instance=number))

@@ -31,3 +31,16 @@ def test_losses_and_steps_have_their_ticks() -> None:
     assert figure.layout.yaxis.ticktext is None
     assert figure.layout.xaxis.ticktext == ("1", "10", "100", "1,000")
     assert training_chart(rows, log_steps=False, dark=False).layout.xaxis.ticktext is None
+
+
+@pytest.mark.parametrize(("metric", "means", "axis"), [
+    ("perplexity", [364.0, 14.0], "log"), ("query_loss", [5.9, 0.5], "log"),
+    ("loss", [2.0, -0.1], None), ("accuracy", [0.1, 1.0], (-0.03, 1.03)),
+    ("r2", [-8.0, 0.9], (-0.03, 1.03)), ("points", [1.0, 40.0], None)])
+def test_every_metric_lies_in_its_panel(
+    metric: str, means: list[float], axis: str | tuple[float, float] | None
+) -> None:
+    rows = pd.DataFrame({"step": [1, 1_000], "split": "ood", "se": 0.0, "metric": metric,
+                         "mean": means})
+    drawn = training_chart(rows, log_steps=False, dark=False).layout.yaxis
+    assert (drawn.type or drawn.range) == axis

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import product
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from latentcode.answers import CLASSES
-from latentcode.experiments.studies.subspaces.page import page, verdicts
+from latentcode.experiments.studies.subspaces.page import page, verdicts, write_page
 from latentcode.experiments.studies.subspaces.plan import jobs
 
 RATES = {("operation", "trained"): 0.6, ("operation", "shuffled"): 0.1,
@@ -60,6 +62,14 @@ def test_no_operation_is_claimed_where_the_answer_is_there_already(
     written = page(found, verdicts(found), {("sraven", "hyla", 3): read}, 2)
     assert ("so that none is claimed in sraven hyla, code 3." in written) is not claimed
     assert "in sraven hyla, code 3, seed 0 (0.24 and 0.30); sraven hyla, code 3, seed 1" in written
+
+
+def test_the_page_that_lies_here_is_that_of_the_results(tmp_path: Path) -> None:
+    here = Path("experiments/results")
+    shutil.copytree(here / "subspaces", tmp_path / "out")
+    write_page(tmp_path / "out", here / "rows")
+    for name in ("README.md", "table.csv", "curves.csv", "verdicts.csv"):
+        assert (tmp_path / "out" / name).read_text() == (here / "subspaces" / name).read_text()
 
 
 def test_the_study_makes_no_more_searches_than_it_was_given() -> None:

@@ -155,6 +155,7 @@ def test_what_a_notebook_shows() -> None:
 @pytest.mark.parametrize(("change", "numbers", "size", "message"), [
     ({}, [], 5, "instances are empty"),
     ({}, [N], 5, "instance is 40; expected 0 to 39"),
+    ({}, [3, 1, 3], 5, r"instances name \[3\] more than once"),
     ({}, None, 0, "batch_size is 0; expected at least 1"),
     ({"scope": "column"}, None, 5, "unknown scope 'column'"),
 ])
