@@ -32,7 +32,9 @@ class SimilarityResult(TableResult):
     settings       everything else that determines the numbers
 
     Sources: `code`, `residual`, `untrained`, and `shuffled`, the code with labels of other
-    instances. Intervals are 95 % bootstrap intervals clustered by combination.
+    instances. Intervals are 95 % bootstrap intervals (percentiles) clustered by combination.
+    Resampled means are noisier than the means themselves and their cosines nearer to 0: of classes
+    that are almost alike an interval can lie below its own cosine.
     """
 
     FORMAT = "latentcode.similarity"
