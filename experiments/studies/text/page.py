@@ -75,11 +75,13 @@ def page(tables: Mapping[str, pd.DataFrame], text: str) -> str:
 
 def drawn(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """Return what the induction pair's code tells of copying, by layer (A), and how often writing
-    it brings the donor's answer (B): a colour per kind, controls in grey. Where donors that copy
-    from elsewhere could be asked, which part of their answer arrived (C), a mark per seed."""
+    it brings the donor's answer, where enough minimal pairs count (B): a colour per kind, controls
+    in grey. Where donors that copy from elsewhere could be asked, which part of their answer
+    arrived (C), a mark per seed."""
     telling = where(tables["telling"], pair=INDUCTION, label="copied")
     moving = where(tables["moving"], site="code", scope="pair")
-    moving = moving[~moving["layers"].str.contains(",")]
+    moving = moving[~moving["layers"].str.contains(",")
+                    & (moving["least n"] >= CRITERIA["instances"])]
     arrived = _arrived(tables["elsewhere_classes"])
     with panels(1, 2 + bool(len(arrived)), 7.0 + 3.0 * bool(len(arrived)), 2.7) as (figure, grid):
         for kind, title in KIND_TITLES.items():
@@ -101,6 +103,10 @@ def drawn(tables: Mapping[str, pd.DataFrame]) -> Figure:
                        title="B  pair's code written (grey: control)")
         for axes in (grid[0, 0], grid[0, 1]):
             axes.xaxis.get_major_locator().set_params(integer=True)
+        if moving.empty:
+            grid[0, 1].text(0.5, 0.5, "too few minimal pairs count", ha="center", color=GREY,
+                            transform=grid[0, 1].transAxes)
+            grid[0, 1].set(xticks=[], yticks=[])
         if len(arrived):
             _draw_arrived(grid[0, 2], arrived)
         figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right upper")

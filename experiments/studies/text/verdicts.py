@@ -112,7 +112,8 @@ def moving(pairs: pd.DataFrame) -> pd.DataFrame:
     pairs  rows of `InterventionResult.table` of minimal pairs with columns kind and seed
     """
     if pairs.empty:
-        return pd.DataFrame(columns=["kind", *PLACE, "switch", "control", "brings"])
+        return pd.DataFrame(columns=["kind", *PLACE, "switch", "control", "least n",
+                                     "brings"])
     rows = []
     switch = where(pairs, metric="switch")
     for key, block in switch.groupby(["kind", *PLACE], sort=False):
@@ -191,9 +192,14 @@ def sentences(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, str, st
                                    ("code", "everything", "all codes"),
                                    ("value", "everything", "all values")):
             own = where(block, site=site, scope=scope)
-            if len(own):
+            question = f"does writing {title} bring the donor's answer?"
+            if len(own) and own["least n"].max() < CRITERIA["instances"]:
+                yield str(kind), question, (
+                    f"{UNDECIDED}: {own['least n'].max()} minimal pairs count whose control "
+                    f"counts, too, {CRITERIA['instances']} being asked for")
+            elif len(own):
                 most = own.sort_values("switch").iloc[-1]
-                yield str(kind), f"does writing {title} bring the donor's answer?", (
+                yield str(kind), question, (
                     f"{_layers(own, 'brings', 'layers')}; most {most['switch']:.2f} "
                     f"(control {most['control']:.2f}) in {most['layers']}")
     for kind, of_kind in counted.groupby("kind", sort=False):
