@@ -111,7 +111,7 @@ def serving(folders: Sequence[Path], cache: Path, log: Path) -> Iterator[Server]
     It answers when the block begins; `BrowserError` with the end of the log where it does not.
     """
     port = free_port()
-    command = [sys.executable, "-m", "latentcode.cli", "explore", *map(str, folders),
+    command = [sys.executable, "-m", "latentcode", "explore", *map(str, folders),
                "--port", str(port), "--no-browser"]
     environment = {**os.environ, "LATENTCODE_CACHE": str(cache)}
     with log.open("w", encoding="utf-8") as file:

@@ -107,17 +107,18 @@ def render(summary: pd.DataFrame, headline: str) -> str:
                 for name, value in condition.items()}
         for split in splits:
             found = rows[(rows["split"] == split) & (rows["metric"] == headline)]
-            line[f"{split} {headline}"] = "" if found.empty else (
-                f"{found['mean'].iloc[0]:.4f} +- {found['se'].iloc[0]:.4f}")
+            line[f"{split} {headline}"] = "" if found.empty else f"{found['mean'].iloc[0]:.4f}" + (
+                "" if math.isnan(found["se"].iloc[0]) else f" +- {found['se'].iloc[0]:.4f}")
         seeds = rows["n"].dropna()
         line["seeds"] = str(seeds.iloc[0]) if len(seeds) else ""
         line["settings"] = (f"{rows['settings_complete'].iloc[0]} of "
                             f"{rows['settings'].iloc[0]}")
         lines.append(line)
     selected_on = summary["selected_on"].iloc[0]
-    how = "as the paper does" if selected_on == "ood" else "held-out combinations had no say"
+    how = "as the paper does" if selected_on == "ood" else "`ood` had no say"
     return (f"{pd.DataFrame(lines).to_string(index=False)}\n"
-            f"mean +- standard error over seeds; settings selected on `{selected_on}` ({how})")
+            "mean +- standard error over seeds; of the settings, the best on "
+            f"`{selected_on}` ({how})")
 
 
 def write_tables(out: Path, table: pd.DataFrame, summary: pd.DataFrame) -> None:

@@ -24,8 +24,8 @@ class Explore:
 
     folders: tyro.conf.Positional[
         Annotated[tuple[str, ...], default_is("the current folder")]] = field(default=())
-    """Runs, codes, or folders that contain them, or hf://user/name. Nothing outside them is
-    read."""
+    """Runs, codes, or folders that contain them, models that come with the library, or
+    hf://user/name. Nothing outside them is read."""
     port: Annotated[int | None, default_is("the first free one from 8501")] = None
     """Port of the page."""
     no_browser: bool = False
@@ -42,7 +42,7 @@ class Explore:
 
 
 def _here(folder: str, copies: Path) -> Path:
-    """Return a folder, or a copy of what lies at an address on the hub.
+    """Return a folder, that of a model of the zoo, or a copy of what lies at an address on the hub.
 
     The cache of the hub is made of links, and the explorer follows none out of its folders.
     """
@@ -50,9 +50,11 @@ def _here(folder: str, copies: Path) -> Path:
 
     from latentcode.hub.address import is_address, origin
     from latentcode.hub.download import fetch
+    from latentcode.runs.named import ZOO_PREFIX, folder_of, zoo_folders
 
     if not is_address(folder):
-        return Path(folder)
+        is_model = folder in zoo_folders() or folder.startswith(ZOO_PREFIX)
+        return folder_of(folder) if is_model else Path(folder)
     downloaded = fetch(folder)
     known = origin(downloaded)
     assert known is not None

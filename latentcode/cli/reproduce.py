@@ -61,7 +61,7 @@ class Reproduce:
             self.preset, self.out, self.work, self.runs, self.device, not self.no_train,
             self.search, self.missing, deadline, self.kinds)
         done = reproduce(names, request, lambda text: print(text, flush=True))
-        print(f"{len(done)} of {len(names)} lack no runs; wrote the results to "
+        print(f"{len(done)} of {len(names)} complete; wrote the results to "
               f"{self.out / self.preset}")
 
 

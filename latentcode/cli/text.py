@@ -22,9 +22,8 @@ class Text:
     tens of megabytes of docstrings, comments, documents and sources, the same for the same
     versions.
     `spans` are 8,000 documents whose few spans of random words come again and again, so that small
-    models learn to copy. Then
-
-        latentcode train language --task.text text --out runs/language
+    models learn to copy. `latentcode train language --task.text text --out runs/language` trains on
+    either.
     """
 
     what: tyro.conf.Positional[Literal["packages", "spans"]]
@@ -32,7 +31,7 @@ class Text:
     out: tyro.conf.Positional[Path]
     """Folder for the text."""
     most_megabytes: Annotated[float | None, default_is("3.0")] = None
-    """Of any one package."""
+    """Of any one package; for `packages` only."""
     overwrite: bool = False
     """Replace a text that was written so before."""
 

@@ -65,7 +65,7 @@ def test_help_imports_no_torch() -> None:
 
 
 def test_the_package_is_the_command() -> None:
-    done = subprocess.run([sys.executable, "-m", "latentcode.cli", "show", "nowhere"],
+    done = subprocess.run([sys.executable, "-m", "latentcode", "show", "nowhere"],
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr.startswith("error: unknown model 'nowhere'; expected one of: ")

@@ -86,7 +86,7 @@ def test_an_error_and_its_notes_are_one_line(
 
 
 def test_a_reader_that_has_gone_and_a_closed_output_are_no_errors() -> None:
-    command = [sys.executable, "-m", "latentcode.cli", "--help"]
+    command = [sys.executable, "-m", "latentcode", "--help"]
     reader, writer = os.pipe()
     os.close(reader)
     gone = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=60)
@@ -100,7 +100,7 @@ def test_a_reader_that_has_gone_and_a_closed_output_are_no_errors() -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_an_output_that_is_full_is_one_line() -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "latentcode.cli", "--help"], stdout=full,
+        done = subprocess.run([sys.executable, "-m", "latentcode", "--help"], stdout=full,
                               stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr == "error: cannot read or write: No space left on device\n"

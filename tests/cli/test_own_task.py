@@ -26,7 +26,7 @@ LITTLE = ["--preset", "smoke", "--training.steps", "2", "--training.warmup-steps
 
 def latentcode(folder: Path, *arguments: str) -> str:
     """Run a command in a folder, which must succeed, and return what it prints."""
-    done = subprocess.run([sys.executable, "-m", "latentcode.cli", *arguments], cwd=folder,
+    done = subprocess.run([sys.executable, "-m", "latentcode", *arguments], cwd=folder,
                           env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -37,7 +37,7 @@ def test_the_page_runs_as_it_is_written(tmp_path: Path) -> None:
     share, _, rest = done.stdout.partition("\n")
     assert 0.1 < float(share) < 0.9
     assert "DecodingResult" in rest
-    shown = [sys.executable, "-m", "latentcode.cli", "show", "runs/sparse_python"]
+    shown = [sys.executable, "-m", "latentcode", "show", "runs/sparse_python"]
     for imports, status, said in (
             (["--import", "my_attention.py"], 0, "sparse_hyla on logic"),
             ([], 2, "normalization 'sparsemax', which is not registered here; expected `import "

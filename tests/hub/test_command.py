@@ -58,7 +58,7 @@ def test_a_process_of_its_own_asks_the_hub_of_its_environment(
     def latentcode(*words: str) -> str:
         environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(cache),
                        "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
-        return subprocess.run([sys.executable, "-m", "latentcode.cli", *words], env=environment,
+        return subprocess.run([sys.executable, "-m", "latentcode", *words], env=environment,
                               capture_output=True, text=True, check=True, timeout=120).stdout
 
     pushed = latentcode("push", str(run.path), "user/tiny").removeprefix("pushed ").strip()

@@ -136,7 +136,7 @@ def test_a_signal_to_torchrun_leaves_a_checkpoint(tmp_path: Path) -> None:
     settings = config(steps=1_000_000, checkpoint_every=1_000_000, eval_every=1_000_000)
     (tmp_path / "config.yaml").write_text(to_yaml(settings), "utf-8")
     out = tmp_path / "run"
-    process = start_torchrun(out, "-m", "latentcode.cli", "train", "logic", "--config",
+    process = start_torchrun(out, "-m", "latentcode", "train", "logic", "--config",
                              str(tmp_path / "config.yaml"))
     try:
         deadline = time.monotonic() + 120.0
@@ -158,7 +158,7 @@ def test_a_signal_to_torchrun_leaves_a_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_mistakes_are_named_once(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(to_yaml(config(batch_size=13)), "utf-8")
-    words = ["-m", "latentcode.cli", "train", "logic", "--config", str(tmp_path / "config.yaml"),
+    words = ["-m", "latentcode", "train", "logic", "--config", str(tmp_path / "config.yaml"),
              "--out", str(tmp_path / "run")]
     first, second = run_all(2, words)
     assert first.splitlines() == [

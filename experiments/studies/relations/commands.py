@@ -44,7 +44,7 @@ def run_command(arguments: Sequence[str]) -> None:
     """Run `latentcode` with these arguments, in one thread; `RunError` where it fails."""
     shown = shlex.join(["latentcode", *arguments])
     print(shown, flush=True)
-    done = subprocess.run([sys.executable, "-m", "latentcode.cli", *arguments], check=False,
+    done = subprocess.run([sys.executable, "-m", "latentcode", *arguments], check=False,
                           env={**os.environ, "OMP_NUM_THREADS": "1"})
     check(done.returncode == 0, f"`{shown}` ended with status {done.returncode}; expected 0. Above "
           "stands what it said", RunError)

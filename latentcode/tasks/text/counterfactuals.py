@@ -101,10 +101,16 @@ class TextCounterfactuals(Counterfactuals):
         self.lacks = {"means": nowhere, "erasers": nowhere,
                       "pool": "no other text has its query and key at the same places",
                       "permuted": "a text has no examples whose values could be permuted"}
-        self.notes = (FOUR,) if factorial and operation != "elsewhere" else ()
         table = task.token_table
         self._alike = Alike.of(np.stack(
             [table.classes, table.edges[:, 0], task.frequency_bins], axis=1))
+
+    @property
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What readers of the results have to know."""
+        if self.among == "answers":
+            return (LIKELIER,)
+        return (FOUR,) if self.factorial and self.operation != "elsewhere" else ()
 
     def answer_among(self, among: str) -> None:
         """Count as the model's answer the likeliest token of the `vocabulary` or, without a
@@ -118,7 +124,7 @@ class TextCounterfactuals(Counterfactuals):
               "--no-factorial)")
         self.among = among
         if among == "answers":
-            self.chance, self.notes = 0.5, (LIKELIER,)
+            self.chance = 0.5
 
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
         """Draw n excerpts whose next token is the induction pair's, and make the donors."""

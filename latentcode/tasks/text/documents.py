@@ -20,7 +20,8 @@ there is one, so that a single file can be shuffled and a part of it be held out
 ABOUT = "about.json"
 """The file in a folder of parquet that says where the text comes from; see `packages`."""
 PIECES = 40
-"""Documents, at least, that a single file is cut into: of a few, none could be held out."""
+"""Documents, at least, that a single file, or a folder of fewer files, is cut into: of a few, none
+could be held out."""
 JSON_LINES = (".jsonl", ".ndjson")
 TABLES = (*JSON_LINES, ".parquet")
 
@@ -55,8 +56,10 @@ def text_files(path: Path) -> list[Path]:
 
 def digest_of_files(path: Path) -> str:
     """Return 12 hex digits that depend on the names and contents of the files of a text."""
-    digest = hashlib.sha256(str(READING).encode())
-    for file in text_files(path):
+    digest, files = hashlib.sha256(str(READING).encode()), text_files(path)
+    if path.is_dir() and _longest(files) < LONGEST:
+        digest.update(b"few")
+    for file in files:
         digest.update(_name(file, path).encode() + b"\0")
         try:
             with file.open("rb") as stream:
@@ -84,16 +87,30 @@ def local_documents(path: Path, column: str) -> Iterator[Document]:
     Files of a folder that are empty or not text are left out. `ConfigError` names a single file
     that is empty or binary, a folder without any text, and the line or file that lacks the column.
     """
-    n = 0
-    for file in text_files(path):
-        for document in _of_file(file, path, column):
+    n, files = 0, text_files(path)
+    longest = _longest(files)
+    for file in files:
+        for document in _of_file(file, path, column, longest):
             n += 1
             yield document
     check(n > 0, f"{path} holds no text: every file in it is empty or binary; expected text in "
           "UTF-8, JSONL or parquet")
 
 
-def _of_file(file: Path, path: Path, column: str) -> Iterator[Document]:
+def _longest(files: Sequence[Path]) -> int:
+    """Return how many characters a document of plain text may have."""
+    try:
+        # A character is at most four bytes.
+        if (len(files) >= PIECES or any(file.suffix in TABLES for file in files)
+                or sum(file.stat().st_size for file in files) >= 4 * LONGEST * PIECES):
+            return LONGEST
+        n = sum(len(_plain(file, alone=False)) for file in files)
+    except OSError as error:
+        raise ConfigError(f"{error.filename} cannot be read: {reason(error)}") from None
+    return min(LONGEST, n // PIECES + 1)
+
+
+def _of_file(file: Path, path: Path, column: str, longest: int) -> Iterator[Document]:
     name = _name(file, path)
     folders = Path(name).parts[:-1]
     source = folders[0] if folders and file.suffix != ".parquet" else ""
@@ -104,7 +121,7 @@ def _of_file(file: Path, path: Path, column: str) -> Iterator[Document]:
             yield from _of_json_lines(file, name, source, column)
         else:
             text = _plain(file, alone=file == path)
-            pieces = cut(text, LONGEST if file != path else min(LONGEST, len(text) // PIECES + 1))
+            pieces = cut(text, longest)
             for number, piece in enumerate(pieces):
                 part = f"#{number}" if len(pieces) > 1 else ""
                 yield Document(piece, name + part, source, file.suffix[1:])
@@ -133,7 +150,9 @@ def _of_json_lines(file: Path, name: str, source: str, column: str) -> Iterator[
                 if line.strip():
                     row = json.loads(line)
                     if not (isinstance(row, dict) and isinstance(row.get(column), str)):
-                        has = ", ".join(row) if isinstance(row, dict) else f"a {_type(row)}"
+                        has = (f"a {_type(row)}" if not isinstance(row, dict)
+                               else f"{row[column]!r:.60} in column {column!r}" if column in row
+                               else ", ".join(row))
                         raise ConfigError(f"{file}, line {number} has {has}; expected text in "
                                           f"column {column!r} (task.column)")
                     yield from as_document(row, column, f"{name}#{number}", source)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -185,10 +186,14 @@ def _commit_of(name: str) -> str:
 
 def tokenizer_files(name: str) -> tuple[Path, Path | None]:
     """Return the file of a tokenizer on the hub, and that of its settings, if it has one."""
-    from huggingface_hub import errors, hf_hub_download
+    from huggingface_hub import HfApi, errors, hf_hub_download
 
     with one_sentence(name, "tokenizer", "a tokenizer.json that is here, as task.tokenizer"):
-        file = Path(hf_hub_download(name, FILE))
+        try:
+            file = Path(hf_hub_download(name, FILE, local_files_only=True))
+        except errors.LocalEntryNotFoundError:
+            HfApi().model_info(name)  # says at once that there is no network; a download waits
+            file = Path(hf_hub_download(name, FILE))
         try:
             return file, Path(hf_hub_download(name, SETTINGS))
         except errors.EntryNotFoundError:
@@ -212,7 +217,7 @@ def one_sentence(name: str, what: str = "dataset", here: str = HERE) -> Iterator
 
         from latentcode.hub.failures import unreachable
 
-        said = " ".join(str(error).split())[:160] or type(error).__name__
+        said = shorten(str(error), 160, placeholder=" …") or type(error).__name__
         missing = (DatasetNotFoundError, errors.RepositoryNotFoundError,
                    errors.RemoteEntryNotFoundError, errors.HFValidationError)
         if isinstance(error, missing):

@@ -78,7 +78,7 @@ def test_all_at_smoke_size_with_a_page(
     monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
     out, work = tmp_path / "out", tmp_path / "work"
     main(["reproduce", "all", "--preset", "smoke", "--out", str(out), "--work", str(work)])
-    assert f"{len(RESULTS)} of {len(RESULTS)} lack no runs" in capsys.readouterr().out
+    assert f"{len(RESULTS)} of {len(RESULTS)} complete" in capsys.readouterr().out
     found = results_in(out, "smoke")
     assert list(found) == list(RESULTS)
     for name, result in found.items():
@@ -224,7 +224,7 @@ def test_what_is_there_already_lacks_no_runs(
     main(["reproduce", "tabA3", *options])
     written = (tmp_path / "out" / "smoke" / "tabA3" / "result.json").stat().st_mtime_ns
     main(["reproduce", "tabA3", "--missing", *options])
-    assert capsys.readouterr().out.count("1 of 1 lack no runs") == 2
+    assert capsys.readouterr().out.count("1 of 1 complete") == 2
     assert (tmp_path / "out" / "smoke" / "tabA3" / "result.json").stat().st_mtime_ns == written
 
 

@@ -54,7 +54,7 @@ class Case:
 
     def start(self, name: str, *flags: str) -> subprocess.Popen[bytes]:
         """Start a sweep in a process group of its own; what it prints goes to a file."""
-        command = [sys.executable, "-m", "latentcode.cli", "sweep", "--out",
+        command = [sys.executable, "-m", "latentcode", "sweep", "--out",
                    str(self.folder / name), "--grid", self.grid, *flags]
         with (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)

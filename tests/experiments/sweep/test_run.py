@@ -82,7 +82,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
 
 def start(out: Path, *flags: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "latentcode.cli", "sweep", "--out", str(out), *flags],
+        [sys.executable, "-m", "latentcode", "sweep", "--out", str(out), *flags],
         start_new_session=True, cwd=ROOT, env=environment(),
         stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
@@ -251,13 +251,13 @@ def test_the_command_says_what_it_found_and_fails_if_a_member_did(
     main([*flags, "--preset", "smoke", "--fix", "training.steps=12",
           "--axis", "kind=softmax,hyla", "--axis", "training.seed=0,1"])
     out = capsys.readouterr().out
-    assert "selected on `test` (held-out combinations had no say)" in out
+    assert "the best on `test` (`ood` had no say)" in out
     assert "softmax" in out
     assert f"wrote table {tmp_path / 'sweep' / 'table.csv'}" in out
     main(flags)  # the grid is in the folder
     assert capsys.readouterr().out == out
     main([*flags, "--select-on", "ood"])
-    assert "selected on `ood` (as the paper does)" in capsys.readouterr().out
+    assert "the best on `ood` (as the paper does)" in capsys.readouterr().out
     with pytest.raises(SystemExit) as stopped:
         main(["sweep", "--out", str(tmp_path / "bad"), "--preset", "smoke", "--fix",
               "training.learning_rate=1e30", "--axis", "training.seed=0"])

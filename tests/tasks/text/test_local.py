@@ -144,6 +144,25 @@ def test_a_single_short_file_is_enough(config: LanguageConfig, tmp_path: Path) -
     assert len(list(local_documents(file, "text"))) >= 40
 
 
+@pytest.mark.parametrize("word", ["The", "Мир"])
+def test_a_folder_of_few_files_is_cut_so_that_some_can_be_held_out(
+    word: str, config: LanguageConfig, tmp_path: Path
+) -> None:
+    folder = tmp_path / "few"
+    folder.mkdir()
+    for number in range(8):
+        (folder / f"{number}.md").write_text(sentences(40, number).replace("The", word), "utf-8")
+    (folder / "picture.png").write_bytes(b"\x89PNG\0" * 50_000)
+    assert open_text(replace(config, text=str(folder))).splits == ("train", "test", "ood")
+    found = list(local_documents(folder, "text"))
+    assert len(found) >= 40
+    whole = "".join(d.text for d in found if d.name.startswith("3.md"))
+    assert whole == (folder / "3.md").read_text("utf-8")
+    for number in range(8, 40):
+        (folder / f"{number}.md").write_text("One.")
+    assert [d.text for d in local_documents(folder, "text") if d.name.startswith("3.md")] == [whole]
+
+
 @pytest.mark.parametrize(("files", "message"), [
     ({"text": b""}, "text is empty; expected text"),
     ({"text": b"\x80abc"}, "text is binary, or not in UTF-8"),
@@ -151,10 +170,12 @@ def test_a_single_short_file_is_enough(config: LanguageConfig, tmp_path: Path) -
     ({"text/.hidden": b"x"}, "text holds no files"),
     ({"text/a.jsonl": b'{"text": "x"}\n{"body": "x"}'}, r"a.jsonl, line 2 has body; exp"),
     ({"text/a.jsonl": b"[1]"}, "a.jsonl, line 1 has a list; expected text in column 'text'"),
+    ({"text/a.jsonl": b'{"text": 3}'}, "line 1 has 3 in column 'text'; expected text"),
     ({"text/a.jsonl": b"oh"}, "a.jsonl, line 1 is not JSON"),
     ({"text/a.parquet": b"oh"}, "a.parquet is not readable parquet"),
-    ({"text/a.txt": b"x " * 900}, "too little text for split train; expected at least 17"),
-    ({"text/a.txt": b"x " * 900, "text/b.txt": b"y " * 9}, "too little text for split train"),
+    ({"text/a.jsonl": b'{"text": "' + b"x " * 900 + b'"}'},
+     "too little text for split train; expected at least 17"),
+    ({"text/a.txt": b"x " * 4, "text/b.txt": b"y " * 3}, "too little text for split t"),
 ])
 def test_text_that_cannot_be_used_is_named(
     files: dict[str, bytes], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

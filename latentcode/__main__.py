@@ -1,4 +1,4 @@
-"""`python -m latentcode.cli` is `latentcode`."""
+"""`python -m latentcode` is `latentcode`."""
 
 from latentcode.cli import main
 
