@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -43,10 +44,12 @@ def training_chart(metrics: pd.DataFrame, *, log_steps: bool, dark: bool) -> go.
                 hovertemplate=f"{split}, step %{{x:,}}<br>%{{y:.4f}}<extra></extra>", **place)
         means = metrics.loc[metrics["metric"].isin(
             [name, *(["training_loss"] if name == "loss" else [])]), "mean"]
+        means = means[np.isfinite(means)]
         if is_loss(name):
             if (means > 0).all():
                 figure.update_yaxes(type="log", **log_ticks(means), **place)
-        elif (means <= 1).all():  # a share, or R2, of which what is far below 0 matters little
+        elif (means <= 1).all() and (means >= 0).any():
+            # A share, or R2, of which what is far below 0 matters little.
             figure.update_yaxes(range=[-0.03, 1.03], **place)
     steps = log_ticks(metrics["step"]) if log_steps else {"nticks": 5, "tickformat": "~s"}
     figure.update_xaxes(title="step", zeroline=False, type="log" if log_steps else "linear",

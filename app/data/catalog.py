@@ -58,10 +58,13 @@ def allowed_folders() -> tuple[Path, ...]:
 def catalog(roots: Sequence[Path]) -> list[Entry]:
     """Return all that can be chosen, each once: the zoo, then what is below the folders.
 
-    The zoo begins with the task whose problems can be drawn: the explorer opens on it. Of what is
-    below the folders, runs come first, then codes, each by name.
+    The zoo begins with a model that is asked for by its name, and else with the task whose problems
+    can be drawn: the explorer opens on it. Of what is below the folders, runs come first, then
+    codes, each by name.
     """
-    zoo = sorted(zoo_folders().items(), key=lambda item: not item[0].startswith(FIRST))
+    asked = {root.resolve() for root in roots}
+    zoo = sorted(zoo_folders().items(), key=lambda item: (
+        item[1].resolve() not in asked, not item[0].startswith(FIRST)))
     known = {path.resolve() for _, path in zoo}
     below: dict[Path, Entry] = {}
     for root in roots:

@@ -62,8 +62,9 @@ def page(tables: Mapping[str, pd.DataFrame], text: str) -> str:
         "## Copying", COPYING, _table(tables["copying"]),
         "## What codes tell", TELLING, _table(telling[telling["pair"] == INDUCTION]),
         "Does one kind's code of the induction pair gain more by training? Accuracy above that of "
-        "the initial weights, mean over layers. Of comparisons of kinds that are alike, one in ten "
-        f"comes out by chance; here are {len(tables['kinds'])}.", _table(tables["kinds"]),
+        "the initial weights, mean over layers. With three seeds each, at most one in ten "
+        "comparisons of kinds that are alike comes out by chance, with fewer seeds none; here are "
+        f"{len(tables['kinds'])}.", _table(tables["kinds"]),
         "## What writing brings", MOVING, _table(moving),
         "## Operation or answer?", WORDS,
         _table(tables["words"]) if len(tables["words"]) else NOT_ASKED,

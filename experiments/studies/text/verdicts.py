@@ -208,8 +208,8 @@ def sentences(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, str, st
         own = own[own["earned"].astype(bool) & (own["site"] != "code+value")] if len(own) else own
         claimed = own["claimed"].astype(bool)
         yield str(kind), "operation or answer?", (
-            f"{NOT_ASKED}: {of_kind['known'].min()} to {of_kind['known'].max()} instances count, "
-            f"{len(of_kind)} seeds" if kind not in set(tables["words"]["kind"])
+            f"{NOT_ASKED}: {_counting(of_kind['known'])}"
+            if kind not in set(tables["words"]["kind"])
             else f"claimed: {_places(own[claimed])}; earned and not claimed: "
                  f"{_places(own[~claimed])}")
     for kind, of_kind in counted.groupby("kind", sort=False):
@@ -217,8 +217,15 @@ def sentences(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, str, st
         own = own[own["earned"].astype(bool) & (own["site"] != "code+value")] if len(own) else own
         known = of_kind["known elsewhere"]
         yield str(kind), "donors that copy from elsewhere: from where, or what?", (
-            f"{NOT_ASKED}: {known.min()} to {known.max()} instances count, {len(of_kind)} seeds"
-            if kind not in set(tables["places"]["kind"]) else f"earned: {_places(own)}")
+            f"{NOT_ASKED}: {_counting(known)}" if kind not in set(tables["places"]["kind"])
+            else f"earned: {_places(own)}")
+
+
+def _counting(known: pd.Series) -> str:
+    """Say how many instances count: `4 to 338 instances count, 3 seeds`."""
+    least, most, n = known.min(), known.max(), len(known)
+    return (f"{least} to {most} instances count, " if least < most else f"{least} instances count, "
+            ) + ("1 seed" if n == 1 else f"{n} seeds")
 
 
 def _places(words: pd.DataFrame) -> str:

@@ -123,8 +123,7 @@ class TextCounterfactuals(Counterfactuals):
               "donors, of whose answers one is neither; expected minimal pairs (factorial=False, "
               "--no-factorial)")
         self.among = among
-        if among == "answers":
-            self.chance = 0.5
+        self.chance = 0.5 if among == "answers" else 1.0 / self.task.config.n_vocabulary
 
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
         """Draw n excerpts whose next token is the induction pair's, and make the donors."""

@@ -20,8 +20,8 @@ there is one, so that a single file can be shuffled and a part of it be held out
 ABOUT = "about.json"
 """The file in a folder of parquet that says where the text comes from; see `packages`."""
 PIECES = 40
-"""Documents, at least, that a single file, or a folder of fewer files, is cut into: of a few, none
-could be held out."""
+"""Documents, at least, that a single file, or a folder of fewer texts and no tables, is cut into:
+of a few, none could be held out."""
 JSON_LINES = (".jsonl", ".ndjson")
 TABLES = (*JSON_LINES, ".parquet")
 
@@ -99,15 +99,18 @@ def local_documents(path: Path, column: str) -> Iterator[Document]:
 
 def _longest(files: Sequence[Path]) -> int:
     """Return how many characters a document of plain text may have."""
-    try:
-        # A character is at most four bytes.
-        if (len(files) >= PIECES or any(file.suffix in TABLES for file in files)
-                or sum(file.stat().st_size for file in files) >= 4 * LONGEST * PIECES):
+    if any(file.suffix in TABLES for file in files):
+        return LONGEST
+    n = n_texts = 0
+    for file in files:
+        try:
+            size = len(_plain(file, alone=False))
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be read: {reason(error)}") from None
+        n, n_texts = n + size, n_texts + (size > 0)
+        if n_texts >= PIECES or n >= LONGEST * PIECES:
             return LONGEST
-        n = sum(len(_plain(file, alone=False)) for file in files)
-    except OSError as error:
-        raise ConfigError(f"{error.filename} cannot be read: {reason(error)}") from None
-    return min(LONGEST, n // PIECES + 1)
+    return n // PIECES + 1
 
 
 def _of_file(file: Path, path: Path, column: str, longest: int) -> Iterator[Document]:

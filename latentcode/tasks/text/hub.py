@@ -195,7 +195,8 @@ def tokenizer_files(name: str) -> tuple[Path, Path | None]:
             HfApi().model_info(name)  # says at once that there is no network; a download waits
             file = Path(hf_hub_download(name, FILE))
         try:
-            return file, Path(hf_hub_download(name, SETTINGS))
+            # Of the same commit, which the folder is named after.
+            return file, Path(hf_hub_download(name, SETTINGS, revision=file.parent.name))
         except errors.EntryNotFoundError:
             return file, None
 

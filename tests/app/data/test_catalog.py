@@ -10,6 +10,7 @@ import pytest
 from latentcode.app.data import catalog as module
 from latentcode.app.data.catalog import ROOTS, allowed_folders, catalog, find_entry
 from latentcode.errors import ArtifactError
+from latentcode.runs.named import ZOO
 from latentcode.zoo import load_card
 
 
@@ -43,6 +44,14 @@ def test_the_zoo_comes_first_then_what_is_below(root: Path) -> None:
     assert found(root) == {"tiny-hyla": "zoo", "runs/a/seed=0": "run", "runs/b": "run",
                            "runs/codes": "codes"}
     assert next(iter(found(root))) == "tiny-hyla"
+
+
+def test_a_model_that_is_asked_for_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = {name: ZOO / name for name in ("sraven-hyla", "text-softmax")}
+    monkeypatch.setattr("latentcode.app.data.catalog.zoo_folders", lambda: folders)
+    assert [entry.key for entry in catalog([])] == ["sraven-hyla", "text-softmax"]
+    assert [entry.key for entry in catalog([folders["text-softmax"]])] == [
+        "text-softmax", "sraven-hyla"]
 
 
 def test_a_folder_that_is_a_run_is_one(root: Path) -> None:

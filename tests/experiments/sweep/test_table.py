@@ -108,7 +108,9 @@ def test_one_seed_has_no_standard_error_and_one_condition_is_enough() -> None:
     row = summary[(summary["split"] == "ood") & (summary["metric"] == "r2")].iloc[0]
     assert (row["training.learning_rate"], row["mean"], row["n"]) == (0.003, 0.2, 1)
     assert math.isnan(row["se"])
-    assert "nan" not in render(summary, "r2")
+    shown = render(summary, "r2")
+    assert "0.2000" in shown
+    assert "nan" not in shown
 
 
 def test_other_axes_are_conditions() -> None:

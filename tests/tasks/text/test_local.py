@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import replace
@@ -16,7 +17,14 @@ from text_files import sentences, write_documents
 
 from latentcode.config import LanguageConfig
 from latentcode.errors import ArtifactError, ConfigError
-from latentcode.tasks.text.documents import about_packages, cut, local_documents
+from latentcode.tasks.text.documents import (
+    READING,
+    about_packages,
+    cut,
+    digest_of_files,
+    local_documents,
+    text_files,
+)
 from latentcode.tasks.text.opening import open_text
 
 T = 16
@@ -152,7 +160,14 @@ def test_a_folder_of_few_files_is_cut_so_that_some_can_be_held_out(
     folder.mkdir()
     for number in range(8):
         (folder / f"{number}.md").write_text(sentences(40, number).replace("The", word), "utf-8")
-    (folder / "picture.png").write_bytes(b"\x89PNG\0" * 50_000)
+    (folder / "picture.png").write_bytes(b"\x89PNG\0" * 1_500_000)
+    for number in range(40):
+        (folder / f"small{number}.png").write_bytes(b"\x89PNG\0")
+    # Kept tokens of whole files are those of another text.
+    whole_files = hashlib.sha256(str(READING).encode())
+    for file in text_files(folder):
+        whole_files.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    assert digest_of_files(folder) != whole_files.hexdigest()[:12]
     assert open_text(replace(config, text=str(folder))).splits == ("train", "test", "ood")
     found = list(local_documents(folder, "text"))
     assert len(found) >= 40
@@ -161,6 +176,8 @@ def test_a_folder_of_few_files_is_cut_so_that_some_can_be_held_out(
     for number in range(8, 40):
         (folder / f"{number}.md").write_text("One.")
     assert [d.text for d in local_documents(folder, "text") if d.name.startswith("3.md")] == [whole]
+    (folder / "a.jsonl").write_text('{"text": "One."}')
+    assert [d.text for d in local_documents(folder, "text") if d.name == "3.md"] == [whole]
 
 
 @pytest.mark.parametrize(("files", "message"), [
