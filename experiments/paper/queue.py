@@ -48,7 +48,7 @@ KEPT = """\
 The newest checkpoint of each, with the state of training, as `python -m
 latentcode.experiments.paper.long_runs keep` wrote them. `resume --at FOLDER --unfinished
 experiments/results/unfinished` of the same module goes on with them. Hours are those of
-one core, at the pace so far.
+one core, at the pace so far, beside whatever else it did.
 
 """
 ALONG: Mapping[str, tuple[int, ...]] = {
