@@ -25,8 +25,8 @@ ZOO = (".csv", ".jsonl", ".md")
 """Files of the zoo that other folders keep to themselves."""
 FIGURES = "experiments/results/reproduced/paper"
 """Folder of the figures that the explorer shows as evidence."""
-LEFT_OUT = "experiments/results/runs"
-"""Trained runs, which no wheel carries."""
+LEFT_OUT = ("experiments/results/runs", "experiments/results/unfinished")
+"""Trained runs, and trainings that are not finished, which no wheel carries."""
 LARGEST = 20
 """Megabytes that a wheel may have."""
 INSTANCES = 1_000
@@ -54,7 +54,7 @@ def files_below(folder: Path) -> set[str]:
     """Return the names of the package's files, following the links to the rooms."""
     return {os.path.relpath(os.path.join(parent, name), folder)
             for parent, _, names in os.walk(folder, followlinks=True) for name in names
-            if LEFT_OUT not in parent
+            if not any(left_out in parent for left_out in LEFT_OUT)
             and (name.endswith(PACKAGED) or (name.endswith(ZOO) and "/zoo" in parent)
                  or (name.endswith(".png") and FIGURES in parent))}
 
@@ -99,8 +99,9 @@ def main(name: str) -> None:
         missing = files_below(ROOT / "latentcode") - files_below(site_packages / "latentcode")
         if missing:
             sys.exit(f"{wheel} lacks {', '.join(sorted(missing))}")
-        if (site_packages / "latentcode" / LEFT_OUT).exists():
-            sys.exit(f"{wheel} carries {LEFT_OUT}, which is to be left out")
+        for folder in LEFT_OUT:
+            if (site_packages / "latentcode" / folder).exists():
+                sys.exit(f"{wheel} carries {folder}, which is to be left out")
         description = next(site_packages.glob("latentcode-*.dist-info/METADATA")).read_text()
         dead = re.findall(r"\]\((?!https?:)[^)]*\)", description)
         if dead:
