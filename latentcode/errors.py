@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Integral
 
 FEW = 4
 """Names of which anyone sees at once which was meant."""
@@ -46,6 +47,10 @@ class SplitError(LatentCodeError, ValueError):
     """A split that a task cannot offer, with what would be possible."""
 
 
+class TaskError(LatentCodeError):
+    """A member of a user's task that raised an error of its own, which is the cause."""
+
+
 class RunError(LatentCodeError):
     """A run folder that is missing, incomplete, occupied, locked or of another format."""
 
@@ -75,6 +80,13 @@ def reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there is not enough memory, of this machine or of a GPU."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(
+        sign in str(error)
+        for sign in ("out of memory", "can't allocate memory", "not enough memory")))
+
+
 def check(condition: bool, message: str, error: type[LatentCodeError] = ConfigError) -> None:
     """Raise `error(message)` unless `condition` holds."""
     if not condition:
@@ -86,6 +98,18 @@ def check_whole(
 ) -> None:
     """Raise `error` unless `value` is a whole number (no bool) of at least `least`."""
     check(type(value) is int and value >= least,
+          f"{name} is {value!r}; expected a whole number of at least {least}", error)
+
+
+def check_count(
+    name: str, value: object, least: int = 1, error: type[LatentCodeError] = ConfigError
+) -> None:
+    """Raise `error` unless `value` is how many of something, a whole number from `least` on.
+
+    Unlike `check_whole`, whose values are written to files, it takes the numbers of numpy, too.
+    """
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    check(whole and value >= least,  # type: ignore[operator]
           f"{name} is {value!r}; expected a whole number of at least {least}", error)
 
 

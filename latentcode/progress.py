@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from contextvars import ContextVar
 from datetime import timedelta
+from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     import rich.progress
@@ -14,10 +21,17 @@ if TYPE_CHECKING:
 
 LINE_EVERY = 10.0
 """Seconds between lines where there is no terminal to draw on."""
+CELL_EVERY = 0.3
+"""Seconds between changes of the line in a notebook."""
+PATIENCE = 1.0
+"""Seconds before somebody who asked for no bar sees one."""
+SWITCH = "LATENTCODE_PROGRESS"
+"""Environment variable: 0 draws no bars but those that are asked for, as by commands."""
 
 Progress = Callable[[int, int], None]
 """Called with (done, total) as work goes on."""
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def reported(items: Iterable[T], total: int, progress: Progress | None) -> Iterator[T]:
@@ -56,6 +70,7 @@ class Display:
     def __enter__(self) -> Display:
         if self.bars is not None:
             self.bars.start()
+        _entered.append(self)
         return self
 
     def __exit__(
@@ -63,14 +78,18 @@ class Display:
         traceback: TracebackType | None,
     ) -> None:
         if self.bars is not None:
-            self.bars.stop()
+            with suppress(OSError):
+                self.bars.stop()
+        _entered.remove(self)
 
     def say(self, message: str) -> None:
         """Print a message, above the bars if there are some."""
-        if self.bars is not None:
-            self.console.print(message, highlight=False, markup=False, emoji=False, soft_wrap=True)
-        elif self.enabled:
-            print(message, file=self.console.file, flush=True)
+        with suppress(OSError):  # a terminal that was closed must not end the work it showed
+            if self.bars is not None:
+                self.console.print(
+                    message, highlight=False, markup=False, emoji=False, soft_wrap=True)
+            elif self.enabled:
+                print(message, file=self.console.file, flush=True)
 
     def line(self, message: str) -> None:
         """Print a message where there are no bars."""
@@ -118,26 +137,128 @@ class Bar:
         return f"{separator}{timedelta(seconds=round(seconds * (self.total - self.done)))} left"
 
 
-def bar(what: str) -> Progress:
-    """Return a callback that draws a bar while there is something to do.
+class Cell(Display):
+    """The output of a cell of a notebook, where one line stands that changes."""
+
+    def __init__(self) -> None:
+        super().__init__(enabled=False)
+        self._handle: Any = None
+
+    def say(self, message: str) -> None:
+        from IPython.display import display
+
+        shown = {"text/plain": message}
+        if self._handle is None:
+            self._handle = display(shown, raw=True, display_id=True)
+        else:
+            self._handle.update(shown, raw=True)
+
+    def line_is_due(self) -> bool:
+        now = time.monotonic()
+        if now - self._last <= CELL_EVERY:
+            return False
+        self._last = now
+        return True
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        if self._handle is not None:
+            self.say("")
+
+
+class Drawn:
+    """A callback that draws a bar while there is something to do, and `close` takes it away.
 
     Without a terminal, in a log file for instance, it prints a line now and then.
+
+    unasked  nobody asked for it: it waits for `PATIENCE` seconds, and for other bars to end
     """
-    display = Display(transient=True)
-    drawn: Bar | None = None
 
-    def update(done: int, total: int) -> None:
-        nonlocal drawn
-        if drawn is None:
-            display.__enter__()
-            drawn = Bar(display, what, total, done=done)  # what was done before has no known pace
-        drawn.update(done)
-        if display.line_is_due():
-            display.say(f"{what}: {done:,} of {total:,}{drawn.left()}")
+    def __init__(self, what: str, *, unasked: bool = False) -> None:
+        self.what, self.unasked = what, unasked
+        self.display = Cell() if _in_notebook() else Display(transient=True)
+        self._began = time.monotonic()
+        self._bar: Bar | None = None
+        self._over = False
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._bar is None and self._may_begin():
+            self.display.__enter__()
+            # What was done before has no known pace.
+            self._bar = Bar(self.display, self.what, total, done=done)
+        if self._bar is not None:
+            self._bar.update(done)
+            if self.display.line_is_due():
+                self.display.say(f"{self.what}: {done:,} of {total:,}{self._bar.left()}")
         if done >= total:
-            display.__exit__(None, None, None)
+            self.close()
 
-    return update
+    def close(self) -> None:
+        """Take the bar away, for good."""
+        if self._bar is not None and not self._over:
+            self.display.__exit__(None, None, None)
+        self._over = True
+
+    def _may_begin(self) -> bool:
+        waited = time.monotonic() - self._began >= PATIENCE
+        return not self._over and (not self.unasked or (waited and not _entered))
 
 
-__all__ = ["Bar", "Display", "Progress", "bar", "reported"]
+_entered: list[Display] = []
+"""What shows something at the moment, or was told to show nothing: beside it nothing is drawn that
+nobody asked for. Two bars that know nothing of each other overwrite each other."""
+_is_told = ContextVar("_is_told", default=False)
+"""Whether somebody is told of the progress in a way of their own, beside which nothing is drawn."""
+
+
+def bar(what: str) -> Drawn:
+    """Return a callback that draws a bar while there is something to do."""
+    return Drawn(what)
+
+
+def watched(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Show somebody who watches how far a function is, unless it is given a `progress`.
+
+    what  stands before the bar
+
+    Nothing is shown in scripts without a terminal, threads and worker processes, nor where the
+    environment says LATENTCODE_PROGRESS=0.
+    """
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @wraps(function)
+        def shown(*args: P.args, **kwargs: P.kwargs) -> T:
+            given = kwargs.get("progress")
+            if given is None:
+                if _is_told.get() or not _is_watched():
+                    return function(*args, **kwargs)
+                given = Drawn(what, unasked=True)
+                kwargs["progress"] = given
+            # Our own bars begin when they are first called, and what comes before has its own.
+            token = _is_told.set(_is_told.get() or not isinstance(given, Drawn))
+            try:
+                return function(*args, **kwargs)
+            finally:
+                _is_told.reset(token)
+                if isinstance(given, Drawn) and given.unasked:
+                    given.close()
+
+        return shown
+
+    return decorate
+
+
+def _is_watched() -> bool:
+    """Return whether somebody sees what is drawn: at a terminal, or in a notebook."""
+    return (os.environ.get(SWITCH) != "0"
+            and threading.current_thread() is threading.main_thread()
+            and multiprocessing.parent_process() is None
+            and (_in_notebook() or (sys.stderr is not None and sys.stderr.isatty())))
+
+
+def _in_notebook() -> bool:
+    """Return whether this runs in the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    return getattr(ipython and ipython.get_ipython(), "kernel", None) is not None
+
+
+__all__ = ["SWITCH", "Bar", "Display", "Progress", "bar", "reported", "watched"]

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 SAFE = ("model.safetensors", "model.safetensors.index.json")
 TOKENIZERS = ("tokenizer*", "vocab*", "*.model")
+ZOO = Path(__file__).parent / "zoo"
+OURS = "config.yaml", "provenance.json"
+"""Files of a run, which a model folder of transformers does not have."""
+INSTEAD = ("expected a pretrained language model; a model trained here is asked about excerpts of "
+           "its own text, with lc.extract, lc.decode and lc.intervene (latentcode extract, decode "
+           "and intervene)")
 ROUNDING = 0.01
 """How far from 1 the sum of a row of a softmax may be, whatever the type of the weights."""
 
@@ -133,7 +139,7 @@ def load_pretrained(
 
     `ArtifactError` for a folder that is missing, holds no model or no safetensors, whose weights
     do not fit, and for a name that cannot be fetched; `ConfigError` for an architecture without
-    an attention pattern.
+    an attention pattern, and for a model that was trained here.
     """
     network, tokenizer = load_network(name_or_folder, device=device, dtype=dtype,
                                       untrained=untrained, seed=seed)
@@ -239,7 +245,12 @@ def _forget_pattern(attention: nn.Module, inputs: object, output: object) -> Non
 
 def _folder(name_or_folder: str | Path) -> Path | None:
     """Return a model folder after a look at its files, or None for a name on the hub."""
+    check(isinstance(name_or_folder, (str, Path)), f"model is {name_or_folder!r}; {INSTEAD}")
     folder = Path(name_or_folder)
+    # A name of the zoo would be looked for on the hub, for half a minute.
+    ours = folder if folder.is_dir() else ZOO / str(name_or_folder).removeprefix("zoo:")
+    check(not all((ours / file).is_file() for file in OURS),
+          f"{str(name_or_folder)!r} is a model that was trained here; {INSTEAD}")
     text = str(name_or_folder)
     if not folder.is_dir():
         is_name = isinstance(name_or_folder, str) and not folder.exists() and (
@@ -291,4 +302,4 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-__all__ = ["Layout", "as_bridge", "layout", "load_network", "load_pretrained"]
+__all__ = ["INSTEAD", "Layout", "as_bridge", "layout", "load_network", "load_pretrained"]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import numpy as np
 import pytest
 
 import latentcode as lc
 from latentcode.arguments import as_tuple
-from latentcode.errors import ProbeError, UnknownNameError
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.probes.common.extraction import load_runs
 
 PAIR = "response->response"
@@ -73,3 +75,50 @@ def test_a_model_of_the_zoo_can_be_exported_by_name(tmp_path: Path) -> None:
     assert lc.export_flax("sraven-hyla", tmp_path / "out.npz").is_file()
     with pytest.raises(UnknownNameError, match="sraven-hula"):
         lc.export_flax("sraven-hula", tmp_path / "other.npz")
+
+
+@pytest.fixture
+def unenforced() -> Iterator[None]:
+    """Signatures are enforced under pytest alone: users meet the errors behind them."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.parametrize("n", [2.5, "12", True, 0, None])
+def test_a_count_is_a_whole_number(run: lc.Run, n: Any, unenforced: None) -> None:
+    """Whoever asks: the numbers of instances, draws and replicates are checked in one place."""
+    said = rf" is {n!r}; expected a whole number of at least \d"
+    wrong = {"n": n, "untrained": True}
+    asked: list[Callable[[], object]] = [
+        lambda: lc.extract(run, **wrong), lambda: lc.extract(run, untrained=True, batch_size=n),
+        lambda: lc.intervene("sraven-hyla", n=n), lambda: lc.attribute("sraven-hyla", n=n),
+        lambda: lc.intervene("sraven-hyla", n_bootstrap=n),
+        lambda: lc.decode("sraven-hyla", n_train=n), lambda: lc.decode_rows(run, n_train=n),
+        lambda: lc.align(["sraven-hyla", "sraven-linear"], n_train=n),
+        lambda: lc.project("sraven-hyla", n=n), lambda: lc.similarity("sraven-hyla", n_samples=n),
+        lambda: lc.value_networks("sraven-hyla", n=n),
+        lambda: lc.find_subspace("sraven-hyla", n=n)]
+    for ask in asked:
+        with pytest.raises(lc.LatentCodeError, match=said):
+            ask()
+
+
+def test_numbers_of_numpy_are_counts(run: lc.Run, unenforced: None) -> None:
+    assert len(lc.extract(run, n=np.int64(3), untrained=True)) == 3  # type: ignore[arg-type]
+
+
+def test_the_name_of_a_task_stands_for_its_defaults(run: lc.Run, unenforced: None) -> None:
+    assert lc.make_task("logic").config == lc.LogicConfig()
+    with pytest.raises(UnknownNameError, match="unknown task 'logik'; expected one of: logic, "):
+        lc.make_task("logik")
+    with pytest.raises(ConfigError, match="config is 3; expected the configuration of a task"):
+        lc.make_task(3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"task is 'sraven'; .* run\.config\.task"):
+        lc.extract(run, n=3, task="sraven")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", ["mean", ["mean"]])
+def test_an_intervention_is_no_name(given: Any, unenforced: None) -> None:
+    with pytest.raises(ConfigError, match=r"interventions has 'mean'; expected lc\.Intervention"):
+        lc.intervene("sraven-hyla", given)

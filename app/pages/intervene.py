@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 WHAT = {"donor": "minimal pair", "instance": "other problem", "mean": "mean", "hand": "by hand",
         "operands": "other operands", "operation+operands": "other {kind} and operands",
-        "context": "other context", "operation+context": "other {kind} and context",
-        "operands+context": "other operands and context",
-        "operation+operands+context": "other {kind}, operands and context"}
+        "rest": "other rest", "operation+rest": "other {kind} and rest",
+        "operands+rest": "other operands and rest",
+        "operation+operands+rest": "other {kind}, operands and rest"}
 """What can be written, in the words of the page."""
 ABOUT = {
     "donor": "The codes of the same problem with **{target}** in place of **{source}**.",
@@ -40,7 +40,7 @@ ABOUT = {
 OTHER = {
     "operation": "its {kind} (**{target}** in place of **{source}**)",
     "operands": "what the {kind} is applied to",
-    "context": "the rest of the problem",
+    "rest": "the rest of the problem",
 }
 """What a donor has that the problem has not, by the parts of its name."""
 FIRST = 2_000

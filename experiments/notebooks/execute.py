@@ -23,6 +23,7 @@ from latentcode.codes.browser import WIDGET
 from latentcode.errors import ArtifactError, LatentCodeError, check
 from latentcode.experiments.notebooks.opening import with_opening
 from latentcode.files.storage import write_text
+from latentcode.progress import SWITCH
 
 FOLDER = Path(__file__).resolve().parent
 LONGEST_CELL = 300
@@ -31,7 +32,7 @@ METADATA = {"kernelspec": {"display_name": "Python 3", "language": "python", "na
             "language_info": {"name": "python"}}
 """What every notebook says of itself; the kernel would add the versions of one machine."""
 
-QUIET = {"PYTHONWARNINGS": "ignore:IProgress not found", "TQDM_DISABLE": "1"}
+QUIET = {"PYTHONWARNINGS": "ignore:IProgress not found", "TQDM_DISABLE": "1", SWITCH: "0"}
 """Progress bars, and hints about them, leave traces that differ from machine to machine."""
 
 
@@ -49,6 +50,9 @@ def execute(path: Path) -> None:
         raise ArtifactError(f"notebook {path} cannot be read: {error}") from None
     if path.resolve().parent == FOLDER:
         notebook = with_opening(notebook, path.stem)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.execution_count = None  # of an earlier run, by which no failing cell is found
     with tempfile.TemporaryDirectory() as empty:
         client = NotebookClient(
             notebook, timeout=LONGEST_CELL, kernel_name="python3", coalesce_streams=True,

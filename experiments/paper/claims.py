@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from latentcode.config import from_dict, parse_yaml
+from latentcode.config.fields import later
 from latentcode.config.presets import preset
 from latentcode.errors import ConfigError, check, check_choice
 from latentcode.experiments.sweep.grid import SEEDS, Grid, parse_axis
@@ -202,13 +203,24 @@ class Claim:
     """What ours does where the paper leaves room, or its code does something else."""
     seen: str | None
     """What of our own numbers was known when the rule was fixed; None: nothing."""
+    observation: str | None = later(None)
+    """What several claims say in other words: those of one observation that have the same verdict
+    are counted once."""
+    questioned: str | None = later(None)
+    """Why the threshold of the rule is in doubt; the verdict stays that of the rule."""
+    superseded_by: tuple[str, ...] = later(())
+    """Claims that took its place; its verdict stays and is not counted."""
+    printing: bool = later(False)
+    """Whether a difference would be one of how something is printed, like an erratum, and not one
+    from a finding."""
 
     def __post_init__(self) -> None:
         where = f"claim {self.id}"
         check(re.fullmatch(r"[A-Za-z0-9]+(-[a-z0-9]+)+", self.id) is not None,
               f"{where}: id is {self.id!r}; expected words joined by hyphens")
         check_choice(f"result of {where}", self.result, RESULTS)
-        texts = {name: getattr(self, name) for name in ("source", "claim", "reading", "seen")}
+        texts = {name: getattr(self, name) for name in (
+            "source", "claim", "reading", "seen", "observation", "questioned")}
         for name, text in texts.items():
             check(text is None or bool(text.strip()), f"{where}: {name} is empty; expected a text")
         check((self.kind == "number") == isinstance(self.rule, Welch),
@@ -245,6 +257,10 @@ def read_claims(data: object, where: str) -> tuple[Claim, ...]:
     claims = tuple(_read_claim(item, f"claim {number}") for number, item in enumerate(data, 1))
     twice = [name for name, n in Counter(claim.id for claim in claims).items() if n > 1]
     check(not twice, f"{where}: claim(s) {', '.join(twice)} given twice; expected every id once")
+    names = {claim.id for claim in claims}
+    for claim in claims:
+        for other in claim.superseded_by:
+            check_choice(f"superseded_by of claim {claim.id}", other, names - {claim.id})
     return claims
 
 

@@ -33,11 +33,12 @@ class Stage(NamedTuple):
 
 
 QUEUE: tuple[Stage, ...] = (
-    Stage("sraven_known"), Stage("fig6_small"), Stage("spans_small"),
-    Stage("paper_logic", 0, 2), Stage("paper_sraven", 0, 1), Stage("paper_logic_heldout", 0, 1),
-    Stage("paper_logic_ablations", 0, 1),
-    Stage("paper_logic", 2), Stage("paper_sraven", 1), Stage("paper_logic_heldout", 1),
-    Stage("paper_logic_ablations", 1), Stage("paper_sraven_ablations"))
+    Stage("sraven_known"), Stage("fig6_small"), Stage("spans_small"), Stage("sraven_confirm"),
+    Stage("sraven_replication"), Stage("paper_logic", 0, 2), Stage("paper_sraven", 0, 1),
+    Stage("paper_logic_codes"), Stage("paper_logic_heldout", 0, 1),
+    Stage("paper_logic_ablations", 0, 1), Stage("paper_logic", 2), Stage("paper_sraven", 1),
+    Stage("paper_logic_heldout", 1), Stage("paper_logic_ablations", 1),
+    Stage("paper_sraven_ablations"))
 """What is trained, in the order of need. Seeds are counted along the first axis of each grid."""
 README = "README.md"
 MOST_KEPT = 4

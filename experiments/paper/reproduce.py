@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import time
@@ -20,6 +21,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.collections import PathCollection
+from PIL import Image
 
 from latentcode.config import RunConfig, to_dict
 from latentcode.errors import (
@@ -71,6 +73,7 @@ from latentcode.runs import Run
 UNUSED = "what the notes say, as all its runs are there and none can be judged by"
 """What a claim needs whose runs gave no value."""
 DPI = 110
+N_COLOURS = 256
 DIGITS = 6
 Say = Callable[[str], None]
 
@@ -211,7 +214,7 @@ def _reproduce(wanted: Reproduction, request: Request, say: Say) -> bool:
     work = Work(request.preset, known, request.work / "measured", request.device,
                 request.deadline, wanted.claims if request.preset == "paper" else (), say)
     findings = wanted.measure(work)
-    judged = [_judged(claim, findings, known) for claim in work.claims]
+    judged = [judged_claim(claim, findings, known) for claim in work.claims]
     result = {
         **header(FORMAT), "name": wanted.name, "title": wanted.title, "preset": request.preset,
         "digest": _digest(wanted, request, used, lacking), "summary": findings.summary,
@@ -273,7 +276,7 @@ def _digest(
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _judged(claim: Claim, findings: Findings, known: KnownRuns) -> dict[str, Any]:
+def judged_claim(claim: Claim, findings: Findings, known: KnownRuns) -> dict[str, Any]:
     """Return a claim with its verdict, as plain data."""
     judgement: Judgement = judge(claim, findings.evidence.get(claim.id, evidence([])))
     lacking = {**missing([claim.setting], known, N_SPLITS["paper"]),
@@ -327,9 +330,13 @@ def save_figure(figure: Figure, path: Path) -> None:
             if isinstance(collection, PathCollection):
                 collection.set_rasterized(True)
     with style():
-        figure.savefig(path.with_suffix(".png"), dpi=DPI)
+        figure.savefig(pixels := io.BytesIO(), format="png", dpi=DPI)
         # Without a date the same figure gives the same bytes.
         figure.savefig(path.with_suffix(".svg"), dpi=DPI, metadata={"Date": None})
+    # A palette is enough for drawings, and a third as large: the wheel carries these pictures.
+    with Image.open(pixels) as image:
+        few = image.convert("RGB").quantize(N_COLOURS, dither=Image.Dither.NONE)
+        few.save(path.with_suffix(".png"), optimize=True)
 
 
 def names_of(asked: Iterable[str]) -> list[str]:

@@ -42,6 +42,23 @@ def results_in(out: Path, preset: str) -> dict[str, dict[str, Any]]:
 
 def remarks() -> Mapping[str, str]:
     """Return claim -> what was tried, for claims that differ."""
-    text = files("latentcode.experiments.paper").joinpath("remarks.yaml").read_text("utf-8")
-    found: dict[str, str] = parse_yaml(text, "remarks.yaml") or {}
+    found: dict[str, str] = _read("remarks.yaml") or {}
     return found
+
+
+def answers() -> Mapping[str, Mapping[str, str]]:
+    """Return claim -> `under`, the reading under which it differs, and `answer`, what the authors
+    could say to that; for claims of the paper that differ."""
+    entries: list[dict[str, Any]] = _read("answers.yaml") or []
+    return {claim: entry for entry in entries for claim in entry["claims"]}
+
+
+def central() -> list[Mapping[str, Any]]:
+    """Return what the paper's abstract says: a `sentence` each, and the `claims` it rests on."""
+    found: list[Mapping[str, Any]] = _read("central.yaml")
+    return found
+
+
+def _read(name: str) -> Any:
+    text = files("latentcode.experiments.paper").joinpath(name).read_text("utf-8")
+    return parse_yaml(text, name)

@@ -42,6 +42,13 @@ def ours(claim: Mapping[str, Any]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
+def least(claim: Mapping[str, Any]) -> str:
+    """Return what a rule asks for, as a number; empty where it asks for none."""
+    how = claim["rule"]
+    asked = how.get("least", how.get("bound"))
+    return "" if asked is None else f"{asked:g}"
+
+
 def rule(claim: Mapping[str, Any]) -> str:
     """Return the rule of a verdict in a few words."""
     how = claim["rule"]
@@ -61,7 +68,7 @@ def rule(claim: Mapping[str, Any]) -> str:
 def by_test(parts: Sequence[Mapping[str, Any]]) -> str:
     """Return what was measured for each of several tests."""
     known = [part for part in parts if part["estimate"] is not None]
-    if len(parts) < 2 or not known or all(part["verdict"] == "agrees" for part in parts):
+    if len(parts) < 2 or not known:
         return ""
     return " By test: " + "; ".join(
         f"{part['name'].removeprefix('kind=')} {part['estimate']:.3g}" for part in known) + "."

@@ -6,6 +6,7 @@ Templates are Jinja's. What they can ask for beside it:
     {{ switch(kind="hyla", layers="2,3") }}  the number of one row; more in `tables.Rows`
     {{ fixed(document("NAME.json").key, 3) }}  a number of a JSON file; `span` of several
     {{ quoted(document("NAME.json").findings, "is {} of") }}  a number in one of its sentences
+    {{ switch(**(place | merged(layers="0"))) }}  entries with others in their place
     {{ given("0.125", "1 / 8: a random answer") }}  a number that is no result, and why
 
 Outside of these no decimal, percentage or "3 of 4" may stand. Lines are broken anew.
@@ -22,6 +23,7 @@ from traceback import extract_tb
 
 from jinja2 import (
     Environment,
+    FileSystemLoader,
     StrictUndefined,
     Template,
     TemplateError,
@@ -67,7 +69,9 @@ def render(template: Path, root: Path = ROOT) -> str:
     Tables and documents are those of the checkout `root`.
     """
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-                              keep_trailing_newline=True)
+                              keep_trailing_newline=True,
+                              loader=FileSystemLoader(Path(__file__).parent))
+    environment.filters["merged"] = lambda mapping, **entries: {**mapping, **entries}
     environment.globals |= {
         "table": partial(read_table, root), "document": lambda name: read_json(root / name),
         "given": given, "quoted": quoted, "fixed": fixed, "span": span}

@@ -82,6 +82,13 @@ class Rows:
         rows = tuple(row for row in self.rows if self._number(row, column) < bound)
         return replace(self, name=f"{self.name} {column}<{bound:g}", rows=rows)
 
+    @property
+    def present(self) -> Rows:
+        """The rows that have a number, where a run may have none; the page says what it leaves out.
+        """
+        rows = tuple(row for row in self.rows if row[self.column])
+        return replace(self, name=f"{self.name} present", rows=rows)
+
     def _entries(self, column: str, rows: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
         if column not in self.columns:
             raise UnknownNameError(f"column of {self.name}", column, self.columns)

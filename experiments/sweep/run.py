@@ -79,8 +79,8 @@ def sweep(
     select_on        split that chooses the best settings
 
     An error of a member stops no other. A group that fails is halved and tried again, as often
-    as it takes to find the member, or a size that fits. Ctrl-C and SIGTERM stop all members with
-    checkpoints, write the tables and then raise `KeyboardInterrupt` or `SystemExit`.
+    as it takes to find the member, or a size that fits. Ctrl-C, SIGTERM and SIGHUP stop all members
+    with checkpoints, write the tables and then raise `KeyboardInterrupt` or `SystemExit`.
 
     Texts that the library can write (`make_texts`) are written where they are missing. Raises
     `RunError` when `out` holds another sweep or something else, and `ConfigError` for what cannot

@@ -28,8 +28,8 @@ class Attribute(Seeded, Sampling):
     """How many of the counted instances are really written into."""
     donor: str = "operation+operands"
     """What the donor has that the instance has not: donor (another operation), operands,
-    operation+operands; or operation+context, operands+context,
-    operation+operands+context."""
+    operation+operands; or operation+rest, operands+rest,
+    operation+operands+rest."""
     sites: tuple[str, ...] = ("code", "value")
     """What is attributed to: code, value or both."""
 

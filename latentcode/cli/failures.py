@@ -7,6 +7,8 @@ import os
 import re
 import sys
 
+from latentcode.errors import is_out_of_memory
+
 SIGPIPE = 141
 """Exit status of a command whose reader has gone, as of one that the signal ended."""
 
@@ -16,7 +18,7 @@ def of_this_machine(error: Exception) -> str | None:
 
     MemoryError and torch's errors of memory; errors of the operating system, with their file.
     """
-    if isinstance(error, MemoryError) or _is_memory_of_torch(error):
+    if is_out_of_memory(error):
         asked = re.search(r"(?:tried|unable) to allocate ([\d.]+ \w+)", str(error), re.I)
         size = f" to allocate {_readable(asked[1])}" if asked else ""
         on = "the GPU has" if "CUDA" in str(error) else "this machine has"
@@ -28,12 +30,6 @@ def of_this_machine(error: Exception) -> str | None:
         file = "" if error.filename is None else f" {os.fsdecode(error.filename)}"
         return f"cannot read or write{file}: {what}"
     return None
-
-
-def _is_memory_of_torch(error: Exception) -> bool:
-    return isinstance(error, RuntimeError) and any(
-        sign in str(error) for sign in ("out of memory", "can't allocate memory",
-                                        "not enough memory"))
 
 
 def _readable(size: str) -> str:

@@ -23,13 +23,15 @@ class Writes:
 
     write: Annotated[tuple[str, ...], default_is("the standard interventions")] = ()
     """What to write:
-    donor, same, elsewhere, shuffled, transplant, set, set_same, set_shuffled,
-    steer, steer_random, zero, mean, erase, erase_shuffled, random, identity;
+    donor, same, elsewhere, shuffled, transplant, set, set_same, set_shuffled, set_third,
+    set_group, steer, steer_third, steer_random, zero, mean, erase, erase_shuffled, random,
+    identity; set_pooled, set_same_pooled, set_third_pooled, set_group_pooled;
     of a factorial also the donors operands, operation+operands, unrelated,
-    context, operation+context, operands+context,
-    operation+operands+context and (fuzzy logic) permuted."""
+    rest, operation+rest, operands+rest,
+    operation+operands+rest, frozen (at site residual) and (fuzzy logic) permuted."""
     scope: tuple[str, ...] = ("row",)
-    """Which codes to overwrite: pair, pairs, row, feature, examples, everything."""
+    """Which codes to overwrite: pair, pairs, row, feature, examples, everything; or those of the
+    queries of a place: context, operands, response, "outside context", "within context"."""
     layers: tuple[str, ...] = ("upper",)
     """In which layers: each, upper, all, or sets such as 2,3."""
     site: tuple[str, ...] = ("code",)

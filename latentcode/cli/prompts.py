@@ -26,6 +26,13 @@ class OfModel(Seeded, Saving):
     batch_size: int = 32
     """Prompts per forward pass; fewer where prompts are long."""
 
+    prepend_bos: Literal["auto", "yes", "no"] = "auto"
+    """Whether prompts begin with the token for a beginning; auto: as the model's tokenizer does."""
+
+    def begins(self) -> bool | None:
+        """Return `prepend_bos` as functions take it."""
+        return None if self.prepend_bos == "auto" else self.prepend_bos == "yes"
+
     def placed(self) -> dict[str, Any]:
         """Return where and in which type the weights are."""
         from latentcode.devices import resolve_device
@@ -70,8 +77,8 @@ class ExtractPrompts(OfModel):
                                 **self.placed())
         self.save_codes(PromptReader(
             model, prompts, layers=self.layers or None, residuals=self.residuals,
-            batch_size=self.batch_size, meta={"untrained": self.untrained, "seed": self.seed},
-        ), "prompts")
+            batch_size=self.batch_size, prepend_bos=self.begins(),
+            meta={"untrained": self.untrained, "seed": self.seed}), "prompts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +107,8 @@ class DecodePrompts(OfModel):
 
         self.save_result(DecodingResult, "fitting probes", lambda progress: decode_prompts(
             self.model, self.prompts, labels=self.labels, layers=self.layers or None,
-            heldout=self.heldout, seed=self.seed, batch_size=self.batch_size, progress=progress,
-            **self.placed()))
+            heldout=self.heldout, seed=self.seed, batch_size=self.batch_size,
+            prepend_bos=self.begins(), progress=progress, **self.placed()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,4 +142,4 @@ class IntervenePrompts(Writes, OfModel):
         chosen = self.interventions(model.cfg.n_layers)
         self.save_result(InterventionResult, "prompts", lambda progress: intervene_prompts(
             model, prompts, chosen, among=self.among, seed=self.seed, batch_size=self.batch_size,
-            progress=progress))
+            prepend_bos=self.begins(), progress=progress))

@@ -47,7 +47,8 @@ class Train(Generic[ProblemT, TaskT]):
                       tyro.conf.DisallowNone] = None
     """YAML file with a whole configuration, instead of --preset and --kind."""
     resume: bool = False
-    """Continue an interrupted run from its newest checkpoint."""
+    """Continue an interrupted run from its newest checkpoint that is not damaged, to its own number
+    of steps: the learning rate falls over all of them."""
     overwrite: bool = False
     """Replace a run that the folder already holds."""
     log: Annotated[tuple[Literal["tensorboard", "wandb"], ...], default_is("nowhere")] = ()

@@ -27,7 +27,7 @@ from latentcode.errors import ConfigError, check
 from latentcode.files.provenance import package_version
 from latentcode.models.config import kind_of
 from latentcode.models.modes import evaluating
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
 from latentcode.seeds import checked_seed
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from latentcode.models.transformer import HookedTransformer
 
 
+@watched("reading codes")
 def extract(
     run: Run | str | Path,
     split: str = "ood",
@@ -137,6 +138,7 @@ def opened(
         **({} if run.loaded_from is None else {"run_loaded_from": run.loaded_from})}
 
 
+@watched("reading codes")
 def extract_model(
     model: Any,
     task: Task,

@@ -17,7 +17,7 @@ from torch import Tensor
 from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.codes.resume import partial_codes
-from latentcode.errors import UnknownNameError, check
+from latentcode.errors import UnknownNameError, check, check_count
 from latentcode.files.provenance import software
 from latentcode.progress import Progress
 from latentcode.tasks.pairs import Pair
@@ -58,7 +58,7 @@ class Reader(ABC):
             if layer not in range(model.cfg.n_layers):
                 raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
         for name, number in (("n", n), ("batch_size", batch_size)):
-            check(number >= 1, f"{name} is {number!r}; expected at least 1")
+            check_count(name, number)
         for name, chosen in (("pairs", pairs), ("layers", kept)):
             check(len(chosen) > 0, f"{name} is empty; expected at least one")
         self.model, self.n, self.layers, self.batch_size = model, n, kept, batch_size

@@ -8,6 +8,9 @@ codes      T T H    the codes of all queries over all keys; of all layers togeth
 values     T H d    the values of all keys
 residual   D        the residual stream that enters the layer, at the query
 tokens     T D      that of all tokens
+codes.NAME n T H    the codes of the queries at a place of the task (`Task.places`) over all keys
+values.NAME n H d   the values of its tokens
+tokens.NAME n D     the residual streams of its tokens
 
 A source x of more than WIDEST numbers is reduced while it is read, to x R / sqrt(WIDEST) with R
 [d, WIDEST] standard normal: the same R for all instances and models, and R of its own for each
@@ -32,7 +35,7 @@ from latentcode.codes.instances import at_once, drawn
 from latentcode.codes.of_tasks import opened
 from latentcode.codes.reader import gather_codes
 from latentcode.config import TaskConfig
-from latentcode.errors import UnknownNameError, check
+from latentcode.errors import UnknownNameError, check, check_count
 from latentcode.models.modes import evaluating
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
@@ -86,7 +89,7 @@ def read_rows(
     """Run a model over the instances of `extract(run, split, n=n, seed=seed)` and keep sources.
 
     pair     whose query and code are read; default: the paper's, the first of the task's
-    sources  default: all that have no more than `LARGEST` numbers in a layer
+    sources  default: all but those of places that have no more than `LARGEST` numbers in a layer
     others   as in `extract`
 
     Raises what `extract` raises, `UnknownNameError` for a source, and `ConfigError` for one that is
@@ -99,12 +102,14 @@ def read_rows(
     pair = next(iter(drawn_from.pairs)) if pair is None else pair
     drawn_from.check_pairs([pair])
     for name, number in (("n", n), ("batch_size", batch_size)):
-        check(number >= 1, f"{name} is {number!r}; expected at least 1")
+        check_count(name, number)
     on = next(model.parameters()).device
     batch = drawn(drawn_from, split, 0, seed, on)
-    known = source_names(drawn_from.key_sets(batch))
-    sizes = _sizes(known, drawn_from, model)
-    wanted = (tuple(source for source in known if sizes.get(source, 0) <= LARGEST)
+    places = drawn_from.places(batch)
+    known = source_names(drawn_from.key_sets(batch), places)
+    sizes = _sizes(known, drawn_from, model, {name: at.shape[1] for name, at in places.items()})
+    wanted = (tuple(source for source in source_names(drawn_from.key_sets(batch))
+                    if sizes.get(source, 0) <= LARGEST)
               if sources is None else as_tuple(sources))
     kept = tuple(range(model.cfg.n_layers)) if layers is None else as_tuple(layers)
     choices: tuple[tuple[str, Sequence[Any], Sequence[Any]], ...] = (
@@ -125,31 +130,42 @@ def read_rows(
                 batch = drawn(drawn_from, split, index, seed, on)
             batch = batch[:n - index * DRAW]
             query, key = (found[:, 0] for found in drawn_from.positions([pair], batch))
-            sets = drawn_from.key_sets(batch)
+            sets, places = drawn_from.key_sets(batch), drawn_from.places(batch)
             tables.append(drawn_from.labels(batch.to("cpu")))
             for first in range(0, len(batch), batch_size):
                 part = slice(first, min(first + batch_size, len(batch)))
                 gathered.start = index * DRAW + first
                 model.run_with_hooks(batch.inputs[part], fwd_hooks=gathered.hooks(
-                    query[part], key[part], {name: keys[part] for name, keys in sets.items()}))
-    places = [(source, layer) for source in wanted for layer in (*map(str, kept), ALL_LAYERS)]
-    values = {place: gathered.values[place] for place in places if place in gathered.values}
+                    query[part], key[part], {name: keys[part] for name, keys in sets.items()},
+                    {name: tokens[part] for name, tokens in places.items()}))
+    order = [(source, layer) for source in wanted for layer in (*map(str, kept), ALL_LAYERS)]
+    values = {place: gathered.values[place] for place in order if place in gathered.values}
     return Rows(values, gathered.sizes, pd.concat(tables, ignore_index=True), meta | {
         "split": split, "seed": seed, "pair": pair, "widest": WIDEST})
 
 
-def _sizes(names: Sequence[str], task: Task, model: Any) -> dict[str, int]:
-    """Return how many numbers in a layer those sources have that hold something of every token."""
+def _sizes(
+    names: Sequence[str], task: Task, model: Any, places: Mapping[str, int]
+) -> dict[str, int]:
+    """Return how many numbers in a layer those sources have that hold something of many tokens.
+
+    places  how many tokens each has
+    """
     t, cfg = task.config.n_tokens, model.cfg
-    every = {"row": t * cfg.n_heads, "codes": t * t * cfg.n_heads,
-             "values": t * cfg.n_heads * cfg.d_head_v, "tokens": t * cfg.d_model}
+    each = {"codes": t * cfg.n_heads, "values": cfg.n_heads * cfg.d_head_v, "tokens": cfg.d_model}
+    every = {"row": t * cfg.n_heads, **{name: t * size for name, size in each.items()},
+             **{f"{name}.{place}": n * size for name, size in each.items()
+                for place, n in places.items()}}
     return {name: every[name] for name in names if name in every}
 
 
-def source_names(key_sets: Mapping[str, object]) -> tuple[str, ...]:
-    """Return every source that can be read, given the task's sets of keys."""
+def source_names(
+    key_sets: Mapping[str, object], places: Mapping[str, object] | None = None
+) -> tuple[str, ...]:
+    """Return every source that can be read, given the task's sets of keys and its places."""
     return ("pair", "row", *(f"row.{name}" for name in key_sets), "codes", "values", "residual",
-            "tokens")
+            "tokens", *(f"{name}.{place}" for name in ("codes", "values", "tokens")
+                        for place in places or ()))
 
 
 class _Gathered:
@@ -162,9 +178,13 @@ class _Gathered:
         self._projections: dict[Place, Tensor] = {}
 
     def hooks(
-        self, query: Tensor, key: Tensor, sets: Mapping[str, Tensor]
+        self, query: Tensor, key: Tensor, sets: Mapping[str, Tensor],
+        places: Mapping[str, Tensor],
     ) -> list[tuple[str, Hook]]:
-        """Return the hooks that read one batch; query and key are positions [B]."""
+        """Return the hooks that read one batch; query and key are positions [B].
+
+        sets, places  name -> positions [B, n]
+        """
         at = torch.arange(len(query), device=query.device)
 
         def of_codes(layer: int) -> Hook:
@@ -175,31 +195,36 @@ class _Gathered:
                 for name, keys in sets.items():
                     index = keys[:, None].expand(-1, row.shape[1], -1)
                     found[f"row.{name}"] = row.gather(2, index)
-                for source, values in found.items():
-                    if source in self.sources:
-                        self._add(source, layer, values)
+                self._add_wanted(layer, found | at_places("codes", pattern.movedim(2, 1)))
             return store
 
+        def at_places(source: str, x: Float[Tensor, "B T ..."]) -> dict[str, Tensor]:
+            return {f"{source}.{name}": x[at[:, None], tokens] for name, tokens in places.items()
+                    if f"{source}.{name}" in self.sources}
+
         def of_values(layer: int) -> Hook:
-            def store(values: Tensor, hook: object) -> None:
-                self._add("values", layer, values)
+            def store(values: Float[Tensor, "B T H d"], hook: object) -> None:
+                self._add_wanted(layer, {"values": values} | at_places("values", values))
             return store
 
         def of_stream(layer: int) -> Hook:
             def store(stream: Float[Tensor, "B T D"], hook: object) -> None:
-                for source, values in (("residual", stream[at, query]), ("tokens", stream)):
-                    if source in self.sources:
-                        self._add(source, layer, values)
+                self._add_wanted(layer, {"residual": stream[at, query], "tokens": stream}
+                                 | at_places("tokens", stream))
             return store
 
+        kinds = {source.split(".")[0] for source in self.sources}
         wanted: list[tuple[str, Callable[[int], Hook], bool]] = [
-            ("hook_resid_pre", of_stream, bool({"residual", "tokens"} & set(self.sources))),
-            ("attn.hook_v", of_values, "values" in self.sources),
-            ("attn.hook_pattern", of_codes, any(
-                source == "codes" or source.startswith(("pair", "row"))
-                for source in self.sources))]
+            ("hook_resid_pre", of_stream, bool({"residual", "tokens"} & kinds)),
+            ("attn.hook_v", of_values, "values" in kinds),
+            ("attn.hook_pattern", of_codes, bool({"codes", "pair", "row"} & kinds))]
         return [(f"blocks.{layer}.{name}", hook(layer))
                 for layer in self.layers for name, hook, is_wanted in wanted if is_wanted]
+
+    def _add_wanted(self, layer: int, found: Mapping[str, Tensor]) -> None:
+        for source, values in found.items():
+            if source in self.sources:
+                self._add(source, layer, values)
 
     def _add(self, source: str, layer: int, x: Tensor) -> None:
         """Keep x [B, ...] of the present batch, reduced where it is wide."""

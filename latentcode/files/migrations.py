@@ -29,7 +29,7 @@ CURRENT: dict[str, int] = {
     "latentcode.similarity": 1,
     "latentcode.topography": 1,
     "latentcode.alignment": 1,
-    "latentcode.interventions": 2,
+    "latentcode.interventions": 3,
     "latentcode.attribution": 1,
     "latentcode.subspaces": 1,
     "latentcode.projection": 1,
@@ -76,6 +76,8 @@ MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
     ("latentcode.codes", 1): _without_checksums("codes.safetensors", "labels.parquet"),
     ("latentcode.codes", 2): _with_instances_first,
     ("latentcode.interventions", 1): _without_classes,
+    # Columns of tables have other names, which `TableResult.FORMERLY` knows.
+    ("latentcode.interventions", 2): dict,
     ("latentcode.decoding", 1): _without_checksums("table.csv", "per_class.csv"),
 }
 """(format, version) -> what turns its data into those of the next version."""

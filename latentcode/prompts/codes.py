@@ -17,8 +17,9 @@ from latentcode.errors import check
 from latentcode.files.provenance import package_version
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.prompts import Prompts, as_prompts
+from latentcode.prompts.prompts import begins
 
 PATTERN_BYTES = 2**28
 """Bytes of one layer's pattern beyond which a batch takes fewer prompts, at least one."""
@@ -28,6 +29,7 @@ BLOCK = 4_096
 LAST = "unembed.hook_in"
 
 
+@watched("reading codes")
 def extract_prompts(
     model: Any,
     prompts: Prompts | pd.DataFrame | str | Path,
@@ -49,7 +51,7 @@ def extract_prompts(
     residuals    also keep `hook_resid_pre` at the queries, a control for every probe
     batch_size   prompts of one forward pass, fewer where they are long
     prepend_bos  whether prompts begin with the token for a beginning; default: as in
-                 `model.to_tokens`. Indices of positions count it
+                 `model.to_tokens`. Indices of positions count it; `meta` says which it was
     meta         what else to record
     out          a folder to write to while reading, as in `extract`
 
@@ -61,8 +63,8 @@ def extract_prompts(
 
     Raises what `Prompts.tokenize` raises, `UnknownNameError` for a layer, `ConfigError` for a model
     without a pattern, for a key after its query, which a causal model gives no score, and for a
-    causal model that is seen to give it one, such as in a padded batch; with `out` what `extract`
-    raises.
+    causal model that is seen to give it one, such as in a padded batch, or whose weights or codes
+    are not finite; with `out` what `extract` raises.
     """
     reader = PromptReader(model, as_prompts(prompts), layers=layers, residuals=residuals,
                           batch_size=batch_size, prepend_bos=prepend_bos, meta=meta)
@@ -95,7 +97,7 @@ class PromptReader(Reader):
             batch_size=batch_size, meta={
                 "run": Path(name).name if Path(name).is_dir() else name, "kind": "softmax",
                 "architecture": model.cfg.architecture, "split": "prompts",
-                "prompts": prompts.digest(), "prepend_bos": prepend_bos,
+                "prompts": prompts.digest(), "prepend_bos": begins(model, prepend_bos),
                 "latentcode_version": package_version("latentcode"), **(meta or {})})
 
     def _queries(self) -> Tensor:
@@ -160,7 +162,14 @@ class PromptReader(Reader):
         logits: Tensor = self.model.run_with_hooks(
             padded.to(self.device), **padding,
             fwd_hooks=[*self._hooks(batch, place), (LAST, last_only), *self._look_ahead(ahead)])
-        at_fault = [str(layer) for layer, seen in ahead.items() if bool(seen)]
+        at_fault = [str(layer) for layer, seen in ahead.items() if bool(seen != 0)]
+        if at_fault:
+            self._check_weights()
+        broken = [str(layer) for layer, seen in ahead.items() if bool(seen.isnan())]
+        check(not broken, f"layer {', '.join(broken)} of model {self.meta['run']!r} "
+              f"({self.meta['architecture']}, {self._source()['dtype']}) gives codes that are NaN, "
+              "though its weights are finite; expected numbers: they overflow, perhaps in a type "
+              "that is too narrow")
         check(not at_fault, f"layer {', '.join(at_fault)} of model {self.meta['run']!r} "
               f"({self.meta['architecture']}) lets tokens attend to later ones"
               f"{' in a padded batch' if padding else ''}; expected "
@@ -168,12 +177,18 @@ class PromptReader(Reader):
               "finds no such fault")
         return logits
 
+    def _check_weights(self) -> None:
+        """Raise `ConfigError` that names the first weight of the model that is not finite."""
+        for name, weight in self.model.named_parameters():
+            check(bool(weight.isfinite().all()), f"model {self.meta['run']!r} has weights that are "
+                  f"NaN or infinite, {name} among them; expected finite ones")
+
     def _look_ahead(self, ahead: dict[int, Tensor]) -> Hooks:
-        """Return what notes of each layer whether the first token, which may see none but itself,
-        attends to others."""
+        """Return what notes of each layer how much the first token, which may see none but itself,
+        attends to others; a number that is not 0 (NaN, too) is a fault."""
         def note(layer: int) -> Callable[..., None]:
             def store(pattern: Tensor, hook: object) -> None:
-                ahead[layer] = pattern[:, :, 0, 1:].any()
+                ahead[layer] = pattern[:, :, 0, 1:].abs().sum()
             return store
 
         return [(self.layout.pattern_hooks[layer], note(layer))

@@ -23,7 +23,7 @@ from torch import Tensor
 from latentcode.errors import SplitError, check, check_choice
 from latentcode.models.pretrained import layout
 from latentcode.prompts import Prompts, as_prompts
-from latentcode.prompts.prompts import encode, row_name
+from latentcode.prompts.prompts import begins, encode, row_name
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
     Counterfactuals,
@@ -64,6 +64,7 @@ class PromptCounterfactuals(Counterfactuals):
 
     n_slots = 1
     exclusive = True
+    least_problems = 1  # no more can be drawn than there are
 
     def __init__(
         self,
@@ -83,6 +84,11 @@ class PromptCounterfactuals(Counterfactuals):
         check(("label" in frame) == ("donor_label" in frame), "minimal pairs have only one of the "
               "columns label and donor_label; expected both, or neither")
         tokens = self.prompts.tokenize(model, prepend_bos)
+        self.begins = begins(model, prepend_bos)
+        self.doubt = (
+            f" The prompts begin {'with' if self.begins else 'without'} the token for a beginning;"
+            f" expected prepend_bos={not self.begins} (--prepend-bos "
+            f"{'no' if self.begins else 'yes'}) if the model was trained the other way")
         names = [row_name(i, text) for i, text in enumerate(frame["prompt"])]
         if layout(model).causal:
             tokens.check_causal(self.prompts)

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from latentcode.errors import check
-from latentcode.prompts.prompts import Prompts, encode
+from latentcode.errors import check, check_count
+from latentcode.prompts.prompts import Prompts, check_pretrained, encode
 from latentcode.seeds import checked_seed
 from latentcode.tasks.text.classes import TokenTable, frequency_bins, token_labels
 from latentcode.tasks.text.patterns import PATTERNS, keys_at, possible_queries
@@ -48,7 +48,8 @@ def pattern_prompts(
     """
     frame = (texts if isinstance(texts, pd.DataFrame) else pd.DataFrame({"text": list(texts)}))
     check("text" in frame, f"texts have no column 'text'; they have {list(frame.columns)}")
-    check(per_text >= 1, f"per_text is {per_text}; expected at least 1")
+    check_count("per_text", per_text)
+    check_pretrained(model)
     frame = frame.reset_index(drop=True)
     names = tuple(PATTERNS) if pairs is None else tuple(pairs)
     table = token_table(model.tokenizer)

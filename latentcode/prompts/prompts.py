@@ -169,12 +169,16 @@ class Prompts:
     def tokenize(self, model: Any, prepend_bos: bool | None = None) -> Tokens:
         """Return the tokens of every prompt, those of `model.to_tokens`, and where its pairs are.
 
+        prepend_bos  whether they begin with the token for a beginning; default: the model's setting
+
         `ConfigError` names the row whose position does not exist, or whose text is missing or
         ambiguous, and prompts that are longer than the model's context.
         """
+        check_pretrained(model)
         tokenizer = getattr(model, "tokenizer", None)
         check(getattr(tokenizer, "is_fast", False), "the model has no tokenizer that tells which "
               "characters a token stands for; expected a 'fast' one")
+        begins(model, prepend_bos)
         limit = getattr(model.cfg, "n_ctx", None)
         tokens, places = [], []
         for i, text in enumerate(self.labels["prompt"]):
@@ -264,6 +268,19 @@ def _as_position(value: Any, where: str) -> Position:
     return str(value)
 
 
+def check_pretrained(model: Any) -> None:
+    """Raise `ConfigError` for a name, a run and a model of our own where a bridge is expected."""
+    # Imported here, as whoever reads prompts alone needs no torch.
+    from latentcode.models.pretrained import INSTEAD
+    from latentcode.models.transformer import HookedTransformer
+    from latentcode.runs import Run
+
+    check(not isinstance(model, (str, Path)), f"model is {str(model)!r}; expected a model, such as "
+          f"lc.load_pretrained({str(model)!r}) returns")
+    check(not isinstance(model, (Run, HookedTransformer)),
+          f"the model is a {type(model).__name__} that was trained here; {INSTEAD}")
+
+
 def encode(
     model: Any, text: str, prepend_bos: bool | None
 ) -> tuple[list[int], list[tuple[int, int]]]:
@@ -287,6 +304,19 @@ def encode(
         ids, spans = ids[1:], spans[1:]
     shift = len(prefix)
     return ids, [(max(start - shift, 0), max(end - shift, 0)) for start, end in spans]
+
+
+def begins(model: Any, prepend_bos: bool | None) -> bool:
+    """Return whether prompts begin with the token for a beginning, as `encode` has them.
+
+    `ConfigError` for a model whose tokenizer does not follow `prepend_bos`.
+    """
+    bos = model.tokenizer.bos_token_id
+    found = bos is not None and encode(model, "a", prepend_bos)[0][:1] == [bos]
+    check(prepend_bos in (None, found), f"prepend_bos is {prepend_bos}, and with this tokenizer "
+          f"prompts begin {'with' if found else 'without'} a token for a beginning all the same; "
+          f"expected {found}, or None for what the model's own setting says")
+    return found
 
 
 def _locate(
@@ -313,4 +343,6 @@ def _locate(
     return touching[-1]
 
 
-__all__ = ["Position", "Prompts", "Tokens", "as_prompts", "encode", "row_name"]
+__all__ = [
+    "Position", "Prompts", "Tokens", "as_prompts", "begins", "check_pretrained", "encode",
+    "row_name"]

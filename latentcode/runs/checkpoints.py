@@ -131,6 +131,11 @@ class Checkpoint:
         """Raise `ArtifactError` unless the weights are there, and those that were written."""
         self._read(MODEL)
 
+    def check_files(self) -> None:
+        """Raise `ArtifactError` unless all that training needs is there, as it was written."""
+        for name in (MODEL, OPTIMIZER, RNG):
+            self._read(name)
+
     def restore_model(self, model: nn.Module) -> None:
         """Copy the weights into `model`; their names, shapes and types must be the model's."""
         file, arrays = self._read(MODEL)

@@ -13,14 +13,21 @@ from latentcode.files.storage import TEMPORARY
 from latentcode.runs.checkpoints import STATE, Checkpoint
 from latentcode.runs.folder import CHECKPOINTS
 
+DAMAGED = "damaged_"
+"""What the name of a checkpoint begins with that was found damaged."""
 
-def kept_steps(run: Path) -> list[int]:
-    """Return the steps of the complete checkpoints in a run's folder, rising."""
+
+def step_folders(run: Path) -> dict[int, Path]:
+    """Return the folders of the checkpoints in a run's folder by step, rising, whole or not."""
     folder = run / CHECKPOINTS
     named = [(re.fullmatch(r"step_(\d{7,})", entry.name), entry)
              for entry in (folder.iterdir() if folder.is_dir() else ())]
-    return sorted(int(match[1]) for match, entry in named
-                  if match and (entry / STATE).is_file())
+    return dict(sorted((int(match[1]), entry) for match, entry in named if match))
+
+
+def kept_steps(run: Path) -> list[int]:
+    """Return the steps of the complete checkpoints in a run's folder, rising."""
+    return [step for step, folder in step_folders(run).items() if (folder / STATE).is_file()]
 
 
 def folder_of_step(run: Path, step: int) -> Path:
@@ -35,6 +42,19 @@ def open_step(run: Path, step: int | None, config_hash: str) -> Checkpoint:
     step = steps[-1] if step is None else step
     check(step in steps, f"{run} has no checkpoint of step {step}; expected one of: "
           f"{', '.join(map(str, steps))}", RunError)
+    return _open_folder(run, step, config_hash)
+
+
+def problem_of(run: Path, step: int, config_hash: str) -> str | None:
+    """What keeps training from going on from the checkpoint of a step? None: it is whole."""
+    try:
+        _open_folder(run, step, config_hash).check_files()
+    except ArtifactError as error:
+        return str(error)
+    return None
+
+
+def _open_folder(run: Path, step: int, config_hash: str) -> Checkpoint:
     checkpoint = Checkpoint.open(folder_of_step(run, step))
     check(checkpoint.config_hash == config_hash, f"{checkpoint.path} belongs to a run with "
           f"configuration hash {checkpoint.config_hash}; expected {config_hash}", ArtifactError)
@@ -50,6 +70,16 @@ def delete_step(run: Path, step: int) -> None:
     doomed = path.with_name(f"{TEMPORARY}{path.name}")
     os.rename(path, doomed)
     shutil.rmtree(doomed, ignore_errors=True)
+
+
+def set_aside(run: Path, step: int) -> Path:
+    """Rename a damaged checkpoint, so that it is neither used nor ever deleted; return where."""
+    path = folder_of_step(run, step)
+    aside = path.with_name(f"{DAMAGED}{path.name}")
+    while aside.exists():  # from an earlier time
+        aside = aside.with_name(f"{aside.name}_again")
+    os.rename(path, aside)
+    return aside
 
 
 def delete_old_steps(run: Path, keep: int | None, milestones: Collection[int]) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from latentcode.config import RunConfig, fill_in, flatten, to_dict
+from latentcode.config import RunConfig, config_hash, fill_in, flatten, to_dict
 from latentcode.config.training import HOW_FIELDS
-from latentcode.errors import RunError, check
+from latentcode.errors import ArtifactError, RunError, check
 from latentcode.files.storage import read_json, write_json
 from latentcode.runs.folder import PROVENANCE, TIMING
-from latentcode.runs.kept_checkpoints import delete_step
+from latentcode.runs.kept_checkpoints import delete_step, problem_of, set_aside, step_folders
 from latentcode.runs.metric_file import METRICS, cut_metrics, cut_torn_line
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def check_resumable(run: Run, config: RunConfig) -> None:
     """Raise `RunError` unless training can go on with `config`; see `Run.check_config`."""
     check(run.imported is None, f"{run.path} was imported, without the state of the "
           "optimiser and the stream of data: training cannot go on from it", RunError)
-    check(not run.checkpoints() or not run.load_checkpoint().is_published, f"{run.path} was "
+    check(not _is_published(run), f"{run.path} was "
           "published, without the state of the optimiser and of the random generators: "
           "training cannot go on from it", RunError)
     mine, other = flatten(to_dict(run.config)), flatten(
@@ -28,21 +29,78 @@ def check_resumable(run: Run, config: RunConfig) -> None:
     for plain in (mine, other):
         for name in HOW_FIELDS:
             plain.pop(f"training.{name}", None)
+    key = "training.steps"
+    have, wanted = mine.pop(key), other.pop(key)
+    if have != wanted and mine == other:
+        # A folder of `wanted` steps whose first ones had another learning rate would be taken for
+        # a run that its configuration determines.
+        raise RunError(
+            f"{key} is {wanted}, but {run.path} was created for {have}: its learning rate falls "
+            f"over these {have} steps, so that going on to {wanted} would not be a run of {wanted} "
+            f"steps; expected {have} with resume, or a new folder for {wanted}")
+    mine[key], other[key] = have, wanted
     different = [f"{key}: {mine.get(key)!r} in the run, {other.get(key)!r} asked for"
                  for key in {**mine, **other} if mine.get(key) != other.get(key)]
     check(not different, f"{run.path} was created with another configuration "
           f"({'; '.join(different)}); resume it with its own", RunError)
 
 
-def go_back_to(run: Run, step: int | None) -> None:
+def _is_published(run: Run) -> bool:
+    """Whether the newest checkpoint that can be read was published, without optimiser."""
+    for step in reversed(run.checkpoints()):
+        try:
+            return run.load_checkpoint(step).is_published
+        except ArtifactError:  # told by `newest_whole`
+            continue
+    return False
+
+
+def newest_whole(runs: Sequence[Run]) -> tuple[int | None, list[dict[int, str]]]:
+    """Return the newest step of which every run has a whole checkpoint, None if none has any.
+
+    Beside it, for each run, its damaged checkpoints after that step: step -> what is wrong.
+
+    `ArtifactError` where there are checkpoints, and all are damaged: nothing is changed then.
+    """
+    common = set.intersection(*(set(step_folders(run.path)) for run in runs))
+    damaged: list[dict[int, str]] = [{} for _ in runs]
+    for step in sorted(common, reverse=True):
+        whole = True
+        for run, of_run in zip(runs, damaged, strict=True):
+            problem = problem_of(run.path, step, config_hash(run.config))
+            if problem is not None:
+                of_run[step], whole = problem, False
+        if whole:
+            return step, damaged
+    for run, of_run in zip(runs, damaged, strict=True):
+        if of_run:
+            newest, *others = of_run
+            before = ("there is none before it" if not others else
+                      f"so are those before it ({', '.join(map(str, others))})")
+            raise ArtifactError(
+                f"{run.path} cannot be resumed: its newest checkpoint, of step {newest}, is "
+                f"damaged ({of_run[newest]}), and {before}; expected a whole one. Nothing was "
+                "changed: train in a new folder, or overwrite this one")
+    return None, damaged
+
+
+def go_back_to(run: Run, step: int | None, damaged: Mapping[int, str]) -> list[str]:
     """Forget what there is after `step` and note who resumes; see `Run.prepare_resumption`."""
     from latentcode.files.provenance import environment, now
 
+    told = []
+    for newer, problem in damaged.items():
+        aside = set_aside(run.path, newer)
+        told.append(f"the checkpoint of step {newer} is damaged ({problem}); training goes on from "
+                    f"step {step or 0}, and the damaged one is kept as {aside}")
     for newer in run.checkpoints():
         if step is None or newer > step:
             delete_step(run.path, newer)
     cut_metrics(run.path / METRICS, -1 if step is None else step)
     cut_torn_line(run.path / TIMING)
     note = {"step": step or 0, "time": now(), **environment(run.config.training.device)}
+    if damaged:
+        note["damaged"] = {str(newer): problem for newer, problem in damaged.items()}
     known = read_json(run.path / PROVENANCE)
     write_json(run.path / PROVENANCE, {**known, "resumed": [*known["resumed"], note]})
+    return told

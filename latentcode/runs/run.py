@@ -258,12 +258,19 @@ class Run:
         """Add one line to `timing.jsonl`."""
         append_lines(self.path / TIMING, [json.dumps(dict(record))])
 
-    def prepare_resumption(self, step: int | None) -> None:
+    def prepare_resumption(
+        self, step: int | None, damaged: Mapping[int, str] | None = None
+    ) -> list[str]:
         """Forget what there is after `step` (everything for None) and note who resumes.
 
         A member of an ensemble may have got a checkpoint that others had not when all were killed.
+
+        damaged  checkpoints after `step` that were found damaged: step -> what is wrong. They are
+                 noted and set aside, never deleted
+
+        Returns a line for each of these, to be shown.
         """
-        go_back_to(self, step)
+        return go_back_to(self, step, damaged or {})
 
     def newest_metrics(self) -> pd.DataFrame:
         """Return the newest value of every split and metric: rows of `metrics`, in its order."""

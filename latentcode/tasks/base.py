@@ -77,6 +77,13 @@ class Task(ABC):
         """
         return {}
 
+    def places(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the tokens of the places that instances have (`counterfactuals.PLACES`).
+
+        Each int64 [B, n], token positions; by default none.
+        """
+        return {}
+
     def row_labels(self, labels: pd.DataFrame, token: int | None) -> pd.DataFrame:
         """Return what one response is asked and what it answers, a column each.
 

@@ -5,9 +5,9 @@ about. The donor of a *minimal pair* shares everything with it but one constitue
 *switches* where it becomes the donor's. Of a minimal pair that is also what the donor's
 constituent answers to the instance: a switch does not tell which of the two arrived.
 
-A *factorial* of donors tells. An instance applies operation A to operands x, in a context (the
-rest of the problem); donors have another operation B, other operands x', another context, or
-several of these. The answers A(x), B(x), A(x') and B(x') all differ, and each is a class.
+A *factorial* of donors tells. An instance applies operation A to operands x, beside the rest of
+the problem; donors have another operation B, other operands x', another rest, or several of these.
+The answers A(x), B(x), A(x') and B(x') all differ, and each is a class.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from latentcode.answers import CLASSES
 from latentcode.errors import UnknownNameError, check
+from latentcode.tasks.base import Task
 from latentcode.tasks.batch import Batch
 
 SCOPES: dict[str, str] = {
@@ -32,15 +33,29 @@ SCOPES: dict[str, str] = {
     "examples": "every example attending to every example",
     "everything": "every query attending to every key",
 }
-"""Which codes an intervention writes; a task offers some of them."""
+"""Which codes an intervention writes; a task offers some of them, and those of its `PLACES`."""
+
+PLACES: dict[str, str] = {
+    "context": "where the operation can be inferred: the first rows, the examples",
+    "operands": "what it is applied to: what the last row shows",
+    "response": "where the answer is read; the query of fuzzy logic, which holds its operand, too",
+}
+"""Sets of tokens of a problem; a task has some of them."""
+
+AT_PLACES: dict[str, str] = {
+    "{}": "every query of the place attending to every key",
+    "outside {}": "every other query attending to every key",
+    "within {}": "every query of the place attending to every key of it",
+}
+"""Scopes at a place, by their names."""
 
 OTHERS: dict[str, str] = {
     "operands": "other operands",
     "operation+operands": "another operation and other operands",
-    "context": "another context",
-    "operation+context": "another operation and another context",
-    "operands+context": "other operands and another context",
-    "operation+operands+context": "another operation, other operands and another context",
+    "rest": "the rest of another problem",
+    "operation+rest": "another operation and the rest of another problem",
+    "operands+rest": "other operands and the rest of another problem",
+    "operation+operands+rest": "another operation, other operands and the rest of another problem",
     "unrelated": "another problem, with a third operation",
 }
 """What the donors of a factorial have that the instance has not, beside the minimal pair's."""
@@ -51,12 +66,13 @@ class MinimalPairs:
     """B instances, and for each two donors that are made for it.
 
     instances  the instances
-    donors     the same but for one constituent: `source` of the instance is `target` here
+    donors     the same but for one constituent: the base's `base_label` is `source_label` here
     same       a control: all constituents as in the instance, with fresh values where `donors`
                differs from it
     slot       int64 [B], which of the constituents of an instance differs (SRAVEN: the response
                token whose rule it is; 0 where constituents have no place of their own)
-    source, target  int64 [B], the constituent of the instance and of its donor
+    base_label, source_label  int64 [B], the constituent of the instance, which is the base that
+               is patched, and of its donor, the source of what is put into it
     counts     bool [B]: the answers are known, and they differ; other pairs do not count
     others     the donors of a factorial, by their name in `OTHERS`, and further ones of the task's
                own; empty where there is none
@@ -70,8 +86,8 @@ class MinimalPairs:
     donors: Batch
     same: Batch
     slot: Tensor
-    source: Tensor
-    target: Tensor
+    base_label: Tensor
+    source_label: Tensor
     counts: Tensor
     others: Mapping[str, Batch] = field(default_factory=dict)
     candidates: Tensor | None = None
@@ -83,7 +99,7 @@ class MinimalPairs:
         """Return the pairs of a slice, an index tensor or a boolean mask."""
         return MinimalPairs(
             self.instances[index], self.donors[index], self.same[index], self.slot[index],
-            self.source[index], self.target[index], self.counts[index],
+            self.base_label[index], self.source_label[index], self.counts[index],
             {name: batch[index] for name, batch in self.others.items()},
             None if self.candidates is None else self.candidates[index])
 
@@ -99,7 +115,7 @@ class MinimalPairs:
         first = parts[0]
         return MinimalPairs(
             together("instances"), together("donors"), together("same"), joined("slot"),
-            joined("source"), joined("target"), joined("counts"),
+            joined("base_label"), joined("source_label"), joined("counts"),
             {name: together(name) for name in first.others},
             None if first.candidates is None else joined("candidates"))
 
@@ -116,7 +132,7 @@ class Counterfactuals(ABC):
     """The minimal pairs of a task, where to write codes, and what became of the answer."""
 
     constituents: tuple[str, ...]
-    """Names of what `source` and `target` number."""
+    """Names of what `base_label` and `source_label` number."""
     n_slots: int
     """Places that a constituent can have in an instance."""
     exclusive: bool
@@ -126,10 +142,16 @@ class Counterfactuals(ABC):
     """Rate at which an answer drawn at random becomes the donor's; NaN where it has no meaning."""
     scopes: tuple[str, ...]
     """Those of `SCOPES` that the task knows."""
+    places: tuple[str, ...] = ()
+    """Those of `PLACES` that the task has."""
+    least_problems: int = 10
+    """Instances that the mean of a constituent is at least over; one that none has has no mean."""
     lacks: Mapping[str, str] = {}
     """What a write may need (`Write.needs`) and the task does not offer, and why."""
     notes: tuple[str, ...] = ()
     """What a reader of the outcomes must know, one sentence each."""
+    doubt: str = ""
+    """What else, beside too little training, may be why a model answers none of them."""
     factorial: bool = False
     """Whether `sample` draws the donors of a factorial (`MinimalPairs.others`)."""
 
@@ -155,6 +177,20 @@ class Counterfactuals(ABC):
         elsewhere  the same scope at another slot or query, where the constituent that differs
                    has no business: a control. Raises `UnknownNameError` for an unknown scope.
         """
+
+    def place(self, name: str, pairs: MinimalPairs) -> Tensor:
+        """Return which tokens a place holds, bool [B, T]; `UnknownNameError` for an unknown one."""
+        raise UnknownNameError("place", name, self.places)
+
+    def at_place(self, name: str, pairs: MinimalPairs) -> Tensor:
+        """Return which codes a scope of `AT_PLACES` holds, bool [B, Q, K]."""
+        how, _, place = name.rpartition(" ")
+        queries = self.place(place, pairs)
+        n_tokens = queries.shape[1]
+        if how == "within":
+            return queries[:, :, None] & queries[:, None]
+        chosen = ~queries if how == "outside" else queries
+        return chosen[:, :, None].expand(-1, -1, n_tokens)
 
     @abstractmethod
     def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
@@ -183,6 +219,12 @@ class Counterfactuals(ABC):
         return tuple(f"token {place}" for place in range(n_tokens)), places.expand(n, -1)
 
     @property
+    def unrestricted(self) -> Counterfactuals:
+        """Pairs of any problems of the task, over which means are taken; unless a task says
+        otherwise these."""
+        return self
+
+    @property
     def lacking(self) -> Mapping[str, str]:
         """`lacks`, and why there is no factorial of donors, where there is none."""
         reason = ("these pairs have no donors with other operands or in another context, either "
@@ -198,10 +240,16 @@ class Counterfactuals(ABC):
         check(among == "vocabulary", f"among is {among!r}; expected 'vocabulary', as these pairs "
               "have no other way to read an answer")
 
+    @property
+    def place_scopes(self) -> tuple[str, ...]:
+        """The scopes at the task's places: `context`, `outside context`, `within context`, ..."""
+        return tuple(how.format(place) for place in self.places for how in AT_PLACES)
+
     def check_scope(self, name: str) -> None:
         """Raise `UnknownNameError` unless the task knows the scope."""
-        if name not in self.scopes:
-            raise UnknownNameError("scope", name, self.scopes)
+        known = (*self.scopes, *self.place_scopes)
+        if name not in known:
+            raise UnknownNameError("scope", name, known)
 
 
 class ChosenPairs(Counterfactuals):
@@ -286,6 +334,16 @@ def all_differ(candidates: Tensor, least: float = 0.0) -> Tensor:
     """
     gaps = candidates.sort(1).values.diff(dim=1)  # NaN sorts last, and is never greater
     return (gaps > least).all(1)
+
+
+def token_mask(task: Task, place: str, batch: Batch) -> Tensor:
+    """Return which tokens a place of a task holds, bool [B, T]; `UnknownNameError` for none of its.
+    """
+    places = task.places(batch)
+    if place not in places:
+        raise UnknownNameError("place", place, places)
+    tokens = torch.zeros(batch.inputs.shape[:2], dtype=torch.bool, device=batch.inputs.device)
+    return tokens.scatter(1, places[place], True)
 
 
 def row_mask(queries: Tensor, n_tokens: int) -> Tensor:

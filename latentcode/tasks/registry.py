@@ -16,6 +16,7 @@ from latentcode.registry import Registry
 from latentcode.tasks.base import Task
 from latentcode.tasks.counterfactuals import Counterfactuals
 from latentcode.tasks.distances import Distances
+from latentcode.tasks.guarded import guard
 from latentcode.tasks.logic.counterfactuals import LogicCounterfactuals
 from latentcode.tasks.logic.distances import logic_distances
 from latentcode.tasks.logic.task import FuzzyLogic
@@ -77,7 +78,7 @@ def register_task(
                      runs again
 
     Raises `ConfigError` that names the member which the class or its configuration lacks, and
-    for a name that is taken.
+    for a name that is taken. What a member raises later is a `TaskError` that names it.
     """
     if config is None:
         raise ConfigError(f"register_task({name!r}) is given no config; expected config=, a frozen "
@@ -94,6 +95,7 @@ def register_task(
         TASKS.add(name, config, replace=replace)
         REGISTRY.add(name, Registered(task, counterfactuals, distances), replace=replace)
         task.name = name
+        guard(task, name)
         return task
 
     return register
@@ -107,24 +109,36 @@ def task_class(config: TaskConfig) -> type[Task]:
     return REGISTRY.find(config.name).task
 
 
-def make_task(config: TaskConfig) -> Task:
+def make_task(config: TaskConfig | str) -> Task:
     """Return the task that a configuration describes.
 
-    `ConfigError` for language without a text to draw from, or with one that cannot be used,
-    `UnknownNameError` for a task that is not registered.
+    config  a configuration; or the name of a registered task, such as `logic`, with its defaults
+
+    `ConfigError` for language without a text to draw from, or with one that cannot be used, and for
+    what is no configuration; `UnknownNameError` for a task that is not registered.
     """
+    if isinstance(config, str):
+        config = TASKS.find(config)()
+    check(hasattr(config, "name"), f"config is {config!r}; expected the configuration of a task, "
+          "such as lc.LogicConfig(), or the name of one")
     return task_class(config)(config)
 
 
 def as_task(task: Task | TaskConfig) -> Task:
-    """Return a task that is given as such or by its configuration."""
+    """Return a task that is given as such or by its configuration.
+
+    `ConfigError` for a name: its default configuration is rarely that of the run at hand, whose
+    held-out combinations may then be none.
+    """
+    check(not isinstance(task, str), f"task is {task!r}; expected a task or a configuration, such "
+          "as run.config.task, or dataclasses.replace(run.config.task, ...)")
     return task if isinstance(task, Task) else make_task(task)
 
 
 def make_counterfactuals(task: Task, *, factorial: bool = True) -> Counterfactuals:
     """Return the minimal pairs of a task; `ConfigError` for a task that has none.
 
-    factorial  with donors that differ in operation, operands and context, where the task offers
+    factorial  with donors that differ in operation, operands and the rest, where the task offers
                them; without, minimal pairs of any two constituents
     """
     found = REGISTRY.get(task.name)

@@ -13,6 +13,7 @@ from latentcode.errors import ConfigError
 from latentcode.seeds import make_generator
 from latentcode.tasks.base import Task
 from latentcode.tasks.batch import Batch
+from latentcode.tasks.global_states import under_other_seeds
 from latentcode.tasks.registry import REGISTRY
 
 N = 4
@@ -56,7 +57,8 @@ class _Trial:
 
     def _batch(self) -> Batch:
         task, size = self.task, self.task.config
-        batch = task.sample(self.split, N, make_generator(0, "trial"))
+        (batch, again), others = under_other_seeds(
+            lambda: task.sample(self.split, N, make_generator(0, "trial")))
         if not isinstance(batch, Batch):
             self._refuse("sample", _described(batch), "a lc.Batch")
         if isinstance(batch.inputs, Tensor) and batch.inputs.ndim == 2:
@@ -73,6 +75,14 @@ class _Trial:
         for name, values in batch.info.items():
             if not isinstance(values, Tensor) or values.shape[:1] != (N,):
                 self._refuse(f"sample (info {name!r})", _described(values), f"a tensor of {N} rows")
+        for what, numbers in (("inputs", batch.inputs), ("targets", batch.targets)):
+            if not bool(numbers.isfinite().all()):
+                self._refuse(f"sample ({what})", "NaN or infinite numbers", "finite ones")
+        different = _difference(batch, again)
+        if different is not None:
+            drew = f"it drew from {', '.join(others)}" if others else "it drew from something else"
+            self._refuse("sample", f"other {different} when it was given an equal generator again",
+                         f"random numbers of that generator alone; {drew}")
         return batch
 
     def _check_measures(self, logits: Tensor, batch: Batch) -> None:
@@ -125,6 +135,21 @@ class _Trial:
     def _refuse(self, member: str, returned: str, expected: str) -> NoReturn:
         raise ConfigError(f"task {self.task.name!r}: for {N} instances of {self.split}, {member} "
                           f"returned {returned}; expected {expected}")
+
+
+def _difference(one: Batch, other: object) -> str | None:
+    """Return in what two batches differ, or None."""
+    if not isinstance(other, Batch):
+        return "things"
+    pairs = {"inputs": (one.inputs, other.inputs), "targets": (one.targets, other.targets),
+             "combination": (one.combination, other.combination),
+             **{f"info {name!r}": (values, other.info.get(name))
+                for name, values in one.info.items()}}
+    for name, (mine, its) in pairs.items():
+        if not isinstance(its, Tensor) or mine.shape != its.shape or not bool(
+                ((mine == its) | ((mine != mine) & (its != its))).all()):  # NaN is NaN here
+            return name
+    return None
 
 
 def _described(value: object) -> str:

@@ -30,6 +30,7 @@ from latentcode.models.hooks import is_hooked
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import Display
 from latentcode.runs import Run
+from latentcode.runs.resumption import newest_whole
 from latentcode.training.batches import CHUNK
 from latentcode.training.evaluation import forward, matrix_products
 from latentcode.training.graph import StepGraph
@@ -267,7 +268,7 @@ def train_ensemble(
     """Train every configuration in its own run folder, all at once on one device.
 
     Missing folders are made; where all are there, training resumes from the newest step of
-    which every run has a checkpoint. Progress shows the mean over the members.
+    which every run has a whole checkpoint. Progress shows the mean over the members.
 
     deadline  time (seconds, as `time.time()`) by which to have stopped with checkpoints
 
@@ -290,16 +291,17 @@ def train_ensemble(
     with ExitStack() as stack:
         for run in runs:
             stack.enter_context(run.writing())
-        steps = set.intersection(*(set(run.checkpoints()) for run in runs))
-        if steps:
-            ensemble.restore(runs, max(steps))
-        for run in runs:
-            if run.checkpoints() or len(run.metrics()):
-                run.prepare_resumption(ensemble.step if steps else None)
+        step, damaged = newest_whole(runs)
+        if step is not None:
+            ensemble.restore(runs, step)
         display = stack.enter_context(Display(enabled=progress))
+        for run, of_run in zip(runs, damaged, strict=True):
+            if run.checkpoints() or len(run.metrics()):
+                for line in run.prepare_resumption(step, of_run):
+                    display.say(f"{run.path}: {line}")
         session = Session(
             runs, ensemble, stack.enter_context(stop_on_signals(deadline)),
             TrainingProgress(display, ensemble.settings.steps, ensemble.step,
                              ensemble.task.headline))
-        session.work(fresh=not steps)
+        session.work(fresh=step is None)
     return {run.path: Run.open(run.path) for run in runs}

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from latentcode.errors import check
+from latentcode.errors import check_count
 from latentcode.metrics import Metric
 from latentcode.models.blocks import Generators
 from latentcode.models.modes import evaluating
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.seeds import make_generator
 from latentcode.tasks.base import DRAW, Task
 from latentcode.tasks.batch import Batch
@@ -51,6 +51,7 @@ def matrix_products(precision: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+@watched("evaluating")
 def evaluate(
     model: nn.Module,
     task: Task,
@@ -74,8 +75,8 @@ def evaluate(
     progress  told of instances done, of n
     """
     task.check_split(split)
-    check(n >= 1, f"n is {n}; expected at least 1 instance")
-    check(batch_size >= 1, f"batch_size is {batch_size}; expected at least 1")
+    check_count("n", n)
+    check_count("batch_size", batch_size)
     measures: dict[str, list[Tensor]] = {}
     done = 0
     with evaluating(model), matrix_products(precision):

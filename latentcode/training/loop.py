@@ -15,6 +15,7 @@ from latentcode.errors import TrainingError, check
 from latentcode.progress import Display
 from latentcode.runs import Run
 from latentcode.runs.folder import with_name
+from latentcode.runs.resumption import newest_whole
 from latentcode.training.ensemble import Ensemble
 from latentcode.training.loggers import check_loggers, open_logger
 from latentcode.training.processes import ALONE, Group, is_restart, note_launch, processes
@@ -55,7 +56,8 @@ def train(
     config     task, model and optimisation; it determines the result (bit for bit on the CPU
                with the same number of threads)
     out        the run folder; it must be new, unless `resume` or `overwrite` is set
-    resume     continue from the newest checkpoint of `out`, which must have the same `config`
+    resume     continue from the newest checkpoint of `out`, which must have the same `config`; a
+               checkpoint that is damaged is set aside, and the one before it is taken
     overwrite  replace the run in `out`
     progress   show a progress bar on a terminal, and a line per evaluation elsewhere
     loggers    `tensorboard`, `wandb` or both, beside `metrics.jsonl`; they write below `out`
@@ -68,11 +70,11 @@ def train(
     writes it and returns the run, the others return a handle that was not read. Processes that
     were started again after one has died go on from the newest checkpoint.
 
-    Ctrl-C and SIGTERM finish the update in progress, write a checkpoint and then raise
-    `KeyboardInterrupt` or `SystemExit`; a second one stops at once, with the last checkpoint
-    intact. Raises `TrainingError` when the loss or a weight is not finite (the last good
-    checkpoint stays), `RunError` for a folder that cannot be used and `ConfigError` for a
-    device that is not there.
+    Ctrl-C, SIGTERM and SIGHUP (a terminal that is closed; not under `nohup`) finish the update in
+    progress, write a checkpoint and then raise `KeyboardInterrupt` or `SystemExit`; a second one
+    stops at once, with the last checkpoint intact. Raises `TrainingError` when the loss or a weight
+    is not finite (the last good checkpoint stays), `RunError` for a folder that cannot be used and
+    `ConfigError` for a device that is not there.
     """
     check(not (resume and overwrite),
           "resume and overwrite are both set; expected at most one of them")
@@ -115,15 +117,23 @@ def _train(
                 note_launch(out)
         if isinstance(learner, TrainingState):
             learner.join(group)
-        steps = json.loads(group.texts(json.dumps(run.checkpoints()))[0])
+        step: int | None = None
+        damaged: dict[int, str] = {}
+        told: list[str] = []
         with group.together():
-            if steps:
-                learner.restore([run], steps[-1])
+            if group.leads:
+                step, (damaged,) = newest_whole([run])
+        step = json.loads(group.texts(json.dumps(step))[0])
+        with group.together():
+            if step is not None:
+                learner.restore([run], step)
         with group.together():  # when all have read it
             if resume and group.leads:
-                run.prepare_resumption(steps[-1] if steps else None)
+                told = run.prepare_resumption(step, damaged)
         display = stack.enter_context(Display(enabled=progress and group.leads))
-        if config.training.steps in steps:
+        for line in told:
+            display.say(line)
+        if step == config.training.steps:
             display.say(f"{run.path} is finished at step {config.training.steps}; there is "
                         "nothing left to train")
         session = Session(
@@ -132,5 +142,5 @@ def _train(
                              learner.member(0).task.headline),
             [stack.enter_context(open_logger(name, run, learner.step))
              for name in (loggers if group.leads else ())], group)
-        session.work(fresh=not steps)
+        session.work(fresh=step is None)
     return Run.open(run.path) if group.leads else Run(out, config, {})

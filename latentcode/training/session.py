@@ -166,12 +166,25 @@ class Session:
                 continue
             what = (f"the loss is {broken[0][1]} at step {broken[0][0]}" if broken
                     else f"a weight is not finite after step {self.learner.step}")
+            kept = f"training stops and {_kept(self.runs[index])}"
+            drawn = self._not_finite_in_batch(index, broken[0][0]) if broken else None
             self.failures[index] = TrainingError(
-                f"{what}; training stops and {_kept(self.runs[index])}. A lower learning_rate, a "
-                "longer warm-up or grad_clip may help")
+                f"{what}; {kept}. A lower learning_rate, a longer warm-up or grad_clip may help"
+                if drawn is None else f"{what}, because {drawn}; {kept}")
         if not self.working:
             raise self._failure()
         return {index: losses[index] for index in self.working}
+
+    def _not_finite_in_batch(self, index: int, step: int) -> str | None:
+        """Say which numbers of the batch of an update, counted from 1, are not finite, if any."""
+        state = self.learner.member(index)
+        batch = state.batches[step - 1]
+        for name, values in (("inputs", batch.inputs), ("targets", batch.targets)):
+            broken = int((~values.isfinite()).sum())
+            if broken:
+                return (f"task {state.task.name!r} drew {name} that are not ({broken} of "
+                        f"{values.numel()} numbers of its batch)")
+        return None
 
     def _failure(self) -> TrainingError:
         if len(self.runs) == 1:

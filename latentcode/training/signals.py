@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, `request_stop` and deadlines ask to stop training between two updates."""
+"""Signals, `request_stop` and deadlines ask to stop training between two updates."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP")
+                if hasattr(signal, name))
+"""What asks to stop; SIGHUP, which Windows lacks, is sent when a terminal is closed."""
 _stop_all = threading.Event()
 
 
@@ -52,19 +55,20 @@ class StopRequest:
         self._needed = max(self._needed, 2.0 * (time.perf_counter() - began))
 
     def exception(self, message: str) -> BaseException:
-        """Return what the signal would have raised: `KeyboardInterrupt`, or `SystemExit(143)`."""
+        """Return what the signal would have raised: `KeyboardInterrupt`, or `SystemExit` with 128
+        and its number, that of SIGTERM where there was none."""
         if self.signal == signal.SIGINT:
             return KeyboardInterrupt(message)
-        return SystemExit(128 + signal.SIGTERM)
+        return SystemExit(128 + (self.signal or signal.SIGTERM))
 
 
 @contextmanager
 def stop_on_signals(deadline: float | None = None) -> Iterator[StopRequest]:
-    """Yield a request that SIGINT and SIGTERM set; a second signal interrupts at once.
+    """Yield a request that SIGINT, SIGTERM and SIGHUP set; a second signal interrupts at once.
 
     An exception raised in the middle of an update would leave half of the weights updated, so
     the first signal is only noted. Outside the main thread signals cannot be caught; there the
-    request is never set.
+    request is never set. A signal that is ignored, as SIGHUP is under `nohup`, stays so.
     """
     request = StopRequest(deadline)
     if threading.current_thread() is not threading.main_thread():
@@ -76,8 +80,8 @@ def stop_on_signals(deadline: float | None = None) -> Iterator[StopRequest]:
             raise KeyboardInterrupt
         request.signal = number
 
-    before = {number: signal.signal(number, handle)
-              for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in SIGNALS
+              if signal.getsignal(number) is not signal.SIG_IGN}
     try:
         yield request
     finally:

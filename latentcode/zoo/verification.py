@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 
 from latentcode.codes import LatentCodes
-from latentcode.errors import ArtifactError, LatentCodeError, check
+from latentcode.errors import ArtifactError, LatentCodeError, check, check_count
 from latentcode.files.storage import check_checksum
 from latentcode.hub.address import origin
 from latentcode.hub.files import MANIFEST
 from latentcode.metrics import Metric, is_by_constituent
 from latentcode.models.config import kind_of
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.runs import Run, named
 from latentcode.runs.named import CARD, folder_of
 from latentcode.zoo.card import README, Card
@@ -64,6 +64,7 @@ class Verification:
                 f"difference {self.metrics['difference'].abs().max():.1g}")
 
 
+@watched("evaluating")
 def verify(
     name_or_path: str | Path, *, n: int | None = None,
     progress: Progress | None = None,
@@ -82,7 +83,8 @@ def verify(
     Raises what `folder_of` raises; what is wrong with the entry is a problem of the result.
     """
     folder = folder_of(name_or_path)
-    check(n is None or n >= 1, f"n is {n}; expected at least 1 instance")
+    if n is not None:
+        check_count("n", n)
     found = Verification(str(origin(folder) or folder.name))
     with found.noting():
         card = Card.read(folder)

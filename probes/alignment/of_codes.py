@@ -16,7 +16,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError, check
+from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.alignment.matching import (
     Moments,
     cka,
@@ -38,7 +38,7 @@ from latentcode.probes.common.sources import (
     origin,
     sources_of,
 )
-from latentcode.progress import Progress, reported
+from latentcode.progress import Progress, reported, watched
 from latentcode.seeds import checked_seed
 
 N_GROUPS = 10
@@ -48,6 +48,7 @@ Models = Sequence[tuple[LatentCodes, LatentCodes]]
 """(training, held-out) codes of each model."""
 
 
+@watched("aligning")
 def align_codes(
     models: Models,
     labels: Sequence[str],
@@ -94,7 +95,7 @@ def align_codes(
     labels = label_names(labels)
     check(len(labels) > 0, "labels is empty; expected at least one", ProbeError)
     check_distinct("labels", labels)
-    check(n_bootstrap >= 100, f"n_bootstrap is {n_bootstrap}; expected at least 100", ProbeError)
+    check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
     compared = _models(models, untrained, controls)
     first = models[0]
     shared = shared_combinations(*first, may_share)

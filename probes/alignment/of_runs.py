@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from latentcode.config import TaskConfig
-from latentcode.errors import ProbeError, check
+from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.alignment.of_codes import align_codes
 from latentcode.probes.alignment.result import AlignmentResult
 from latentcode.probes.common.extraction import extract_with_untrained, load_runs
 from latentcode.probes.common.own_labels import Labels, names_of, own_labels
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.runs import Run
 from latentcode.tasks import Task, as_task, make_task
 
 
+@watched("aligning")
 def align(
     runs: Sequence[Run | str | Path],
     labels: Labels | None = None,
@@ -55,7 +56,7 @@ def align(
     tasks differ in more than their split.
     """
     for name, number in (("n_train", n_train), ("n_heldout", n_heldout)):
-        check(number >= 1, f"{name} is {number!r}; expected at least 1", ProbeError)
+        check_count(name, number, 1, ProbeError)
     opened = load_runs(runs, least=2)
     for a, b in pairwise(opened):
         ours, theirs = (_family(run.config.task) for run in (a, b))

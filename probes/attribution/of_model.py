@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
-from latentcode.errors import ConfigError, ProbeError, check, check_choice
+from latentcode.errors import ConfigError, ProbeError, check, check_choice, check_count
 from latentcode.probes.attribution.checking import checked
 from latentcode.probes.attribution.instances import Known, Patched, Setting
 from latentcode.probes.attribution.methods import METHODS
@@ -21,7 +21,7 @@ from latentcode.probes.attribution.smallest import LEAST_RATE, SHARE, Search, do
 from latentcode.probes.attribution.steps import rate_of
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.interventions.sites import check_written
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed, make_generator
 from latentcode.tasks.counterfactuals import ChosenPairs, Counterfactuals
 
@@ -29,6 +29,7 @@ RANDOM_ORDERS = 3
 """Orders of places that the rates of random sets are means over."""
 
 
+@watched("passes")
 def attribute_model(
     model: Any,
     task: Counterfactuals,
@@ -127,8 +128,8 @@ def _check(
               ConfigError)
     for name, value in numbers.items():
         least = 4 if name in ("n", "n_patched", "batch_size") else 1
-        check(value >= least, f"{name} is {value!r}; expected at least {least}", ConfigError)
-    check(n_bootstrap >= 100, f"n_bootstrap is {n_bootstrap!r}; expected at least 100", ConfigError)
+        check_count(name, value, least)
+    check_count("n_bootstrap", n_bootstrap, 100)
     return task
 
 

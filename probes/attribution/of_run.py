@@ -12,12 +12,13 @@ from latentcode.probes.attribution.of_model import attribute_model
 from latentcode.probes.attribution.places import ATTRIBUTED
 from latentcode.probes.attribution.result import AttributionResult
 from latentcode.probes.common.of_run import meta_of
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
-from latentcode.tasks import make_counterfactuals, make_task
+from latentcode.tasks import as_task, make_counterfactuals
 
 
+@watched("passes")
 def attribute(
     run: Run | str | Path,
     donor: str = "operation+operands",
@@ -49,7 +50,7 @@ def attribute(
     Raises what `attribute_model` raises, and `ConfigError` for a task without minimal pairs.
     """
     run = load_run(run)
-    own = make_task(run.config.task if task is None else task)
+    own = as_task(run.config.task if task is None else task)
     counterfactuals = make_counterfactuals(own)
     model = run.load_model(step, device=str(resolve_device(device)))
     return attribute_model(model, counterfactuals, donor, sites=sites, split=split, n=n,

@@ -41,7 +41,7 @@ def answers(task: ChosenPairs, pairs: MinimalPairs, donor: str) -> tuple[Tensor,
         return pairs.candidates[:, 0], pairs.candidates[:, DONORS[donor][1]]
     of_all = task.answers(pairs)
     own, theirs = (of_all.gather(1, which[:, None])[:, 0]
-                   for which in (pairs.source, pairs.target))
+                   for which in (pairs.base_label, pairs.source_label))
     return own, theirs
 
 

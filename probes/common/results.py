@@ -42,6 +42,10 @@ class TableResult(ABC):
     """Field -> the columns of its table."""
     TEXT: ClassVar[tuple[str, ...]] = ("label", "class")
     """Columns that are text even where they look like numbers."""
+    FORMERLY: ClassVar[Mapping[str, str]] = {}
+    """Columns as earlier versions of the format called them, and what they are called now."""
+    RENAMED: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """Column -> entries that earlier versions of the format called otherwise."""
     OPEN: ClassVar[tuple[str, ...]] = ()
     """Fields whose tables have a row per instance and any further columns, its labels, beside
     those of `COLUMNS`; they are kept as `{field}.parquet`."""
@@ -128,10 +132,12 @@ class TableResult(ABC):
                 continue
             try:
                 tables[name] = pd.read_parquet(path) if name in cls.OPEN else pd.read_csv(
-                    path, dtype=dict.fromkeys(cls.TEXT, str), keep_default_na=False,
-                    na_values=[""], **EXACTLY)
+                    path, dtype=dict.fromkeys((*cls.TEXT, *cls.FORMERLY), str),
+                    keep_default_na=False, na_values=[""], **EXACTLY)
             except (OSError, ValueError) as error:
                 raise ArtifactError(f"{folder} is damaged: {error}") from None
+            tables[name] = tables[name].rename(columns=cls.FORMERLY).replace(
+                {column: dict(to) for column, to in cls.RENAMED.items()})
             found = set(tables[name])
             check(found >= set(columns) and (name in cls.OPEN or found == set(columns)),
                   f"{path} has columns {list(tables[name])}; expected {list(columns)}",

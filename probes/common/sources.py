@@ -196,5 +196,5 @@ def check_distinct(what: str, names: Sequence[Any]) -> None:
 
 def origin(codes: LatentCodes) -> dict[str, Any]:
     """Return how many instances codes are of, and where they come from as far as they say."""
-    known = ("run", "run_id", "kind", "config_hash", "split", "seed", "step", "task")
+    known = ("run", "run_id", "kind", "config_hash", "split", "seed", "step", "task", "prepend_bos")
     return {"n": len(codes)} | {key: codes.meta[key] for key in known if key in codes.meta}

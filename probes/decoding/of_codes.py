@@ -18,7 +18,7 @@ import pandas as pd
 from sklearn.utils.parallel import Parallel, delayed
 
 from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError, check
+from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import (
     LEVEL,
     ClassCounts,
@@ -48,7 +48,7 @@ from latentcode.probes.decoding.logistic import (
     fit_probe,
 )
 from latentcode.probes.decoding.result import DecodingResult
-from latentcode.progress import Progress, reported
+from latentcode.progress import Progress, reported, watched
 from latentcode.seeds import checked_seed
 
 METRICS: dict[bool, dict[str, Callable[[ClassCounts], np.ndarray]]] = {
@@ -61,6 +61,7 @@ _Place = tuple[int, str, str, str]
 """Layer, pair, label, source."""
 
 
+@watched("fitting probes")
 def decode_codes(
     train: LatentCodes,
     heldout: LatentCodes,
@@ -108,8 +109,7 @@ def decode_codes(
     labels = label_names(labels)
     check(len(labels) > 0, "labels is empty; expected at least one label to decode", ProbeError)
     for name, value, least in (("n_bootstrap", n_bootstrap, 100), ("n_shuffles", n_shuffles, 1)):
-        check(isinstance(value, int) and value >= least,
-              f"{name} is {value!r}; expected a whole number of at least {least}", ProbeError)
+        check_count(name, value, least, ProbeError)
     check_pair_of_codes(train, heldout, "codes")
     shared = shared_combinations(train, heldout, may_share)
     check_controls(train, heldout, untrained, controls)

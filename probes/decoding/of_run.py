@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from latentcode.config import TaskConfig
-from latentcode.errors import ProbeError, check
+from latentcode.errors import ProbeError, check_count
 from latentcode.probes.common.extraction import extract_with_untrained
 from latentcode.probes.common.own_labels import Labels, names_of, own_labels
 from latentcode.probes.decoding.of_codes import decode_codes
 from latentcode.probes.decoding.result import DecodingResult
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
 from latentcode.tasks import as_task, make_task
 
 
+@watched("fitting probes")
 def decode(
     run: Run | str | Path,
     labels: Labels | None = None,
@@ -55,7 +56,7 @@ def decode(
     source = as_task(task or own.probe_config)
     labels = own.probe_labels if labels is None else labels
     for name, number in (("n_train", n_train), ("n_heldout", n_heldout)):
-        check(number >= 1, f"{name} is {number!r}; expected at least 1", ProbeError)
+        check_count(name, number, 1, ProbeError)
     parts = ("train", n_train), ("ood", n_heldout)
     further = own_labels(labels, source, parts, seed=seed, device=device)
     train, heldout = (

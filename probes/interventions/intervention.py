@@ -69,16 +69,25 @@ class Intervention:
         needs = WRITES[self.write].needs
         if needs in task.lacking:
             raise ConfigError(f"{self.write!r} cannot be written: {task.lacking[needs]}")
+        write = WRITES[self.write]
+        check(not write.pooled or self.sites == ("code",), f"{self.write!r} at site {self.site!r}; "
+              "codes alone are pooled over positions")
+        check(not write.frozen or self.site == "residual", f"{self.write!r} at site {self.site!r}; "
+              "expected 'residual', as all codes are held")
         if self.sites != ("code",):
             check(needs != "erasers" and not self.renormalize, f"{self.write!r} with renormalize="
                   f"{self.renormalize} at site {self.site!r}; labels are erased from codes, and "
                   "codes are renormalised")
-        check(needs != "elsewhere" or self.scope not in ("examples", "everything"),
+        check(needs != "elsewhere" or self.scope not in ("examples", "everything",
+                                                         *task.place_scopes),
               f"{self.write!r} at scope {self.scope!r}, which leaves no other position; expected "
               "another scope")
-        check("value" not in self.sites or self.scope not in ("row", "feature"), f"scope is "
+        every_key = ("row", "feature", *(
+            name for name in task.place_scopes if not name.startswith("within")))
+        check("value" not in self.sites or self.scope not in every_key, f"scope is "
               f"{self.scope!r} at site {self.site!r}, where it covers every key, for all "
-              "queries; expected 'everything', or single keys with 'pair' or 'pairs'")
+              "queries; expected 'everything', the keys of a place with 'within ...', or single "
+              "keys with 'pair' or 'pairs'")
         check(needs != "erasers" or self.scope in ERASABLE, f"scope is {self.scope!r}; expected "
               f"one of {', '.join(ERASABLE)} to erase a label")
         if self.renormalize:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
-from latentcode.errors import ConfigError, ProbeError, TooFewCountError, check
+from latentcode.errors import ConfigError, ProbeError, TooFewCountError, check, check_count
 from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.references import References, label_to_erase, measure
@@ -26,8 +26,16 @@ from latentcode.probes.interventions.sites import (
     normalization_of,
     write,
 )
-from latentcode.probes.interventions.writes import WRITES, Clean, Material, possible, transplants
-from latentcode.progress import Progress
+from latentcode.probes.interventions.writes import (
+    WRITES,
+    Clean,
+    Material,
+    Write,
+    possible,
+    thirds,
+    transplants,
+)
+from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed, make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
@@ -38,6 +46,7 @@ UNANSWERED = ("unrelated", "permuted")
 """Donors whose own answer does not matter."""
 
 
+@watched("forward passes")
 def intervene_model(
     model: Any,
     task: Counterfactuals,
@@ -58,7 +67,7 @@ def intervene_model(
     task    the minimal pairs and their answers: `make_counterfactuals(make_task(...))`
     n       instances drawn; those count whose answers differ and which the model answers
             rightly: the instance and the donor, of a factorial the donors with other operands
-            and the same context, too. A write counts where the model answers the donor that it
+            and the same rest, too. A write counts where the model answers the donor that it
             comes from rightly (`unrelated` always)
     n_reference  training instances for means and erasers, where one of the writes needs them
     batch_size   instances at once; transplants and shuffled donors come from the same batch
@@ -70,15 +79,13 @@ def intervene_model(
     """
     seed = checked_seed(seed)
     interventions = as_tuple(interventions)
-    _check(model, task, interventions, n, batch_size, n_reference, n_bootstrap)
-    n_reference = n_reference if _need_references(interventions) else 0
-    instances, counts = _measured(
+    check_count("n_bootstrap", n_bootstrap, 100)
+    instances, counts = outcomes_of_model(
         model, task, interventions, split=split, n=n, n_reference=n_reference, seed=seed,
         batch_size=batch_size, progress=progress)
     settings = {
-        **(dict(meta) if meta else {}), "split": split, "n": n, **counts,
-        "n_reference": n_reference, "seed": seed, "batch_size": batch_size,
-        "n_bootstrap": n_bootstrap, "level": 0.95,
+        **(dict(meta) if meta else {}), "split": split, "n": n, **counts, "seed": seed,
+        "batch_size": batch_size, "n_bootstrap": n_bootstrap, "level": 0.95,
         "chance": None if np.isnan(task.chance) else task.chance,
         "factorial": task.factorial, "normalization": normalization_of(model),
         "constituents": list(task.constituents),
@@ -93,35 +100,53 @@ def intervene_model(
 
 def _check(
     model: Any, task: Counterfactuals, interventions: Sequence[Intervention],
-    n: int, batch_size: int, n_reference: int, n_bootstrap: int,
+    n: int, batch_size: int, n_reference: int,
 ) -> None:
     """Raise `ConfigError` for what cannot be asked, before anything is computed."""
     check(len(interventions) > 0, "there are no interventions; expected at least one", ConfigError)
     for i in interventions:
+        check(isinstance(i, Intervention), f"interventions has {i!r}; expected lc.Intervention, "
+              f"which says what is written where, such as lc.Intervention({_named(i)}, layers=0)")
         check(interventions.count(i) == 1, f"{i} is given {interventions.count(i)} times; expected "
               "each intervention once", ConfigError)
-    for name, value, least in (("n", n, 2), ("batch_size", batch_size, 2),
-                               ("n_bootstrap", n_bootstrap, 100)):
-        check(value >= least, f"{name} is {value!r}; expected at least {least}", ConfigError)
+    for name, value, least in (("n", n, 2), ("batch_size", batch_size, 2)):
+        check_count(name, value, least)
     for intervention in interventions:
         intervention.check(task, model)
     if any(i.renormalize for i in interventions):
         layout(model).check_normalized()
-    check(n_reference >= 2 or not _need_references(interventions), f"n_reference is "
-          f"{n_reference!r}; expected at least 2 for means and erasers", ConfigError)
+    if _need_references(interventions):
+        check_count("n_reference", n_reference, 2)
+
+
+def _named(given: object) -> str:
+    """Return the write that somebody meant who gave its name alone."""
+    return repr(given) if isinstance(given, str) and given in WRITES else "'donor'"
 
 
 def _need_references(interventions: Sequence[Intervention]) -> bool:
     return any(WRITES[i.write].needs in ("means", "erasers") for i in interventions)
 
 
-def _measured(
-    model: Any, task: Counterfactuals, interventions: Sequence[Intervention], *, split: str,
-    n: int, n_reference: int, seed: int, batch_size: int, progress: Progress | None,
+def outcomes_of_model(
+    model: Any, task: Counterfactuals, interventions: Sequence[Intervention], *,
+    split: str = "ood", n: int = 2_000, n_reference: int = 4_096, seed: int = 0,
+    batch_size: int = 250, progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Return the outcomes of single instances, as `tables` takes them, and how many count."""
+    """What became of each answer? What `intervene_model` puts into tables, instance by instance.
+
+    The arguments are those of `intervene_model`. Returns a row per intervention and instance that
+    counts: `intervention` (its place in the list), `number` of the instance, `combination`,
+    `base_label` and `source_label` (numbers of constituents) and what `Counterfactuals.outcomes`
+    says; and how many instances have different answers (`n_counted`), how many of these the model
+    answers (`n_known`), and over how many means are taken. Raises what `intervene_model` raises.
+    """
+    _check(model, task, interventions, n, batch_size, n_reference)
+    n_reference = n_reference if _need_references(interventions) else 0
     device = next(model.parameters()).device
-    places = sorted({place for i in interventions for place in i.places})
+    frozen = any(WRITES[i.write].frozen for i in interventions)
+    held = tuple(("code", layer) for layer in range(model.cfg.n_layers)) if frozen else ()
+    places = sorted({*held, *(place for i in interventions for place in i.places)})
     donors = {WRITES[i.write].donor for i in interventions} - {""}
     answered = {"donors", "same", *(CORE if task.factorial else ())}
     n_passes = len(interventions) + 1 + len(answered | donors)
@@ -131,19 +156,20 @@ def _measured(
         if progress is not None:
             progress(done, total)
 
-    references = References({}, {}, torch.zeros(0, device=device), {})
+    references = References({}, {}, {}, torch.zeros(0, device=device), {})
     if n_reference:
         references = measure(
             model, task, places, n=n_reference, seed=seed, batch_size=batch_size,
             erase={(i.scope, i.write == "erase_shuffled") for i in interventions
                    if WRITES[i.write].needs == "erasers"}, progress=advance)
+    few = _means_of_few(references, task)
     generator = make_generator(seed, f"interventions {split}", device)
     frames: list[pd.DataFrame] = []
     n_drawn = n_counted = n_known = 0
     for index, pairs in enumerate(task.batches(split, n, batch_size, generator)):
         if index == 0:
             check_written(model, pairs.instances.inputs[:2], places)
-        clean = _clean(model, task, pairs, places, donors)
+        clean = _clean(model, task, pairs, places, donors, held)
         known = clean.pairs
         done = n_reference + n_drawn * n_passes
         before = n_passes - len(interventions)
@@ -154,15 +180,23 @@ def _measured(
             continue
         # Once more, because the last digits depend on which instances are computed together.
         unpatched, _ = capture(model, known.instances.inputs, ())
+        third = torch.full_like(known.slot, -1)
+        if n_reference:
+            third = thirds(known, references.count,
+                           make_generator(seed, f"thirds batch {index}", device))
         for number, intervention in enumerate(interventions):
             noise = make_generator(seed, f"intervention {number} batch {index}", device)
             how = WRITES[intervention.write]
             scope = task.scope(intervention.scope, known, elsewhere=how.elsewhere)
             material = Material(
                 clean, transplants(clean.membership, known, noise), references,
-                _erasers(intervention, references, scope, known, task), noise)
-            patched = write(model, known.instances.inputs, intervention.edits(
-                model, scope, partial(_value, intervention, material)))
+                _erasers(intervention, references, scope, known, task), noise, scope, third)
+            if few:
+                _check_means(how, material, task)
+            edits = intervention.edits(model, scope, partial(_value, intervention, material))
+            if how.frozen:
+                edits = {place: partial(_held, clean.own[place]) for place in held} | edits
+            patched = write(model, known.instances.inputs, edits)
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)
             # A control switches where the answer becomes that of the minimal pair, all the same.
@@ -177,19 +211,20 @@ def _measured(
           f"gives all of them in {n_known}; expected at least two. Is it trained, and n large "
           "enough?"
           + (" Minimal pairs need two right answers alone (factorial=False, --no-factorial)"
-             if task.factorial else ""),
+             if task.factorial else "") + task.doubt,
           TooFewCountError)
     return (pd.concat(frames, ignore_index=True),
-            {"n_counted": n_counted, "n_known": n_known})
+            {"n_counted": n_counted, "n_known": n_known, "n_reference": n_reference})
 
 
 def _clean(
     model: Any, task: Counterfactuals, pairs: MinimalPairs, places: Collection[Place],
-    donors: Collection[str],
+    donors: Collection[str], held: Collection[Place] = (),
 ) -> Clean:
     """Pass a batch through the model before anything is written, and keep the pairs that count.
 
     donors  the batches whose activations are wanted
+    held    the places whose own activations are wanted
     """
     own, pool = capture(model, pairs.instances.inputs, places)
     core = CORE if task.factorial else ()
@@ -209,7 +244,31 @@ def _clean(
         {name: {place: x[known] for place, x in found.items()}
          for name, found in activations.items()},
         {name: mask[known] for name, mask in right.items()}, pool,
-        task.membership(pairs.instances))
+        {place: pool[place][known] for place in held}, task.membership(pairs.instances))
+
+
+def _means_of_few(references: References, task: Counterfactuals) -> bool:
+    """Say whether some mean is over fewer instances than wanted: asked once, not of every batch."""
+    count = references.count.cpu().numpy()
+    return bool(((count > 0) & (count < task.least_problems)).any())
+
+
+def _check_means(how: Write, material: Material, task: Counterfactuals) -> None:
+    """Raise `TooFewCountError` for a mean of fewer than `Counterfactuals.least_problems`."""
+    count, pairs = material.references.count, material.pairs
+    for name in how.measured if how.needs == "means" else ():
+        constituent = material.third if name == "third" else getattr(pairs, name)
+        n = count[pairs.slot, constituent.clamp_min(0)]
+        few = ((n > 0) & (n < task.least_problems) & (constituent >= 0)).nonzero()[:, 0]
+        if len(few):
+            label = task.constituents[int(constituent[few[0]])]
+            raise TooFewCountError(
+                f"the mean of {label!r} is over {int(n[few[0]])} training instances; expected at "
+                f"least {task.least_problems}, which a larger n_reference gives")
+
+
+def _held(own: Tensor, live: Tensor) -> Tensor:
+    return own
 
 
 def _erasers(
@@ -240,6 +299,7 @@ def _frame(
     frame = pd.DataFrame({
         "intervention": number, "number": first + np.arange(len(pairs)),
         "combination": pairs.instances.combination.cpu().numpy(),
-        "source": pairs.source.cpu().numpy(), "target": pairs.target.cpu().numpy(),
+        "base_label": pairs.base_label.cpu().numpy(),
+        "source_label": pairs.source_label.cpu().numpy(),
         **{name: values.double().cpu().numpy() for name, values in outcomes.items()}})
     return frame[possible(WRITES[intervention.write], material).cpu().numpy()]

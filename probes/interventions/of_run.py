@@ -14,12 +14,13 @@ from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.result import InterventionResult
 from latentcode.probes.interventions.sites import has_constraint
 from latentcode.probes.interventions.standard import standard_interventions
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
-from latentcode.tasks import make_counterfactuals, make_task
+from latentcode.tasks import as_task, make_counterfactuals
 
 
+@watched("forward passes")
 def intervene(
     run: Run | str | Path,
     interventions: Sequence[Intervention] | Intervention | None = None,
@@ -42,7 +43,7 @@ def intervene(
     split    instances whose codes are overwritten; means and erasers come from `train`
     n        instances drawn; those count which the model answers rightly, donor included
     task     what to draw from; default: the run's own
-    factorial  draw natural donors, which differ in operation, operands and context
+    factorial  draw natural donors, which differ in operation, operands and the rest
              (`latentcode.tasks.counterfactuals`), where the task offers them; without it, minimal
              pairs of any two operations
     among    of text without a factorial: whether the model's answer is the likeliest token of the
@@ -53,14 +54,15 @@ def intervene(
     Raises what `intervene_model` raises, and `ConfigError` for a task without minimal pairs.
     """
     run = load_run(run)
-    own = make_task(run.config.task if task is None else task)
+    own = as_task(run.config.task if task is None else task)
     model = run.load_model(step, device=str(resolve_device(device)))
     counterfactuals = make_counterfactuals(own, factorial=factorial)
     counterfactuals.answer_among(among)
     if interventions is None:
         interventions = standard_interventions(
             model.cfg.n_layers, model.cfg.n_heads, counterfactuals.scopes,
-            has_constraint(model.cfg.normalization), counterfactuals.lacking)
+            has_constraint(model.cfg.normalization), counterfactuals.lacking,
+            counterfactuals.places)
     meta = meta_of(run, own, step) | ({} if among == "vocabulary" else {"among": among})
     return intervene_model(model, counterfactuals, interventions, split=split, n=n, seed=seed,
                            meta=meta, progress=progress, **settings)

@@ -24,12 +24,14 @@ class References:
 
     means    place -> [slot, constituent, ...], the mean activation of instances with that
              constituent in that slot; zero where there is none
+    groups   place -> [slot, constituent, ...], the mean of as many instances drawn at random
     overall  place -> the mean activation of all instances
     count    float [slot, constituent], of how many instances
     erasers  (scope, shuffled) -> place -> `Erasers`
     """
 
     means: Mapping[Place, Tensor]
+    groups: Mapping[Place, Tensor]
     overall: Mapping[Place, Tensor]
     count: Tensor
     erasers: Mapping[tuple[str, bool], Mapping[Place, Erasers]]
@@ -77,11 +79,15 @@ def measure(
     erase  (scope, shuffled) of the erasers that are wanted; shuffled ones are fitted to the labels
            of other instances
 
-    The instances are others than those that `intervene_model` writes to, of the same split too.
+    The instances are others than those that `intervene_model` writes to, of the same split too;
+    of restricted pairs any that the task draws (`Counterfactuals.unrestricted`).
     """
     device = next(model.parameters()).device
     generator = make_generator(seed, f"interventions reference {split}", device)
+    shuffling = make_generator(seed, f"interventions groups {split}", device)
+    task = task.unrestricted
     totals: dict[Place, Tensor] = {}
+    shuffled: dict[Place, Tensor] = {}
     sums: dict[Place, Tensor] = {}
     count = torch.zeros((), device=device)
     codes: dict[tuple[str, Place], list[Tensor]] = {}
@@ -92,10 +98,12 @@ def measure(
         member = task.membership(pairs.instances).float()
         _, activations = capture(model, pairs.instances.inputs, places)
         count = count + member.sum(0)
+        others = member[torch.randperm(len(member), generator=shuffling, device=device)]
         for place, x in activations.items():
             wide = torch.promote_types(x.dtype, torch.float32)
-            total = torch.einsum("bsc,b...->sc...", member.to(wide), x.to(wide))
-            totals[place] = totals.get(place, 0.0) + total
+            for kept, who in ((totals, member), (shuffled, others)):
+                total = torch.einsum("bsc,b...->sc...", who.to(wide), x.to(wide))
+                kept[place] = kept.get(place, 0.0) + total
             sums[place] = sums.get(place, 0.0) + x.to(wide).sum(0)
         for scope in {scope for scope, _ in erase}:
             where = task.scope(scope, pairs)
@@ -107,8 +115,9 @@ def measure(
         labels.append(member[torch.arange(len(pairs), device=device), pairs.slot])
         if progress is not None:
             progress(n_drawn, n)
-    means = {place: total / count.clamp_min(1.0).view(*count.shape, *[1] * (total.ndim - 2))
-             for place, total in totals.items()}
+    means, groups = (
+        {place: total / count.clamp_min(1.0).view(*count.shape, *[1] * (total.ndim - 2))
+         for place, total in kept.items()} for kept in (totals, shuffled))
     slot, label = torch.cat(slots), torch.cat(labels)
     order = torch.randperm(n, generator=generator, device=device)
     erasers = {
@@ -116,7 +125,8 @@ def measure(
             place: _fit(torch.cat(parts), slot, label[order] if shuffled else label, task)
             for (of, place), parts in codes.items() if of == scope}
         for scope, shuffled in erase}
-    return References(means, {place: x / n_drawn for place, x in sums.items()}, count, erasers)
+    overall = {place: x / n_drawn for place, x in sums.items()}
+    return References(means, groups, overall, count, erasers)
 
 
 def _fit(codes: Tensor, slot: Tensor, label: Tensor, task: Counterfactuals) -> Erasers:
@@ -144,4 +154,4 @@ def _fit(codes: Tensor, slot: Tensor, label: Tensor, task: Counterfactuals) -> E
 
 def label_to_erase(task: Counterfactuals, pairs: MinimalPairs) -> Tensor:
     """Return which label of its slot is erased from each instance: int64 [B]."""
-    return torch.zeros_like(pairs.source) if task.exclusive else pairs.source
+    return torch.zeros_like(pairs.base_label) if task.exclusive else pairs.base_label

@@ -17,6 +17,9 @@ from latentcode.probes.interventions.figure import intervention_figure, matrix_f
 
 PLACE: tuple[str, ...] = ("write", "scope", "layers", "site", "alpha", "heads", "renormalized")
 """Columns that name an intervention."""
+RESTS: Mapping[str, str] = {f"{other}context": f"{other}rest" for other in (
+    "", "operation+", "operands+", "operation+operands+")}
+"""Donors with the rest of another problem, as versions 1 and 2 of the format called them."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,8 +30,8 @@ class InterventionResult(TableResult):
              instances, its 95 % interval `low`, `high` clustered by combination (NaN for a single
              one), and the numbers of instances and combinations. An answer switches where it
              becomes the donor's, which in a minimal pair does not tell operation from answer
-    by_constituent  one row per intervention, constituent of the instance (`source`) and of the
-             donor (`target`): instances, `switch` and `stay`
+    by_constituent  one row per intervention, constituent of the instance (`base_label`) and of the
+             donor (`source_label`): instances, `switch` and `stay`
     classes  one row per intervention, constituents and class of answers (`CLASSES`): instances and
              `rate`; empty without a factorial of donors
     comparisons  one row per write and class, and other donor's write at the same place
@@ -42,11 +45,14 @@ class InterventionResult(TableResult):
     SHOWS = "whose answer comes out, by what was written and where"
     COLUMNS: ClassVar = {
         "table": (*PLACE, "metric", "value", "low", "high", "n", "n_combinations"),
-        "by_constituent": (*PLACE, "source", "target", "n", "switch", "stay"),
-        "classes": (*PLACE, "source", "target", "class", "n", "rate"),
+        "by_constituent": (*PLACE, "base_label", "source_label", "n", "switch", "stay"),
+        "classes": (*PLACE, "base_label", "source_label", "class", "n", "rate"),
         "comparisons": (*PLACE, "against", "class", "value", "low", "high", "n",
                         "n_combinations")}
-    TEXT = ("layers", "heads", "source", "target", "class", "against")
+    TEXT = ("layers", "heads", "base_label", "source_label", "class", "against")
+
+    FORMERLY: ClassVar = {"source": "base_label", "target": "source_label"}
+    RENAMED: ClassVar = dict.fromkeys(("write", "against"), RESTS)
 
     table: pd.DataFrame
     by_constituent: pd.DataFrame
@@ -135,7 +141,7 @@ class InterventionResult(TableResult):
         for column, value in place.items():
             rows = rows[rows[column] == value]
         rows = rows.assign(hits=rows[metric] * rows["n"])
-        sums = rows.groupby(["source", "target"])[["hits", "n"]].sum()
+        sums = rows.groupby(["base_label", "source_label"])[["hits", "n"]].sum()
         matrix = (sums["hits"] / sums["n"]).unstack()
         names = self.settings["constituents"]
         return matrix.reindex(index=[n for n in names if n in matrix.index],
@@ -149,10 +155,10 @@ def tables(
     """Return the tables of the outcomes of single instances.
 
     instances  `intervention` (a row of `rows`), `number`, which is that of the instance,
-               `combination`, `source`, `target`, and one column per metric
+               `combination`, `base_label`, `source_label`, and one column per metric
     """
     metrics = [c for c in instances.columns
-               if c not in ("intervention", "number", "combination", "source", "target")]
+               if c not in ("intervention", "number", "combination", "base_label", "source_label")]
     classes = [c for c in CLASSES if c in metrics]
     names = dict(enumerate(constituents))
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in InterventionResult.COLUMNS}
@@ -165,9 +171,9 @@ def tables(
         found["table"] += [
             {**place, "metric": metric, "value": means[i], "low": low[i], "high": high[i],
              "n": len(block), "n_combinations": n_clusters} for i, metric in enumerate(metrics)]
-        for (source, target), cell in block.groupby(["source", "target"], sort=True):
-            which = {**place, "source": names[int(str(source))],
-                     "target": names[int(str(target))]}
+        for (base, source), cell in block.groupby(["base_label", "source_label"], sort=True):
+            which = {**place, "base_label": names[int(str(base))],
+                     "source_label": names[int(str(source))]}
             found["by_constituent"].append({
                 **which, "n": len(cell), "switch": cell["switch"].mean(),
                 "stay": cell["stay"].mean()})

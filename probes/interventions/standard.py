@@ -16,14 +16,15 @@ MAPPED: tuple[str, ...] = ("row", "everything")
 
 def standard_interventions(
     n_layers: int, n_heads: int, scopes: Sequence[str], normalized: bool = True,
-    lacks: Collection[str] = (),
+    lacks: Collection[str] = (), places: Sequence[str] = (),
 ) -> tuple[Intervention, ...]:
     """Return every way to write, with its controls, once over.
 
     - the donors that tell operation, operands and answer apart (the minimal pair, other operands,
       both) beside the same constituents and an unrelated problem: rows and all codes in each
       layer, in each with those below it, in the upper half and in all; codes of other scopes in
-      the upper half. Values, residual streams, and codes and values together, at some places;
+      the upper half, those of the queries of the task's places (`PLACES`) in the lower half.
+      Values, residual streams, and codes and values together, at some places;
     - without a factorial: the minimal pair's codes and the same constituents' (control), at every
       scope and layer, in the upper half of the layers and in all;
     - every other way to write, with its controls, at the response's row in the upper half of the
@@ -34,7 +35,10 @@ def standard_interventions(
     - values (of all keys: a row sees them all; of the examples alone) and residual streams in
       place of codes.
 
-    lacks  what the task does not offer (`Counterfactuals.lacking`) is left out
+    lacks   what the task does not offer (`Counterfactuals.lacking`) is left out
+    places  the task's places; of a factorial alone
+
+    Means of a third constituent or pooled over positions, and held codes, are for studies.
     """
     upper, every = tuple(range(n_layers // 2, n_layers)), tuple(range(n_layers))
     factorial = "factorial" not in lacks
@@ -43,6 +47,8 @@ def standard_interventions(
               for scope in scopes for layers in _layer_sets(n_layers, factorial, scope)
               for write in donors]
     for name, write in WRITES.items():
+        if write.pooled or write.frozen or "third" in write.measured:
+            continue
         if write.needs == "erasers":
             chosen += [Intervention(name, scope, upper) for scope in scopes if scope in ERASABLE]
             continue
@@ -52,10 +58,11 @@ def standard_interventions(
             if normalized and not write.real and name != "zero":
                 chosen.append(Intervention(name, "row", upper, alpha=alpha, renormalize=True))
     chosen += [Intervention("donor", "row", upper, heads=(head,)) for head in range(n_heads)]
-    # Donors in another context: at the row above, and in all codes here.
+    # Donors of another rest: at the row above, and in all codes here.
     chosen += [Intervention(name, "everything", every)
                for name, write in WRITES.items()
-               if name in ("shuffled", "transplant", "random", "permuted") or "context" in name]
+               if name in ("shuffled", "transplant", "random", "permuted")
+               or name.endswith("rest")]
     if normalized:  # a pair alone breaks the sum over keys of a softmax
         chosen += [Intervention(write, scope, upper, renormalize=True)
                    for scope in scopes if scope.startswith("pair") for write in ("donor", "same")]
@@ -67,6 +74,8 @@ def standard_interventions(
                    ("residual", "everything", every[:1]), ("residual", "everything", upper))
                for write in (donors if site == "value" else ("donor", "same"))]
     if factorial:
+        lower = every[:max(1, n_layers // 2)]
+        chosen += [Intervention(write, place, lower) for place in places for write in donors]
         chosen += [Intervention(write, "everything", every, site="code+value")
                    for write in donors]
         if "examples" in scopes:

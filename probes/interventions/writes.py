@@ -34,6 +34,7 @@ class Clean:
     donors      name of a batch of `MinimalPairs` -> place -> its activations [B, ...]
     right       name of a batch -> bool [B]: the model answers it rightly
     pool        place -> activations of the whole batch, to transplant
+    own         place -> activations of the pairs themselves
     membership  which constituents the whole batch has, bool [N, S, C]
     """
 
@@ -42,6 +43,7 @@ class Clean:
     donors: Mapping[str, Mapping[Place, Tensor]]
     right: Mapping[str, Tensor]
     pool: Mapping[Place, Tensor]
+    own: Mapping[Place, Tensor]
     membership: Tensor
 
 
@@ -54,6 +56,9 @@ class Material:
     references means over training instances
     erasers    place -> what erases the label from activations, given the scope; or empty
     generator  for noise
+    scope      bool [B, Q, K], the codes that are written
+    third      int64 [B], a constituent that neither the instance nor its donor has, drawn among
+               those that were measured in the slot; -1 none
     """
 
     clean: Clean
@@ -61,6 +66,8 @@ class Material:
     references: References
     erasers: Mapping[Place, Edit]
     generator: torch.Generator
+    scope: Tensor
+    third: Tensor
 
     @property
     def pairs(self) -> MinimalPairs:
@@ -69,6 +76,10 @@ class Material:
     def mean(self, place: Place, constituent: Tensor) -> Tensor:
         """Return the mean activation of a constituent of each instance in its slot."""
         return self.references.means[place][self.pairs.slot, constituent]
+
+    def group(self, place: Place) -> Tensor:
+        """Return the mean of random instances, as many as have the donor's constituent."""
+        return self.references.groups[place][self.pairs.slot, self.pairs.source_label]
 
     def others(self) -> Tensor:
         """Return another instance for each: a cyclic shift of a random order."""
@@ -96,10 +107,12 @@ class Write:
     donor        the batch of `MinimalPairs` that it comes from; "" for what comes from none
     needs        of the task or the material: `same`, `factorial`, `permuted` (donors), `means`,
                  `erasers`, `pool`, `another` (instance of the batch), `elsewhere` or nothing
-    measured     whose constituent must have been measured: `source`, `target`
+    measured     whose constituent must have been measured: `base_label`, `source_label`, `third`
     real         it is a code that the model computed for some instance: nothing to renormalise
                  while a whole row is written
     elsewhere    written at another position than the one that differs
+    pooled       one code for all positions: of codes alone
+    frozen       all codes are held at what they are in the unpatched pass
     """
 
     values: Callable[[Material, Place, Tensor, float], Tensor]
@@ -110,19 +123,36 @@ class Write:
     measured: tuple[str, ...] = ()
     real: bool = False
     elsewhere: bool = False
+    pooled: bool = False
+    frozen: bool = False
 
 
 def _steer(m: Material, place: Place, live: Tensor, alpha: float) -> Tensor:
-    return live + alpha * (m.mean(place, m.pairs.target) - m.mean(place, m.pairs.source))
+    return live + alpha * (m.mean(place, m.pairs.source_label) - m.mean(place, m.pairs.base_label))
+
+
+def _steer_third(m: Material, place: Place, live: Tensor, alpha: float) -> Tensor:
+    return live + alpha * (m.mean(place, m.third) - m.mean(place, m.pairs.base_label))
 
 
 def _steer_random(m: Material, place: Place, live: Tensor, alpha: float) -> Tensor:
-    step = m.mean(place, m.pairs.target) - m.mean(place, m.pairs.source)
+    step = m.mean(place, m.pairs.source_label) - m.mean(place, m.pairs.base_label)
     return live + alpha * noise_like(step, _vector(place, live), m.generator)
 
 
 def _set_any(m: Material, place: Place, live: Tensor, alpha: float) -> Tensor:
     return m.mean(place, m.any_constituent())
+
+
+def _pooled(mean: Callable[[Material, Place], Tensor], whose: str, **properties: Any) -> Write:
+    """Return what writes a mean over the positions of the scope, too: one code for all of them."""
+    def values(m: Material, place: Place, live: Tensor, alpha: float) -> Tensor:
+        scope = m.scope[:, None].to(live.dtype)  # [B, 1, Q, K]
+        total = (mean(m, place) * scope).sum((2, 3), keepdim=True)
+        return (total / scope.sum((2, 3), keepdim=True)).expand_as(live)
+
+    return Write(values, f"the mean over {whose}, and over positions", needs="means", pooled=True,
+                 **properties)
 
 
 def _vector(place: Place, live: Tensor) -> int:
@@ -143,6 +173,8 @@ WRITES: Mapping[str, Write] = {
                          control=name == "unrelated") for name, what in OTHERS.items()},
     "permuted": _from_donor("permuted", "the instance's with its examples' values permuted",
                             control=True, needs="permuted"),
+    "frozen": _from_donor("operation+operands", f"a donor's with {OTHERS['operation+operands']}, "
+                          "while all codes are held", needs="factorial", frozen=True),
     "elsewhere": _from_donor("donors", "the minimal pair's, at another position", control=True,
                              needs="elsewhere", elsewhere=True),
     "shuffled": Write(lambda m, p, x, _: m.clean.donors["donors"][p][m.others()],
@@ -151,26 +183,45 @@ WRITES: Mapping[str, Write] = {
     "transplant": Write(lambda m, p, x, _: m.clean.pool[p][m.transplants],
                         "another instance's that has the donor's constituent", needs="pool",
                         real=True),
-    "set": Write(lambda m, p, x, _: m.mean(p, m.pairs.target),
+    "set": Write(lambda m, p, x, _: m.mean(p, m.pairs.source_label),
                  "the mean over instances with the donor's constituent", needs="means",
-                 measured=("target",)),
-    "set_same": Write(lambda m, p, x, _: m.mean(p, m.pairs.source),
+                 measured=("source_label",)),
+    "set_same": Write(lambda m, p, x, _: m.mean(p, m.pairs.base_label),
                       "the mean over instances with the instance's own constituent",
-                      control=True, needs="means", measured=("source",)),
+                      control=True, needs="means", measured=("base_label",)),
     "set_shuffled": Write(_set_any, "the mean of a constituent drawn at random", control=True,
                           needs="means"),
+    "set_third": Write(lambda m, p, x, _: m.mean(p, m.third),
+                       "the mean over instances with a third constituent", control=True,
+                       needs="means", measured=("third",)),
+    "set_group": Write(lambda m, p, x, _: m.group(p),
+                       "the mean over as many instances drawn at random", control=True,
+                       needs="means", measured=("source_label",)),
+    "set_pooled": _pooled(lambda m, p: m.mean(p, m.pairs.source_label),
+                          "instances with the donor's constituent", measured=("source_label",)),
+    "set_same_pooled": _pooled(lambda m, p: m.mean(p, m.pairs.base_label),
+                               "instances with the instance's own constituent", control=True,
+                               measured=("base_label",)),
+    "set_third_pooled": _pooled(lambda m, p: m.mean(p, m.third),
+                                "instances with a third constituent", control=True,
+                                measured=("third",)),
+    "set_group_pooled": _pooled(lambda m, p: m.group(p),
+                                "as many instances drawn at random", control=True,
+                                measured=("source_label",)),
     "steer": Write(_steer, "plus alpha times the difference of the two means", needs="means",
-                   measured=("source", "target")),
+                   measured=("base_label", "source_label")),
+    "steer_third": Write(_steer_third, "plus alpha times the difference of a third constituent's "
+                         "mean", control=True, needs="means", measured=("base_label", "third")),
     "steer_random": Write(_steer_random, "plus a random direction as long as that difference",
-                          control=True, needs="means", measured=("source", "target")),
+                          control=True, needs="means", measured=("base_label", "source_label")),
     "zero": Write(lambda m, p, x, _: torch.zeros_like(x), "zero"),
     "mean": Write(lambda m, p, x, _: m.references.overall[p].expand_as(x),
                   "the mean over all training instances", needs="means"),
     "erase": Write(lambda m, p, x, _: m.erasers[p](x), "the same without its label (LEACE)",
-                   needs="erasers", measured=("source",)),
+                   needs="erasers", measured=("base_label",)),
     "erase_shuffled": Write(lambda m, p, x, _: m.erasers[p](x),
                             "the same without a shuffled label (LEACE)", control=True,
-                            needs="erasers", measured=("source",)),
+                            needs="erasers", measured=("base_label",)),
     "random": Write(lambda m, p, x, _: noise_like(x, _vector(p, x), m.generator),
                     "a random one of equal norm", control=True),
     "identity": Write(lambda m, p, x, _: x, "itself: nothing changes", control=True, real=True),
@@ -193,8 +244,23 @@ def possible(write: Write, material: Material) -> Tensor:
     elif write.needs == "another" and len(pairs) == 1:
         rows = ~rows
     for name in write.measured:
-        rows = rows & (material.references.count[pairs.slot, getattr(pairs, name)] > 0)
+        if name == "third":
+            rows = rows & (material.third >= 0)
+        else:
+            rows = rows & (material.references.count[pairs.slot, getattr(pairs, name)] > 0)
     return rows
+
+
+def thirds(pairs: MinimalPairs, count: Tensor, generator: torch.Generator) -> Tensor:
+    """Return for each instance a measured constituent that is neither its own nor its donor's.
+
+    count float [slot, constituent] -> int64 [B], uniform; -1 where there is none
+    """
+    keys = torch.rand(len(pairs), count.shape[1], generator=generator, device=pairs.slot.device)
+    keys = torch.where(count[pairs.slot] > 0, keys, -1.0)
+    taken = torch.stack([pairs.base_label, pairs.source_label], 1)
+    best = keys.scatter(1, taken, -1.0).max(1)
+    return torch.where(best.values >= 0.0, best.indices, -1)
 
 
 def transplants(
@@ -205,7 +271,7 @@ def transplants(
     pool_membership bool [N, S, C] -> int64 [B], -1 where the pool has none. (An instance is never
     its own, because it lacks the donor's constituent.)
     """
-    fits = pool_membership[:, pairs.slot, pairs.target].T  # [B, N]
+    fits = pool_membership[:, pairs.slot, pairs.source_label].T  # [B, N]
     keys = torch.rand(fits.shape, generator=generator, device=fits.device)
     best = torch.where(fits, keys, -1.0).max(1)
     return torch.where(best.values >= 0.0, best.indices, -1)

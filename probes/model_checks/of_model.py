@@ -18,12 +18,13 @@ from latentcode.probes.model_checks.answers import Answer, answers
 from latentcode.probes.model_checks.questions import QUESTIONS, TOLERANCES
 from latentcode.probes.model_checks.reference import random_prompts, reference
 from latentcode.probes.model_checks.result import ALL, ModelCheckResult
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 
 LENGTHS = (4, 9, 32)
 """Tokens of the prompts, fewer where the context of the model is shorter."""
 
 
+@watched("comparing")
 def check_model(
     name_or_folder: str | Path,
     *,

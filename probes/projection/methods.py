@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from latentcode.errors import ProbeError, check, check_choice
+from latentcode.errors import ProbeError, check, check_choice, check_count
 from latentcode.probes.separation.neighbours import MOST_NEIGHBORS, agreeing_neighbors
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.seeds import BELOW_OF_NUMPY, checked_seed
 
 EXAGGERATION_ITERATIONS = 250
@@ -100,7 +100,7 @@ def tsne(
     """
     check_choice("metric", metric, ("euclidean", "cosine"))
     check(perplexity >= 1.0, f"perplexity is {perplexity!r}; expected at least 1", ProbeError)
-    check(n_iter >= 1, f"n_iter is {n_iter!r}; expected at least 1", ProbeError)
+    check_count("n_iter", n_iter, 1, ProbeError)
     least = int(np.ceil(3.0 * perplexity)) + 1
     check(len(x) >= least, f"perplexity is {perplexity:g} for {len(x)} points; expected at least "
           f"{least} points, or a perplexity of at most {max((len(x) - 1) / 3.0, 0.0):.3g}",
@@ -211,6 +211,7 @@ def settings_of(method: str, **settings: Any) -> dict[str, Any]:
             "seed": checked_seed(settings.get("seed", 0), below=BELOW_OF_NUMPY)}
 
 
+@watched("projecting")
 def fit_projection(
     x: np.ndarray, method: str = "tsne", *, seed: int = 0, progress: Progress | None = None,
     **settings: Any,

@@ -18,9 +18,10 @@ from latentcode.probes.common.sources import check_distinct, check_pair_of_codes
 from latentcode.probes.projection.cache import CachedProjection
 from latentcode.probes.projection.methods import Projection, label_quality
 from latentcode.probes.projection.result import OURS, ProjectionResult
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 
 
+@watched("projecting")
 def project_codes(
     codes: LatentCodes,
     labels: Sequence[str],

@@ -15,12 +15,13 @@ from latentcode.probes.common.own_labels import Labels, names_of, own_labels
 from latentcode.probes.projection.methods import settings_of
 from latentcode.probes.projection.of_codes import project_codes
 from latentcode.probes.projection.result import ProjectionResult
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
 from latentcode.tasks import as_task, make_task
 
 
+@watched("projecting")
 def project(
     run: Run | str | Path,
     labels: Labels | None = None,

@@ -14,12 +14,13 @@ from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.common.labels import label_names
 from latentcode.probes.decoding.of_codes import decode_codes
 from latentcode.probes.decoding.result import DecodingResult
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.prompts import Prompts, as_prompts
 from latentcode.prompts.codes import extract_prompts
 from latentcode.seeds import checked_seed
 
 
+@watched("fitting probes")
 def decode_prompts(
     name_or_folder: str | Path,
     prompts: Prompts | pd.DataFrame | str | Path,

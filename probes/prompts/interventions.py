@@ -18,7 +18,7 @@ from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.result import InterventionResult
 from latentcode.probes.interventions.standard import standard_interventions
 from latentcode.probes.interventions.writes import WRITES
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.prompts import Prompts
 from latentcode.prompts.codes import LAST
 from latentcode.prompts.pairs import Among, PromptCounterfactuals
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 WRITTEN = ("donor", "same", "elsewhere", "shuffled", "random", "identity")
 
 
+@watched("prompts")
 def intervene_prompts(
     model: TransformerBridge | str | Path,
     prompts: Prompts | pd.DataFrame | str | Path,
@@ -81,7 +82,7 @@ def intervene_prompts(
                 "run": Path(name).name if Path(name).is_dir() else name, "kind": "softmax",
                 "architecture": model.cfg.architecture,
                 "dtype": str(next(model.parameters()).dtype), "prompts": task.prompts.digest(),
-                "prepend_bos": prepend_bos, "among": among,
+                "prepend_bos": task.begins, "among": among,
                 "latentcode_version": package_version("latentcode")})
 
 

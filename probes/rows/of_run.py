@@ -16,7 +16,7 @@ from latentcode.arguments import as_tuple
 from latentcode.codes.instances import instances
 from latentcode.codes.rows import WIDEST, Rows, read_rows
 from latentcode.config import TaskConfig
-from latentcode.errors import ProbeError, check
+from latentcode.errors import ProbeError, check_count
 from latentcode.probes.common.bootstrap import LEVEL, resample
 from latentcode.probes.common.own_labels import Labels, names_of, own_labels
 from latentcode.probes.rows.given import TABLE_INSTANCES
@@ -24,7 +24,7 @@ from latentcode.probes.rows.labels import N_BINS, asked, default_labels, targets
 from latentcode.probes.rows.probing import Questions, Reading, answers, known_beside
 from latentcode.probes.rows.reduction import fit_reduction
 from latentcode.probes.rows.result import RowsResult
-from latentcode.progress import Progress, reported
+from latentcode.progress import Progress, reported, watched
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
 from latentcode.seeds import checked_seed
@@ -36,6 +36,7 @@ N_BOOTSTRAP = 1_000
 """Bootstrap replicates."""
 
 
+@watched("fitting probes")
 def decode_rows(
     run: Run | str | Path,
     labels: Labels | None = None,
@@ -79,7 +80,7 @@ def decode_rows(
     seed, run, widths = checked_seed(seed), load_run(run), as_tuple(widths)
     for name, number in (("n_train", n_train), ("n_heldout", n_heldout),
                          ("widths", min(widths, default=0))):
-        check(number >= 1, f"{name} is {number!r}; expected at least 1", ProbeError)
+        check_count(name, number, 1, ProbeError)
     drawn_from = as_task(task or make_task(run.config.task).probe_config)
     parts = ("train", n_train), ("ood", n_heldout)
     own = (own_labels(labels, drawn_from, parts, seed=seed, device=device)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from latentcode.codes import LatentCodes
 from latentcode.codes.labels import is_measurement
-from latentcode.errors import ProbeError, check
+from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
 from latentcode.probes.common.labels import combination_clusters, label_names
 from latentcode.probes.common.sources import check_distinct, chosen, origin, sources_of, varies
@@ -26,10 +26,11 @@ from latentcode.probes.separation.purity import (
     shares,
 )
 from latentcode.probes.separation.result import SeparationResult
-from latentcode.progress import Progress, reported
+from latentcode.progress import Progress, reported, watched
 from latentcode.seeds import checked_seed
 
 
+@watched("comparing neighbours")
 def separation_codes(
     codes: LatentCodes,
     labels: Sequence[str] | None = None,
@@ -63,8 +64,8 @@ def separation_codes(
     repeated, and where no layer and pair has different codes.
     """
     seed = checked_seed(seed)
-    check(k >= 1 and n_bootstrap >= 100, f"k is {k}, n_bootstrap {n_bootstrap}; expected at least "
-          "1 and 100", ProbeError)
+    check_count("k", k, 1, ProbeError)
+    check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
     layers = chosen("layer", layers, codes.layers)
     pairs = chosen("pair", pairs, [p.name for p in codes.pairs])
     sources = sources_of(codes, untrained, controls)

@@ -11,12 +11,13 @@ from latentcode.probes.common.extraction import extract_with_untrained
 from latentcode.probes.common.own_labels import Labels, names_of, own_labels
 from latentcode.probes.separation.of_codes import separation_codes
 from latentcode.probes.separation.result import SeparationResult
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
 from latentcode.tasks import as_task, make_task
 
 
+@watched("comparing neighbours")
 def separation(
     run: Run | str | Path,
     labels: Labels | None = None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from latentcode.errors import ProbeError, check
+from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.sources import shuffle_classes
 from latentcode.probes.separation.labels import label_classes
 from latentcode.probes.separation.neighbours import nearest
@@ -107,8 +107,8 @@ def shares(
     check(x.ndim == 2 and n >= 4, f"points have shape {x.shape}; expected (points, dimensions), "
           "at least 4 points", ProbeError)
     check(bool(np.isfinite(x).all()), "the points hold values that are not finite", ProbeError)
-    check(k >= 1 and shuffles >= 1, f"k is {k}, shuffles {shuffles}; expected at least 1 each",
-          ProbeError)
+    check_count("k", k, 1, ProbeError)
+    check_count("shuffles", shuffles, 1, ProbeError)
     given = {str(name): np.asarray(values) for name, values in labels.items()}
     lengths = {f"label {name!r}": len(values) for name, values in given.items()} | (
         {} if combinations is None else {"combinations": len(combinations)})

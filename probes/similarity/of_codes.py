@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 
 from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError, check
+from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
 from latentcode.probes.common.labels import Target, combination_clusters, make_target
 from latentcode.probes.common.sources import chosen, origin, shuffle_labels, sources_of
 from latentcode.probes.similarity.measures import ONE_HOT, concentration, cosine_matrix
 from latentcode.probes.similarity.result import ALL, SimilarityResult
-from latentcode.progress import Progress, reported
+from latentcode.progress import Progress, reported, watched
 from latentcode.seeds import checked_seed
 
 MOST_CLASSES = 64
@@ -27,6 +27,7 @@ MOST_CLASSES = 64
 CENTRINGS = ("raw", "centred")
 
 
+@watched("comparing codes")
 def similarity_codes(
     codes: LatentCodes,
     label: str,
@@ -60,8 +61,8 @@ def similarity_codes(
     `codes` that are zero. Instances in which a control is zero have no concentration.
     """
     seed = checked_seed(seed)
-    check(n_samples >= 1 and n_bootstrap >= 100, f"n_samples is {n_samples}, n_bootstrap "
-          f"{n_bootstrap}; expected at least 1 and 100", ProbeError)
+    check_count("n_samples", n_samples, 1, ProbeError)
+    check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
     layers = chosen("layer", layers, codes.layers)
     pairs = chosen("pair", pairs, [p.name for p in codes.pairs])
     sources = sources_of(codes, untrained, controls)

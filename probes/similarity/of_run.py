@@ -12,12 +12,13 @@ from latentcode.probes.common.extraction import extract_with_untrained
 from latentcode.probes.common.own_labels import LabelFunction, names_of, own_labels
 from latentcode.probes.similarity.of_codes import similarity_codes
 from latentcode.probes.similarity.result import SimilarityResult
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
 from latentcode.tasks import as_task, make_task
 
 
+@watched("comparing codes")
 def similarity(
     run: Run | str | Path,
     label: str | Mapping[str, LabelFunction] | None = None,

@@ -11,13 +11,13 @@ import pandas as pd
 import torch
 
 from latentcode.arguments import as_tuple
-from latentcode.errors import ProbeError, check, check_choice, check_whole
+from latentcode.errors import ProbeError, check, check_choice, check_count
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.subspaces.fitting import WINDOW, random_basis
 from latentcode.probes.subspaces.places import check_place
 from latentcode.probes.subspaces.result import SubspaceResult
 from latentcode.probes.subspaces.searching import Search
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed, make_generator
 from latentcode.tasks.counterfactuals import ChosenPairs, Counterfactuals
 
@@ -26,6 +26,7 @@ OBJECTIVES = ("operation", "operands")
 SEARCHES = ("trained", "shuffled", "untrained")
 
 
+@watched("searches")
 def find_subspace_model(
     model: HookedTransformer,
     task: Counterfactuals,
@@ -133,6 +134,6 @@ def _check(
         for one in values:
             check(values.count(one) == 1, f"{name} has {one} more than once; expected it once")
     for name, value in numbers.items():
-        check_whole(name, value, 2 if name in ("n", "n_train") else 1)
+        check_count(name, value, 2 if name in ("n", "n_train") else 1)
     check("untrained" not in searches or untrained is not None, "'untrained' is among the searches "
           "without the model of that name; expected untrained=, the initial weights")

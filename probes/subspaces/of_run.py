@@ -12,12 +12,13 @@ from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.of_run import meta_of
 from latentcode.probes.subspaces.of_model import SEARCHES, find_subspace_model
 from latentcode.probes.subspaces.result import SubspaceResult
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
-from latentcode.tasks import make_counterfactuals, make_task
+from latentcode.tasks import as_task, make_counterfactuals
 
 
+@watched("searches")
 def find_subspace(
     run: Run | str | Path,
     objective: str | Sequence[str] = "operation",
@@ -55,7 +56,7 @@ def find_subspace(
     Raises what `find_subspace_model` raises, and `ConfigError` for a task without minimal pairs.
     """
     run = load_run(run)
-    own = make_task(run.config.task if task is None else task)
+    own = as_task(run.config.task if task is None else task)
     place = resolve_device(device)
     model = run.load_model(step, device=str(place))
     untrained = HookedTransformer(run.config.model, seed=run.config.training.seed).to(place)

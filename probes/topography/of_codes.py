@@ -21,13 +21,13 @@ import numpy as np
 import pandas as pd
 
 from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError, check
+from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import LEVEL, resample
 from latentcode.probes.common.labels import combination_clusters, make_target
 from latentcode.probes.common.sources import chosen, origin, sources_of
 from latentcode.probes.topography.result import TopographyResult
 from latentcode.probes.topography.units import InstancePairs, MeanPoints, has_direction
-from latentcode.progress import Progress, reported
+from latentcode.progress import Progress, reported, watched
 from latentcode.seeds import checked_seed
 
 METRICS = ("cosine", "euclidean")
@@ -35,6 +35,7 @@ METRICS = ("cosine", "euclidean")
 COMBINATION = "combination"
 
 
+@watched("comparing distances")
 def topography_codes(
     codes: LatentCodes,
     distances: Mapping[str, Mapping[str, pd.DataFrame]],
@@ -72,7 +73,7 @@ def topography_codes(
     seed = checked_seed(seed)
     for name, value, least in (("n_instances", n_instances, 3), ("n_bootstrap", n_bootstrap, 100),
                                ("n_permutations", n_permutations, 100)):
-        check(value >= least, f"{name} is {value!r}; expected at least {least}", ProbeError)
+        check_count(name, value, least, ProbeError)
     layers = chosen("layer", layers, codes.layers)
     pairs = chosen("pair", pairs, [p.name for p in codes.pairs])
     check(len(distances) > 0, "distances is empty; expected those of at least one label",

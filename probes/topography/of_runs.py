@@ -14,7 +14,7 @@ from latentcode.probes.common.own_labels import Labels, names_of
 from latentcode.probes.topography.generalization import correlate_runs
 from latentcode.probes.topography.of_codes import COMBINATION, topography_codes
 from latentcode.probes.topography.result import TopographyResult
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.runs import Run
 from latentcode.tasks import make_task, task_distances
 
@@ -22,6 +22,7 @@ LEAST_RUNS = 4
 """Runs below which no correlation across runs is reported: it has no interval."""
 
 
+@watched("comparing distances")
 def topography(
     runs: Sequence[Run | str | Path] | Run | str | Path,
     labels: Labels | None = None,

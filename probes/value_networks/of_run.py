@@ -17,7 +17,7 @@ from latentcode.codes import LatentCodes
 from latentcode.codes.instances import at_once, instances
 from latentcode.codes.of_tasks import code_reader
 from latentcode.config import TaskConfig
-from latentcode.errors import ProbeError, check
+from latentcode.errors import ProbeError, check, check_count
 from latentcode.models.modes import evaluating
 from latentcode.probes.common.labels import combination_clusters, make_target, single_labels
 from latentcode.probes.common.own_labels import Labels, names_of, own_labels
@@ -32,7 +32,7 @@ from latentcode.probes.value_networks.measures import (
     stable_rank,
 )
 from latentcode.probes.value_networks.result import ValueNetworksResult
-from latentcode.progress import Progress
+from latentcode.progress import Progress, watched
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
 from latentcode.tasks import Task, as_task, make_task
@@ -73,6 +73,7 @@ def _at_keys(x: Float[Tensor, "B T D"], key: Int[Tensor, "B P"]) -> Float[Tensor
     return x[torch.arange(len(x), device=x.device)[:, None], key].transpose(0, 1)
 
 
+@watched("comparing networks")
 def value_networks(
     run: Run | str | Path,
     labels: Labels | None = None,
@@ -109,7 +110,9 @@ def value_networks(
     run = load_run(run)
     own = make_task(run.config.task)
     source = as_task(task or own.probe_config)
-    check(1 <= n_inputs <= n, f"n_inputs is {n_inputs}; expected 1 to n = {n}", ProbeError)
+    check_count("n", n, 1, ProbeError)
+    check_count("n_inputs", n_inputs, 1, ProbeError)
+    check(n_inputs <= n, f"n_inputs is {n_inputs}; expected 1 to n = {n}", ProbeError)
     further = own_labels(labels, source, [(split, n)], seed=seed, device=device)
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ValueNetworksResult.COLUMNS}
     done = 0

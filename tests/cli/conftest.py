@@ -39,6 +39,7 @@ def sraven(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], str
 def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run a command that must fail with exit status 2, and return what it says, one line."""
     def run_command(*arguments: object) -> str:
+        capsys.readouterr()  # what an earlier command said, such as how far it was
         with pytest.raises(SystemExit) as stopped:
             main([str(argument) for argument in arguments])
         assert stopped.value.code == 2, arguments

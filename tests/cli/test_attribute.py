@@ -34,10 +34,10 @@ def test_errors(
     sraven: Callable[[str, int], str], tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     for arguments, message in (
-        (["--donor", "context"], "unknown donor 'context'; expected one of: donor, operands, ope"),
+        (["--donor", "rest"], "unknown donor 'rest'; expected one of: donor, operands, ope"),
         (["--sites", "residual"], "unknown site 'residual'; expected one of: code, value"),
         (["--sites", "code", "code"], "--sites has code more than once; expected it once"),
-        (["--n-patched", "2"], "--n-patched is 2; expected at least 4"),
+        (["--n-patched", "2"], "--n-patched is 2; expected a whole number of at least 4"),
         (["--n", "100"], "Is it trained, and n large enough?"),
     ):
         assert message in refused("attribute", sraven("hyla", 0), "--out", tmp_path / "new",

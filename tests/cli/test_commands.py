@@ -152,9 +152,9 @@ def test_errors_about_a_run_name_what_is_valid(
          "unknown layer 7; expected one of: 0, 1"),
         (["decode", run.path, "--out", out, "--labels", "colour"], "unknown label 'colour'"),
         (["decode", run.path, "--out", out, "--n-train", "0"],
-         "error: --n-train is 0; expected at least 1"),
+         "error: --n-train is 0; expected a whole number of at least 1"),
         (["align", run.path, run.path, "--out", out, "--n-heldout", "0"],
-         "error: --n-heldout is 0; expected at least 1"),
+         "error: --n-heldout is 0; expected a whole number of at least 1"),
         (["train", "logic", "--preset", "smoke", "--out", run.path], "already holds a run"),
     ):
         assert message in refused(*arguments)

@@ -159,3 +159,40 @@ def test_errors_are_one_line_and_nothing_is_written(
     out.mkdir()
     (out / "meta.json").write_text("{}")
     assert "exists already" in refused("extract-prompts", folder, prompts, "--out", out)
+
+
+def test_prompts_begin_as_asked(
+    small_models: SmallModels, prompts: Path, pairs: Path, tmp_path: Path
+) -> None:
+    folder = str(small_models("llama"))
+    first = {}
+    for given in ("auto", "yes", "no"):
+        main(["extract-prompts", folder, str(prompts), "--out", str(tmp_path / given),
+              "--prepend-bos", given])
+        codes = lc.LatentCodes.load(tmp_path / given)
+        first[given] = (codes.meta["prepend_bos"], codes.labels["query_position"].iloc[0])
+    (auto, at), (yes, later), (no, earlier) = first.values()
+    assert (yes, no, later - earlier) == (True, False, 1)
+    assert (auto, at) in ((yes, later), (no, earlier))
+    out = tmp_path / "decoding"
+    main(["decode-prompts", folder, str(prompts), "--out", str(out), "--layers", "1",
+          "--heldout", "0.5", "--prepend-bos", "no"])
+    assert lc.DecodingResult.load(out).settings["train"]["prepend_bos"] is False
+    out = tmp_path / "interventions"
+    main(["intervene-prompts", folder, str(pairs), "--out", str(out), "--prepend-bos",
+          "yes" if auto else "no", "--write", "donor"])
+    assert lc.InterventionResult.load(out).settings["prepend_bos"] is auto
+
+
+def test_a_model_that_answers_nothing_may_want_another_beginning(
+    small_models: SmallModels, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [json.loads(line) for line in pairs.read_text(encoding="utf-8").splitlines()]
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_text("".join(json.dumps({**row, "answer": 5 + i, "donor_answer": 6 + i}) + "\n"
+                             for i, row in enumerate(rows)), encoding="utf-8")
+    with pytest.raises(SystemExit):
+        main(["intervene-prompts", str(small_models("llama")), str(wrong), "--prepend-bos", "no",
+              "--write", "donor", "--out", str(tmp_path / "out")])
+    assert ("The prompts begin without the token for a beginning; expected prepend_bos=True "
+            "(--prepend-bos yes)") in " ".join(capsys.readouterr().err.split())

@@ -44,6 +44,30 @@ def test_sources_are_what_the_hooks_show(run: lc.Run) -> None:
     assert (rows.labels["combination"] == task.labels(batch)["combination"]).all()
 
 
+def test_places_are_read_token_by_token(run: lc.Run) -> None:
+    sources = [f"{name}.{place}" for name in ("codes", "values", "tokens")
+               for place in ("context", "operands", "response")]
+    rows = read_rows(run, n=6, sources=sources, batch_size=4)
+    task = lc.make_task(run.config.task)
+    _, cache = run.load_model().run_with_cache(lc.instances(run, n=6).inputs)
+    m = task.config.n_features
+    at = {"context": slice(0, 6 * m), "operands": slice(6 * m, 8 * m),
+          "response": slice(8 * m, None)}
+    shown = {"codes": cache["blocks.1.attn.hook_pattern"].movedim(2, 1),
+             "values": cache["blocks.1.attn.hook_v"], "tokens": cache["blocks.1.hook_resid_pre"]}
+    narrow = 0
+    for source in sources:
+        name, place = source.split(".")
+        expected = shown[name][:, at[place]].flatten(1)
+        assert rows.sizes[source, "1"] == expected.shape[1]
+        if expected.shape[1] <= WIDEST:
+            narrow += 1
+            np.testing.assert_allclose(rows.values[source, "1"], expected, rtol=1e-4, atol=1e-4)
+    assert narrow >= 3
+    assert not any("." in source and "last_row" not in source
+                   for source, _ in read_rows(run, n=2).values)
+
+
 def test_wide_sources_are_projected_and_layers_add_up(run: lc.Run) -> None:
     rows = read_rows(run, n=5, sources="codes", batch_size=2)
     _, cache = run.load_model().run_with_cache(lc.instances(run, n=5).inputs)
@@ -63,7 +87,7 @@ def test_what_there_is_not_is_said(run: lc.Run) -> None:
         read_rows(run, n=2, sources=["rows"])
     with pytest.raises(UnknownNameError, match="layer"):
         read_rows(run, n=2, layers=[9])
-    with pytest.raises(ConfigError, match="n is 0; expected at least 1"):
+    with pytest.raises(ConfigError, match="n is 0; expected a whole number of at least 1"):
         read_rows(run, n=0)
 
 

@@ -101,8 +101,10 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
         model, problems = model_of(config), make_counterfactuals(make_task(config.task))
         capture(model, problems.sample(
             "ood", 4, make_generator(0, "pairs", "cuda")).instances.inputs, ())
+        problems.least_problems = 1
         offered = [name for name, how in WRITES.items() if how.needs not in problems.lacking]
-        chosen = [*(Intervention(name) for name in offered),
+        chosen = [*(Intervention(name, site="residual" if WRITES[name].frozen else "code")
+                    for name in offered),
                   Intervention(heads=(1, 3), renormalize=True),
                   *(Intervention(site=site, scope="everything") for site in SITES)]
         with device.counting() as waits:
@@ -113,11 +115,11 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
         once = {
             ("check_written", ITEM): 3,  # one for each site: do zeros change the logits?
             ("_clean", MASK): 1,  # which pairs count
-            ("_measured", ITEM): 1 + tables,  # how many; whether the logits are finite
+            ("outcomes_of_model", ITEM): 1 + tables,  # how many; whether the logits are finite
         }
         assert {key: waits[key] for key in once} == once
         assert set(waits) - CONSTANTS[task] == {
-            *once, ("_frame", TO_HOST), ("Site.mask", FROM_HOST),
+            *once, ("_frame", TO_HOST), ("_means_of_few", TO_HOST), ("Site.mask", FROM_HOST),
             ("measure", MASK), ("_fit", MASK), ("_fit", ITEM), ("Erasers.edit", MASK)}
 
 

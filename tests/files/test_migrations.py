@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from disk import contents
 from places import GOLDEN
 
+import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, LatentCodeError, RunError
 from latentcode.files.migrations import CURRENT, MIGRATIONS, upgrade
 from latentcode.files.storage import read_json, read_tensors
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions import InterventionResult
+from latentcode.probes.interventions.result import RESTS
 from latentcode.runs import Run
+from latentcode.tasks.counterfactuals import OTHERS
 from latentcode.training import train
 
 OLD = GOLDEN / "format1"
@@ -64,6 +69,35 @@ def test_every_version_leads_to_the_present_one() -> None:
     assert {name for name, version in CURRENT.items() if version > 1} <= set(FILES) <= set(CURRENT)
     assert set(MIGRATIONS) == {
         (name, old) for name, current in CURRENT.items() for old in range(1, current)}
+
+
+@pytest.mark.parametrize("folder", [
+    OLD / "interventions", GOLDEN / "frozen" / "intervention-sraven",
+    Path(lc.__file__).parent / "models/zoo/sraven-hyla/results/interventions"])
+def test_bases_and_sources_of_older_results_keep_their_roles(folder: Path) -> None:
+    """Versions 1 and 2 called the constituent of the instance, the base, `source`."""
+    assert read_json(folder / "interventions.json")["format_version"] < 3
+    result = InterventionResult.load(folder)
+    for name in ("by_constituent", "classes"):
+        if not (folder / f"{name}.csv").exists():
+            continue
+        written = pd.read_csv(folder / f"{name}.csv", dtype=str, keep_default_na=False)
+        table = getattr(result, name)
+        assert table["base_label"].tolist() == written["source"].tolist() != []
+        assert table["source_label"].tolist() == written["target"].tolist()
+        assert (table["base_label"] != table["source_label"]).all()
+
+
+def test_donors_of_older_results_have_the_names_of_today(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(GOLDEN / "frozen" / "intervention-sraven", tmp_path / "result"))
+    table = pd.read_csv(folder / "table.csv", dtype=str, keep_default_na=False)
+    table.loc[table.index[0], "write"] = "operation+context"
+    table.to_csv(folder / "table.csv", index=False)
+    meta = read_json(folder / "interventions.json")
+    meta["sha256"]["table.csv"] = sha256((folder / "table.csv").read_bytes()).hexdigest()
+    (folder / "interventions.json").write_text(json.dumps(meta))
+    assert InterventionResult.load(folder).table["write"].iloc[0] == "operation+rest"
+    assert set(RESTS.values()) == {name for name in OTHERS if "rest" in name}
 
 
 @pytest.mark.parametrize("name", FILES)

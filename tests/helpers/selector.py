@@ -75,7 +75,7 @@ class Selector(ChosenPairs):
 
         others = {name: problem(fresh if "operands" in name else symbol,
                                 target if "operation" in name else source,
-                                elsewhere if "context" in name else context) for name in OTHERS}
+                                elsewhere if "rest" in name else context) for name in OTHERS}
         others["unrelated"] = problem(another(symbol, fresh), another(source, target), elsewhere)
         candidates = [(x + rule) % K for x in (symbol, fresh) for rule in (source, target)]
         return MinimalPairs(

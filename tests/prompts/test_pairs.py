@@ -71,7 +71,7 @@ def test_every_prompt_is_in_one_batch_of_its_layout(model: Any, rows: list[dict[
         for batch in batches for ids, donor, answer, donor_answer, source, target in zip(
             *(values.tolist() for values in (
                 batch.instances.inputs, batch.donors.inputs, batch.instances.targets[:, 0],
-                batch.donors.targets[:, 0], batch.source, batch.target)), strict=True)]
+                batch.donors.targets[:, 0], batch.base_label, batch.source_label)), strict=True)]
     for row, batched in zip([*rows[::2], *rows[1::2]], shown, strict=True):
         texts = {column: model.to_tokens(row[column])[0].tolist() for column in ("prompt", "donor")}
         assert batched == {name: row[name] for name in batched} | texts
@@ -82,7 +82,7 @@ def test_every_prompt_is_in_one_batch_of_its_layout(model: Any, rows: list[dict[
     assert len({tuple(ids) for ids in torch.cat(
         [drawn.instances.inputs, drawn.donors.inputs], 1).tolist()}) == 5
     member = task.membership(drawn.instances)
-    assert torch.equal(member[:, 0].long().argmax(1), drawn.source)
+    assert torch.equal(member[:, 0].long().argmax(1), drawn.base_label)
     assert bool((member.sum((1, 2)) == 1).all())
     with pytest.raises(ConfigError, match="n is 20; expected at most 10"):
         task.sample("prompts", 20, generator())

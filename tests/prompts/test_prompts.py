@@ -199,6 +199,23 @@ def test_a_model_that_looks_ahead_in_padded_batches_is_refused_there(tmp_path: P
     assert len(lc.extract_prompts(model, lengths, batch_size=1)) == 2
 
 
+@pytest.mark.parametrize(("spoil", "message"), [
+    (lambda weight: weight[0, 0].fill_(float("nan")),
+     r"model '\w+' has weights that are NaN or infinite, \S*attn\S* among them; expected"),
+    (lambda weight: weight.mul_(1e38),
+     r"layer (0, )?1 of model .* gives codes that are NaN, though its weights are finite"),
+])
+def test_numbers_that_are_not_finite_are_not_taken_for_a_look_ahead(
+    small_models: SmallModels, spoil: Any, message: str
+) -> None:
+    model = load_pretrained(small_models("gpt2"))
+    with torch.no_grad():
+        spoil(dict(model.named_parameters())[next(
+            name for name, _ in model.named_parameters() if "attn" in name and "weight" in name)])
+    with pytest.raises(ConfigError, match=message):
+        lc.extract_prompts(model, frame(ROWS[0]))
+
+
 def test_what_cannot_be_read_is_named(gpt2: Any, tmp_path: Path) -> None:
     good = ROWS[0]
     for row, message in (
@@ -234,7 +251,7 @@ def test_what_cannot_be_read_is_named(gpt2: Any, tmp_path: Path) -> None:
             Prompts.from_frame(pd.DataFrame(rows))
     with pytest.raises(UnknownNameError, match="unknown layer 2; expected one of: 0, 1"):
         lc.extract_prompts(gpt2, frame(), layers=[2])
-    with pytest.raises(ConfigError, match="no tokenizer"):
+    with pytest.raises(ConfigError, match="that was trained here; expected a pretrained"):
         lc.extract_prompts(lc.HookedTransformer(lc.preset("smoke", "logic", "softmax").model),
                            frame())
     path = tmp_path / "prompts.jsonl"
@@ -287,6 +304,16 @@ def test_splits_depend_on_the_seed_and_may_be_impossible() -> None:
         prompts.split().split()
 
 
+def test_a_tokenizer_without_a_beginning_is_not_asked_for_one() -> None:
+    model = _Tokens()
+    model.tokenizer = make_tokenizer()
+    model.tokenizer.bos_token = None
+    prompts = Prompts.from_frame(frame())
+    assert prompts.tokenize(model).ids == prompts.tokenize(model, False).ids
+    with pytest.raises(ConfigError, match=r"prepend_bos is True, .* begin without "):
+        prompts.tokenize(model, True)
+
+
 def test_prompts_of_equal_text_are_one_combination_by_default() -> None:
     rows = [{"prompt": text, "query": 0, "key": 0} for text in ("a", "b", "a", "c", "b")]
     assert Prompts.from_frame(frame(*rows)).labels["combination"].tolist() == [0, 1, 0, 3, 1]
@@ -319,3 +346,30 @@ def test_a_piece_of_text_is_found_at_its_last_character(text: str, data: st.Data
     # A token of this tokenizer is written with one character per byte.
     size = [len(t) for t in model.tokenizer.convert_ids_to_tokens(tokens.ids[0][1:])]
     assert sum(size[:at - 1]) < len(text[:end].encode()) <= sum(size[:at])
+
+
+@pytest.mark.parametrize("given", ["text-softmax", "zoo:text-softmax", "folder", "run", "model"])
+def test_a_model_trained_here_is_asked_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    run = lc.load_run("text-softmax")
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", None)  # nothing is looked up
+    named: Any = {"folder": run.path, "run": run}.get(given, given)
+    match = r"trained here.*; expected a pretrained .* lc\.extract, lc\.decode and lc\.intervene"
+    if given == "model":
+        named = run.load_model()
+    else:
+        for ask in (lc.load_pretrained, lc.check_model):
+            with pytest.raises(ConfigError, match="trained here is asked about"):
+                ask(named)
+        if given != "run":
+            named = run
+    with pytest.raises(ConfigError, match=match):
+        lc.extract_prompts(named, frame())
+    with pytest.raises(ConfigError, match=match):
+        lc.pattern_prompts(named, ["a text"])
+
+
+def test_a_name_is_not_a_model_yet() -> None:
+    with pytest.raises(ConfigError, match=r"model is 'gpt2'; .* lc\.load_pretrained\('gpt2'\)"):
+        lc.extract_prompts("gpt2", frame())

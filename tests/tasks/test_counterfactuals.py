@@ -40,7 +40,7 @@ def test_sraven_donors_differ_in_the_first_rows_of_one_feature(permuted: bool) -
     a, b = context.unbind(1)
     answer = feature[:, -1, -1]
     for rule, name in enumerate(RULES):
-        mine = (pairs.target == rule) & ((rule != DISTRIBUTE) | (a != b))
+        mine = (pairs.source_label == rule) & ((rule != DISTRIBUTE) | (a != b))
         rows = feature[mine]
         fits, _ = complete(torch.cat([rows[:, :2], rows[:, 1:2]], 1), 8)
         assert fits[:, rule].all(), name
@@ -51,8 +51,8 @@ def test_sraven_donors_differ_in_the_first_rows_of_one_feature(permuted: bool) -
     assert torch.equal(pairs.donors.targets.gather(1, pairs.slot[:, None])[:, 0], answer)
     # What counts: an answer that is known and another than the instance's.
     differ = (pairs.donors.targets != pairs.instances.targets).any(1)
-    assert torch.equal(pairs.counts, differ & ((pairs.target != DISTRIBUTE) | (a != b)))
-    assert (pairs.source != pairs.target).all()
+    assert torch.equal(pairs.counts, differ & ((pairs.source_label != DISTRIBUTE) | (a != b)))
+    assert (pairs.base_label != pairs.source_label).all()
     # Inputs show what the grid says, with the answer hidden.
     shown = pairs.donors.inputs.view(N, 3, 3, 3, 8)
     assert shown[:, -1, -1].abs().max() == 0
@@ -73,11 +73,11 @@ def test_sraven_rules_and_labels_follow() -> None:
         for token in range(3):
             changed = ours[f"rule_{token}"][i] != theirs[f"rule_{token}"][i]
             assert changed == (token == slots[i])
-        assert ours[f"rule_{slots[i]}"][i] == RULES[int(pairs.source[i])]
-        assert theirs[f"rule_{slots[i]}"][i] == RULES[int(pairs.target[i])]
+        assert ours[f"rule_{slots[i]}"][i] == RULES[int(pairs.base_label[i])]
+        assert theirs[f"rule_{slots[i]}"][i] == RULES[int(pairs.source_label[i])]
         member = lc.make_counterfactuals(task).membership(pairs.donors)[i, slots[i]]
-        assert member.nonzero().flatten().tolist() == [int(pairs.target[i])]
-    share = torch.bincount(pairs.target, minlength=8) / N
+        assert member.nonzero().flatten().tolist() == [int(pairs.source_label[i])]
+    share = torch.bincount(pairs.source_label, minlength=8) / N
     assert share.min() > 0.08
 
 
@@ -150,10 +150,10 @@ def test_logic_donors_differ_in_one_term(split: str) -> None:
     assert (ours.inputs[:, :-1] != same.inputs[:, :-1]).any(-1).all()
     members = [lc.make_counterfactuals(task).membership(b)[:, 0] for b in (ours, theirs)]
     assert (members[0] != members[1]).sum(1).eq(2).all()
-    assert members[0].gather(1, pairs.source[:, None]).all()
-    assert not members[1].gather(1, pairs.source[:, None]).any()
-    assert members[1].gather(1, pairs.target[:, None]).all()
-    known = pairs.target < config.n_known_terms
+    assert members[0].gather(1, pairs.base_label[:, None]).all()
+    assert not members[1].gather(1, pairs.base_label[:, None]).any()
+    assert members[1].gather(1, pairs.source_label[:, None]).all()
+    known = pairs.source_label < config.n_known_terms
     assert (known.all() if split != "unknown" else not known.any())
     far = (ours.targets - theirs.targets).abs()[:, 0] >= LEAST_DIFFERENCE
     assert torch.equal(pairs.counts, far)
@@ -222,23 +222,23 @@ def test_pairs_of_chosen_constituents(config: LogicConfig | SravenConfig) -> Non
     choices = counterfactuals.choices(batch, which)
     target = torch.where(choices, torch.rand(choices.shape), -1.0).argmax(1)
     pairs = counterfactuals.with_target(batch, which, target, lc.make_generator(1, "chosen"))
-    assert torch.equal(pairs.source, held.gather(1, which[:, None])[:, 0])
-    assert torch.equal(pairs.target, target)
+    assert torch.equal(pairs.base_label, held.gather(1, which[:, None])[:, 0])
+    assert torch.equal(pairs.source_label, target)
     assert pairs.instances is batch
     member = counterfactuals.membership(pairs.donors)[torch.arange(200), pairs.slot]
     assert member.gather(1, target[:, None]).all()
-    assert not member.gather(1, pairs.source[:, None]).any()
+    assert not member.gather(1, pairs.base_label[:, None]).any()
     # What each constituent answers: the instance's own, and where it counts the donor's.
     answers = counterfactuals.answers(pairs)
     symbols = which[:, None] if counterfactuals.symbolic else torch.zeros(200, 1).long()
-    for constituent, whose in ((pairs.source, batch), (pairs.target, pairs.donors)):
+    for constituent, whose in ((pairs.base_label, batch), (pairs.source_label, pairs.donors)):
         right = whose.targets.gather(1, symbols)[:, 0].double()
         given = answers.gather(1, constituent[:, None])[:, 0]
         known = pairs.counts if whose is pairs.donors else torch.ones_like(pairs.counts)
         torch.testing.assert_close(given[known], right[known], atol=1e-6, rtol=0)
     assert pairs.counts.float().mean() > 0.2
     # Whatever is not possible is an error that names what is.
-    for wrong, k in ((pairs.source, which), (torch.full_like(target, 99), which)):
+    for wrong, k in ((pairs.base_label, which), (torch.full_like(target, 99), which)):
         with pytest.raises(UnknownNameError, match=r"unknown target .*; expected one of: "):
             counterfactuals.with_target(batch, k, wrong, lc.make_generator(1, "chosen"))
     with pytest.raises(ConfigError, match=f"expected 0 to {held.shape[1] - 1}"):

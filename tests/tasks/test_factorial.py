@@ -11,12 +11,14 @@ from torch import Tensor
 
 import latentcode as lc
 from latentcode.config import LogicConfig, SravenConfig
+from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import OTHERS, ChosenPairs, MinimalPairs
 from latentcode.tasks.logic.counterfactuals import LEAST_DIFFERENCE
 from latentcode.tasks.logic.task import evaluate
+from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 from latentcode.tasks.sraven.donors import feature_of, natural_pairs, operands_of, places_of
-from latentcode.tasks.sraven.rules import DISTRIBUTE, SUM, rules_that_hold
+from latentcode.tasks.sraven.rules import DISTRIBUTE, RULES, SUM, rules_that_hold
 from latentcode.tasks.sraven.task import aligned, rules_shown
 
 N = 400
@@ -55,7 +57,7 @@ def test_sraven_donors_differ_in_what_their_name_says(name: str) -> None:
     here = F.one_hot(slot, config.n_features).bool()
     for donor, differs in DONORS.items():
         theirs = pairs.batch(donor)
-        rule = pairs.target if "operation" in differs else pairs.source
+        rule = pairs.source_label if "operation" in differs else pairs.base_label
         assert torch.equal(rules_shown(theirs)[here], rule)
         assert ("operands" in differs) == bool(
             (operands_of(theirs, slot) != operands_of(ours, slot)).any(1).all())
@@ -64,7 +66,7 @@ def test_sraven_donors_differ_in_what_their_name_says(name: str) -> None:
         mine, other = (b.info["grid"].scatter(3, places_of(b, slot), 0) for b in (ours, theirs))
         same_rules = torch.equal(rules_shown(ours)[~here], rules_shown(theirs)[~here])
         if config.n_features > 1:
-            assert torch.equal(mine, other) == same_rules == ("context" not in differs)
+            assert torch.equal(mine, other) == same_rules == ("rest" not in differs)
         # The first rows are always drawn anew.
         fresh = (feature_of(ours, slot) != feature_of(theirs, slot))[:, :-1].flatten(1).any(1)
         assert fresh.float().mean() > 0.97
@@ -92,6 +94,52 @@ def test_every_row_obeys_its_rule_and_every_token_keeps_its_place(name: str) -> 
         assert shown[:, -1].abs().max() == 0
 
 
+@pytest.mark.parametrize("name", ["permuted", "not permuted", "larger grid"])
+def test_the_rest_of_another_problem_makes_another_combination(name: str) -> None:
+    _, pairs = drawn(SRAVEN[name])
+    ours = rules_shown(pairs.instances).sort(-1).values
+    for donor in ("rest", "operation+rest", "operands+rest", "operation+operands+rest"):
+        theirs = rules_shown(pairs.batch(donor)).sort(-1).values
+        assert (ours != theirs).any(-1).all(), donor
+
+
+def test_pairs_between_some_rules() -> None:
+    config = SRAVEN["not permuted"]
+    factorial, _ = drawn(config)
+    assert isinstance(factorial, SravenCounterfactuals)
+    assert factorial.unrestricted is factorial
+    some = factorial.between(base_labels=("sum",), source_labels=("constant", "difference"))
+    pairs = some.sample("ood", N, lc.make_generator(0, "pairs"))
+    assert pairs.counts.sum() > 0.8 * N
+    pairs = pairs[pairs.counts]
+    assert {RULES[rule] for rule in pairs.base_label} == {"sum"}
+    assert {RULES[rule] for rule in pairs.source_label} == {"constant", "difference"}
+    assert not some.unrestricted.factorial  # means are over any problems, as the task draws them
+    with pytest.raises(UnknownNameError, match="unknown base_labels 'product'; expected one of"):
+        factorial.between(base_labels=("product",))
+    with pytest.raises(ConfigError, match=r"no natural source has a rule of \('difference',\) "
+                       r"where its base has one of \('constant',\); expected .* constant and sum"):
+        factorial.between(("constant",), ("difference",))
+
+
+@pytest.mark.parametrize("config", [SRAVEN["permuted"], LOGIC])
+def test_places_share_out_the_tokens(config: SravenConfig | LogicConfig) -> None:
+    factorial, pairs = drawn(config)
+    held = torch.stack([factorial.place(name, pairs) for name in factorial.places])
+    assert (held.sum(0) == 1).all()
+    for name in factorial.places:
+        tokens = factorial.place(name, pairs)
+        at, outside, within = (factorial.scope(how.format(name), pairs)
+                               for how in ("{}", "outside {}", "within {}"))
+        assert torch.equal(at, tokens[:, :, None].expand_as(at))
+        assert torch.equal(outside, ~at)
+        assert torch.equal(within, at & at.mT)
+    with pytest.raises(UnknownNameError, match="unknown scope 'outside grid'; expected one of"):
+        factorial.scope("outside grid", pairs)
+    with pytest.raises(UnknownNameError, match="unknown place 'grid'; expected one of: context"):
+        factorial.place("grid", pairs)
+
+
 @pytest.mark.parametrize("name", SRAVEN)
 def test_sraven_candidates_are_four_answers(name: str) -> None:
     _, pairs = drawn(SRAVEN[name])
@@ -103,13 +151,13 @@ def test_sraven_candidates_are_four_answers(name: str) -> None:
     # A third rule, which has natural rows too.
     rule = answer(replace(pairs.others["unrelated"], targets=rules_shown(
         pairs.others["unrelated"])), pairs.slot)
-    assert ((rule != pairs.source) & (rule != pairs.target) & (rule != DISTRIBUTE)).all()
+    assert ((rule != pairs.base_label) & (rule != pairs.source_label) & (rule != DISTRIBUTE)).all()
 
 
 def test_sraven_pairs_are_those_with_natural_rows() -> None:
     _, pairs = drawn(SRAVEN["one feature of seven values"])
-    assert torch.equal(pairs.counts, pairs.source != DISTRIBUTE)  # for which there is no pair
-    source, target = pairs[pairs.counts].source, pairs[pairs.counts].target
+    assert torch.equal(pairs.counts, pairs.base_label != DISTRIBUTE)  # for which there is no pair
+    source, target = pairs[pairs.counts].base_label, pairs[pairs.counts].source_label
     seen = torch.zeros(8, 8, dtype=torch.bool).index_put((source, target), torch.tensor(True))
     assert torch.equal(seen, natural_pairs())
     # Every rule comes up as often as any other, and so do those that sum is changed to.
@@ -133,7 +181,7 @@ def test_donors_of_given_instances_have_candidates(config: SravenConfig | LogicC
     expected = torch.stack([answer(pairs.batch(n), pairs.slot) for n in SAME], 1).double()
     unknown = torch.zeros(200, dtype=torch.bool)
     if isinstance(config, SravenConfig):
-        unknown = (pairs.source == DISTRIBUTE) | (pairs.target == DISTRIBUTE)
+        unknown = (pairs.base_label == DISTRIBUTE) | (pairs.source_label == DISTRIBUTE)
         assert unknown.any()
     assert torch.equal(pairs.candidates.isnan().all(1), unknown)
     assert torch.equal(pairs.candidates[~unknown], expected[~unknown])
@@ -143,8 +191,8 @@ def test_donors_of_given_instances_have_candidates(config: SravenConfig | LogicC
 def test_logic_donors_differ_in_what_their_name_says(split: str) -> None:
     _, pairs = drawn(LOGIC, split)
     ours = pairs.instances
-    changed = torch.where(ours.info["terms"] == pairs.source[:, None], pairs.target[:, None],
-                          ours.info["terms"])
+    terms = ours.info["terms"]
+    changed = torch.where(terms == pairs.base_label[:, None], pairs.source_label[:, None], terms)
     signs = lc.make_task(LOGIC).signs
     for donor, differs in DONORS.items():
         theirs = pairs.batch(donor)
@@ -152,7 +200,7 @@ def test_logic_donors_differ_in_what_their_name_says(split: str) -> None:
                            changed if "operation" in differs else ours.info["terms"])
         fresh = (theirs.inputs[..., :-1] != ours.inputs[..., :-1]).any(-1)  # [B, T]
         # The control has other examples, as those of another context.
-        of_examples = "context" in differs or donor == "same"
+        of_examples = "rest" in differs or donor == "same"
         assert fresh[:, :-1].all() if of_examples else not fresh[:, :-1].any()
         assert fresh[:, -1].all() if "operands" in differs else not fresh[:, -1].any()
         values = evaluate(signs[theirs.info["terms"]], theirs.inputs[..., :-1])
@@ -177,7 +225,7 @@ def test_logic_candidates_are_four_answers(split: str) -> None:
 def test_an_unrelated_function_shares_no_term_where_there_are_enough() -> None:
     for split, at_most in (("train", 0), ("ood", 0), ("unknown", 1)):  # of four unknown terms
         _, pairs = drawn(LOGIC, split)
-        taken = torch.cat([pairs.instances.info["terms"], pairs.target[:, None]], 1)[:, None]
+        taken = torch.cat([pairs.instances.info["terms"], pairs.source_label[:, None]], 1)[:, None]
         theirs = pairs.others["unrelated"]
         shared = (theirs.info["terms"][..., None] == taken).any(-1).sum(1)
         assert (shared <= at_most).float().mean() > 0.98

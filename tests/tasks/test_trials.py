@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from places import EXAMPLE
 
 import latentcode as lc
-from latentcode.errors import ConfigError
+from latentcode.config import TASKS
+from latentcode.errors import ConfigError, TaskError
 from latentcode.imports import import_file
 from latentcode.sources import Source
 from latentcode.tasks import try_task
@@ -42,6 +46,10 @@ WRONG = [
     ("measures", lambda all_: [1.0], "measures returned a list; expected a dictionary"),
     ("sample", lambda batch: replace(batch, combination=batch.combination + 999),
      r"sample \(combination\) returned numbers from"),
+    ("sample", lambda batch: replace(batch, inputs=batch.inputs / 0),
+     r"sample \(inputs\) returned NaN or infinite numbers; expected finite ones"),
+    ("sample", lambda batch: replace(batch, targets=batch.targets / 0),
+     r"sample \(targets\) returned NaN or infinite numbers; expected finite ones"),
     ("positions", lambda found: (found[0] + 1, found[1]),
      r"positions \(query\) returned numbers from 3 to 3; expected 0 to 2"),
     ("positions", lambda found: (found[0], found[1][:, :1]),
@@ -58,6 +66,72 @@ def test_a_member_that_returns_something_else_is_named(
 ) -> None:
     with pytest.raises(ConfigError, match=f"task 'modadd': for 4 instances of ood, .*{message}"):
         try_task(changed(member, change), "ood")
+
+
+GLOBAL: dict[str, Callable[[], Any]] = {
+    "torch's global random state": lambda: torch.randn(()),
+    "numpy's global random state": np.random.rand,
+    "the global random state of Python's random": random.random,
+}
+
+
+@pytest.mark.parametrize("source", GLOBAL)
+def test_a_task_that_draws_from_a_global_state_is_refused(source: str) -> None:
+    task = changed("sample", lambda batch: replace(
+        batch, inputs=batch.inputs + float(GLOBAL[source]())))
+    torch.manual_seed(5), np.random.seed(5), random.seed(5)  # noqa: NPY002
+    expected = [float(draw()) for draw in GLOBAL.values()]
+    torch.manual_seed(5), np.random.seed(5), random.seed(5)  # noqa: NPY002
+    with pytest.raises(ConfigError, match="task 'modadd': for 4 instances of ood, sample returned "
+                       "other inputs when it was given an equal generator again; expected random "
+                       f"numbers of that generator alone; it drew from {source}$"):
+        try_task(task, "ood")
+    assert [float(draw()) for draw in GLOBAL.values()] == expected
+
+
+def test_a_task_that_draws_from_a_state_of_its_own_is_refused() -> None:
+    own = np.random.default_rng(0)
+    with pytest.raises(ConfigError, match=r"sample returned other info 'terms' .* it drew from "
+                       "something else$"):
+        try_task(changed("sample", lambda batch: replace(
+            batch, info={"terms": torch.from_numpy(own.integers(9, size=(4, 2)))})), "ood")
+
+
+def test_what_a_task_draws_in_vain_does_no_harm() -> None:
+    def warm_up(batch: lc.Batch) -> lc.Batch:
+        torch.randn(3)
+        return replace(batch, info={**batch.info, "none": torch.full((4,), float("nan"))})
+
+    try_task(changed("sample", warm_up), "ood")
+
+
+@pytest.mark.parametrize("member", ["sample", "losses", "measures", "labels", "positions"])
+def test_a_member_that_raises_is_named_with_its_line(tmp_path: Path, member: str) -> None:
+    text = EXAMPLE.read_text().splitlines()
+    line = next(i for i, words in enumerate(text) if words.startswith(f"    def {member}(")) + 1
+    text.insert(line, "        {}['lost']")
+    (tmp_path / "modadd.py").write_text("\n".join(text))
+    import_file(str(tmp_path / "modadd.py"))
+    task = lc.make_task(lc.preset("smoke", task="modadd").task)
+    with pytest.raises(TaskError, match=rf"task 'modadd': {member} raised KeyError: 'lost' "
+                       rf"\(modadd\.py, line {line + 1}\)$") as raised:
+        try_task(task, "ood")
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("error", [lc.LatentCodeError("known"), MemoryError(),
+                                   RuntimeError("CUDA out of memory."), KeyboardInterrupt()])
+def test_errors_of_ours_and_of_the_machine_pass(error: BaseException) -> None:
+    whole: Any = type(changed("constituent", "term"))
+
+    @lc.register_task("modadd", config=TASKS["modadd"], replace=True)
+    class Raising(whole):  # type: ignore[misc]
+        def losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        lc.make_task(lc.preset("smoke", task="modadd").task).losses(torch.ones(1), torch.ones(1))
+    assert raised.value is error
 
 
 def test_training_extraction_and_instances_try_a_task(

@@ -21,7 +21,8 @@ from latentcode.errors import ConfigError, TrainingError
 from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
-from latentcode.tasks import make_task
+from latentcode.tasks import Batch, make_task
+from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training import train, train_ensemble, training_step
 from latentcode.training.batches import CHUNK, TrainingBatches
 from latentcode.training.state import TrainingState
@@ -189,6 +190,28 @@ def test_a_loss_that_is_not_finite_stops_training(
     assert run.metrics()["mean"].notna().all()
 
 
+@pytest.mark.parametrize("what", ["inputs", "targets"])
+@pytest.mark.parametrize("start", [train, lambda config, out, **options: train_ensemble(
+    {out: config}, **options)], ids=["alone", "ensemble"])
+def test_a_batch_that_is_not_finite_is_named_as_the_cause(
+    tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[..., Any],
+    what: str,
+) -> None:
+    whole = FuzzyLogic.sample
+
+    def sample(self: FuzzyLogic, split: str, n: int, generator: torch.Generator) -> Batch:
+        batch = whole(self, split, n, generator)
+        if n == CHUNK * 8:  # drawn for training: batches of 8, of which the 7th gets a NaN
+            getattr(batch, what)[6 * 8, 0] = float("nan")
+        return batch
+
+    monkeypatch.setattr(FuzzyLogic, "sample", sample)
+    with pytest.raises(TrainingError, match=rf"the loss is nan at step 7, because task 'logic' "
+                       rf"drew {what} that are not \(\d of \d+ numbers of its batch\); training "
+                       r"stops and the last good checkpoint, of step 5, is \S+$"):
+        start(tiny(), tmp_path / "run", progress=False)
+
+
 @pytest.mark.parametrize("step", [3, 5, 12])
 def test_weights_that_are_not_finite_are_never_kept(
     tiny: Make, tmp_path: Path, meddle: Meddle, step: int
@@ -205,7 +228,8 @@ def test_weights_that_are_not_finite_are_never_kept(
 
 
 @pytest.mark.parametrize(("number", "error"), [
-    (signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+    (signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit),
+    (signal.SIGHUP, SystemExit)])
 def test_a_signal_leaves_a_checkpoint_of_the_present_step(
     tiny: Make, tmp_path: Path, meddle: Meddle, capsys: pytest.CaptureFixture[str],
     number: int, error: type[BaseException],
@@ -222,6 +246,22 @@ def test_a_signal_leaves_a_checkpoint_of_the_present_step(
     assert "stopped after step 7 of 12" in capsys.readouterr().err
     assert getattr(raised.value, "code", None) in (None, 128 + number)
     assert signal.getsignal(number) is before
+
+
+def test_a_signal_that_is_ignored_stays_ignored(
+    tiny: Make, tmp_path: Path, meddle: Meddle
+) -> None:
+    def hang_up(loss: Tensor) -> Tensor:
+        os.kill(os.getpid(), signal.SIGHUP)
+        return loss
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
+    try:
+        with meddle(7, hang_up):
+            assert train(tiny(), tmp_path / "run", progress=False).is_complete
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_second_signal_stops_at_once(

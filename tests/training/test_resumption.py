@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,9 +14,9 @@ from disk import outcome
 from torch import Tensor
 
 from latentcode.config import RunConfig
-from latentcode.errors import RunError
+from latentcode.errors import ArtifactError, RunError
 from latentcode.runs import Run
-from latentcode.training import train
+from latentcode.training import train, train_ensemble
 
 Make = Callable[..., RunConfig]
 Meddle = Callable[[int, Callable[[Tensor], Tensor]], AbstractContextManager[None]]
@@ -85,11 +86,100 @@ def test_resuming_a_complete_run_changes_nothing(tiny: Make, tmp_path: Path) -> 
     assert outcome(train(tiny(), run.path, resume=True, progress=False).path) == before
 
 
+def damage(run: Run, step: int, name: str) -> Path:
+    """Cut a file of a checkpoint short and return it."""
+    file = run.checkpoint_path(step) / name
+    file.write_bytes(file.read_bytes()[:20])
+    return file
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "rng.safetensors",
+                                  "state.json"])
+def test_a_damaged_checkpoint_is_set_aside_for_the_one_before_it(
+    tiny: Make, tmp_path: Path, uninterrupted: dict[str, bytes],
+    capsys: pytest.CaptureFixture[str], name: str,
+) -> None:
+    run = train(tiny(), tmp_path / "run", progress=False)
+    file = damage(run, 12, name)
+    capsys.readouterr()
+    run = train(tiny(), run.path, resume=True)
+    line, *others = [line for line in capsys.readouterr().err.splitlines() if "damaged" in line]
+    aside = file.parent.with_name("damaged_step_0000012")
+    assert line.startswith(f"the checkpoint of step 12 is damaged ({file} ")
+    assert line.endswith(f"goes on from step 10, and the damaged one is kept as {aside}")
+    assert not others
+    assert len((aside / name).read_bytes()) == 20
+    note, = run.provenance["resumed"]
+    assert note["step"] == 10
+    assert str(file) in note["damaged"]["12"]
+    assert run.checkpoints() == [10, 12]
+    shutil.rmtree(aside)
+    assert outcome(run.path) == uninterrupted
+
+
+def test_a_checkpoint_that_is_damaged_again_is_kept_beside_the_first(
+    tiny: Make, tmp_path: Path
+) -> None:
+    run = train(tiny(), tmp_path / "run", progress=False)
+    for _ in range(2):
+        damage(run, 12, "model.safetensors")
+        train(tiny(), run.path, resume=True, progress=False)
+    assert sorted(path.name for path in (run.path / "checkpoints").iterdir()) == [
+        "damaged_step_0000012", "damaged_step_0000012_again", "step_0000010", "step_0000012"]
+
+
+def test_where_every_checkpoint_is_damaged_nothing_is_touched(tiny: Make, tmp_path: Path) -> None:
+    run = train(tiny(), tmp_path / "run", progress=False)
+    damage(run, 10, "rng.safetensors")
+    newest = damage(run, 12, "model.safetensors")
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    with pytest.raises(ArtifactError, match=r"run cannot be resumed: its newest checkpoint, of "
+                       rf"step 12, is damaged \({newest} was damaged or changed.*\), and so are "
+                       r"those before it \(10\); expected a whole one"):
+        train(tiny(), run.path, resume=True, progress=False)
+    shutil.rmtree(run.checkpoint_path(10))
+    with pytest.raises(ArtifactError, match="and there is none before it"):
+        train(tiny(), run.path, resume=True, progress=False)
+    assert {path: content for path, content in before.items() if path.exists()} == {
+        path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+
+
+def test_members_of_an_ensemble_go_on_where_all_are_whole(tiny: Make, tmp_path: Path) -> None:
+    configs = {tmp_path / str(seed): tiny(seed=seed) for seed in (1, 2)}
+    runs = train_ensemble(configs, progress=False)
+    finished = {path: outcome(path) for path in runs}
+    damage(runs[tmp_path / "2"], 12, "optimizer.safetensors")
+    for path, run in train_ensemble(configs, progress=False).items():
+        note, = run.provenance["resumed"]
+        assert note["step"] == 10
+        assert list(note.get("damaged", {})) == (["12"] if path.name == "2" else [])
+        shutil.rmtree(path / "checkpoints" / "damaged_step_0000012", ignore_errors=True)
+        assert outcome(path) == finished[path]
+
+
 def test_resuming_with_another_configuration_names_the_fields(tiny: Make, tmp_path: Path) -> None:
     run = train(tiny(), tmp_path / "run", progress=False)
     with pytest.raises(RunError, match=r"training\.learning_rate: 0\.01 in the run, 0\.5 asked "
                        r"for; training\.seed: 0 in the run, 3 asked for"):
         train(tiny(learning_rate=0.5, seed=3), run.path, resume=True)
+
+
+@pytest.mark.parametrize("steps", [8, 20])
+@pytest.mark.parametrize("finished", [True, False])
+def test_another_number_of_steps_would_be_another_schedule(
+    tiny: Make, tmp_path: Path, steps: int, finished: bool
+) -> None:
+    run = train(tiny(), tmp_path / "run", progress=False, deadline=None if finished else 0.0)
+    assert run.is_complete == finished
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match=rf"training\.steps is {steps}, but .*run was created for "
+                       rf"12: its learning rate falls over these 12 steps.*; expected 12 with "
+                       rf"resume, or a new folder for {steps}"):
+        train(tiny(steps=steps), run.path, resume=True, progress=False)
+    assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match=rf"training\.seed: 0 .* 3 asked for.*steps: 12 in the run, "
+                       rf"{steps} asked for"):
+        train(tiny(steps=steps, seed=3), run.path, resume=True, progress=False)
 
 
 def test_resuming_nothing_is_refused(tiny: Make, tmp_path: Path) -> None:

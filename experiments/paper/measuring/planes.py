@@ -8,13 +8,14 @@ from resampling the combinations that they belong to.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
+from latentcode.experiments.paper.measuring.clumps import reach, votes
 from latentcode.experiments.paper.reproduction import KIND_TITLES, Work, about
 from latentcode.figures.style import Figure
 from latentcode.probes.common.bootstrap import mean_and_interval
@@ -23,6 +24,7 @@ from latentcode.probes.projection import ProjectionResult, project
 from latentcode.probes.projection.figure import ScatterCell, scatter_figure
 from latentcode.probes.separation.neighbours import agreeing_neighbors
 from latentcode.runs import Run
+from latentcode.tasks import make_task
 
 N: Mapping[str, int] = {"paper": 2_000, "small": 1_000, "smoke": 100}
 """Codes in a plane, by preset."""
@@ -66,9 +68,11 @@ SRAVEN: Mapping[str, Label] = {label.name: label for label in (
 class Planes:
     """The planes of one run, one per layer whose codes vary.
 
+    inputs  of fuzzy logic: what all instances share, `fixed_context` or `fixed_query`
     excess  layer -> label -> per point, the share of its neighbours that have its label, less what
             shuffled labels give, float64 [N]
     shares  the same before shuffled labels are taken away
+    reach   layer -> label -> how far places tell the label (`clumps.reach`), float64 [N]
     """
 
     member: str
@@ -77,6 +81,8 @@ class Planes:
     clusters: np.ndarray
     excess: Mapping[int, Mapping[str, np.ndarray]]
     shares: Mapping[int, Mapping[str, np.ndarray]]
+    inputs: str = ""
+    reach: Mapping[int, Mapping[str, np.ndarray]] = field(default_factory=dict)
 
     @property
     def layers(self) -> list[int]:
@@ -91,13 +97,22 @@ class Planes:
 
 
 def planes(
-    work: Work, runs: Iterable[tuple[str, Run]], labels: Mapping[str, Label]
+    work: Work, runs: Iterable[tuple[str, Run]], labels: Mapping[str, Label], inputs: str = ""
 ) -> list[Planes]:
-    """Return the t-SNE planes of held-out codes of some runs, and how their neighbours agree."""
+    """Return the t-SNE planes of held-out codes of some runs, and how their neighbours agree.
+
+    inputs  of fuzzy logic; default: as the task is probed, with one context
+    """
     asked = ("term_1", "term_2") if labels is LOGIC else ("rule", "target")
-    return [_of_run(member, run, labels, work.measured(
-        run, project, ProjectionResult, labels=asked, n=N[work.preset]))
-        for member, run in runs]
+    found = []
+    for member, run in runs:
+        own = make_task(run.config.task).probe_config
+        other = {} if inputs in ("", getattr(own, "inputs", "")) else {
+            "task": replace(own, inputs=inputs)}
+        projected = work.measured(run, project, ProjectionResult, labels=asked,
+                                  n=N[work.preset], **other)
+        found.append(replace(_of_run(member, run, labels, projected), inputs=inputs))
+    return found
 
 
 def _of_run(
@@ -108,36 +123,53 @@ def _of_run(
     clusters = pd.factorize(next(iter(layers.values()))["combination"].astype(str))[0]
     shares: dict[int, dict[str, np.ndarray]] = {}
     excess: dict[int, dict[str, np.ndarray]] = {}
+    reached: dict[int, dict[str, np.ndarray]] = {}
     for layer, plane in layers.items():
-        shares[layer], excess[layer] = {}, {}
+        shares[layer], excess[layer], reached[layer] = {}, {}, {}
         for name, label in labels.items():
             own, shuffled = agreement(plane, label, clusters)
             shares[layer][name], excess[layer][name] = own, own - shuffled
-    return Planes(member, run, points, clusters, excess, shares)
+            reached[layer][name] = reach(*votes(*_dealt(plane, label, clusters)))
+    return Planes(member, run, points, clusters, excess, shares, reach=reached)
 
 
 def agreement(
     plane: pd.DataFrame, label: Label, clusters: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return per point the share of its neighbours with its label, and with its shuffled label."""
-    groups = clusters if label.among == "combinations" else np.arange(len(plane))
-    own, shuffled = agreeing_neighbors(
-        plane[["projection_x", "projection_y"]].to_numpy(), label.of(plane), groups, "euclidean",
-        np.random.default_rng(0))
+    points, kind, groups, rng = _dealt(plane, label, clusters)
+    own, shuffled = agreeing_neighbors(points, kind, groups, "euclidean", rng)
     return own.mean(axis=1), shuffled.mean(axis=(0, 2))
 
 
+def _dealt(
+    plane: pd.DataFrame, label: Label, clusters: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.random.Generator]:
+    """Return places, classes, and what classes are shuffled among, by which generator."""
+    groups = clusters if label.among == "combinations" else np.arange(len(plane))
+    return (plane[["projection_x", "projection_y"]].to_numpy(), label.of(plane), groups,
+            np.random.default_rng(0))
+
+
 def agreement_table(found: Sequence[Planes]) -> pd.DataFrame:
-    """Return a row per run, layer and label: `agreement`, `shuffled`, and their difference."""
+    """Return a row per run, layer and label: `agreement`, `shuffled`, and their difference; and
+    `reach`, with its interval."""
     rows = []
     for one in found:
         for layer in one.layers:
             for label, excess in one.excess[layer].items():
                 share = float(one.shares[layer][label].mean())
-                rows.append(one.row(excess) | {
+                reached = one.row(one.reach[layer][label])
+                rows.append(one.row(excess) | _inputs(one) | {
                     "layer": layer, "label": label, "agreement": share,
-                    "shuffled": share - float(excess.mean()), "n": len(excess)})
+                    "shuffled": share - float(excess.mean()), "n": len(excess), **{
+                        name: reached[key] for name, key in (
+                            ("reach", "value"), ("reach_low", "low"), ("reach_high", "high"))}})
     return pd.DataFrame(rows)
+
+
+def _inputs(one: Planes) -> dict[str, str]:
+    return {"inputs": one.inputs} if one.inputs else {}
 
 
 def points_table(found: Sequence[Planes], *, last_alone: bool = False) -> pd.DataFrame:
@@ -148,7 +180,7 @@ def points_table(found: Sequence[Planes], *, last_alone: bool = False) -> pd.Dat
         # Terms follow from the combination; of rules the last token's cannot be told from it.
         label = "rule" if "rule" in points else "combination"
         parts.append(pd.DataFrame({
-            "kind": about(one.member, one.run)["kind"], "layer": points["layer"],
+            **_inputs(one), "kind": about(one.member, one.run)["kind"], "layer": points["layer"],
             "x": points["projection_x"].round(1), "y": points["projection_y"].round(1),
             "target": points["target"].round(2), label: points[label]}))
     return pd.concat(parts, ignore_index=True)
@@ -161,21 +193,23 @@ def target_over_rule(one: Planes, layers: Sequence[int]) -> np.ndarray:
 
 
 def first_of_each(found: Sequence[Planes]) -> list[Planes]:
-    """Return the first run of each kind, of which the pictures are."""
-    chosen: dict[str, Planes] = {}
+    """Return the first run of each kind, of which the pictures are; of each inputs, in turn."""
+    chosen: dict[tuple[str, str], Planes] = {}
     for one in found:
-        chosen.setdefault(about(one.member, one.run)["kind"], one)
-    return [chosen[kind] for kind in KIND_TITLES if kind in chosen]
+        chosen.setdefault((one.inputs, about(one.member, one.run)["kind"]), one)
+    return [chosen[inputs, kind] for inputs in dict.fromkeys(one.inputs for one in found)
+            for kind in KIND_TITLES if (inputs, kind) in chosen]
 
 
 def planes_figure(
     found: Sequence[Planes], labels: Sequence[Label], *, last_alone: bool,
-    layers_across: bool = False, title: str = "",
+    layers_across: bool = False, title: str = "", inputs: Mapping[str, str] | None = None,
 ) -> Figure:
     """Return a panel per label and layer (down) and kind (across), of the first run of each.
 
     last_alone     the last layer alone
     layers_across  layers across, for a single kind
+    inputs         of several inputs, side by side: what each is called above its panels
 
     Below each panel stands the share of neighbours that agree, in brackets that of shuffled labels.
     """
@@ -189,6 +223,7 @@ def planes_figure(
         share = one.shares[layer][label.name].mean()
         shuffled = share - one.excess[layer][label.name].mean()
         kind, number = KIND_TITLES[about(one.member, one.run)["kind"]], f"layer {layer}"
+        kind += f"\n{inputs[one.inputs]}" if inputs else ""
         down = label.name if last_alone or layers_across else f"{label.name}\n{number}"
         cells.append(ScatterCell(
             down, number if layers_across else kind,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -76,8 +76,7 @@ def measure(work: Work) -> Findings:
         summary=_said(classes),
         tables={"classes": classes, "differences": paired},
         figures={"causal": _drawn(classes)},
-        evidence=judged({claim.id: _evidence(work, claim, paired) for claim in work.claims
-                         if claim.id != SUBSPACE}),
+        evidence=again(work, {"differences": paired}),
         notes=("B is the operation of a donor and x' are its operands (fuzzy logic: function and "
                "query), A and x those of the instance; rates are of held-out combinations that the "
                "model answers rightly.",
@@ -89,6 +88,12 @@ def measure(work: Work) -> Findings:
                *([f"Not judged, as they know some rule in less than {LEAST:.0%}: "
                   f"{', '.join(ignorant)}."] if ignorant else []),
                *silent))
+
+
+def again(work: Work, tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return the evidence of claims, from the differences that the result keeps."""
+    return judged({claim.id: _evidence(work, claim, tables["differences"]) for claim in work.claims
+                   if claim.id != SUBSPACE})
 
 
 def written(
@@ -206,4 +211,4 @@ def _stack(
 
 REPRODUCTION = Reproduction(
     "Whose answer comes out when a donor's codes or values are written: operation or answer",
-    SHOWS, measure)
+    SHOWS, measure, again)

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import pandas as pd
 
-from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.paper.measuring.logic_codes import (
+    NOTE,
+    READINGS,
+    SHOWS,
+    SUFFIXES,
+    TITLES,
+    reading,
+    runs_by_setting,
+)
 from latentcode.experiments.paper.measuring.over_runs import judged, nothing, per_kind
 from latentcode.experiments.paper.measuring.probe_scores import (
     Found,
@@ -22,45 +31,45 @@ from latentcode.experiments.paper.measuring.scores import of_grid
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, about
 from latentcode.probes.common.results import where
 
-KINDS = "kind=softmax,linear,hyla"
-PUBLISHED = Setting("paper", "logic", (KINDS,))
-SHOWS = {"paper": (PUBLISHED,), "small": (PUBLISHED,),
-         "smoke": (Setting("smoke", "logic", (KINDS,)),)}
-READINGS = {"fixed_context": "one context, the query varies",
-            "fixed_query": "one query, the context varies"}
-"""What all instances share: as the paper's section 3.2 says, and as its code does."""
-CLAIMS = {"fig2b-terms-decodable": "fixed_context",
-          "fig2b-terms-decodable-fixed-query": "fixed_query"}
 N = {"paper": 4_096, "small": 2_048, "smoke": 200}
 
 
 def measure(work: Work) -> Findings:
     """Return macro F1 over terms, of the code and of its controls, in both readings."""
     n = N[work.preset]
-    found = {inputs: [(member, run, work.table(run, probe_scores, label="terms", inputs=inputs,
-                                               n_train=n, n=n))
-                      for member, run in work.runs_of(SHOWS[work.preset])]
-             for inputs in READINGS}
-    if not found["fixed_context"]:
+    tables, figures, sentences, chosen = {}, {}, [], []
+    evidence: dict[str, list[dict[str, Any]]] = {}
+    for setting, runs in runs_by_setting(work):
+        found = {inputs: [(member, run, work.table(run, probe_scores, label="terms", inputs=inputs,
+                                                   n_train=n, n=n)) for member, run in runs]
+                 for inputs in READINGS}
+        scores = pd.concat([scores.assign(inputs=inputs, **about(member, run))
+                            for inputs, of_runs in found.items()
+                            for member, run, scores in of_runs])
+        suffix = SUFFIXES.get(setting, "")
+        tables[f"f1{suffix}"] = scores
+        figures[f"fig2b{suffix}"] = scores_figure(
+            scores, "F1 on held-out functions", rows=READINGS,
+            title=TITLES[setting] if suffix else "")
+        where_said = f"At {TITLES[setting]}, " if suffix else ""
+        for inputs, shared in READINGS.items():
+            best = with_controls(in_layer(found[inputs], best_layer))
+            sentences.append(f"{where_said}{shared}: macro F1 over terms on held-out functions, in "
+                             f"the layer that is best on new instances of training functions: "
+                             f"{best}.")
+            chosen.append(f"{where_said}{shared}: {per_kind(chosen_on_heldout(found[inputs]))}")
+        evidence |= {claim.id: above_controls(claim, found[reading(claim)], best_layer)
+                     for claim in work.claims if claim.setting == setting}
+    if not tables:
         return nothing("fuzzy logic")
-    scores = pd.concat([scores.assign(inputs=inputs, **about(member, run))
-                        for inputs, of_runs in found.items() for member, run, scores in of_runs])
-    evidence = {claim.id: above_controls(claim, found[CLAIMS[claim.id]], best_layer)
-                for claim in work.claims}
-    best = {inputs: in_layer(of_runs, best_layer) for inputs, of_runs in found.items()}
-    sentences = [
-        f"Macro F1 over terms on held-out functions with {shared}, in the layer that is best on "
-        f"new instances of training functions: {with_controls(best[inputs])}."
-        for inputs, shared in READINGS.items()]
     return Findings(
-        summary=" ".join(sentences),
-        tables={"f1": scores},
-        figures={"fig2b": scores_figure(scores, "F1 on held-out functions", rows=READINGS)},
+        summary=" ".join(f"{text[0].upper()}{text[1:]}" for text in sentences),
+        tables=tables,
+        figures=figures,
         evidence=judged(evidence),
-        notes=(of_grid(work, SHOWS[work.preset]),
+        notes=(of_grid(work, SHOWS[work.preset]), NOTE,
                "Layers are chosen on `test`; the layer that is best on `ood` would give "
-               + "; ".join(f"{shared}: {per_kind(chosen_on_heldout(found[inputs]))}"
-                           for inputs, shared in READINGS.items()) + ".",
+               + "; ".join(chosen) + ".",
                "There is no point where all codes are the same: with one query those of layer 0 "
                "are, but in softmax attention.",
                "In a group of terms the best constant answer is to give every one."))

@@ -29,6 +29,7 @@ def measure(work: Work) -> Findings:
     last = [(one, one.excess[one.layers[-1]]) for one in found]
     rows = {
         "fig5ab-clusters-by-rule": [(one, excess["rule"]) for one, excess in last],
+        "fig5ab-reach-of-rules": [(one, one.reach[one.layers[-1]]["rule"]) for one in found],
         "fig5ab-target-explains-less": [(one, excess["rule"] - excess["target"])
                                         for one, excess in last]}
     evidence = {claim.id: [one.row(values) | {"control": controls_of(claim)[0]}

@@ -2,46 +2,75 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pandas as pd
+
+from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.paper.measuring.logic_codes import (
+    NOTE,
+    PUBLISHED,
+    READINGS,
+    SMOKE,
+    reading,
+)
 from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing, per_kind
 from latentcode.experiments.paper.measuring.planes import (
     LOGIC,
+    Planes,
     agreement_table,
     planes,
     planes_figure,
     points_table,
 )
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
-from latentcode.experiments.paper.reproductions.fig2d import SHOWS
 
+SHOWS: dict[str, tuple[Setting, ...]] = {
+    "paper": (PUBLISHED,), "small": (PUBLISHED,), "smoke": (SMOKE,)}
 CLAIMED = ("function", "term 1", "term 2")
 """Each of them has to pass in each layer."""
 
 
 def measure(work: Work) -> Findings:
     """Return how neighbours in the plane of every layer agree on function, terms and target."""
-    found = planes(work, work.runs_of(SHOWS[work.preset]), LOGIC)
-    if not found:
+    runs = list(work.runs_of(SHOWS[work.preset]))
+    if not runs:
         return nothing("fuzzy logic")
-    evidence = {claim.id: [
-        one.row(one.excess[layer][label]) | {
-            "member": f"{one.member}: layer {layer}, {label}", "control": controls_of(claim)[0]}
-        for one in found for layer in one.layers for label in CLAIMED] for claim in work.claims}
-    table = agreement_table(found)
-    claimed = table[table["label"].isin(CLAIMED)]
-    most = claimed.loc[claimed.groupby(["run", "split_seed", "seed"])["value"].idxmax()]
+    found = {inputs: planes(work, runs, LOGIC, inputs) for inputs in READINGS}
+    tables = {inputs: agreement_table(of_runs) for inputs, of_runs in found.items()}
+    said = "; ".join(f"{shared}: {per_kind(_most(tables[inputs]))}"
+                     for inputs, shared in READINGS.items())
     return Findings(
         summary="Share of the 15 nearest neighbours of the same function, term 1 or term 2, above "
                 "that of shuffled labels, in the layer and of the label where it is largest: "
-                f"{per_kind(most)}.",
-        tables={"neighbours": table},
-        figures={"figA2": planes_figure(found, list(LOGIC.values()), last_alone=False)},
-        evidence=judged(evidence),
-        notes=("Codes of held-out functions, one context shared by all, the query varies.",
+                f"{said}.",
+        tables={"neighbours": pd.concat(tables.values(), ignore_index=True)},
+        figures={name: planes_figure(found[inputs], list(LOGIC.values()), last_alone=False,
+                                     title=READINGS[inputs])
+                 for name, inputs in (("figA2", "fixed_context"), ("figA2_query", "fixed_query"))},
+        evidence=judged({
+            claim.id: [row for one in found[reading(claim)]
+                       for row in _rows(one, controls_of(claim)[0])] for claim in work.claims}),
+        notes=(NOTE,
+               "With one query the codes of layer 0 are the same for all instances, but in softmax "
+               "attention; such a layer has no plane.",
                "In brackets below the panels: the same of shuffled labels; functions and targets "
                "(in five classes of equal size) are shuffled among instances, terms among "
                "functions.",
                "The pictures are of the first run of each kind, the numbers of all."),
-        raw={"points": points_table(found)})
+        raw={"points": points_table([one for of_runs in found.values() for one in of_runs])})
+
+
+def _most(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the largest excess of each run, of the labels that the claim names."""
+    claimed = table[table["label"].isin(CLAIMED)]
+    return claimed.loc[claimed.groupby(["run", "split_seed", "seed"])["value"].idxmax()]
+
+
+def _rows(one: Planes, control: str) -> list[dict[str, Any]]:
+    return [one.row(one.excess[layer][label]) | {
+        "member": f"{one.member}: layer {layer}, {label}", "control": control}
+        for layer in one.layers for label in CLAIMED]
 
 
 REPRODUCTION = Reproduction(

@@ -35,6 +35,8 @@ def measure(work: Work) -> Findings:
                      - target_over_rule(one, one.layers[-ENDS:])) for one in found]
     rows = {"figA7-deep-softmax-clusters-by-rule":
             [one.row(one.excess[one.layers[-1]]["rule"]) for one in found],
+            "figA7-deep-softmax-reach-of-rules":
+            [one.row(one.reach[one.layers[-1]]["rule"]) for one in found],
             "figA7-deep-softmax-target-early": early}
     evidence = {claim.id: [row | {"control": controls_of(claim)[0]} for row in rows[claim.id]]
                 for claim in work.claims}

@@ -1,6 +1,6 @@
 """Operation, operands or answer? A factorial of donors, written into every run.
 
-    python -m latentcode.experiments.studies.operation \
+    python -m latentcode.experiments.studies.operation factorial \
         --runs experiments/results/runs/sraven_known/* logic-hyla logic-linear logic-softmax \
         --work WORK --out experiments/results/operation
 
@@ -8,7 +8,7 @@ writes the codes, values and residual streams of donors into each run and counts
 (`places`, `latentcode.tasks.counterfactuals.CLASSES`); for the runs of `--along` at every
 checkpoint, too. What was computed is kept in `work`, so that an interrupted study goes on. Its
 outcome is written to `out`: a page, `tables/` and `figures/`. Which words are earned follows from
-`criteria.yaml`, which was written before the models were measured.
+`criteria.yaml`, which was written before the models were measured. `context`: see there.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import tyro
 from latentcode.config import to_dict
 from latentcode.errors import ProbeError
 from latentcode.experiments.keeping import kept, key_of
+from latentcode.experiments.studies.operation.context import Context
 from latentcode.experiments.studies.operation.page import drawn, page
 from latentcode.experiments.studies.operation.places import (
     all_places,
@@ -92,7 +93,7 @@ class Study:
         n_layers = run.config.model.n_layers
         try:
             return self._kept(run, step, self.n_along, interventions(
-                task, n_layers, main_places(task, n_layers), contexts=False))
+                task, n_layers, main_places(task, n_layers), rests=False))
         except ProbeError as error:  # early in a training nothing counts
             print(error)
             return None
@@ -111,8 +112,9 @@ class Study:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the study from the command line."""
-    tyro.cli(Study, args=arguments,
-             prog="python -m latentcode.experiments.studies.operation").run()
+    tyro.extras.subcommand_cli_from_dict(
+        {"factorial": Study, "context": Context}, args=arguments,
+        prog="python -m latentcode.experiments.studies.operation").run()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from latentcode.figures.style import Figure, style
 from latentcode.probes.common.results import distinct, where
 from latentcode.probes.interventions.class_figure import COLOURS
 
-COMMAND = """python -m latentcode.experiments.studies.operation \\
+COMMAND = """python -m latentcode.experiments.studies.operation factorial \\
     --runs experiments/results/runs/sraven_known/*kind=* logic-hyla logic-linear logic-softmax \\
     --along RUNS/sraven_known/seed=0* --work WORK --out experiments/results/operation"""
 """RUNS: the folder of the long trainings, which has more checkpoints than what is published."""
@@ -158,7 +158,7 @@ def _words(words: pd.DataFrame) -> str:
 
 
 def _donors(over: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> str:
-    contexts = over[over["write"].str.contains("context")]
+    contexts = over[over["write"].str.contains("rest")]
     main = distinct(contexts, *WHERE)
     rows = []
     for (kind,) in distinct(over, "kind"):
@@ -175,9 +175,9 @@ def _by_rules(by_rules: pd.DataFrame) -> str:
     rows = []
     for site, layers in (("code", "0,1,2,3"), ("value", "2,3")):
         whole = where(by_rules, site=site, scope="everything", layers=layers)
-        for kind, source, target in distinct(whole, "kind", "source", "target"):
-            block = where(whole, kind=kind, source=source, target=target).set_index("class")
-            rows.append([kind, f"{site}, layers {layers}", source, target,
+        for kind, base, source in distinct(whole, "kind", "base_label", "source_label"):
+            block = where(whole, kind=kind, base_label=base, source_label=source).set_index("class")
+            rows.append([kind, f"{site}, layers {layers}", base, source,
                          int(block["n"].iloc[0]),
                          *(f"{block['rate'][name]:.2f}" for name in CLASSES)])
     return markdown_table(

@@ -8,8 +8,8 @@ from latentcode.probes.interventions import Intervention
 from latentcode.tasks.counterfactuals import OTHERS, Counterfactuals
 
 DONORS = ("operation+operands", "operands", "donor", "unrelated")
-"""Donors in the instance's own context, which are written at every place."""
-CONTEXTS = ("same", *(name for name in OTHERS if "context" in name))
+"""Donors with the rest of the instance, which are written at every place."""
+RESTS = ("same", *(name for name in OTHERS if "rest" in name))
 """Donors that are written at the main places alone."""
 
 Place = tuple[str, str, tuple[int, ...]]
@@ -60,13 +60,13 @@ def all_places(task: Counterfactuals, n_layers: int) -> list[Place]:
 
 
 def interventions(
-    task: Counterfactuals, n_layers: int, places: Sequence[Place], contexts: bool = True
+    task: Counterfactuals, n_layers: int, places: Sequence[Place], rests: bool = True
 ) -> list[Intervention]:
-    """Return the donors' writes at some places; `contexts`: those of `CONTEXTS`, too."""
+    """Return the donors' writes at some places; `rests`: those of `RESTS`, too."""
     def written() -> Iterator[Intervention]:
         main = main_places(task, n_layers)
         for site, scope, layers in places:
-            here = DONORS + (CONTEXTS if contexts and (site, scope, layers) in main else ())
+            here = DONORS + (RESTS if rests and (site, scope, layers) in main else ())
             for name in here:
                 yield Intervention(name, scope, layers, site)
             if "permuted" not in task.lacking and site == "value":

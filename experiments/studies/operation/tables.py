@@ -91,8 +91,8 @@ def _by_rules(
     # The terms of fuzzy logic are too many, with too few instances each.
     rows = rows[(rows["write"] == "operation+operands") & (rows["task"] == "sraven")]
     rows = rows.assign(hits=rows["rate"] * rows["n"])
-    sums = rows.groupby(["task", "kind", *WHERE, "source", "target", "class"], sort=False)[
-        ["hits", "n"]].sum()
+    which = ["task", "kind", *WHERE, "base_label", "source_label", "class"]
+    sums = rows.groupby(which, sort=False)[["hits", "n"]].sum()
     return sums.assign(rate=sums["hits"] / sums["n"]).drop(columns="hits").reset_index()
 
 
@@ -104,7 +104,7 @@ def _directions(
     rows = rows[(rows["task"] == "sraven") & (rows["class"] == "operation")
                 & rows["write"].isin(["operation+operands", "operands", "unrelated"])]
     rows = rows.assign(hits=rows["rate"] * rows["n"],
-                       direction=rows["source"].map({"sum": "from sum"}).fillna("to sum"))
+                       direction=rows["base_label"].map({"sum": "from sum"}).fillna("to sum"))
     place = ["task", "kind", *WHERE, "direction", "write"]
     sums = rows.groupby([*place, "run"], sort=False)[["hits", "n"]].sum()
     sums["rate"] = sums["hits"] / sums["n"]

@@ -19,6 +19,7 @@ from latentcode.tasks.counterfactuals import (
     class_rates,
     code_mask,
     row_mask,
+    token_mask,
 )
 from latentcode.tasks.logic.task import FuzzyLogic, evaluate, literals
 
@@ -53,6 +54,7 @@ class LogicCounterfactuals(ChosenPairs):
     chance = float("nan")
     least_difference = LEAST_DIFFERENCE
     scopes = ("pair", "row", "examples", "everything")
+    places = ("context", "response")
     notes = ("An answer counts as switched where it is nearer to the donor's, so that destroyed "
              "answers switch too: read the rate beside those of zero, mean and random.",)
 
@@ -137,7 +139,7 @@ class LogicCounterfactuals(ChosenPairs):
         device = terms.device
         fresh = torch.rand(variables.shape, generator=generator, device=device)
         elsewhere = self.task.sample(batch.split, PROBLEMS * len(batch), generator)
-        taken = torch.cat([terms, pairs.target[:, None]], 1)[:, None, None]
+        taken = torch.cat([terms, pairs.source_label[:, None]], 1)[:, None, None]
         drawn = elsewhere.info["terms"].view(len(batch), PROBLEMS, -1, 1)
         least = (drawn == taken).any(-1).sum(-1).argmin(1)  # terms that it shares with f and f'
         elsewhere = elsewhere[torch.arange(len(batch), device=device) * PROBLEMS + least]
@@ -145,9 +147,9 @@ class LogicCounterfactuals(ChosenPairs):
         others = {"unrelated": replace(elsewhere, combination=batch.combination)}
         for name in [name for name in OTHERS if name not in others]:
             inputs = torch.cat([
-                (fresh if "context" in name else variables)[:, :-1],
+                (fresh if "rest" in name else variables)[:, :-1],
                 other[:, None] if "operands" in name else variables[:, -1:]], 1)
-            function = (terms.scatter(1, which, pairs.target[:, None]) if "operation" in name
+            function = (terms.scatter(1, which, pairs.source_label[:, None]) if "operation" in name
                         else terms)
             others[name] = self.task.build_functions(batch.split, batch.combination, function,
                                                      inputs)
@@ -174,7 +176,7 @@ class LogicCounterfactuals(ChosenPairs):
 
         NaN for terms that f has already, and for those of another kind.
         """
-        batch, source = pairs.instances, pairs.source[:, None]
+        batch, source = pairs.instances, pairs.base_label[:, None]
         signs = self.task.signs_on(source.device)
         query = batch.inputs[:, -1, None, :-1].double()
         values = literals(signs, query).amin(-1)  # [B, 2^L]
@@ -205,6 +207,8 @@ class LogicCounterfactuals(ChosenPairs):
         elsewhere  of the last example in place of the query
         """
         self.check_scope(name)
+        if name in self.place_scopes:
+            return self.at_place(name, pairs)
         n_tokens = pairs.instances.inputs.shape[1]
         query = torch.full_like(pairs.slot, n_tokens - (2 if elsewhere else 1))
         if name == "everything":
@@ -213,9 +217,12 @@ class LogicCounterfactuals(ChosenPairs):
         if name == "row":
             return row_mask(query[:, None], n_tokens)
         if name == "examples":
-            example = torch.arange(n_tokens, device=query.device) != query[:, None]
-            return example[:, :, None] & example[:, None]
+            return self.at_place("within context", pairs)
         return code_mask(query, query[:, None], n_tokens)
+
+    def place(self, name: str, pairs: MinimalPairs) -> Tensor:
+        """Return the examples, or the query."""
+        return token_mask(self.task, name, pairs.instances)
 
     def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
         """Return the roles of tokens, int64 [B, T]: examples, which are exchangeable, and query."""

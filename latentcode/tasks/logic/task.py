@@ -130,6 +130,12 @@ class FuzzyLogic(Task):
         examples = torch.arange(self.config.n_examples - 1, device=batch.inputs.device)
         return {"examples": examples.expand(len(batch), -1)}
 
+    def places(self, batch: Batch) -> dict[str, Tensor]:
+        """Return `context`, the examples, and `response`, the query, which holds its operand."""
+        token = torch.arange(self.config.n_examples, device=batch.inputs.device)
+        return {"context": token[:-1].expand(len(batch), -1),
+                "response": token[-1:].expand(len(batch), -1)}
+
     def row_labels(self, labels: pd.DataFrame, token: int | None) -> pd.DataFrame:
         """Return `term_1` .. `term_K`, the `operand`, and f at the query, the `answer`.
 

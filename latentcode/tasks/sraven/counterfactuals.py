@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from latentcode.answers import CLASSES
+from latentcode.errors import check, check_choice
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
     OTHERS,
@@ -19,6 +20,7 @@ from latentcode.tasks.counterfactuals import (
     class_rates,
     code_mask,
     row_mask,
+    token_mask,
 )
 from latentcode.tasks.sraven.donors import (
     TRIES,
@@ -47,7 +49,7 @@ class SravenCounterfactuals(ChosenPairs):
     factorial  draw last rows that both rules could have generated (sum beside constant, the
                progressions and difference: `natural_pairs`), so that every donor is a *natural*
                problem, and draw the donors of `OTHERS`: x = (a, b) are the operands, the other
-               features the context. Instances of which no response token has a rule with a
+               features the rest. Instances of which no response token has a rule with a
                natural pair do not count
 
     Without it, a row that was drawn under rule A need not obey rule B (a constant row has a = b):
@@ -60,21 +62,55 @@ class SravenCounterfactuals(ChosenPairs):
     exclusive = True
     symbolic = True
     scopes = ("pair", "pairs", "row", "feature", "everything")
+    places = ("context", "operands", "response")
 
     def __init__(self, task: Sraven, factorial: bool = True) -> None:
         self.task, self.factorial = task, factorial
+        self.base_labels, self.source_labels = RULES, RULES
         self.n_slots = task.config.n_features
         self.chance = 1.0 / task.config.n_values
         self.lacks = {"permuted": "a matrix has no examples whose values could be permuted"}
         if self.n_slots == 1:
             self.lacks["elsewhere"] = "with one feature there is no other response token"
 
+    def between(
+        self, base_labels: Sequence[str] = RULES, source_labels: Sequence[str] = RULES
+    ) -> SravenCounterfactuals:
+        """Return the factorial of bases with some rules, and of sources with some.
+
+        Where not all are asked for, problems are drawn until one has such a base: `TRIES` times,
+        and one that has none then does not count. `ConfigError` where no source would be natural.
+        """
+        for name, labels in (("base_labels", base_labels), ("source_labels", source_labels)):
+            for label in labels:
+                check_choice(name, label, RULES)
+        found = SravenCounterfactuals(self.task)
+        found.base_labels, found.source_labels = tuple(base_labels), tuple(source_labels)
+        known = [f"{RULES[a]} and {RULES[b]}" for a, b in natural_pairs().nonzero().tolist()]
+        check(bool(found._pairs(None).any()), f"no natural source has a rule of {source_labels} "
+              f"where its base has one of {base_labels}; expected some of: {', '.join(known)}")
+        return found
+
+    @property
+    def unrestricted(self) -> SravenCounterfactuals:
+        """Minimal pairs of any problems, as the task draws them: what means are taken over."""
+        whole = (self.base_labels, self.source_labels) == (RULES, RULES)
+        return self if whole else SravenCounterfactuals(self.task, factorial=False)
+
+    def _pairs(self, device: torch.device | None) -> Tensor:
+        """Return which rules of bases have which of sources, bool [8, 8]."""
+        if self.unrestricted is self:
+            return natural_pairs(device)
+        ours, theirs = (torch.tensor([rule in labels for rule in RULES], device=device)
+                        for labels in (self.base_labels, self.source_labels))
+        return natural_pairs(device) & ours[:, None] & theirs
+
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
         """Draw n instances, and for each a response token and another rule, both uniform.
 
         Of a factorial: among the tokens and rules that have a natural pair.
         """
-        instances = self.task.sample(split, n, generator)
+        instances = self._drawn(split, n, generator)
         if self.factorial:
             return self._natural(instances, generator)
         device = generator.device
@@ -84,6 +120,15 @@ class SravenCounterfactuals(ChosenPairs):
         target = (source + other) % len(RULES)
         return self._minimal(instances, slot, target, generator)
 
+    def _drawn(self, split: str, n: int, generator: torch.Generator) -> Batch:
+        """Draw n problems, of restricted pairs those that have a base, where one is found."""
+        if self.unrestricted is self:
+            return self.task.sample(split, n, generator)
+        drawn = self.task.sample(split, TRIES * n, generator)
+        possible = self._pairs(generator.device).any(1)[rules_shown(drawn)].any(1)
+        first = possible.view(TRIES, n).long().argmax(0)
+        return drawn[first * n + torch.arange(n, device=generator.device)]
+
     def _natural(self, batch: Batch, generator: torch.Generator) -> MinimalPairs:
         """Return the donors of instances whose last row is drawn anew, so that it fits them."""
         config, device = self.task.config, generator.device
@@ -92,7 +137,7 @@ class SravenCounterfactuals(ChosenPairs):
             chance = torch.rand(possible.shape, generator=generator, device=device)
             return torch.where(possible, chance, -1.0).argmax(1)
 
-        pairs, rules = natural_pairs(device), rules_shown(batch)
+        pairs, rules = self._pairs(device), rules_shown(batch)
         slot = one_of(pairs.any(1)[rules])
         source = rules.gather(1, slot[:, None])[:, 0]
         target = one_of(pairs[source])
@@ -102,16 +147,17 @@ class SravenCounterfactuals(ChosenPairs):
         x = torch.where((source == DISTRIBUTE)[:, None], operands_of(batch, slot), x)
         instances, _ = rewritten(with_operands(batch, slot, x, config), slot, source,
                                  self._answer(batch, slot), config, generator)
-        return self._with_others(self._minimal(instances, slot, target, generator), x_other,
-                                 generator)
+        found = self._with_others(self._minimal(instances, slot, target, generator), x_other,
+                                  generator)
+        return replace(found, counts=found.counts & pairs[source, target])
 
     def _with_target(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
         pairs = self._minimal(batch, which, target, generator)
-        drawn = draw_operands(pairs.source, target, self.task.config, TRIES, generator)
+        drawn = draw_operands(pairs.base_label, target, self.task.config, TRIES, generator)
         own = operands_of(batch, which)[:, None].expand_as(drawn)
-        _, other = self._first_to_differ(own, drawn, pairs.source, target)
+        _, other = self._first_to_differ(own, drawn, pairs.base_label, target)
         # A given row need not fit the target's rule: what counts is that of the minimal pair.
         return replace(self._with_others(pairs, other, generator), counts=pairs.counts)
 
@@ -133,14 +179,16 @@ class SravenCounterfactuals(ChosenPairs):
         """Add the donors of a factorial; `operands` are x' [B, G - 1]."""
         config, batch, slot = self.task.config, pairs.instances, pairs.slot
         fresh = [self.task.sample(batch.split, len(batch), generator) for _ in range(2)]
+        fresh[0] = fresh[0][_of_another_combination(fresh[0], pairs)]
         others: dict[str, Batch] = {}
         for name in OTHERS:
             donor = with_operands(batch, slot, operands, config) if "operands" in name else batch
-            if "context" in name:
+            if "rest" in name:
                 donor = in_context(donor, fresh[0], slot, config)
-            rule = pairs.target if "operation" in name else pairs.source
+            rule = pairs.source_label if "operation" in name else pairs.base_label
             if name == "unrelated":
-                taken = F.one_hot(torch.stack([pairs.source, pairs.target]), len(RULES)).sum(0)
+                both = torch.stack([pairs.base_label, pairs.source_label])
+                taken = F.one_hot(both, len(RULES)).sum(0)
                 taken[:, DISTRIBUTE] = 1
                 chance = torch.rand(taken.shape, generator=generator, device=slot.device)
                 rule = torch.where(taken.bool(), -1.0, chance).argmax(1)
@@ -149,8 +197,8 @@ class SravenCounterfactuals(ChosenPairs):
             third = self._third(donor, slot, generator)
             others[name], _ = rewritten(donor, slot, rule, third, config, generator)
         own = operands_of(batch, slot)
-        candidates = self._candidates(own[:, None], operands[:, None], pairs.source,
-                                      pairs.target)[:, 0]
+        candidates = self._candidates(own[:, None], operands[:, None], pairs.base_label,
+                                      pairs.source_label)[:, 0]
         return replace(pairs, others=others, candidates=candidates,
                        counts=pairs.counts & all_differ(candidates))
 
@@ -193,9 +241,9 @@ class SravenCounterfactuals(ChosenPairs):
         _, answers = complete(feature_of(batch, slot), self.task.config.n_values)
         answers = answers.double()
         third = torch.where(pairs.counts, self._answer(pairs.donors, slot), torch.nan)
-        answers[:, DISTRIBUTE] = torch.where(pairs.target == DISTRIBUTE, third, torch.nan)
+        answers[:, DISTRIBUTE] = torch.where(pairs.source_label == DISTRIBUTE, third, torch.nan)
         own = self._answer(batch, slot)[:, None].double()
-        return answers.scatter(1, pairs.source[:, None], own)
+        return answers.scatter(1, pairs.base_label[:, None], own)
 
     def outputs(self, slot: Tensor, logits: Tensor) -> Tensor:
         """Return the probabilities of the symbols at a response token, float64 [B, K]."""
@@ -212,6 +260,8 @@ class SravenCounterfactuals(ChosenPairs):
         elsewhere  of the next response token, which is another feature
         """
         self.check_scope(name)
+        if name in self.place_scopes:
+            return self.at_place(name, pairs)
         slot = (pairs.slot + 1) % self.n_slots if elsewhere else pairs.slot
         config, batch = self.task.config, pairs.instances
         n_tokens, size = batch.inputs.shape[1], config.grid_size
@@ -227,6 +277,10 @@ class SravenCounterfactuals(ChosenPairs):
             return row_mask(response[:, None], n_tokens)
         keys = response[:, None] if name == "pair" else places[:, -1]
         return code_mask(response, keys, n_tokens)
+
+    def place(self, name: str, pairs: MinimalPairs) -> Tensor:
+        """Return the tokens of the first rows, of the last row's given panels, or of its last."""
+        return token_mask(self.task, name, pairs.instances)
 
     def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
         """Return the roles of tokens, a panel and a feature: `row1.panel2 own`, int64 [B, T].
@@ -299,3 +353,23 @@ class SravenCounterfactuals(ChosenPairs):
 
     def _chosen(self, logits: Tensor, slot: Tensor) -> Tensor:
         return logits[:, -self.n_slots:].argmax(-1).gather(1, slot[:, None])[:, 0]
+
+
+def _of_another_combination(fresh: Batch, pairs: MinimalPairs) -> Tensor:
+    """Return for each pair a fresh problem whose other features are another problem's: int64 [B].
+
+    Beside the rule of the base, and beside that of its source, they make another combination than
+    the base has. The first one from a pair's own on; its own where the next `TRIES` have none, as
+    where problems have a single feature.
+    """
+    n = len(pairs)
+    tried = (torch.arange(n, device=pairs.slot.device)
+             + torch.arange(TRIES, device=pairs.slot.device)[:, None]) % n  # [TRIES, B]
+    rules = rules_shown(fresh)[tried]  # [TRIES, B, M]
+    here = F.one_hot(pairs.slot, rules.shape[-1]).bool()
+    own = rules_shown(pairs.instances).sort(-1).values
+    differs = torch.ones_like(tried, dtype=torch.bool)
+    for rule in (pairs.base_label, pairs.source_label):
+        beside = torch.where(here, rule[:, None], rules).sort(-1).values
+        differs &= (beside != own).any(-1)
+    return tried.gather(0, differs.long().argmax(0)[None])[0]

@@ -126,6 +126,16 @@ class Sraven(Task):
                                 device=batch.inputs.device)
         return {"last_row": last_row.expand(len(batch), -1)}
 
+    def places(self, batch: Batch) -> dict[str, Tensor]:
+        """Return `context`, the tokens of the first rows; `operands`, those of the last row's given
+        panels; and `response`, those of its last."""
+        token = torch.arange(self.config.n_tokens, device=batch.inputs.device)
+        last_row = self.config.n_tokens - self.config.grid_size * self.config.n_features
+        response = self.config.n_tokens - self.config.n_features
+        return {name: tokens.expand(len(batch), -1) for name, tokens in (
+            ("context", token[:last_row]), ("operands", token[last_row:response]),
+            ("response", token[response:]))}
+
     def row_labels(self, labels: pd.DataFrame, token: int | None) -> pd.DataFrame:
         """Return the `rule` of a response token, its symbol `answer`, and `operand_{p}`: that
         feature's symbol in context panel p of the last row."""

@@ -55,9 +55,9 @@ class TextCounterfactuals(Counterfactuals):
     """Is the induction pair's code an operation, *copy what stands at p + 1*, or an answer, B?
 
     factorial  The operation is copying or none, the operand is the token at p + 1, and all else is
-               the context. The instance has another token in place of the earlier A: nothing leads
+               the rest. The instance has another token in place of the earlier A: nothing leads
                from the query to B. Its donor is the text as it was, where B is copied; of `OTHERS`,
-               those with other operands have B' at p + 1, those of another context are another
+               those with other operands have B' at p + 1, those of another rest are another
                excerpt with the same tokens at p + 1 and, where it copies, its own query's token at
                p. `unrelated` is yet another excerpt, untouched. After a donor's code was written,
                B is the answer of its operation on the instance's operand, and B' the donor's own,
@@ -174,7 +174,7 @@ class TextCounterfactuals(Counterfactuals):
         self, text: Batch, place: Window, first: tuple[Tensor, Tensor],
         second: tuple[Tensor, Tensor], generator: torch.Generator,
     ) -> tuple[dict[str, Batch], Tensor]:
-        """Return the donors of `OTHERS`, and where another context need not copy, bool [B].
+        """Return the donors of `OTHERS`, and where another rest need not copy, bool [B].
 
         first, second  the tokens at p and p + 1 without and with copying, without and with B'
         """
@@ -185,7 +185,7 @@ class TextCounterfactuals(Counterfactuals):
             at_p, own[:, None], generator), at_p)
         others: dict[str, Batch] = {}
         for name in OTHERS:
-            context, copying = "context" in name, ("operation" in name) != self.copying
+            context, copying = "rest" in name, ("operation" in name) != self.copying
             one = (free, own) if context else first
             others[name] = place.written(
                 elsewhere if context else text, one[copying], second["operands" in name],
@@ -215,7 +215,7 @@ class TextCounterfactuals(Counterfactuals):
 
         def written(name: str) -> Batch:
             """Of the two places, that which is copied from last, as it says what comes next."""
-            is_other, is_elsewhere = "context" in name, "operation" in name
+            is_other, is_elsewhere = "rest" in name, "operation" in name
             second = (other_b, other_c) if "operands" in name else (b, c)
             first, last = (0, 1) if is_elsewhere else (1, 0)
             batch, places = context if is_other else text, (place, there)

@@ -20,7 +20,7 @@ from torch import Tensor
 from latentcode.arguments import as_tuple
 from latentcode.codes.instances import instances
 from latentcode.config import TaskConfig
-from latentcode.errors import ConfigError, UnknownNameError, check, check_choice
+from latentcode.errors import ConfigError, UnknownNameError, check, check_choice, check_count
 from latentcode.probes.interventions.bench.cells import code_at
 from latentcode.probes.interventions.bench.hold import holding
 from latentcode.probes.interventions.bench.hold_outcome import HoldOutcome
@@ -39,7 +39,7 @@ from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
 from latentcode.seeds import make_generator
-from latentcode.tasks import make_counterfactuals, make_task
+from latentcode.tasks import as_task, make_counterfactuals
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import OTHERS, ChosenPairs, Counterfactuals, MinimalPairs
 
@@ -70,7 +70,7 @@ class Bench:
         assert isinstance(task, ChosenPairs)
         check(len(batch) > DRAWS, f"there are {len(batch)} instances; expected at least "
               f"{DRAWS + 1}, so that {DRAWS} unrelated ones can be a control", ConfigError)
-        check(n_reference >= 2, f"n_reference is {n_reference!r}; expected at least 2", ConfigError)
+        check_count("n_reference", n_reference, 2)
         self.model, self.task, self.seed, self.n_reference = model, task, seed, n_reference
         self.device = next(model.parameters()).device
         self.batch = batch.to(self.device)
@@ -93,7 +93,7 @@ class Bench:
         """
         run = load_run(run)
         model = run.load_model(step, device=device)
-        source = make_task(run.config.task if task is None else task)
+        source = as_task(run.config.task if task is None else task)
         place = next(model.parameters()).device
         batch = instances(source, split, range(n), seed=seed, device=place)
         task_pairs = make_counterfactuals(source, factorial=False)
@@ -219,7 +219,7 @@ class Bench:
         check(len(numbers) > 0, "instances are empty; expected the number of at least one")
         twice = [number for number, n in Counter(numbers).items() if n > 1]
         check(not twice, f"instances name {twice[:5]} more than once; expected different numbers")
-        check(batch_size >= 1, f"batch_size is {batch_size!r}; expected at least 1")
+        check_count("batch_size", batch_size)
         for number in numbers:
             self._check(replace(writing, instance=number))
         return holding(self, writing, numbers, batch_size)
@@ -237,7 +237,7 @@ class Bench:
             return self.task.outputs(one.slot.expand(len(of)), of).cpu().numpy()
 
         names, was, result = self.task.constituents, outputs(done.clean)[0], outputs(patched)
-        source, target = names[int(one.source)], names[int(one.target)]
+        source, target = names[int(one.base_label)], names[int(one.source_label)]
         role = {source: "source", target: "target"}
         answers = self.task.answers(one)[0].cpu().numpy()
         counts = bool(one.counts)
@@ -257,7 +257,7 @@ class Bench:
         layer, head = np.divmod(np.arange(n_layers * n_heads), n_heads)
         return BenchOutcome(
             writing=writing, source=source, symbolic=self.task.symbolic,
-            truth=float(answers[int(one.source)]),
+            truth=float(answers[int(one.base_label)]),
             answers=pd.DataFrame({"constituent": names, "answer": answers,
                                   "role": [role.get(name, "") for name in names]}),
             counts=counts, donor_answer=answer_of(outputs(donor)[0]),

@@ -96,7 +96,7 @@ def _offered(bench: Bench, writing: Writing, numbers: Sequence[int]) -> Tensor:
     which = torch.full((len(batch),), writing.which, device=bench.device)
     offered = bench.task.choices(batch, which)
     generator = bench.generator("offered", numbers[0], writing.which, "")
-    alone = replace(writing, what="donor" if "operation" in possible(writing) else "context")
+    alone = replace(writing, what="donor" if "operation" in possible(writing) else "rest")
     for target in range(len(bench.task.constituents)):
         rows = offered[:, target].nonzero()[:, 0]
         if len(rows):
@@ -117,7 +117,7 @@ def _told_apart(bench: Bench, writing: Writing, pairs: MinimalPairs) -> Tensor:
     for batch in (pairs.donors, pairs.batch(writing.donor)):
         told = told & task.natural(batch, pairs.slot)
     if writing.what == "mean":
-        told = told & (bench.references.count[pairs.slot, pairs.target] > 0)
+        told = told & (bench.references.count[pairs.slot, pairs.source_label] > 0)
     return told
 
 
@@ -125,7 +125,8 @@ def _candidates(bench: Bench, writing: Writing, pairs: MinimalPairs) -> Tensor:
     """Return the answer of each class that can come out, float64 [B, class]."""
     found = pairs.candidates
     if found is None:  # without a factorial: A(x) and B(x)
-        found = bench.task.answers(pairs).gather(1, torch.stack([pairs.source, pairs.target], 1))
+        both = torch.stack([pairs.base_label, pairs.source_label], 1)
+        found = bench.task.answers(pairs).gather(1, both)
     return found[:, [list(ANSWERS).index(name) for name in possible(writing)]]
 
 
@@ -134,7 +135,7 @@ def _frame(
 ) -> pd.DataFrame:
     """Return one row per instance and write (`HoldOutcome.table`); none before there are passes."""
     classes = possible(writing)
-    columns = ["number", "combination", "source", "target", "write", "answer", "class",
+    columns = ["number", "combination", "base_label", "source_label", "write", "answer", "class",
                *(ANSWERS[name] for name in classes)]
     if done is None:
         return pd.DataFrame(columns=columns)
@@ -149,8 +150,8 @@ def _frame(
     frame = pd.DataFrame({
         "number": np.array(numbers)[owner],
         "combination": pairs.instances.combination.cpu().numpy()[owner],
-        "source": names[pairs.source.cpu().numpy()][owner],
-        "target": names[pairs.target.cpu().numpy()][owner],
+        "base_label": names[pairs.base_label.cpu().numpy()][owner],
+        "source_label": names[pairs.source_label.cpu().numpy()][owner],
         "write": done.writes, "answer": answers,
         "class": np.array([*classes, [*CLASSES][-1]])[found]})
     for column, name in enumerate(classes):

@@ -121,10 +121,10 @@ def _asked(
         return lambda place, live: codes[place][rows]
     if writing.what == "mean":
         count, means = bench.references.count, bench.references.means
-        check(bool((count[one.slot, one.target] > 0).all()), f"none of {bench.n_reference} "
+        check(bool((count[one.slot, one.source_label] > 0).all()), f"none of {bench.n_reference} "
               f"training instances has {writing.target}; expected a constituent that is trained on",
               ProbeError)
-        return lambda place, live: means[place][one.slot, one.target]
+        return lambda place, live: means[place][one.slot, one.source_label]
     numbers = torch.tensor(writing.numbers, device=bench.device)[None, :, None, None]
     if writing.how == "set":
         return lambda place, live: numbers.expand_as(live)

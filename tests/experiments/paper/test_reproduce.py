@@ -25,8 +25,8 @@ from latentcode.experiments.paper.report import page, write_pages
 from latentcode.experiments.paper.reproduce import (
     UNUSED,
     Request,
-    _judged,
     _records,
+    judged_claim,
     names_of,
     reproduce,
 )
@@ -274,11 +274,11 @@ def test_claims_whose_runs_gave_no_value_ask_for_no_runs(tmp_path: Path) -> None
     wanted = reproduction("causal")
     searched = next(claim for claim in wanted.claims if claim.id == SUBSPACE)
     known = made_up([searched.setting], lambda member, config: {}, seeds=3)
-    judged = _judged(searched, Findings("", {}), known)
+    judged = judged_claim(searched, Findings("", {}), known)
     assert judged["verdict"] == "not run"
     assert judged["cost"] is None
     assert judged["needs"] == UNUSED
-    judged = _judged(searched, Findings("", {}), KnownRuns({}))
+    judged = judged_claim(searched, Findings("", {}), KnownRuns({}))
     assert judged["cost"]["runs"] == 6
     assert judged["needs"].startswith("3 runs of kind=linear,steps=9000")
 
@@ -287,11 +287,11 @@ def test_a_claim_about_changes_lacks_the_runs_of_the_same_seeds() -> None:
     """The published settings on three splits each, but only two pairs of seeds in common."""
     changes = next(claim for claim in load_claims() if claim.id == "fig2c-hyla-declines-less")
     known = made_up([changes.setting], lambda member, config: {}, seeds=3)
-    assert _judged(changes, Findings("", {}), known)["cost"] is None
+    assert judged_claim(changes, Findings("", {}), known)["cost"] is None
     key, (*runs, last) = next(iter(known.finished.items()))
     other = replace(last, config=with_fields(last.config, {"training.seed": 0}))
     less = KnownRuns({**known.finished, key: (*runs, other)})
-    assert _judged(changes, Findings("", {}), less)["cost"]["runs"] == 1
+    assert judged_claim(changes, Findings("", {}), less)["cost"]["runs"] == 1
 
 
 def test_small_numbers_are_kept(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_every_place_can_be_written(name: str) -> None:
     assert set(main_places(task, n_layers)) <= set(places)
     assert places[-1] == sanity(task, n_layers)
     chosen = interventions(task, n_layers, places)
-    _check(model, task, chosen, 10, 10, 0, 100)
+    _check(model, task, chosen, 10, 10, 0)
     assert {"permuted" in i.write for i in chosen} == ({True, False} if name == "logic"
                                                      else {False})
 

@@ -144,7 +144,7 @@ def test_from_training_to_the_page(
             for site in ("code", "value", "residual"))
         assert set(result.table["scope"]) == {"pair", "pairs", "row", "everything"}
         assert result.settings["n_known"] > 0
-        assert set(result.by_constituent["source"]) <= set(VALUES)
+        assert set(result.by_constituent["source_label"]) <= set(VALUES)
         identity = rates_of(result.table)[[("switch", "identity"), ("stay", "identity")]].dropna()
         assert identity.drop_duplicates().to_numpy().tolist() == [[0.0, 1.0]]
         written = rates_of(residuals.table)

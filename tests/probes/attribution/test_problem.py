@@ -82,7 +82,7 @@ def test_what_cannot_be_asked() -> None:
     instance, target = some_pairs(bench)
     pairs = bench.pairs(instance, 0, target, 1)
     with pytest.raises(ConfigError, match="donor"):
-        attribute_problem(bench.model, bench.task, pairs, "context")
+        attribute_problem(bench.model, bench.task, pairs, "rest")
     with pytest.raises(ProbeError, match="not both defined, or hardly differ"):
         attribute_problem(bench.model, bench.task,
                           replace(pairs, counts=torch.zeros_like(pairs.counts)))

@@ -105,11 +105,11 @@ def test_what_cannot_be_asked() -> None:
 
     Unanswered.__abstractmethods__ = frozenset()
     model = operation_model()
-    with pytest.raises(UnknownNameError, match="unknown donor 'context'; expected one of: donor"):
-        attribute_model(model, Selector(), "context")
+    with pytest.raises(UnknownNameError, match="unknown donor 'rest'; expected one of: donor"):
+        attribute_model(model, Selector(), "rest")
     with pytest.raises(UnknownNameError, match="unknown site 'residual'"):
         attribute_model(model, Selector(), "donor", sites="residual")
-    with pytest.raises(ConfigError, match="n_patched is 3; expected at least 4"):
+    with pytest.raises(ConfigError, match="n_patched is 3; expected a whole number of at least 4"):
         attribute_model(model, Selector(), "donor", n_patched=3)
     with pytest.raises(ConfigError, match="Unanswered, which do not say"):
         attribute_model(model, Unanswered(), "donor")

@@ -21,8 +21,8 @@ def result() -> lc.InterventionResult:
     rows = [lc.Intervention(write, scope, (2, 3)).row()
             for scope in ("row", "everything") for write in WRITES]
     instances = pd.DataFrame([
-        {"intervention": number, "number": i, "combination": i % 10, "source": 0,
-         "target": 1 + i % 2, "switch": float(found == "operation"),
+        {"intervention": number, "number": i, "combination": i % 10, "base_label": 0,
+         "source_label": 1 + i % 2, "switch": float(found == "operation"),
          "stay": float(found == "instance"), **{name: float(found == name) for name in CLASSES}}
         for number, row in enumerate(rows) for i in range(40)
         for found in ["instance" if i < 10 else WRITES[row["write"]]]])

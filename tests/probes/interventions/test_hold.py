@@ -56,7 +56,7 @@ def test_each_instance_is_written_as_it_is_alone(name: str, what: str) -> None:
     classes = set()
     for number, rows in out.table.groupby("number"):
         alone = bench.write(replace(writing, instance=int(str(number)),
-                                    target=rows["target"].iloc[0]))
+                                    target=rows["source_label"].iloc[0]))
         first = alone.table[alone.table["draw"] == 0].set_index("write")
         for row in rows.itertuples():
             if row.write != "random":
@@ -85,7 +85,7 @@ def test_what_codes_carry_is_what_comes_out(model: str, brings: str) -> None:
     assert f"most often becomes {CLASSES[brings]}, in 100 %" in out.sentence()
     assert rate(out, "random", brings) < 0.5
     # Which targets there are is drawn anew for each instance.
-    assert out.table["target"].nunique() > 4
+    assert out.table["source_label"].nunique() > 4
     kept = rate(out, "same", "instance")
     assert (kept == 1.0) == (model == "operation")
 
@@ -156,7 +156,7 @@ def test_what_a_notebook_shows() -> None:
     ({}, [], 5, "instances are empty"),
     ({}, [N], 5, "instance is 40; expected 0 to 39"),
     ({}, [3, 1, 3], 5, r"instances name \[3\] more than once"),
-    ({}, None, 0, "batch_size is 0; expected at least 1"),
+    ({}, None, 0, "batch_size is 0; expected a whole number of at least 1"),
     ({"scope": "column"}, None, 5, "unknown scope 'column'"),
 ])
 def test_what_does_not_fit_is_one_error(

@@ -24,7 +24,8 @@ def outcomes(number: int, found: dict[int, str]) -> pd.DataFrame:
     instances 0 and 1 have another rule than the others."""
     return pd.DataFrame([
         {"intervention": number, "number": instance, "combination": instance // 2,
-         "source": int(instance > 1), "target": int(instance <= 1), "switch": 0.0, "stay": 0.0,
+         "base_label": int(instance > 1),
+         "source_label": int(instance <= 1), "switch": 0.0, "stay": 0.0,
          **{name: float(name == which) for name in CLASSES}}
         for instance, which in found.items()])
 
@@ -64,9 +65,9 @@ def test_differences_are_those_over_the_instances_of_both(found: dict[str, pd.Da
 
 def test_classes_are_rates_by_both_constituents(found: dict[str, pd.DataFrame]) -> None:
     classes = found["classes"]
-    assert classes.groupby(["write", "source"])["rate"].sum().eq(1.0).all()
+    assert classes.groupby(["write", "base_label"])["rate"].sum().eq(1.0).all()
     mine = classes[classes["write"] == "operation+operands"].set_index(
-        ["source", "target", "class"])
+        ["base_label", "source_label", "class"])
     assert mine.loc[("sum", "difference", "operation"), ["n", "rate"]].tolist() == [2, 1.0]
     assert mine.loc[("difference", "sum", "operation"), ["n", "rate"]].tolist() == [2, 0.5]
     assert mine.loc[("difference", "sum", "copied"), "rate"] == 0.5

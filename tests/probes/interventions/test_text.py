@@ -74,7 +74,7 @@ def test_standard_interventions_leave_out_what_a_text_lacks() -> None:
     chosen = standard_interventions(2, 4, task.scopes, True, task.lacking)
     for intervention in chosen:
         intervention.check(task, model_of("softmax"))
-    assert {"donor", "same", "operation+operands+context", "unrelated", "random", "identity"} <= {
+    assert {"donor", "same", "operation+operands+rest", "unrelated", "random", "identity"} <= {
         intervention.write for intervention in chosen}
     assert not {"set", "steer", "erase", "transplant", "permuted"} & {
         intervention.write for intervention in chosen}

@@ -118,14 +118,14 @@ class NeverZero(Selector):
 
 
 def test_what_counts_is_answered_rightly_donors_included() -> None:
-    writes = ("donor", "context", "unrelated")
+    writes = ("donor", "rest", "unrelated")
     found = intervene_model(MODELS["operation"](), NeverZero(), [
         Intervention(write, "row", (0,)) for write in writes], n=200, batch_size=200)
     pairs = NeverZero().sample("ood", 200, make_generator(0, "interventions ood"))
     right = {name: NeverZero().right(pairs, torch.empty(0), name) for name in (
-        "instances", "donors", "operands", BOTH, "context")}
+        "instances", "donors", "operands", BOTH, "rest")}
     known = right["instances"] & right["donors"] & right["operands"] & right[BOTH]
     assert found.settings["n_known"] == int(known.sum())
     n = found.table.groupby("write")["n"].first()
     assert n["donor"] == n["unrelated"] == int(known.sum())
-    assert n["context"] == int((known & right["context"]).sum()) < n["donor"]
+    assert n["rest"] == int((known & right["rest"]).sum()) < n["donor"]

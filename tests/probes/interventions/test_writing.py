@@ -158,7 +158,7 @@ def test_erasers_are_those_of_the_package(logic: Counterfactuals) -> None:
     _, activations = capture(model, pairs.instances.inputs, [place])
     code = activations[place]
     x = code[:, :, -1, -1].double()
-    term = int(pairs.source[0])
+    term = int(pairs.base_label[0])
     z = logic.membership(pairs.instances)[:, 0, term].double()
     eraser = LeaceFitter(4, 1, dtype=torch.float64).update(x, z[:, None]).eraser
     erased = erasers.edit(logic.scope("pair", pairs), pairs.slot,
@@ -257,7 +257,7 @@ def test_the_control_counts_where_the_model_answers_it(sraven: Counterfactuals) 
 
 def test_numbers_that_cannot_be_used_are_one_error(sraven: Counterfactuals) -> None:
     for wrong, message in (({"n_reference": 0}, "n_reference is 0"), ({"n": 1}, "n is 1"),
-                           ({"n_bootstrap": 0}, "n_bootstrap is 0; expected at least 100")):
+                           ({"n_bootstrap": 0}, "n_bootstrap is 0; expected a whole number")):
         with pytest.raises(ConfigError, match=message):
             intervene_model(model_of("hyla"), sraven, [Intervention("set", "row", (0,))], **wrong)
     with pytest.raises(ConfigError, match="is given 2 times; expected each intervention once"):

@@ -80,9 +80,9 @@ def test_what_cannot_be_asked_is_said(smoke_run: SmokeRun) -> None:
     run = smoke_run("sraven", "hyla")
     with pytest.raises(UnknownNameError, match="label 'rules_'"):
         lc.decode_rows(run, ["rules_"], sources="pair", n_train=50, n_heldout=50)
-    with pytest.raises(ProbeError, match="n_train is 0; expected at least 1"):
+    with pytest.raises(ProbeError, match="n_train is 0; expected a whole number of at least 1"):
         lc.decode_rows(run, n_train=0)
-    with pytest.raises(ProbeError, match="widths is 0; expected at least 1"):
+    with pytest.raises(ProbeError, match="widths is 0; expected a whole number of at least 1"):
         lc.decode_rows(run, widths=())
 
 

@@ -100,7 +100,7 @@ def test_what_cannot_be_asked_is_named(planted: Planted) -> None:
         separation_codes(codes, ["term_1", "term_1"], controls=False)
     with pytest.raises(ProbeError, match="no label is given"):
         separation_codes(codes, (), controls=False)
-    with pytest.raises(ProbeError, match="k is 0, n_bootstrap 1000"):
+    with pytest.raises(ProbeError, match="k is 0; expected a whole"):
         separation_codes(codes, controls=False, k=0)
 
 

@@ -127,7 +127,7 @@ def test_points_that_cannot_be_judged_are_named() -> None:
         purity(np.full((5, 2), np.nan), {"a": np.arange(5)})
     with pytest.raises(ProbeError, match="combinations: 4 values for 5 points"):
         purity(np.eye(5), {"a": np.arange(5)}, combinations=np.arange(4))
-    with pytest.raises(ProbeError, match="k is 0, shuffles 5"):
+    with pytest.raises(ProbeError, match="k is 0; expected a whole"):
         purity(np.eye(5), {"a": np.arange(5)}, k=0)
 
 

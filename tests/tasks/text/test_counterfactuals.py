@@ -69,12 +69,12 @@ def test_donors_differ_in_place_and_as_they_say() -> None:
         comes = at(batch.targets, info["query"])
         assert torch.equal(comes[batch.info["copying"]], second[batch.info["copying"]])
         was = at(TASK.build("ood", batch.info["sequence"], info["query"]).inputs, info["key"] - 1)
-        if name == "context":  # as it was, but for what would copy
+        if name == "rest":  # as it was, but for what would copy
             assert torch.equal(first == was, was != query)
         if name == "unrelated":
             assert torch.equal(first, was)
         same_text = torch.equal(batch.info["sequence"], info["sequence"])
-        assert same_text == ("context" not in name and name != "unrelated")
+        assert same_text == ("rest" not in name and name != "unrelated")
     assert not (at(own, info["key"] - 1) == a).any()
 
 
@@ -156,11 +156,11 @@ def test_the_other_way_round_the_instance_copies() -> None:
     pairs = task.sample("ood", 300, make_generator(0, "pairs"))
     assert torch.equal(pairs.instances.inputs, PAIRS.donors.inputs)
     assert torch.equal(pairs.donors.inputs, PAIRS.instances.inputs)
-    for name, other in (("operands", "operation+operands"), ("context", "operation+context")):
+    for name, other in (("operands", "operation+operands"), ("rest", "operation+rest")):
         assert torch.equal(pairs.others[name].inputs, PAIRS.others[other].inputs)
         assert torch.equal(pairs.others[other].inputs, PAIRS.others[name].inputs)
-    assert (pairs.source == 1).all()
-    assert (pairs.target == 0).all()
+    assert (pairs.base_label == 1).all()
+    assert (pairs.source_label == 0).all()
     pairs = pairs[pairs.counts]
     b, other = pairs.instances.info["copied"], pairs.others["operands"].info["copied"]
     third = (torch.maximum(b, other) + 1) % V
@@ -208,7 +208,7 @@ def test_donors_copy_from_elsewhere() -> None:
         assert torch.equal(says, at(batch.targets, query))
         assert torch.equal(batch.info["copied"], says)
         assert task.right(pairs, saying(pairs, says), name).all()
-        if "context" not in name:
+        if "rest" not in name:
             found = changed(own, batch.inputs)
             assert all(set(row) <= {int(k) - 1, int(k), int(t) - 1, int(t)}
                        for row, k, t in zip(found, here, there, strict=True))

@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 
 from latentcode.experiments.paper.claims import Claim, Excess, load_claims
+from latentcode.experiments.paper.measuring.logic_codes import OF_CODE, READINGS, SHOWS, reading
 from latentcode.experiments.paper.measuring.over_runs import judged
 from latentcode.experiments.paper.measuring.probe_scores import CONTROLS
 from latentcode.experiments.paper.reproduction import Work, reproduction
-from latentcode.experiments.paper.reproductions import causal, fig2b, fig5e
+from latentcode.experiments.paper.reproductions import causal, fig5e
 from latentcode.experiments.paper.runs import KnownRuns
 from latentcode.tasks.sraven.rules import RULES
 
@@ -35,12 +36,15 @@ def test_without_runs_there_is_a_sentence_and_nothing_else(
 def test_runs_shown_at_the_published_size_are_those_that_claims_are_about(name: str) -> None:
     wanted = reproduction(name)
     for claim in wanted.claims:
-        assert claim.setting in wanted.shows["paper"] or claim.id == causal.SUBSPACE
+        shown = [config for setting in wanted.shows["paper"]
+                 for config in setting.grid.members().values()]
+        assert all(config in shown for config in claim.setting.grid.members().values()
+                   ) or claim.id == causal.SUBSPACE
 
 
 def test_controls_of_decoding_are_those_of_the_claims() -> None:
     for claim in load_claims():
-        if claim.id in fig2b.CLAIMS or claim.id == "fig5f-rule-decodable":
+        if claim.result == "fig2b" or claim.id == "fig5f-rule-decodable":
             assert isinstance(claim.rule, Excess)
             assert set(claim.rule.controls) == set(CONTROLS)
 
@@ -63,6 +67,17 @@ def test_words_of_causal_claims_name_what_their_quantity_says(claim: Claim) -> N
                         "donor with the same rule and other operands": "operands"}
     for control, write in with_other_query.items():
         assert causal.CONTROLS[control] == write
+
+
+def test_each_claim_of_figure_2_names_its_inputs_and_its_setting() -> None:
+    claims = [claim for claim in load_claims() if claim.result in ("fig2b", "fig2d", "figA2")]
+    for claim in claims:
+        assert reading(claim) == (
+            "fixed_query" if claim.id.endswith("-fixed-query") else "fixed_context")
+        assert (claim.setting == OF_CODE) == ("-codes-" in claim.id)
+        assert claim.setting in SHOWS["paper"]
+    assert {(claim.result, reading(claim), claim.setting) for claim in claims} >= set(
+        product(("fig2b", "fig2d"), READINGS, (OF_CODE,)))
 
 
 def test_evidence_leaves_out_what_else_a_row_says() -> None:

@@ -1,0 +1,256 @@
+"""What the study of the context found: rates, paired differences, and the words they earn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latentcode.answers import CLASSES
+from latentcode.experiments.paper.measuring.known_rules import least_known
+from latentcode.experiments.studies.operation.patches import (
+    ANOTHER,
+    CONTEXT,
+    SOURCES,
+    TOLD,
+    patches,
+)
+from latentcode.models.config import kind_of
+from latentcode.probes.common.bootstrap import mean_and_interval
+from latentcode.probes.interventions import Intervention
+from latentcode.probes.rows import RowsResult
+from latentcode.runs import Run
+from latentcode.tasks import make_counterfactuals, make_task
+
+N_BOOTSTRAP = 1_000
+WHERE = ("site", "scope", "layers")
+"""Columns that name where is patched."""
+OF_RUN = ("role", "task", "kind", "run", "seed")
+"""Columns that name a run, and whether its numbers decide."""
+ROLES = {CONTEXT["confirmatory"]: "confirmatory", "sraven_replication": "replication"}
+"""What the runs of a grid are for; those of all others are exploratory."""
+NO_RULES = ("logic",)
+"""Tasks whose labels are too many for a share of each: all of their runs count."""
+Key = tuple[str, str, str, tuple[int, ...]]
+"""Source (a key of `WRITES`), site, scope and layers."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One rate less another: of a class, from two patches of the same bases.
+
+    word, against  of the criteria
+    """
+
+    word: str
+    against: str
+    name: str
+    one: Key
+    other: Key
+
+    def row(self) -> dict[str, Any]:
+        """Return the columns that name the contrast, by the first of the two patches."""
+        _, site, scope, layers = self.one
+        return {"word": self.word, "against": self.against, "class": self.name, "site": site,
+                "scope": scope, "layers": _text(layers)}
+
+
+def contrasts(known: Sequence[Key]) -> list[Contrast]:
+    """Return the contrasts of the criteria, of codes and of values, at all layers patched."""
+    found = []
+    for word, rule in CONTEXT["words"].items():
+        site, place = rule["patch"]["site"], rule["patch"]["place"]
+        scope = f"within {place}" if site == "value" else place
+        source = SOURCES.get(rule["source"], rule["source"])
+        for layers in dict.fromkeys(key[3] for key in known if key[:3] == (source, site, scope)):
+            one = (source, site, scope, layers)
+            others = {against: (SOURCES.get(against, against), site, scope, layers)
+                      for against in rule["against"]}
+            if (site, place) == ("code", "context") and source in (TOLD, *ANOTHER):
+                others |= {"another place": (TOLD, site, f"outside {place}", layers),
+                           "frozen codes": ("frozen", "residual", place, (0,))}
+            found += [Contrast(word, against, rule["class"], one, other)
+                      for against, other in others.items() if other in known]
+    return found
+
+
+def key_of_patch(patch: Intervention) -> Key:
+    return patch.write, patch.site, patch.scope, patch.layers
+
+
+def tables(
+    runs: Sequence[Run], found: Mapping[str, pd.DataFrame], decoded: Mapping[str, RowsResult],
+    seed: int = 0,
+) -> dict[str, pd.DataFrame]:
+    """Return the tables of the study, by name.
+
+    found    run id -> what `measured` returns
+    decoded  run id -> what is read from codes, values and streams of the context; or empty
+
+    runs       every run, how well it knows its rules, and how many bases count in each direction
+    rates      a row per run, direction and patch: the share of each class, with intervals
+    over_runs  the mean, smallest and largest of these over the runs that count; direction `each`
+               is the mean of the two
+    contrasts  a row per run, direction, word, layers and source that is compared with
+    decoding   scores of probes: rule and answer, on held-out combinations
+    words      what follows for every kind, at every set of layers: `words`
+    """
+    about = {run.id: described(run) for run in runs}
+    rates, differences, counted = [], [], []
+    for run in runs:
+        task = make_counterfactuals(make_task(run.config.task))
+        plan = patches(task, run.config.model.n_layers)
+        for direction, block in found[run.id].groupby("direction", sort=False):
+            name = {**about[run.id], "direction": direction}
+            first = block.iloc[0]
+            counted.append({**name, **{key: int(first[key]) for key in (
+                "drawn", "counted", "known")}})
+            one = _Direction(block, plan, seed)
+            rates += [{**name, **row} for row in one.rates()]
+            differences += [{**name, **row} for row in one.differences()]
+    rows, of = pd.DataFrame(rates), pd.DataFrame(differences)
+    read = [result.table.assign(**about[name]) for name, result in decoded.items()]
+    scores = pd.concat(read, ignore_index=True) if read else pd.DataFrame()
+    return {"runs": pd.DataFrame(counted), "rates": rows, "over_runs": over_runs(rows),
+            "contrasts": of, "words": words(of, entering(scores)),
+            **({"decoding": scores} if read else {})}
+
+
+def described(run: Run) -> dict[str, Any]:
+    """Return the columns that name a run, with the rule that it knows worst."""
+    task = run.config.task.name
+    rule, share = ("", 1.0) if task in NO_RULES else least_known(run)
+    return {"role": ROLES.get(run.path.parent.name, "exploratory"),
+            "task": task, "kind": kind_of(run.config.model), "run": run.name,
+            "seed": run.config.training.seed, "known worst": rule, "least right": share,
+            "counts": share >= CONTEXT["knows_rules"]}
+
+
+class _Direction:
+    """The bases of one run and direction, and whose answer each patch gave them."""
+
+    def __init__(self, block: pd.DataFrame, plan: Sequence[Intervention], seed: int) -> None:
+        self.plan, self.seed = plan, seed
+        n = int(block["number"].max()) + 1
+        self.answers = np.full((n, len(plan)), -1)
+        self.answers[block["number"], block["patch"]] = block["class"]
+        self.combination = np.zeros(n, dtype=np.int64)
+        self.combination[block["number"]] = block["combination"]
+        self.column = {key_of_patch(patch): index for index, patch in enumerate(plan)
+                       if patch.alpha == 1.0}
+
+    def rates(self) -> Iterator[dict[str, Any]]:
+        for patch, answers in zip(self.plan, self.answers.T, strict=True):
+            counts = answers >= 0
+            hits = answers[counts, None] == np.arange(len(CLASSES))
+            means, low, high, n_clusters = mean_and_interval(
+                hits.astype(float), self.combination[counts], N_BOOTSTRAP, self.seed)
+            yield {"source": patch.write, "site": patch.site, "scope": patch.scope,
+                   "layers": _text(patch.layers),
+                   "alpha": patch.alpha if patch.write.startswith("steer") else float("nan"),
+                   "n": int(counts.sum()), "n_combinations": n_clusters,
+                   **{f"{name}{end}": values[i] for i, name in enumerate(CLASSES)
+                      for end, values in (("", means), (" low", low), (" high", high))}}
+
+    def differences(self) -> Iterator[dict[str, Any]]:
+        for contrast in contrasts(list(self.column)):
+            one, other = (self.answers[:, self.column[key]] for key in (
+                contrast.one, contrast.other))
+            both = (one >= 0) & (other >= 0)
+            wanted = list(CLASSES).index(contrast.name)
+            paired = (one[both] == wanted).astype(float) - (other[both] == wanted)
+            mean, low, high, n_clusters = mean_and_interval(
+                paired, self.combination[both], N_BOOTSTRAP, self.seed)
+            yield {**contrast.row(), "value": float(mean), "low": float(low), "high": float(high),
+                   "n": int(both.sum()), "n_combinations": n_clusters}
+
+
+def over_runs(rates: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean rate of each class over the runs that count, with its `min` and `max`."""
+    place = ["role", "task", "kind", "direction", "source", *WHERE, "alpha"]
+    kept = rates[rates["counts"]]
+    each = kept.groupby([*OF_RUN, *place[4:]], sort=False, dropna=False)[list(CLASSES)].mean()
+    whole = pd.concat([kept, each.reset_index().assign(direction="each")], ignore_index=True)
+    by_place = whole.groupby(place, sort=False, dropna=False)[list(CLASSES)]
+    ends = [by_place.mean(), *(getattr(by_place, end)().add_suffix(f" {end}")
+                               for end in ("min", "max")), by_place.size().rename("runs")]
+    return pd.concat(ends, axis=1).reset_index()
+
+
+def entering(scores: pd.DataFrame) -> dict[tuple[str, str, str, int], float]:
+    """How well is the answer read from the context's streams that enter a layer, less the null?
+
+    (role, task, kind, layer) -> balanced accuracy of the trained less that of the untrained model,
+    the mean over the runs that count
+    """
+    if not len(scores):
+        return {}
+    read = scores[scores["counts"] & (scores["source"] == "tokens.context")
+                  & (scores["label"] == "answer") & (scores["metric"] == "balanced_accuracy")]
+    by = read.pivot_table(index=[*OF_RUN, "layer"], columns="model", values="value", dropna=False)
+    over = (by["trained"] - by["untrained"]).groupby(["role", "task", "kind", "layer"]).mean()
+    return {(str(row["role"]), str(row["task"]), str(row["kind"]), int(row["layer"])):
+            float(row["over"]) for row in over.reset_index(name="over").to_dict("records")}
+
+
+def words(
+    differences: pd.DataFrame,
+    early: Mapping[tuple[str, str, str, int], float] | None = None,
+) -> pd.DataFrame:
+    """Return what follows from the contrasts, by the criteria.
+
+    One row per role, task, kind, word and layers: `verdict` (`earned`, `refuted`, `undecided`) of
+    the sources that the word is compared with, `but` (the refutations that a word of the context
+    does not pass), `runs` that count, `primary`, whether these are the layers that the criteria
+    name, `answer entering first` and `last` (`entering`, of the layers that are patched), `claimed`
+    (whether an operation is earned where neither is above the bound; means need none), and for each
+    direction and source the mean difference over the runs.
+    """
+    kept, rows = differences[differences["counts"]], []
+    for key, block in kept.groupby(
+            ["role", "task", "kind", "word", *WHERE], sort=False):
+        assert isinstance(key, tuple)
+        named: dict[str, Any] = dict(
+            zip(("role", "task", "kind", "word", *WHERE), key, strict=True))
+        rule = CONTEXT["words"][named["word"]]
+        asked = block[block["against"].isin(rule["against"])]
+        beyond = {name: block[block["against"] == name] for name in CONTEXT["refuted_by"]}
+        n_runs = asked["run"].nunique()
+        found = verdict(asked, n_runs)
+        layers = [int(layer) for layer in named["layers"].split(",")]
+        reached = [(early or {}).get((named["role"], named["task"], named["kind"], layer))
+                   for layer in (layers[0], layers[-1])]
+        needs = rule["class"] == "operation" and not rule["source"].startswith("mean")
+        rows.append({
+            **named, "primary": named["layers"] == _text(rule["patch"]["layers"]),
+            "expected": named["kind"] in rule["expected"], "runs": n_runs,
+            "verdict": found, "answer entering first": reached[0],
+            "answer entering last": reached[1],
+            "claimed": found == "earned" and (not needs or all(
+                over is not None and over <= CONTEXT["answer_not_there_yet"] for over in reached)),
+            "but": "; ".join(f"{name}: {verdict(part, n_runs)}" for name, part in beyond.items()
+                             if len(part) and verdict(part, n_runs) != "earned"),
+            **{f"{direction}, against {against}": part["value"].mean()
+               for (direction, against), part in block.groupby(
+                   ["direction", "against"], sort=False)}})
+    return pd.DataFrame(rows)
+
+
+def verdict(asked: pd.DataFrame, n_runs: int) -> str:
+    """Return `earned`, `refuted` or `undecided` of a word's contrasts (`context.yaml`).
+
+    asked  a row per run, direction and source that is compared with: `value`, `low`
+    """
+    tests = [part for _, part in asked.groupby(["direction", "against"], sort=False)]
+    if n_runs < CONTEXT["fewest"]:
+        return "undecided"
+    if all((part["low"] > 0).all() and part["value"].mean() >= CONTEXT["least"] for part in tests):
+        return "earned"
+    return "refuted" if any(not (part["low"] > 0).any() for part in tests) else "undecided"
+
+
+def _text(layers: Sequence[int]) -> str:
+    return ",".join(map(str, layers))

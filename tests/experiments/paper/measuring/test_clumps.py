@@ -1,0 +1,84 @@
+"""How far places tell a class: closed forms, and planes of known overlap."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from latentcode.experiments.paper.measuring.clumps import (
+    DIP,
+    at_levels,
+    measures,
+    of_synthetic,
+    reach,
+    synthetic,
+    votes,
+)
+
+
+def reached(points: np.ndarray, kind: np.ndarray, groups: np.ndarray) -> float:
+    return float(reach(*votes(points, kind, groups, np.random.default_rng(0))).mean())
+
+
+def test_clumps_apart_are_told_wholly_and_one_clump_not_at_all() -> None:
+    rng, kind = np.random.default_rng(0), np.repeat(np.arange(5), 80)
+    noise, alone = rng.normal(size=(400, 2)), np.arange(400)
+    assert reached(noise + 100.0 * kind[:, None], kind, alone) == pytest.approx(1.0)
+    assert reached(noise, kind, alone) == pytest.approx(0.0, abs=0.06)
+
+
+def test_every_class_weighs_the_same_however_common_it_is() -> None:
+    """A rare class that lies among a common one is never told: half of what balance gives."""
+    rng, kind = np.random.default_rng(0), np.repeat([0, 1], [600, 40])
+    own, _ = votes(rng.normal(size=(640, 2)), kind, np.arange(640), rng)
+    assert own.mean() == pytest.approx(0.5, abs=0.02)
+    assert own[kind == 0].sum() == pytest.approx(320.0, rel=0.02)
+
+
+def test_a_tie_counts_in_part() -> None:
+    points = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.5, 0.5]])
+    own, _ = votes(points, np.array([0, 1, 0, 1, 0]), np.arange(5), np.random.default_rng(0))
+    # Two neighbours each: corners have the centre and a corner of their own or the other class.
+    assert set(np.round(own * 2 * np.array([3, 2, 3, 2, 3]) / 5, 2)) <= {0.0, 0.5, 1.0}
+
+
+def test_clumps_of_combinations_alone_are_no_clumps_of_their_labels() -> None:
+    """Every combination is a clump, with a label drawn at random: shuffling gives as much."""
+    rng = np.random.default_rng(0)
+    combination = np.repeat(np.arange(40), 20)
+    points = 50.0 * rng.normal(size=(40, 2))[combination] + rng.normal(size=(800, 2))
+    kind = rng.integers(4, size=40)[combination]
+    own, shuffled = votes(points, kind, combination, rng)
+    assert own.mean() > 0.9
+    assert shuffled.mean() > 0.9
+
+
+@pytest.mark.parametrize(("n_classes", "n_clumps"), [(4, 1), (8, 4), (20, 1)])
+def test_it_says_what_the_best_reader_reaches(n_classes: int, n_clumps: int) -> None:
+    for apart in (1.0, DIP, 4.0):
+        rng = np.random.default_rng(0)
+        points, kind, known = synthetic(n_classes, n_clumps, apart, 2_000, rng)
+        assert reached(points, kind, np.arange(2_000)) == pytest.approx(known, abs=0.09)
+
+
+def test_share_and_distance_depend_on_how_many_clumps_there_are() -> None:
+    found = {}
+    for n_clumps in (1, 4):
+        rng = np.random.default_rng(0)
+        points, kind, known = synthetic(8, n_clumps, 5.0, 2_000, rng)
+        found[n_clumps] = measures(points, kind, np.arange(2_000), rng)
+        assert found[n_clumps]["reach"] == pytest.approx(known, abs=0.02)
+    assert found[1]["nearer"] > 0.9
+    assert found[4]["nearer"] < 0.5
+
+
+def test_levels_are_those_of_every_number_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "latentcode.experiments.paper.measuring.clumps"
+    for name, value in {"CLASSES": (4, 8), "CLUMPS": (1,), "APART": (0.5, 2.0, 5.0),
+                        "SEEDS": 1}.items():
+        monkeypatch.setattr(f"{module}.{name}", value)
+    table = of_synthetic(600)
+    assert len(table) == 6
+    levels = at_levels(table).set_index(["measure", "best reader"])
+    assert (levels["least"] <= levels["most"]).all()
+    assert levels.loc[("reach", 0.5), "least"] == pytest.approx(0.5, abs=0.1)
