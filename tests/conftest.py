@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -51,6 +52,12 @@ from small_language_models import SmallModels
 import latentcode as lc
 
 torch.set_num_threads(1)
+
+# A shell ignores these for what it starts in the background, as `nohup` does, and a training
+# leaves an ignored signal so; the tests that send them must find them as in a foreground.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 settings.register_profile("latentcode", derandomize=True, deadline=None)
 settings.load_profile("latentcode")
