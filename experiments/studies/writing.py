@@ -13,11 +13,16 @@ from latentcode.files.provenance import environment
 from latentcode.files.storage import replace_file, write_json, write_text
 
 
+def csv_of(table: pd.DataFrame) -> str:
+    """Return a table as the text of a CSV file, numbers with four digits."""
+    return table.to_csv(index=False, float_format="%.4g")
+
+
 def write_tables(out: Path, tables: Mapping[str, pd.DataFrame]) -> None:
     """Write tables as CSV into `out/tables`, by name."""
     (out / "tables").mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
-        write_text(out / "tables" / f"{name}.csv", table.to_csv(index=False, float_format="%.4g"))
+        write_text(out / "tables" / f"{name}.csv", csv_of(table))
 
 
 def write_study(

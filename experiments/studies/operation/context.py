@@ -12,21 +12,25 @@ was measured of a run is kept in `work`, so that an interrupted study goes on.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from latentcode.config import to_dict
+from latentcode.errors import ProbeError, check
 from latentcode.experiments.keeping import kept, key_of
 from latentcode.experiments.studies.operation import inside, parts
 from latentcode.experiments.studies.operation.context_figure import places_figure
 from latentcode.experiments.studies.operation.contrasts import tables
 from latentcode.experiments.studies.operation.patches import CONTEXT, measured, patches
-from latentcode.experiments.studies.writing import write_study, write_tables
+from latentcode.experiments.studies.writing import csv_of, write_study, write_tables
 from latentcode.files.storage import replace_file, replace_folder
 from latentcode.models.config import kind_of
 from latentcode.probes.common.results import distinct, where
@@ -68,6 +72,9 @@ class Context:
     """Compare codes of the context by rule in these runs: neighbours, planes, mean codes."""
     parts: bool = True
     """Ask of these runs which heads and keys carry the operation, and whether other seeds do."""
+    extend: bool = False
+    """Keep what `out` has of other roles (exploratory, confirmatory, replication) than these runs
+    have: runs that finish later do not ask for the others to be measured again."""
 
     def run(self) -> None:
         began = time.monotonic()
@@ -83,13 +90,14 @@ class Context:
         made = tables(runs, found, decoded, self.seed) | {
             name: table for parts_of in (looked, taken, carried)
             for name, table in together(parts_of).items()}
-        write_tables(self.out, made)
-        write_study(self.out, "study", {
-            "settings": {"n": self.n, "seed": self.seed, "batch_size": self.batch_size,
-                         "n_decoded": N_DECODED},
-            "runs": [{"grid": run.path.parent.name, "name": run.name, "id": run.id,
-                      "step": run.checkpoints()[-1], "config": to_dict(run.config)}
-                     for run in runs]},
+        settings = {"n": self.n, "seed": self.seed, "batch_size": self.batch_size,
+                    "n_decoded": N_DECODED}
+        asked = [{"grid": run.path.parent.name, "name": run.name, "id": run.id,
+                  "step": run.checkpoints()[-1], "config": to_dict(run.config)} for run in runs]
+        written, others = (extended(self.out, made, settings, asked) if self.extend
+                           else (made, []))
+        write_tables(self.out, written)
+        write_study(self.out, "study", {"settings": settings, "runs": [*others, *asked]},
             {f"figures/{role}_{task}.png": places_figure(
                 where(made["over_runs"], role=role), task)
              for role, task in distinct(made["over_runs"], "role", "task")}
@@ -137,6 +145,30 @@ class Context:
             decode_rows, run, LABELS_READ[run.config.task.name], task=run.config.task,
             sources=SOURCES_READ, widths=WIDTH, n_train=N_DECODED, n_heldout=N_DECODED,
             seed=self.seed, progress=bar("decoding")))
+
+
+def extended(
+    out: Path, made: Mapping[str, pd.DataFrame], settings: Mapping[str, Any],
+    asked: Sequence[Mapping[str, Any]],
+) -> tuple[dict[str, pd.DataFrame], list[Mapping[str, Any]]]:
+    """Return tables with the rows that `out` has of other roles before them, and those runs.
+
+    `ProbeError` where `out` was measured with other settings, or has no study.
+    """
+    check((out / "study.json").is_file(), f"{out} holds no study to extend; expected the folder of "
+          "an earlier one", ProbeError)
+    study = json.loads((out / "study.json").read_text(encoding="utf-8"))
+    check(study["settings"] == settings, f"{out} was measured with {study['settings']}; expected "
+          f"the settings of this study, {settings}", ProbeError)
+    grids = {str(run["grid"]) for run in asked}
+    tables = {}
+    for name, table in made.items():
+        text = pd.read_csv(StringIO(csv_of(table)), dtype=str, keep_default_na=False)
+        path = out / "tables" / f"{name}.csv"
+        before = pd.read_csv(path, dtype=str, keep_default_na=False) if path.exists() else text[:0]
+        others = before[~before["role"].isin(set(text["role"]))]
+        tables[name] = pd.concat([others, text], ignore_index=True)
+    return tables, [run for run in study["runs"] if run["grid"] not in grids]
 
 
 def together(of_runs: Sequence[Mapping[str, pd.DataFrame]]) -> dict[str, pd.DataFrame]:

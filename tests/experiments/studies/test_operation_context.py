@@ -14,9 +14,9 @@ from inferred import Inferred, inferring_model
 
 import latentcode as lc
 from latentcode.answers import CLASSES
-from latentcode.errors import ConfigError, TooFewCountError
+from latentcode.errors import ConfigError, ProbeError, TooFewCountError
 from latentcode.experiments.studies.operation import inside, parts
-from latentcode.experiments.studies.operation.context import Context
+from latentcode.experiments.studies.operation.context import Context, extended
 from latentcode.experiments.studies.operation.contrasts import contrasts, key_of_patch, words
 from latentcode.experiments.studies.operation.patches import (
     CONTEXT,
@@ -25,6 +25,7 @@ from latentcode.experiments.studies.operation.patches import (
     layer_sets,
     patches,
 )
+from latentcode.experiments.studies.writing import write_study, write_tables
 from latentcode.probes.interventions import Intervention
 from latentcode.probes.interventions.of_model import _check, outcomes_of_model
 from latentcode.probes.interventions.writes import WRITES
@@ -217,6 +218,24 @@ def test_the_study_of_a_model(tmp_path: Path) -> None:
     before = sorted((tmp_path / "work").iterdir())
     study.run()  # what was measured is kept
     assert sorted((tmp_path / "work").iterdir()) == before
+
+
+def test_later_runs_extend_a_study_and_leave_other_roles_as_they_are(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"role": ["exploratory", "replication"], "run": ["a", "b"],
+                         "value": [0.12345678, float("nan")]})
+    settings, runs = {"n": 3}, [{"grid": "sraven_known"}, {"grid": "sraven_replication"}]
+    with pytest.raises(ProbeError, match="holds no study to extend"):
+        extended(tmp_path, {"rates": rows}, settings, runs)
+    write_tables(tmp_path, {"rates": rows})
+    write_study(tmp_path, "study", {"settings": settings, "runs": runs}, {})
+    new = pd.DataFrame({"role": ["replication"] * 2, "run": ["b", "c"], "value": [0.5, 1 / 3]})
+    tables, others = extended(tmp_path, {"rates": new}, settings, runs[1:])
+    assert tables["rates"].to_numpy().tolist() == [
+        ["exploratory", "a", "0.1235"], ["replication", "b", "0.5"],
+        ["replication", "c", "0.3333"]]
+    assert others == runs[:1]
+    with pytest.raises(ProbeError, match="expected the settings of this study"):
+        extended(tmp_path, {"rates": new}, {"n": 4}, runs[1:])
 
 
 @pytest.mark.parametrize("write", ["set", "set_same", "set_third", "set_pooled", "steer"])
