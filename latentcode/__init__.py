@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions import BenchOutcome as BenchOutcome
     from latentcode.probes.interventions import Intervention as Intervention
     from latentcode.probes.interventions import InterventionResult as InterventionResult
-    from latentcode.probes.interventions import Writing as Writing
+    from latentcode.probes.interventions import Patch as Patch
     from latentcode.probes.interventions import intervene as intervene
     from latentcode.probes.interventions import intervene_model as intervene_model
     from latentcode.probes.model_checks import ModelCheckResult as ModelCheckResult

@@ -106,11 +106,11 @@ def decode_codes(train: lc.LatentCodes, heldout: lc.LatentCodes) -> TableResult:
 
 
 def writes() -> list[lc.Intervention]:
-    chosen = [lc.Intervention(write, scope, layers)
-              for write in ("donor", "same", "set", "transplant", "shuffled", "erase")
+    chosen = [lc.Intervention(patch, scope, layers)
+              for patch in ("interchange", "control", "class_mean", "resample", "shuffled", "erase")
               for scope, layers in (("pair", (0, 1)), ("row", (1,)))]
-    return [*chosen, lc.Intervention("donor", "row", (1,), "residual"),
-            lc.Intervention("donor", "row", (1,), heads=(0,)),
+    return [*chosen, lc.Intervention("interchange", "row", (1,), "residual"),
+            lc.Intervention("interchange", "row", (1,), heads=(0,)),
             lc.Intervention("steer", "row", (1,), alpha=2.0, renormalize=True)]
 
 
@@ -143,7 +143,7 @@ def topography_again(runs: list[lc.Run]) -> TableResult:
 def bench_outcome(run: lc.Run, what: str) -> tuple[str, Any]:
     bench = lc.Bench.of_run(run, n=40)
     target = bench.targets(3, 0)[0]
-    return target, bench.write(lc.Writing(3, target, what=what, layers=(0, 1)))
+    return target, bench.patch(lc.Patch(3, target, what=what, layers=(0, 1)))
 
 
 # What the tests compare with.
@@ -152,7 +152,7 @@ MEMBERS = sorted(path.name for path in (FROZEN / "sweep").glob("*/"))
 RESULTS = sorted(EXPECTED["results"])
 RUNS = ("logic", "sraven")
 SHOWN = [*RUNS, *RESULTS, "codes-train", "codes-ood", *(f"sweep/{name}" for name in MEMBERS)]
-COUNTED = ("accuracy", "feature_accuracy", "switch", "stay", "others")
+COUNTED = ("accuracy", "feature_accuracy", "flip", "unchanged", "others")
 """Metrics that are shares of instances."""
 
 
@@ -345,7 +345,7 @@ def test_the_bench_writes_as_it_did(name: str) -> None:
     run, what = name.split(", ")
     target, outcome = bench_outcome(frozen_run(run), what)
     wanted = EXPECTED["bench"][name]
-    assert (target, outcome.source, outcome.table["write"].tolist()) == (
+    assert (target, outcome.base_label, outcome.table["patch"].tolist()) == (
         wanted["target"], wanted["source"], wanted["writes"])
     assert outcome.truth == pytest.approx(wanted["truth"], abs=1e-6)
     np.testing.assert_allclose(outcome.before, wanted["before"], rtol=0, atol=1e-4)

@@ -13,15 +13,15 @@ from latentcode.app.state.messages import answering
 from latentcode.app.state.url import choose_several, remember, remembered
 from latentcode.app.words import literal
 from latentcode.errors import ProbeError
-from latentcode.probes.interventions.bench.outcome import Writing
+from latentcode.probes.interventions.bench.outcome import Patch
 
 if TYPE_CHECKING:
     from latentcode.probes.attribution import ProblemMap
 
 SHOWN = {"estimated part": "estimates", "written alone": "effects"}
 """What a colour can stand for, in the words of the page: an attribute of the map."""
-WITHOUT_DONOR = ("instance", "mean", "hand")
-"""What can be written that is not the codes of a donor of this problem; see `Writing.what`."""
+WITHOUT_SOURCE = ("instance", "mean", "hand")
+"""What can be written that is not the codes of a source of this problem; see `Patch.what`."""
 MAP, COLOUR = "cells of the map", "colour of the map"
 """Keys of the map, and of what its colours stand for."""
 
@@ -39,28 +39,28 @@ def choose_keys(
     return tuple(key for key in offered if names[key] in chosen) or None
 
 
-def where_it_lives(open_: OpenBench, writing: Writing) -> None:
+def where_it_lives(open_: OpenBench, patch: Patch) -> None:
     """Show, once asked, on which codes of the response this answer hangs; a click writes one."""
     if "row" not in open_.bench.task.scopes:
         return
     with st.container(border=True):
         st.markdown("##### Where does it live?")
-        _map(open_, writing)
+        _map(open_, patch)
 
 
-def _map(open_: OpenBench, writing: Writing) -> None:
+def _map(open_: OpenBench, patch: Patch) -> None:
     shown = remembered("map")
     if shown not in SHOWN:
         st.caption("Which of the response's codes does it hang on that the answer becomes "
-                   "the donor's?")
+                   "the source's?")
         st.button("Show the map", icon=":material/grid_view:", on_click=answering(remember),
                   args=("map", next(iter(SHOWN))))
         return
     try:
         with st.spinner("Asking every code …"):
-            found = open_.map(writing)
+            found = open_.map(patch)
     except ProbeError:
-        st.info(literal(f"The answers of the problem and of its donor (with {writing.target}) are "
+        st.info(literal(f"The answers of the problem and of its source (with {patch.target}) are "
                         "not both defined here, or hardly differ: there is no way from one to the "
                         "other to map."), icon=":material/info:")
         return
@@ -70,20 +70,20 @@ def _map(open_: OpenBench, writing: Writing) -> None:
         on_change=answering(lambda: remember("map", st.session_state[COLOUR])))
     names, unit = _names(open_), _unit(open_)
     show_cells(
-        MAP, tokens_of(*open_.tokens(writing), names), getattr(found, SHOWN[shown]), [[
+        MAP, tokens_of(*open_.tokens(patch), names), getattr(found, SHOWN[shown]), [[
             f"{name}: estimated {estimate:+.3g}, written alone {effect:+.3g} {unit}"
             for name, estimate, effect in zip(names, *rows, strict=True)]
             for rows in zip(found.estimates, found.effects, strict=True)],
         lambda layer, key: _write_cell(layer, names[key]),
-        written=[(layer, key) for layer in writing.layers for key in writing.keys or ()])
+        written=[(layer, key) for layer in patch.layers for key in patch.keys or ()])
     st.caption(_meaning(open_, found, shown))
     st.caption(_trust(open_, found))
     st.button("Hide the map", on_click=answering(remember), args=("map", None))
 
 
-def shown_key(open_: OpenBench, writing: Writing) -> str:
+def shown_key(open_: OpenBench, patch: Patch) -> str:
     """Return the key of the code that an outcome shows, in Markdown."""
-    return "itself" if writing.key is None else literal(_names(open_)[writing.key])
+    return "itself" if patch.key is None else literal(_names(open_)[patch.key])
 
 
 def _names(open_: OpenBench) -> tuple[str, ...]:
@@ -100,10 +100,10 @@ def _unit(open_: OpenBench) -> str:
 def _write_cell(layer: int, key: str) -> None:
     """Choose what the page's controls need to write one code, as the map did: all of its heads.
 
-    The map is that of a donor, which is the minimal pair where the page writes something else.
+    The map is that of a source, which is the minimal pair where the page writes something else.
     """
-    if st.session_state.get("what") in WITHOUT_DONOR:
-        st.session_state["what"] = "donor"
+    if st.session_state.get("what") in WITHOUT_SOURCE:
+        st.session_state["what"] = "interchange"
     st.session_state["heads"] = []
     st.session_state["layers"] = [layer]
     st.session_state["scope"] = "row"
@@ -113,14 +113,14 @@ def _write_cell(layer: int, key: str) -> None:
 def _meaning(open_: OpenBench, found: ProblemMap, shown: str) -> str:
     """Say what the colours mean."""
     names = _names(open_)
-    what = {"estimates": "its part in what all of the donor's codes do together, estimated from "
+    what = {"estimates": "its part in what all of the source's codes do together, estimated from "
                          "gradients on the way to them",
-            "effects": "what the donor's code does there, written alone"}[SHOWN[shown]]
-    number = ("log p(the donor's answer) − log p(the problem's answer), in nats"
-              if open_.bench.task.symbolic else "the answer, counted towards the donor's")
+            "effects": "what the source's code does there, written alone"}[SHOWN[shown]]
+    number = ("log p(the source's answer) − log p(the problem's answer), in nats"
+              if open_.bench.task.symbolic else "the answer, counted towards the source's")
     own = (" Underlined: the feature that is asked about." if "panel" in names[0] else "")
     return (f"A cell is the code of the response ({literal(names[found.query])}) attending to that "
-            f"token. Its colour is {what}: **red** towards the donor's answer, **blue** away from "
+            f"token. Its colour is {what}: **red** towards the source's answer, **blue** away from "
             f"it. What is counted is {literal(number)}.{own} **Click a cell to write it.**")
 
 

@@ -22,7 +22,7 @@ def choose_swap(entry: Entry, split: str, instance: int) -> Swap | None:
     where = place(entry, split, instance)
     names = names_of(entry, split, instance)[:where.query + 1]
     st.markdown("##### What is written")
-    st.caption(f"The query is {literal(names[where.query])}. The donor is the same text with "
+    st.caption(f"The query is {literal(names[where.query])}. The source is the same text with "
                f"another token in place of {literal(names[where.key])}, the key of its induction "
                "pair. Of its codes, that of the query attending to one token is written.")
     key = names.index(choose("Key", names, key="token", default=names[where.key],
@@ -55,13 +55,14 @@ def show_swap(swapped: Swap | None) -> None:
     st.dataframe(pd.DataFrame({
         "next token": [pieces[i] for i in ids],
         "before": swapped.before[ids], "after": swapped.after[ids],
-        "donor itself": swapped.donor[ids]}), hide_index=True, key="next tokens",
+        "source itself": swapped.source[ids]}), hide_index=True, key="next tokens",
         column_config={name: st.column_config.NumberColumn(format="percent")
-                       for name in ("before", "after", "donor itself")})
+                       for name in ("before", "after", "source itself")})
     st.caption(f"The {len(ids)} tokens that are likeliest before or after. Here the key "
-               f"says {literal(pieces[swapped.source])}, in the donor "
-               f"{literal(pieces[swapped.target])}: "
-               f"{_share(swapped, swapped.source)} and {_share(swapped, swapped.target)}.")
+               f"says {literal(pieces[swapped.base_token])}, in the source "
+               f"{literal(pieces[swapped.source_token])}: "
+               f"{_share(swapped, swapped.base_token)} and "
+               f"{_share(swapped, swapped.source_token)}.")
     st.caption("One text proves nothing: `latentcode intervene RUN` writes codes into many texts, "
                "beside its controls. Codes of other texts, means and codes by hand are not "
                "written here, where queries and keys stand at other places in every text.")
@@ -76,8 +77,8 @@ def sentence(swapped: Swap, pieces: list[str]) -> str:
     before, after = int(swapped.before.argmax()), int(swapped.after.argmax())
     if before == after:
         return f"The likeliest next token stays {pieces[before]}."
-    whose = "what the donor has at its key" if after == swapped.target else (
-        "not what the donor has at its key")
+    whose = "what the source has at its key" if after == swapped.source_token else (
+        "not what the source has at its key")
     return f"The likeliest next token goes from {pieces[before]} to {pieces[after]}: {whose}."
 
 

@@ -15,12 +15,12 @@ from latentcode.app.data.benches import OpenBench
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.words import literal
 from latentcode.probes.interventions.bench.hold_outcome import HoldOutcome
-from latentcode.probes.interventions.bench.outcome import ANSWERS, Writing
+from latentcode.probes.interventions.bench.outcome import ANSWERS, Patch
 
 PROBLEMS = 200
 AT_ONCE = 20
 """Problems of one pass: a stop is heeded after each."""
-TITLES = {"same": "same {kind}s", "unrelated": "other problems", "random": "random codes"}
+TITLES = {"control": "same {kind}s", "unrelated": "other problems", "random": "random codes"}
 """The controls in the words of the page."""
 _HELD, _BUTTON = "what holds", "what holds, button"
 """Names in the session."""
@@ -48,29 +48,29 @@ class Held:
         return self.outcome is not None and self.outcome.n_seen == self.outcome.n
 
 
-def show_hold(open_: OpenBench, writing: Writing) -> None:
+def show_hold(open_: OpenBench, patch: Patch) -> None:
     """Offer to write the same into many problems, and show what comes of it.
 
     What another part of the page changes ends a run; what was found stays while the writing does.
     """
-    asked = (open_.name, replace(writing, instance=0, target=""))
+    asked = (open_.name, replace(patch, instance=0, target=""))
     held: Held | None = st.session_state.get(_HELD)
     if held is not None:
         held.running = False
         if held.asked != asked:
             del st.session_state[_HELD]
-    _section(open_, writing, asked)
+    _section(open_, patch, asked)
 
 
 @st.fragment
 @guarded
-def _section(open_: OpenBench, writing: Writing, asked: tuple[object, ...]) -> None:
+def _section(open_: OpenBench, patch: Patch, asked: tuple[object, ...]) -> None:
     held: Held | None = st.session_state.get(_HELD)
     # The button is one and the same, whatever it says: one that a run leaves out would stay on the
     # page until the last run has ended.
     with st.container(border=True, key="hold"):
         if held is None:
-            _offer(open_, writing, asked)
+            _offer(open_, patch, asked)
             return
         _controls(held)
         if held.outcome is not None:
@@ -80,12 +80,12 @@ def _section(open_: OpenBench, writing: Writing, asked: tuple[object, ...]) -> N
         st.rerun(scope="fragment")
 
 
-def _offer(open_: OpenBench, writing: Writing, asked: tuple[object, ...]) -> None:
+def _offer(open_: OpenBench, patch: Patch, asked: tuple[object, ...]) -> None:
     n = min(PROBLEMS, len(open_.bench))
 
     def begin() -> None:
         st.session_state[_HELD] = Held(asked, open_.bench.holding(
-            writing, range(n), batch_size=AT_ONCE))
+            patch, range(n), batch_size=AT_ONCE))
 
     st.button("Does it hold?", icon=":material/bar_chart:", on_click=answering(begin), key=_BUTTON)
     st.caption(f"Writes the same into {n} problems, each with a target of its own, beside the "
@@ -141,8 +141,8 @@ def bars(outcome: HoldOutcome, kind: str, *, dark: bool) -> go.Figure:
     titles = ["what was written", *(title.format(kind=kind) for title in TITLES.values())]
     rates = outcome.rates()
     figure = go.Figure()
-    for write, title, color in zip(outcome.writes, titles, (ACCENT, *greys), strict=True):
-        block = rates[rates["write"] == write]
+    for patch, title, color in zip(outcome.writes, titles, (ACCENT, *greys), strict=True):
+        block = rates[rates["patch"] == patch]
         low, high = (np.nan_to_num(np.abs(block[end] - block["value"])) for end in ("low", "high"))
         figure.add_bar(
             x=[f"{name}<br>{ANSWERS.get(name, 'none of these')}" for name in block["class"]],

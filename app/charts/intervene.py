@@ -84,7 +84,7 @@ def _numbers(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
         x=known["answer"], y=["each term's answer"] * len(known), mode="markers",
         text=known["constituent"], hovertemplate="%{x:.3f} with %{text}<extra></extra>",
         marker={"symbol": "line-ns", "size": 14, "line": {"width": 2, "color": [
-            {"source": grey(dark), "target": TARGET}.get(role, ACCENT)
+            {"base": grey(dark), "target": TARGET}.get(role, ACCENT)
             for role in known["role"]]}})
     return figure
 

@@ -13,7 +13,7 @@ import streamlit as st
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
 from latentcode.probes.interventions.bench.hold_outcome import HoldOutcome
-from latentcode.probes.interventions.bench.outcome import BenchOutcome, Writing
+from latentcode.probes.interventions.bench.outcome import BenchOutcome, Patch
 
 if TYPE_CHECKING:
     from latentcode.probes.attribution import ProblemMap
@@ -38,7 +38,7 @@ class OpenBench:
     def __init__(self, bench: Bench, task: Any, name: str) -> None:
         self.bench, self.task, self.kind, self.name = bench, task, str(task.constituent), name
         self._lock = Lock()
-        self._outcomes: dict[Writing, BenchOutcome] = {}
+        self._outcomes: dict[Patch, BenchOutcome] = {}
         self._maps: dict[tuple[int, int, str, str], ProblemMap] = {}
 
     @property
@@ -46,15 +46,15 @@ class OpenBench:
         """How files begin that are made of it."""
         return self.name.replace("/", "-")
 
-    def write(self, writing: Writing) -> BenchOutcome:
+    def patch(self, patch: Patch) -> BenchOutcome:
         """Return an outcome; the last ones are kept."""
         with self._lock:
-            if writing not in self._outcomes:
+            if patch not in self._outcomes:
                 if len(self._outcomes) >= KEPT:
                     self._outcomes.pop(next(iter(self._outcomes)))
-                with self._measuring() if writing.what == "mean" else nullcontext():
-                    self._outcomes[writing] = self.bench.write(writing)
-            return self._outcomes[writing]
+                with self._measuring() if patch.what == "mean" else nullcontext():
+                    self._outcomes[patch] = self.bench.patch(patch)
+            return self._outcomes[patch]
 
     def next_of(self, coming: Iterator[HoldOutcome]) -> HoldOutcome:
         """Return the next of what this bench yields."""
@@ -77,28 +77,28 @@ class OpenBench:
         """Return the keys of a scope, by the numbers of their tokens."""
         return self.bench.keys(instance, which, scope)
 
-    def tokens(self, writing: Writing) -> tuple[np.ndarray, list[str]]:
+    def tokens(self, patch: Patch) -> tuple[np.ndarray, list[str]]:
         """Return the tokens of a problem, float [T, D], and what each is to the question."""
-        one = self.bench.pairs(writing.instance, writing.which, writing.target, 1)
+        one = self.bench.pairs(patch.instance, patch.which, patch.target, 1)
         names, role = self.bench.task.roles(one)
         return one.instances.inputs[0].cpu().numpy(), [names[r] for r in role[0].tolist()]
 
-    def map(self, writing: Writing) -> ProblemMap:
-        """Return on which codes a problem hangs, and keep it; the donor is the one written.
+    def map(self, patch: Patch) -> ProblemMap:
+        """Return on which codes a problem hangs, and keep it; the source is the one written.
 
         Where none is written whose answer is another, it is the minimal pair.
         """
         from latentcode.probes.attribution import attribute_problem
-        from latentcode.probes.attribution.steps import DONORS
+        from latentcode.probes.attribution.steps import SOURCES
 
-        donor = writing.what if writing.what in DONORS else "donor"
-        asked = writing.instance, writing.which, writing.target, donor
+        source = patch.what if patch.what in SOURCES else "interchange"
+        asked = patch.instance, patch.which, patch.target, source
         with self._lock:
             if asked not in self._maps:
                 if len(self._maps) >= KEPT:
                     self._maps.pop(next(iter(self._maps)))
                 self._maps[asked] = attribute_problem(
-                    self.bench.model, self.bench.task, self.bench.pairs(*asked[:3])[:1], donor)
+                    self.bench.model, self.bench.task, self.bench.pairs(*asked[:3])[:1], source)
             return self._maps[asked]
 
     def _measuring(self) -> AbstractContextManager[object]:

@@ -32,18 +32,18 @@ class Place:
 class Swap:
     """The next token at the query of a text, before and after one code was written.
 
-    before, after, donor  float [V], its probabilities; of the donor: in the donor's own pass
-    source, target        ids of the token at the induction pair's key, here and in the donor
-    counts                whether the text goes on with `source`, and the donor has another token
-    exact                 whether its own code, written back, leaves all logits as they are
-    pieces                texts of all ids
+    before, after, source  float [V], its probabilities; of the source: in the source's own pass
+    base_token, source_token  ids of the token at the induction pair's key, here and in the source
+    counts  whether the text goes on with `base_token`, and the source has another token
+    exact   whether its own code, written back, leaves all logits as they are
+    pieces  texts of all ids
     """
 
     before: np.ndarray
     after: np.ndarray
-    donor: np.ndarray
-    source: int
-    target: int
+    source: np.ndarray
+    base_token: int
+    source_token: int
     counts: bool
     exact: bool
     pieces: tuple[str, ...]
@@ -68,12 +68,12 @@ def swap(
     entry: Entry, split: str, instance: int, key: int, layers: tuple[int, ...],
     heads: tuple[int, ...] | None,
 ) -> Swap:
-    """Write a[:, q, key] of the minimal pair's donor into an instance, in some layers and heads."""
+    """Write a[:, q, key] of the minimal pair's source into a base, in some layers and heads."""
     import torch
 
     from latentcode.codes.instances import instances
     from latentcode.probes.interventions.intervention import Intervention
-    from latentcode.probes.interventions.sites import capture, write
+    from latentcode.probes.interventions.sites import capture, run_patched
     from latentcode.seeds import make_generator
     from latentcode.tasks.counterfactuals import code_mask
 
@@ -83,15 +83,15 @@ def swap(
     pairs = counterfactuals.pairs_of(
         instances(task, split, [instance]), make_generator(instance, "swap"))
     query = pairs.instances.info["query"]
-    intervention = Intervention("donor", "pair", layers, heads=heads)
+    intervention = Intervention("interchange", "pair", layers, heads=heads)
     with _one_at_a_time:
         model = _model(entry)
-        # The text twice: the donor's code is written into the first, its own into the second.
+        # The text twice: the source's code is written into the first, its own into the second.
         inputs = pairs.instances.inputs.expand(2, -1)
         clean, _ = capture(model, inputs, ())
-        answered, codes = capture(model, pairs.donors.inputs.expand(2, -1), intervention.places)
+        answered, codes = capture(model, pairs.sources.inputs.expand(2, -1), intervention.places)
         scope = code_mask(query, torch.tensor([[key]]), inputs.shape[1]).expand(2, -1, -1)
-        patched = write(model, inputs, intervention.edits(
+        patched = run_patched(model, inputs, intervention.edits(
             model, scope, lambda where, live: torch.cat([codes[where][:1], live[1:]])))
 
     def next_token(logits: Tensor) -> np.ndarray:
@@ -99,7 +99,7 @@ def swap(
 
     return Swap(
         next_token(clean), next_token(patched), next_token(answered),
-        int(pairs.instances.info["copied"]), int(pairs.donors.info["copied"]),
+        int(pairs.instances.info["copied"]), int(pairs.sources.info["copied"]),
         bool(pairs.counts), torch.equal(clean[1], patched[1]), task.token_table.pieces)
 
 

@@ -20,19 +20,20 @@ from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.sidebar import choose_entry, choose_split
 from latentcode.app.state.url import choose, choose_several, remember, remembered_number
 from latentcode.app.words import literal
-from latentcode.probes.interventions.bench.outcome import BenchOutcome, Writing
+from latentcode.probes.interventions.bench.outcome import BenchOutcome, Patch
 
 if TYPE_CHECKING:
     from latentcode.probes.interventions.bench.bench import Bench
 
-WHAT = {"donor": "minimal pair", "instance": "other problem", "mean": "mean", "hand": "by hand",
+WHAT = {"interchange": "minimal pair", "instance": "other problem", "mean": "mean",
+        "hand": "by hand",
         "operands": "other operands", "operation+operands": "other {kind} and operands",
         "rest": "other rest", "operation+rest": "other {kind} and rest",
         "operands+rest": "other operands and rest",
         "operation+operands+rest": "other {kind}, operands and rest"}
 """What can be written, in the words of the page."""
 ABOUT = {
-    "donor": "The codes of the same problem with **{target}** in place of **{source}**.",
+    "interchange": "The codes of the same problem with **{target}** in place of **{source}**.",
     "instance": "The codes of any other problem of this split.",
     "mean": "The mean codes of training problems that have **{target}** in that place.",
     "hand": "One number per head, for every code that is written.",
@@ -42,10 +43,10 @@ OTHER = {
     "operands": "what the {kind} is applied to",
     "rest": "the rest of the problem",
 }
-"""What a donor has that the problem has not, by the parts of its name."""
+"""What a source has that the problem has not, by the parts of its name."""
 FIRST = 2_000
 """Another problem is drawn from these, which are those that the zoo has codes of."""
-CONTROLS = {"same": "Same {kind}s", "unrelated": "Other problems", "random": "Random codes"}
+CONTROLS = {"control": "Same {kind}s", "unrelated": "Other problems", "random": "Random codes"}
 
 
 def page() -> None:
@@ -72,12 +73,12 @@ def _body(entry: Entry, split: str) -> None:
     with left:
         # The problem stands while the model is loaded.
         bench = open_bench(entry, split, max(instance, other))
-        writing = _choose_writing(bench, instance, other)
-    if writing is None:
+        patch = _choose_writing(bench, instance, other)
+    if patch is None:
         return
     with right:
-        _show(bench, bench.write(writing))
-    where_it_lives(bench, writing)
+        _show(bench, bench.patch(patch))
+    where_it_lives(bench, patch)
 
 
 def _choose_instance(instance: int) -> None:
@@ -98,7 +99,7 @@ def _number_input(label: str, key: str, value: int) -> None:
                         lambda: remember(key, str(st.session_state[widget]))))
 
 
-def _choose_writing(open_: OpenBench, instance: int, other: int) -> Writing | None:
+def _choose_writing(open_: OpenBench, instance: int, other: int) -> Patch | None:
     """Let a person choose what is written where; None while something is missing."""
     bench, kind = open_.bench, open_.kind
     held = bench.constituents(instance)
@@ -113,7 +114,7 @@ def _choose_writing(open_: OpenBench, instance: int, other: int) -> Writing | No
     with second:
         target = choose(f"… by this {kind}", targets, key="target",
                         default=open_.telling(instance, which))
-    what = choose("Codes", bench.what, key="what", default="donor",
+    what = choose("Codes", bench.what, key="what", default="interchange",
                   shown=lambda w: WHAT[w].format(kind=kind))
     st.caption(_about(what).format(source=held[which], target=target, kind=kind))
     if what == "instance":
@@ -127,7 +128,7 @@ def _choose_writing(open_: OpenBench, instance: int, other: int) -> Writing | No
     if what == "hand":
         how, numbers = choose_numbers(open_, instance, which, target, layer=layers[-1],
                                       scope=scope, key=keys[0] if keys else None)
-    return Writing(
+    return Patch(
         instance, target, which, what, scope, tuple(layers), tuple(heads) or None,
         other if what == "instance" else None, numbers, how, keys=keys)
 
@@ -139,7 +140,7 @@ def _about(what: str) -> str:
     first, *more = [OTHER[part] for part in what.split("+")]
     *middle, last = more or [""]
     listed = ", ".join([first, *middle]) + (f" and {last}" if last else "")
-    return f"The codes of a donor that differs in {listed}."
+    return f"The codes of a source that differs in {listed}."
 
 
 def _choose_where(bench: Bench) -> tuple[list[int], str, list[int]]:
@@ -170,19 +171,19 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
     show_still(charts.answers(outcome, dark=dark), "answers")
     if names := charts.names_below(outcome):
         st.caption(literal(names))
-    show_hold(open_, outcome.writing)
-    st.markdown(f"**Controls**: instead, the codes of donors with the same {open_.kind}s and fresh "
-                "values, those of unrelated problems, and random ones of equal norm. None of them "
-                "should switch the answer, that is, make it the target's; the first should keep "
-                "it.")
+    show_hold(open_, outcome.patch)
+    st.markdown(f"**Controls**: instead, the codes of sources with the same {open_.kind}s and "
+                "fresh values, those of unrelated problems, and random ones of equal norm. None "
+                "of them should switch the answer, that is, make it the target's; the first "
+                "should keep it.")
     if outcome.symbolic:
         for column, (name, title) in zip(st.columns(3), CONTROLS.items(), strict=True):
             with column:
-                rows = outcome.table[outcome.table["write"] == name]
+                rows = outcome.table[outcome.table["patch"] == name]
                 switched = rows["switched"].sum() if outcome.counts else None
                 st.markdown(f"{title.format(kind=open_.kind)}  \nof {len(rows)}: " + ", ".join(
                     f"**{int(number)}** {text}" for number, text in (
-                        (rows["kept"].sum(), "keep it"), (switched, "switch"))
+                        (rows["kept"].sum(), "keep it"), (switched, "flip"))
                     if number is not None))
                 show_still(charts.control(outcome, name, dark=dark), f"control {name}")
     else:
@@ -192,7 +193,7 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
                "output as it is." if outcome.exact else
                ":material/error: Its own codes, written back, change the output: do not trust "
                "this page.")
-    st.markdown(f"**The code of the response attending to {shown_key(open_, outcome.writing)}**, "
+    st.markdown(f"**The code of the response attending to {shown_key(open_, outcome.patch)}**, "
                 "before and after")
     show_still(charts.codes(outcome, dark=dark), "codes")
 

@@ -13,7 +13,7 @@ from latentcode.codes import LatentCodes
 from latentcode.config import LogicConfig
 from latentcode.devices import available_cores
 from latentcode.errors import ProbeError
-from latentcode.experiments.studies.operation.places import DONORS, Place, sanity
+from latentcode.experiments.studies.operation.places import SOURCES, Place, sanity
 from latentcode.experiments.studies.operation.words import WHERE, earned
 from latentcode.models.config import kind_of
 from latentcode.probes.common.extraction import extract_with_untrained
@@ -31,12 +31,12 @@ READINGS: dict[Reading, str] = {"fixed_query": "one query", "fixed_context": "on
 LABEL = "terms"
 """What probes look for: which terms the function has."""
 TELLING = "operation+operands"
-"""The donor that tells operation from operands: both are others than the instance's."""
-DONOR_HAS: dict[str, str] = {
+"""The source that tells operation from operands: both are others than the instance's."""
+SOURCE_HAS: dict[str, str] = {
     TELLING: "another function, another query", "operands": "the same function, another query",
-    "donor": "another function, the same query", "unrelated": "nothing of the instance"}
+    "interchange": "another function, the same query", "unrelated": "nothing of the instance"}
 OUTCOMES: dict[str, str] = dict(zip(CLASSES, (
-    "its own", "donor's function", "donor's query", "donor's answer", "other"), strict=True))
+    "its own", "source's function", "source's query", "source's answer", "other"), strict=True))
 """Whose answer an answer is, in words of fuzzy logic."""
 AMONG, ROW, ALL, PAIR, CHECK = (
     "codes among the examples (layer 0)", "codes of the query's row (layer 0)",
@@ -86,7 +86,7 @@ class Asked:
 
     @property
     def n_counted(self) -> int:
-        """How many instances `written` is about: the model answers them and their donors."""
+        """How many instances `written` is about: the model answers them and their sources."""
         return 0 if self.written is None else int(self.written.settings["n_known"])
 
     @property
@@ -99,10 +99,10 @@ class Asked:
         table = where(self.decoded[reading].table, source=source)
         return table.sort_values("layer").iloc[-1]
 
-    def rate(self, place: str, outcome: str, donor: str = TELLING) -> float:
+    def rate(self, place: str, outcome: str, source: str = TELLING) -> float:
         """Return the share of answers of a class (`CLASSES`), of a place of `places`."""
         assert self.written is not None
-        rows = where(self.written.table, write=donor, metric=outcome, **self._at(place))
+        rows = where(self.written.table, patch=source, metric=outcome, **self._at(place))
         return float(rows["value"].iloc[0])
 
     def brings(self, place: str, word: str) -> bool:
@@ -112,15 +112,15 @@ class Asked:
         return bool(where(earned(table), word=word, **self._at(place))["earned"].iloc[0])
 
     def rates(self) -> pd.DataFrame:
-        """Return a row per place and donor: the share of answers of each class, with intervals."""
+        """Return a row per place and source: the share of answers of each class, with intervals."""
         assert self.written is not None
         rows = []
         for place in places(self.run):
-            for donor, has in DONOR_HAS.items():
-                block = where(self.written.table, write=donor, **self._at(place))
+            for source, has in SOURCE_HAS.items():
+                block = where(self.written.table, patch=source, **self._at(place))
                 cells = {str(row.metric): with_interval(row) for row in block.itertuples()}
                 rows.append({
-                    "written": place, "its donor has": has,
+                    "written": place, "its source has": has,
                     **{words: cells[name] for name, words in OUTCOMES.items()},
                     "n": int(block["n"].iloc[0])})
         return pd.DataFrame(rows)
@@ -131,7 +131,7 @@ class Asked:
 
 
 def ask(run: Run, origin: str, sizes: Sizes, device: str = "cpu") -> Asked:
-    """Read the codes of a run in both ways, and write donors' codes into it.
+    """Read the codes of a run in both ways, and write sources' codes into it.
 
     origin  what the model is called after its kind of attention, such as `trained here`
     """
@@ -163,8 +163,8 @@ def places(run: Run) -> dict[str, Place]:
 
 
 def _written(run: Run, n: int, device: str) -> InterventionResult | None:
-    interventions = [Intervention(donor, scope, layers, site)
-                     for site, scope, layers in places(run).values() for donor in DONORS]
+    interventions = [Intervention(source, scope, layers, site)
+                     for site, scope, layers in places(run).values() for source in SOURCES]
     try:
         return intervene(run, interventions, n=n, batch_size=BATCH, device=device,
                          progress=bar("writing codes back"))

@@ -86,16 +86,17 @@ def _caused(one: Asked) -> str:
     """Say which places bring what from a problem with another function and another query."""
     def sentence(place: str, word: str, outcome: str, what: str, control: str, has: str) -> str:
         brings = "bring" if one.brings(place, word) else "do not bring"
-        return (f"{place.capitalize()} {brings} the donor's {what}: {one.rate(place, outcome):.2f} "
-                f"of answers (donor with {has} {one.rate(place, outcome, control):.2f}, unrelated "
-                f"donor {one.rate(place, outcome, 'unrelated'):.2f}).")
+        return (f"{place.capitalize()} {brings} the source's {what}: "
+                f"{one.rate(place, outcome):.2f} of answers (source with {has} "
+                f"{one.rate(place, outcome, control):.2f}, unrelated source "
+                f"{one.rate(place, outcome, 'unrelated'):.2f}).")
 
     return " ".join([
-        "its own codes are replaced by those of a donor, a problem with another function and "
+        "its own codes are replaced by those of a source, a problem with another function and "
         "another query.",
         sentence(AMONG, "carries the operation", "operation", "function", "operands",
                  "the same function"),
-        sentence(ROW, "carries the operands", "operands", "query", "donor", "the same query"),
+        sentence(ROW, "carries the operands", "operands", "query", "interchange", "the same query"),
         sentence(ALL, "carries the answer", "copied", "whole answer", "operands",
                  "the same function"),
         f"The {PAIR} alone, which the probes read, leaves {one.rate(PAIR, 'instance'):.2f} of "
@@ -105,7 +106,7 @@ def _caused(one: Asked) -> str:
 def _unknown(asked: Sequence[Asked]) -> str:
     few = [f"{one.name} ({one.n_counted} problems)" for one in asked if not one.answers_enough]
     return (f"what codes cause in {_listed(few)}, because fewer than {LEAST_COUNTED} of the "
-            "problems are answered together with their donors." if few else "")
+            "problems are answered together with their sources." if few else "")
 
 
 def _scores(some: Sequence[Asked], reading: Reading) -> str:

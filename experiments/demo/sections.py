@@ -163,18 +163,19 @@ def causing(asked: Sequence[Asked]) -> Section:
     """What becomes of the answers if codes of another problem are written."""
     blocks: list[Block] = [
         Text("Here codes are not read but written: those that the model computes for another "
-             "problem, the donor, replace its own. The donor has another function, another query, "
-             "both, or nothing in common with the instance. All inputs vary, as in training. An "
-             "answer is the instance's own, that of the donor's function at the instance's query, "
-             "that of the instance's function at the donor's query, or the donor's, if it is "
-             f"nearer to it than {WINDOWS[0]}; these four differ by at least {LEAST_DIFFERENCE}. "
-             "Answers that have nothing to do with the instance fall near one of them, too: see "
-             "the donor that shares nothing. Codes bring something, in the words at the top, if "
-             f"its share is by at least {CRITERIA['least']:.2f} above that of each donor that "
-             "lacks it, and the 95 % interval of the difference is above 0."),
+             "problem, the source, replace its own. The source has another function, another "
+             "query, both, or nothing in common with the instance. All inputs vary, as in "
+             "training. An answer is the instance's own, that of the source's function at the "
+             "instance's query, that of the instance's function at the source's query, or the "
+             f"source's, if it is nearer to it than {WINDOWS[0]}; these four differ by at least "
+             f"{LEAST_DIFFERENCE}. Answers that have nothing to do with the instance fall near "
+             "one of them, too: see the source that shares nothing. Codes bring something, in "
+             f"the words at the top, if its share is by at least {CRITERIA['least']:.2f} above "
+             "that of each source that lacks it, and the 95 % interval of the difference is "
+             "above 0."),
         Text("In layer 0 the codes among the examples are computed directly from these, so that "
              "writing all of them is close to exchanging the examples. With codes, values and "
-             "residual streams all that an answer depends on is written: the donor's answer has "
+             "residual streams all that an answer depends on is written: the source's answer has "
              "to come.")]
     for one in asked:
         if one.written is None or not one.answers_enough:
@@ -183,8 +184,8 @@ def causing(asked: Sequence[Asked]) -> Section:
             continue
         blocks += [
             Figure(one.written.figure(), f"{one.name}: whose answer comes. instance: its own; "
-                   "operation: the donor's function; operands: the donor's query; copied: the "
-                   "donor's answer.", f"interventions-{one.folder}"),
+                   "operation: the source's function; operands: the source's query; copied: the "
+                   "source's answer.", f"interventions-{one.folder}"),
             Table(one.rates(), f"{one.name}: shares of answers, with 95 % intervals over held-out "
                   "combinations."),
             Text(one.written.caveats[0])]

@@ -213,7 +213,7 @@ def _lead(found: Mapping[str, Results]) -> str:
         "be of smaller models, as their sources say. What is headed `--preset small` is scaled "
         "down, or measured on stored runs, and draws no verdict.\n\n"
         "Words: the *code* of query and key is the attention scores over heads; *query->query* "
-        "the code of a token that attends to itself; a *row* all codes of one query. A *donor* is "
+        "the code of a token that attends to itself; a *row* all codes of one query. A *source* is "
         "another instance whose activations are *written* in place of an instance's own. *Reach* "
         "is how well places in a plane tell a label, 0 by chance and 1 always "
         "([how it was chosen](clumps/README.md)).\n")

@@ -2,7 +2,7 @@
 
 Templates are Jinja's. What they can ask for beside it:
 
-    {% set switch = table("experiments/results/NAME.csv")(metric="switch") %}
+    {% set switch = table("experiments/results/NAME.csv")(metric="flip") %}
     {{ switch(kind="hyla", layers="2,3") }}  the number of one row; more in `tables.Rows`
     {{ fixed(document("NAME.json").key, 3) }}  a number of a JSON file; `span` of several
     {{ quoted(document("NAME.json").findings, "is {} of") }}  a number in one of its sentences

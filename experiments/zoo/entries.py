@@ -42,7 +42,7 @@ from latentcode.models.config import kind_of
 from latentcode.probes.common.labels import label_columns
 from latentcode.probes.decoding.of_run import decode
 from latentcode.probes.interventions import Intervention, intervene
-from latentcode.probes.interventions.standard import DONORS, MAPPED
+from latentcode.probes.interventions.standard import MAPPED, SOURCES
 from latentcode.probes.projection.of_codes import project_codes
 from latentcode.probes.projection.result import OURS, ProjectionResult
 from latentcode.probes.similarity.of_run import similarity
@@ -185,7 +185,7 @@ class Build:
             "similarity": f"mean codes of `{codes.pairs[0].name}` and their cosines, with the same "
                           "controls",
             "interventions": "what becomes of the answers when codes are replaced by those of "
-                             "donors that differ in operation, operands or both, with controls"}
+                             "sources that differ in operation, operands or both, with controls"}
 
 
 def measured(model: Any, task: Task, how: Evaluation) -> dict[str, dict[str, Metric]]:
@@ -225,19 +225,19 @@ def colours(task: Task, codes: LatentCodes) -> list[str]:
 
 
 def interventions(n_layers: int) -> list[Intervention]:
-    """Return what tells most: the donors of a factorial at growing scopes, with controls.
+    """Return what tells most: the sources of a factorial at growing scopes, with controls.
 
     In the upper half of the layers and in all, the paper's pair in the upper half; values in place
     of codes; random codes, which must break the answer, and its own, which must not.
     """
     upper, every = tuple(range(n_layers // 2, n_layers)), tuple(range(n_layers))
     mapped = [(scope, layers) for scope in MAPPED for layers in (upper, every)]
-    chosen = [Intervention(write, scope, layers)
-              for scope, layers in (("pair", upper), *mapped) for write in DONORS]
-    chosen += [Intervention(write, scope, layers)
+    chosen = [Intervention(patch, scope, layers)
+              for scope, layers in (("pair", upper), *mapped) for patch in SOURCES]
+    chosen += [Intervention(patch, scope, layers)
                for scope, layers in (("row", upper), ("everything", every))
-               for write in ("random", "identity")]
-    chosen += [Intervention(write, "everything", every, site="value") for write in DONORS]
+               for patch in ("random", "identity")]
+    chosen += [Intervention(patch, "everything", every, site="value") for patch in SOURCES]
     return list(dict.fromkeys(chosen))
 
 

@@ -15,9 +15,9 @@ class Attribute(Seeded, Sampling):
 
     Example: latentcode attribute runs/sraven --out results/attribution
 
-    Estimates for every layer, query, key and head what the donor's code would do there, by
+    Estimates for every layer, query, key and head what the source's code would do there, by
     gradients, and checks the estimates by writing single codes. Then looks for few places that do
-    most of what all do: adds them in that order until the answer becomes the donor's nearly as
+    most of what all do: adds them in that order until the answer becomes the source's nearly as
     often as with all of them, and takes out again those that are not needed.
     """
 
@@ -26,8 +26,8 @@ class Attribute(Seeded, Sampling):
     """Number of instances; only those that the model answers correctly are counted."""
     n_patched: int = 200
     """How many of the counted instances are really written into."""
-    donor: str = "operation+operands"
-    """What the donor has that the instance has not: donor (another operation), operands,
+    source: str = "operation+operands"
+    """What the source has that the instance has not: interchange (another operation), operands,
     operation+operands; or operation+rest, operands+rest,
     operation+operands+rest."""
     sites: tuple[str, ...] = ("code", "value")
@@ -37,5 +37,5 @@ class Attribute(Seeded, Sampling):
         from latentcode.probes.attribution import AttributionResult, attribute
 
         self.save_result(AttributionResult, "passes", lambda progress: attribute(
-            self.path, self.donor, sites=self.sites, split=self.split, n=self.n,
+            self.path, self.source, sites=self.sites, split=self.split, n=self.n,
             n_patched=self.n_patched, seed=self.seed, device=self.device, progress=progress))

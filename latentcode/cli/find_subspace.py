@@ -17,14 +17,14 @@ class FindSubspace(Seeded, Sampling):
     Example: latentcode find-subspace runs/sraven --out results/subspace --layer 3 --rank 4 16
 
     Trains an orthonormal basis of the response's codes (or of its residual stream) so that the
-    coordinates of a donor with another operation and other operands bring the operation alone, or
+    coordinates of a source with another operation and other operands bring the operation alone, or
     the operands alone, and counts answers on held-out combinations: beside shuffled targets, the
     untrained model, a random subspace and the whole activation.
     """
 
     path: tyro.conf.Positional[RunName]
     objective: tuple[Literal["operation", "operands"], ...] = ("operation",)
-    """What is to arrive from the donor."""
+    """What is to arrive from the source."""
     site: Literal["code", "residual"] = "code"
     """The row of the response's codes, or the residual stream that enters the layer there."""
     layer: Annotated[int | None, default_is("the last")] = None

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 class Writes:
     """What is written where: every combination of these lists."""
 
-    write: Annotated[tuple[str, ...], default_is("the standard interventions")] = ()
-    """What to write:
-    donor, same, elsewhere, shuffled, transplant, set, set_same, set_shuffled, set_third,
-    set_group, steer, steer_third, steer_random, zero, mean, erase, erase_shuffled, random,
-    identity; set_pooled, set_same_pooled, set_third_pooled, set_group_pooled;
-    of a factorial also the donors operands, operation+operands, unrelated,
+    patch: Annotated[tuple[str, ...], default_is("the standard interventions")] = ()
+    """What to patch in:
+    interchange, control, elsewhere, shuffled, resample, class_mean, class_mean_base,
+    class_mean_shuffled, class_mean_third, class_mean_group, steer, steer_third, steer_random,
+    zero_ablation, mean_ablation, erase, erase_shuffled, random, identity; class_mean_pooled,
+    class_mean_base_pooled, class_mean_third_pooled, class_mean_group_pooled;
+    of a factorial also the sources operands, operation+operands, unrelated,
     rest, operation+rest, operands+rest,
     operation+operands+rest, frozen (at site residual) and (fuzzy logic) permuted."""
     scope: tuple[str, ...] = ("row",)
@@ -47,19 +48,19 @@ class Writes:
         """Return every combination of the lists, or None for the standard interventions."""
         from latentcode.probes.interventions import Intervention
 
-        if not self.write:
+        if not self.patch:
             others = [f.name for f in fields(Writes)
-                      if f.name != "write" and getattr(self, f.name) != f.default]
+                      if f.name != "patch" and getattr(self, f.name) != f.default]
             check(not others, f"--{' and --'.join(others)} "
-                  f"{'is' if len(others) == 1 else 'are'} given without --write; expected --write "
+                  f"{'is' if len(others) == 1 else 'are'} given without --patch; expected --patch "
                   "too, or neither for the standard interventions", ConfigError)
             return None
         layers = [place for text in self.layers for place in _layers(text, n_layers)]
         chosen = (
-            Intervention(write, scope, place, site, alpha, self.heads or None, self.renormalize)
+            Intervention(patch, scope, place, site, alpha, self.heads or None, self.renormalize)
             for site in self.site for scope in self.scope for place in layers
-            for write in self.write
-            for alpha in (self.alpha if write.startswith("steer") else (1.0,)))
+            for patch in self.patch
+            for alpha in (self.alpha if patch.startswith("steer") else (1.0,)))
         return list(dict.fromkeys(chosen))  # `each` and `upper` may be the same layer
 
 
@@ -67,22 +68,22 @@ class Writes:
 class Intervene(Writes, Seeded, Sampling):
     """Do codes cause the answer?
 
-    Example: latentcode intervene runs/sraven --out results/switch --write donor same --scope row
+    Example: latentcode intervene runs/sraven --out results/patched --patch interchange --scope row
 
     Overwrites codes, and counts whose answer the model then gives. An instance applies operation A
-    to operands x, a donor another operation B, other operands x', or both. The classes of answers:
+    to operands x, a source another operation B, other operands x', or both. The classes of answers:
     instance A(x), operation B(x), operands A(x'), copied B(x'), else none of these, the same four
-    whatever is written. A minimal pair (donor) has the instance's own x: its answer is B(x), which
+    whatever is written. A minimal pair (source) has the instance's own x: its answer is B(x), which
     counts as operation even where it is merely copied; only operation+operands tells these apart.
-    With --no-factorial the table shows instead how often the answer switches to the donor's.
-    Without --write: the standard interventions and their controls, over layers and scopes.
+    With --no-factorial the table shows instead how often the answer switches to the source's.
+    Without --patch: the standard interventions and their controls, over layers and scopes.
     """
 
     path: tyro.conf.Positional[RunName]
     n: int = 2_000
-    """Instances; those are counted that the model answers correctly, donors included."""
+    """Instances; those are counted that the model answers correctly, sources included."""
     no_factorial: bool = False
-    """Draw minimal pairs alone, of any two operations, whose donors need not be natural."""
+    """Draw minimal pairs alone, of any two operations, whose sources need not be natural."""
     among: Literal["vocabulary", "answers"] = "vocabulary"
     """Of text, with --no-factorial: what counts as the model's answer, the
     likeliest token of all or the likelier of the two answers."""

@@ -113,15 +113,16 @@ class DecodePrompts(OfModel):
 
 @dataclass(frozen=True, kw_only=True)
 class IntervenePrompts(Writes, OfModel):
-    """Do a donor prompt's codes change a language model's answer?
+    """Do a source prompt's codes change a language model's answer?
 
-    Example: latentcode intervene-prompts gpt2 pairs.jsonl --out results/switch
+    Example: latentcode intervene-prompts gpt2 pairs.jsonl --out results/patched
 
     Writes them, and counts how often the answer follows. Each line of the pairs is a JSON object
-    such as {"prompt": "The capital of France is", "answer": " Paris", "donor": "The language of
-    France is", "donor_answer": " French", "query": -1, "key": "France"}. Prompt and donor have the
-    same number of tokens, and each answer is one token. An optional column `same` holds the
-    control's prompt, which has the prompt's answer. Without --write: the donor's codes and the
+    such as {"prompt": "The capital of France is", "answer": " Paris", "source": "The language of
+    France is", "source_answer": " French", "query": -1, "key": "France"}. Prompt and source have
+        the
+    same number of tokens, and each answer is one token. An optional column `control` holds the
+    control's prompt, which has the prompt's answer. Without --patch: the source's codes and the
     controls, over layers and scopes.
     """
 

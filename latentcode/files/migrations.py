@@ -29,9 +29,9 @@ CURRENT: dict[str, int] = {
     "latentcode.similarity": 1,
     "latentcode.topography": 1,
     "latentcode.alignment": 1,
-    "latentcode.interventions": 3,
-    "latentcode.attribution": 1,
-    "latentcode.subspaces": 1,
+    "latentcode.interventions": 4,
+    "latentcode.attribution": 2,
+    "latentcode.subspaces": 2,
     "latentcode.projection": 1,
     "latentcode.cached_projection": 1,
     "latentcode.value_networks": 1,
@@ -66,6 +66,40 @@ def _with_instances_first(data: Data) -> Data:
                              "residuals": ["instance", "layer", "query", "d_model"]}}
 
 
+FORMER_PATCHES = {
+    "donor": "interchange", "same": "control", "transplant": "resample", "zero": "zero_ablation",
+    "mean": "mean_ablation", "set": "class_mean", "set_same": "class_mean_base",
+    "set_shuffled": "class_mean_shuffled", "set_third": "class_mean_third",
+    "set_group": "class_mean_group", "set_pooled": "class_mean_pooled",
+    "set_same_pooled": "class_mean_base_pooled", "set_third_pooled": "class_mean_third_pooled",
+    "set_group_pooled": "class_mean_group_pooled",
+    **{f"{other}context": f"{other}rest" for other in (
+        "", "operation+", "operands+", "operation+operands+")}}
+"""Patches as earlier versions called them, and what they are called now."""
+FORMER_METRICS = {"switch": "flip", "stay": "unchanged"}
+"""Metrics of interventions, likewise."""
+
+
+def _with_patches(data: Data) -> Data:
+    """Version 3 called a patch a write, and most of them otherwise; so do its settings."""
+    def renamed(one: Data) -> Data:
+        patch = one["write"]
+        return {"patch": FORMER_PATCHES.get(patch, patch),
+                **{name: value for name, value in one.items() if name != "write"}}
+
+    settings = data["settings"]
+    return {**data, "settings": {
+        **settings, "interventions": [renamed(one) for one in settings["interventions"]]}}
+
+
+def _with_source(data: Data) -> Data:
+    """Version 1 of attribution called the source the donor."""
+    settings = {name: value for name, value in data["settings"].items() if name != "donor"}
+    source, rate = data["settings"]["donor"], data["settings"]["rate"]
+    return {**data, "settings": {**settings, "source": FORMER_PATCHES.get(source, source),
+                                 "rate": FORMER_METRICS.get(rate, rate)}}
+
+
 MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
     ("latentcode.checkpoint", 1): _without_checksums(
         "model.safetensors", "optimizer.safetensors", "rng.safetensors"),
@@ -78,6 +112,9 @@ MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
     ("latentcode.interventions", 1): _without_classes,
     # Columns of tables have other names, which `TableResult.FORMERLY` knows.
     ("latentcode.interventions", 2): dict,
+    ("latentcode.interventions", 3): _with_patches,
+    ("latentcode.attribution", 1): _with_source,
+    ("latentcode.subspaces", 1): dict,
     ("latentcode.decoding", 1): _without_checksums("table.csv", "per_class.csv"),
 }
 """(format, version) -> what turns its data into those of the next version."""

@@ -1,8 +1,8 @@
 """What would a language model say to the other question? Minimal pairs of prompts.
 
     {"prompt": "The capital of France is", "answer": " Paris",
-     "donor": "The language of France is", "donor_answer": " French",
-     "same": "The capital in France is", "query": -1, "key": "France"}
+     "source": "The language of France is", "source_answer": " French",
+     "control": "The capital in France is", "query": -1, "key": "France"}
 
 They are prompts (`latentcode.prompts`) with a few columns more.
 """
@@ -32,21 +32,21 @@ from latentcode.tasks.counterfactuals import (
     row_mask,
 )
 
-NEEDED = ("donor", "answer", "donor_answer")
+NEEDED = ("source", "answer", "source_answer")
 Among = Literal["vocabulary", "answers"]
 
 
 class PromptCounterfactuals(Counterfactuals):
-    """A prompt, and a donor of as many tokens that asks something else. What comes next?
+    """A prompt, and a source of as many tokens that asks something else. What comes next?
 
     Columns beside those of `Prompts.from_frame`:
 
-    donor          a prompt of the same number of tokens; `query` and `key` are the same tokens
-    answer, donor_answer  what comes after the prompt and after the donor: text that is one token
+    source          a prompt of the same number of tokens; `query` and `key` are the same tokens
+    answer, source_answer  what comes after the prompt and after the source: text that is one token
                    there, or the id of a token
-    same           a prompt of the same number of tokens with the prompt's answer, the control;
-                   without this column `same` cannot be written
-    label, donor_label  the constituent that differs; default: the answers
+    control        a prompt of the same number of tokens with the prompt's answer, the control;
+                   without this column `control` cannot be written
+    label, source_label  the constituent that differs; default: the answers
     combination    what the bootstrap resamples as one; default: prompts of equal text
     split          `train` for means and erasers, `ood` to write to; default: all for both
 
@@ -59,7 +59,7 @@ class PromptCounterfactuals(Counterfactuals):
     in, and nothing is padded.
 
     Raises what `Prompts.from_frame` and `Prompts.tokenize` raise, `ConfigError` that names a row
-    whose donor, answer or label cannot be used, and a query that is the first token.
+    whose source, answer or label cannot be used, and a query that is the first token.
     """
 
     n_slots = 1
@@ -81,8 +81,8 @@ class PromptCounterfactuals(Counterfactuals):
         missing = [column for column in NEEDED if column not in frame]
         check(not missing, f"minimal pairs have no column {', '.join(missing)}; expected prompt, "
               f"{', '.join(NEEDED)}, and query and key; they have {list(frame.columns)}")
-        check(("label" in frame) == ("donor_label" in frame), "minimal pairs have only one of the "
-              "columns label and donor_label; expected both, or neither")
+        check(("label" in frame) == ("source_label" in frame), "minimal pairs have only one of the "
+              "columns label and source_label; expected both, or neither")
         tokens = self.prompts.tokenize(model, prepend_bos)
         self.begins = begins(model, prepend_bos)
         self.doubt = (
@@ -98,22 +98,22 @@ class PromptCounterfactuals(Counterfactuals):
                   "nothing but itself; expected a later one")
         self.positions = np.stack([tokens.query, tokens.key], axis=1)  # [N, 2, P]
         self.ids = {"prompt": [list(ids) for ids in tokens.ids]}
-        for column in [name for name in ("donor", "same") if name in frame]:
+        for column in [name for name in ("source", "control") if name in frame]:
             self.ids[column] = [
                 _matching(model, column, frame[column].iloc[i], ids, names[i], prepend_bos)
                 for i, ids in enumerate(self.ids["prompt"])]
         self.answers = np.asarray([
             [_next_token(model, column, frame[column].iloc[i], frame[prompt].iloc[i],
                          self.ids[prompt][i], names[i], prepend_bos)
-             for prompt, column in (("prompt", "answer"), ("donor", "donor_answer"))]
+             for prompt, column in (("prompt", "answer"), ("source", "source_answer"))]
             for i in range(len(frame))], dtype=np.int64)
         for i in np.flatnonzero(self.answers[:, 0] == self.answers[:, 1]):
-            check(False, f"answer and donor_answer of {names[i]} are both token "
+            check(False, f"answer and source_answer of {names[i]} are both token "
                   f"{self.answers[i, 0]} ({_texts(model, self.answers[i, :1])[0]!r}); expected "
                   "two that differ")
         self.constituents, self.labels = self._label(model)
         for i in np.flatnonzero(self.labels[:, 0] == self.labels[:, 1]):
-            check(False, f"label and donor_label of {names[i]} are both "
+            check(False, f"label and source_label of {names[i]} are both "
                   f"{self.constituents[self.labels[i, 0]]!r}; expected two that differ")
         self.combinations = pd.factorize(frame["combination"])[0].astype(np.int64)
         keys = [(len(ids), where.tobytes())
@@ -170,7 +170,7 @@ class PromptCounterfactuals(Counterfactuals):
         """Return which codes a scope holds, bool [B, Q, K]; of several pairs `row` is the first's.
 
         elsewhere  of the token before the query, whose row is nearly as long (and its key the
-                   token itself, where that does not see the key). Where the donor differs in later
+                   token itself, where that does not see the key). Where the source differs in later
                    tokens only, its codes there are the prompt's own.
         """
         self.check_scope(name)
@@ -192,55 +192,55 @@ class PromptCounterfactuals(Counterfactuals):
     def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
         """Return where the model says the answer, bool [B]."""
         ours, theirs = self._says(pairs, logits)
-        return theirs if of == "donors" else ours
+        return theirs if of == "sources" else ours
 
     def outcomes(
-        self, pairs: MinimalPairs, clean: Tensor, donor: Tensor, patched: Tensor
+        self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
     ) -> Mapping[str, Tensor]:
         """Return what the model says after the prompt, float [B] each.
 
-        switch, stay   it says the donor's answer, the prompt's
+        switch, stay   it says the source's answer, the prompt's
         p_target, p_source  probability of the two
-        logit_difference  logit of the prompt's answer minus that of the donor's, patched;
+        logit_difference  logit of the prompt's answer minus that of the source's, patched;
                        `logit_difference_clean`: unpatched
-        moved          how far it went from the unpatched one (0) to that of the donor's pass (1)
+        moved          how far it went from the unpatched one (0) to that of the source's pass (1)
         kl             KL(clean || patched) of the next token, in nats
         """
         ours, theirs = self._says(pairs, patched)
         before, after = (F.log_softmax(x[:, -1].double(), -1) for x in (clean, patched))
         probability = after.exp()
-        at_clean, at_donor, at_patched = (self._difference(pairs, x)
-                                          for x in (clean, donor, patched))
-        # Pairs that count have a positive difference before and a negative one with the donor; in
+        at_clean, at_source, at_patched = (self._difference(pairs, x)
+                                          for x in (clean, source, patched))
+        # Pairs that count have a positive difference before and a negative one with the source; in
         # few bits both may be zero.
-        whole = torch.where(at_clean == at_donor, 1.0, at_clean - at_donor)
-        return {"switch": theirs.float(), "stay": ours.float(),
+        whole = torch.where(at_clean == at_source, 1.0, at_clean - at_source)
+        return {"flip": theirs.float(), "unchanged": ours.float(),
                 "moved": (at_clean - at_patched) / whole,
-                "p_target": probability.gather(1, pairs.donors.targets)[:, 0].float(),
+                "p_target": probability.gather(1, pairs.sources.targets)[:, 0].float(),
                 "p_source": probability.gather(1, pairs.instances.targets)[:, 0].float(),
                 "logit_difference": at_patched, "logit_difference_clean": at_clean,
                 "kl": (before.exp() * (before - after)).sum(-1).float()}
 
     def _says(self, pairs: MinimalPairs, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return whether the model says the prompt's answer, and the donor's, bool [B] each."""
+        """Return whether the model says the prompt's answer, and the source's, bool [B] each."""
         if self.among == "answers":
             difference = self._difference(pairs, logits)
             return difference > 0.0, difference < 0.0
         said = logits[:, -1].argmax(-1)
-        return said == pairs.instances.targets[:, 0], said == pairs.donors.targets[:, 0]
+        return said == pairs.instances.targets[:, 0], said == pairs.sources.targets[:, 0]
 
     @staticmethod
     def _difference(pairs: MinimalPairs, logits: Tensor) -> Tensor:
         last = logits[:, -1].float()
         return (last.gather(1, pairs.instances.targets)
-                - last.gather(1, pairs.donors.targets))[:, 0]
+                - last.gather(1, pairs.sources.targets))[:, 0]
 
     def _minimal(self, rows: np.ndarray, split: str, device: torch.device) -> MinimalPairs:
         """Return the pairs of rows that share a layout."""
         def tensor(values: Any) -> Tensor:
             return torch.as_tensor(values, dtype=torch.int64, device=device)
 
-        source, target = tensor(self.labels[rows]).unbind(1)
+        base_label, target = tensor(self.labels[rows]).unbind(1)
         ours, theirs = tensor(self.answers[rows]).split(1, dim=1)
         query, key = tensor(self.positions[rows]).unbind(1)
         combination = tensor(self.combinations[rows])
@@ -250,17 +250,17 @@ class PromptCounterfactuals(Counterfactuals):
                          {"query": query, "key": key, "label": label}, split)
 
         return MinimalPairs(
-            batch("prompt", ours, source), batch("donor", theirs, target),
+            batch("prompt", ours, base_label), batch("source", theirs, target),
             # Without a control the prompt stands in its place; `lacks` keeps it from being written.
-            batch("same" if "same" in self.ids else "prompt", ours, source),
-            torch.zeros_like(source), source, target,
+            batch("control" if "control" in self.ids else "prompt", ours, base_label),
+            torch.zeros_like(base_label), base_label, target,
             torch.ones(len(rows), dtype=torch.bool, device=device))
 
     def _label(self, model: Any) -> tuple[tuple[str, ...], np.ndarray]:
         """Return the names of the constituents and each row's two of them, int64 [N, 2]."""
         frame = self.prompts.labels
         if "label" in frame:
-            given = frame[["label", "donor_label"]].astype(str).to_numpy()
+            given = frame[["label", "source_label"]].astype(str).to_numpy()
             codes, names = pd.factorize(given.ravel())
             return tuple(map(str, names)), codes.reshape(-1, 2).astype(np.int64)
         codes, tokens = pd.factorize(self.answers.ravel())
@@ -270,8 +270,9 @@ class PromptCounterfactuals(Counterfactuals):
 
     def _lacking(self) -> dict[str, str]:
         lacks = {}
-        if "same" not in self.ids:
-            lacks["same"] = "the minimal pairs have no column same, a prompt with the same answer"
+        if "control" not in self.ids:
+            lacks["control"] = ("the minimal pairs have no column control, a prompt with the same "
+                                "answer")
         frame = self.prompts.labels
         known = self.rows("train") if "split" not in frame else np.flatnonzero(
             frame["split"] == "train")
@@ -291,8 +292,8 @@ class PromptCounterfactuals(Counterfactuals):
         if self.among == "answers":
             notes.append("The likelier of the two answers counts as the model's, whatever else it "
                          "would rather say.")
-        if "same" in self.lacks:
-            notes.append("Without prompts of the same answer (column same) there is no control "
+        if "control" in self.lacks:
+            notes.append("Without prompts of the same answer (column control) there is no control "
                          "that tells a switch from damage.")
         if "means" not in self.lacks and "split" not in self.prompts.labels:
             notes.append("Means and erasers, if written, were measured on the prompts that they "

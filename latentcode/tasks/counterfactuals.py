@@ -1,12 +1,12 @@
 """What would the answer be under another rule or term? What every task offers to interventions.
 
-An intervention needs, for an instance, donors: problems that differ from it in what is asked
-about. The donor of a *minimal pair* shares everything with it but one constituent. An answer
-*switches* where it becomes the donor's. Of a minimal pair that is also what the donor's
+An intervention needs, for an instance, sources: problems that differ from it in what is asked
+about. The source of a *minimal pair* shares everything with it but one constituent. An answer
+*switches* where it becomes the source's. Of a minimal pair that is also what the source's
 constituent answers to the instance: a switch does not tell which of the two arrived.
 
-A *factorial* of donors tells. An instance applies operation A to operands x, beside the rest of
-the problem; donors have another operation B, other operands x', another rest, or several of these.
+A *factorial* of sources tells. An instance applies operation A to operands x, beside the rest of
+the problem; sources have another operation B, other operands x', another rest, or several of these.
 The answers A(x), B(x), A(x') and B(x') all differ, and each is a class.
 """
 
@@ -58,33 +58,33 @@ OTHERS: dict[str, str] = {
     "operation+operands+rest": "another operation, other operands and the rest of another problem",
     "unrelated": "another problem, with a third operation",
 }
-"""What the donors of a factorial have that the instance has not, beside the minimal pair's."""
+"""What the sources of a factorial have that the instance has not, beside the minimal pair's."""
 
 
 @dataclass(frozen=True)
 class MinimalPairs:
-    """B instances, and for each two donors that are made for it.
+    """B instances, and for each two sources that are made for it.
 
     instances  the instances
-    donors     the same but for one constituent: the base's `base_label` is `source_label` here
-    same       a control: all constituents as in the instance, with fresh values where `donors`
+    sources    the same but for one constituent: the base's `base_label` is `source_label` here
+    control    a control: all constituents as in the instance, with fresh values where `sources`
                differs from it
     slot       int64 [B], which of the constituents of an instance differs (SRAVEN: the response
                token whose rule it is; 0 where constituents have no place of their own)
     base_label, source_label  int64 [B], the constituent of the instance, which is the base that
-               is patched, and of its donor, the source of what is put into it
+               is patched, and of its source, of which something is put into it
     counts     bool [B]: the answers are known, and they differ; other pairs do not count
-    others     the donors of a factorial, by their name in `OTHERS`, and further ones of the task's
+    others     the sources of a factorial, by their name in `OTHERS`, and further ones of the task's
                own; empty where there is none
     candidates float64 [B, 4], the answers A(x), B(x), A(x') and B(x') of a factorial, NaN where
                one is not defined; None where there is none
 
-    The `combination` of a donor is that of its instance.
+    The `combination` of a source is that of its instance.
     """
 
     instances: Batch
-    donors: Batch
-    same: Batch
+    sources: Batch
+    control: Batch
     slot: Tensor
     base_label: Tensor
     source_label: Tensor
@@ -98,7 +98,7 @@ class MinimalPairs:
     def __getitem__(self, index: slice | Tensor) -> MinimalPairs:
         """Return the pairs of a slice, an index tensor or a boolean mask."""
         return MinimalPairs(
-            self.instances[index], self.donors[index], self.same[index], self.slot[index],
+            self.instances[index], self.sources[index], self.control[index], self.slot[index],
             self.base_label[index], self.source_label[index], self.counts[index],
             {name: batch[index] for name, batch in self.others.items()},
             None if self.candidates is None else self.candidates[index])
@@ -114,18 +114,18 @@ class MinimalPairs:
 
         first = parts[0]
         return MinimalPairs(
-            together("instances"), together("donors"), together("same"), joined("slot"),
+            together("instances"), together("sources"), together("control"), joined("slot"),
             joined("base_label"), joined("source_label"), joined("counts"),
             {name: together(name) for name in first.others},
             None if first.candidates is None else joined("candidates"))
 
     def batch(self, name: str) -> Batch:
-        """Return `instances`, `donors`, `same` or one of `others`."""
+        """Return `instances`, `sources`, `control` or one of `others`."""
         return self.others[name] if name in self.others else getattr(self, name)
 
-    def with_donors(self, name: str) -> MinimalPairs:
-        """Return the same with another batch as the donors, whose answers are then theirs."""
-        return self if name == "donors" else replace(self, donors=self.batch(name))
+    def with_sources(self, name: str) -> MinimalPairs:
+        """Return the same with another batch as the sources, whose answers are then theirs."""
+        return self if name == "sources" else replace(self, sources=self.batch(name))
 
 
 class Counterfactuals(ABC):
@@ -139,7 +139,7 @@ class Counterfactuals(ABC):
     """Whether a slot holds exactly one constituent (a label with classes), or several may occur
     (a label per constituent)."""
     chance: float
-    """Rate at which an answer drawn at random becomes the donor's; NaN where it has no meaning."""
+    """Rate at which an answer drawn at random becomes the source's; NaN where it has no meaning."""
     scopes: tuple[str, ...]
     """Those of `SCOPES` that the task knows."""
     places: tuple[str, ...] = ()
@@ -147,17 +147,17 @@ class Counterfactuals(ABC):
     least_problems: int = 10
     """Instances that the mean of a constituent is at least over; one that none has has no mean."""
     lacks: Mapping[str, str] = {}
-    """What a write may need (`Write.needs`) and the task does not offer, and why."""
+    """What a write may need (`PatchKind.needs`) and the task does not offer, and why."""
     notes: tuple[str, ...] = ()
     """What a reader of the outcomes must know, one sentence each."""
     doubt: str = ""
     """What else, beside too little training, may be why a model answers none of them."""
     factorial: bool = False
-    """Whether `sample` draws the donors of a factorial (`MinimalPairs.others`)."""
+    """Whether `sample` draws the sources of a factorial (`MinimalPairs.others`)."""
 
     @abstractmethod
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
-        """Draw n instances of a split, a slot and another constituent for each, and the donors."""
+        """Draw n instances of a split, a slot and another constituent for each, and the sources."""
 
     def batches(
         self, split: str, n: int, batch_size: int, generator: torch.Generator
@@ -196,16 +196,16 @@ class Counterfactuals(ABC):
     def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
         """Return where logits answer a batch of the pairs, bool [B].
 
-        of  `instances`, `donors`, `same` or one of `others`
+        of  `instances`, `sources`, `control` or one of `others`
         """
 
     @abstractmethod
     def outcomes(
-        self, pairs: MinimalPairs, clean: Tensor, donor: Tensor, patched: Tensor
+        self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
     ) -> Mapping[str, Tensor]:
         """Return what became of each answer, float [B] each; the arguments are logits.
 
-        switch  1 where the answer is the donor's, stay: 1 where it is still the instance's
+        switch  1 where the answer is the source's, stay: 1 where it is still the instance's
         """
 
     def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
@@ -226,8 +226,8 @@ class Counterfactuals(ABC):
 
     @property
     def lacking(self) -> Mapping[str, str]:
-        """`lacks`, and why there is no factorial of donors, where there is none."""
-        reason = ("these pairs have no donors with other operands or in another context, either "
+        """`lacks`, and why there is no factorial of sources, where there is none."""
+        reason = ("these pairs have no sources with other operands or in another context, either "
                   "because of factorial=False (--no-factorial) or because the task offers none")
         return self.lacks if self.factorial else {
             "factorial": reason, "permuted": reason, **self.lacks}
@@ -277,7 +277,7 @@ class ChosenPairs(Counterfactuals):
     def with_target(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
-        """Return donors of given instances that have `target` in place of constituent `which`.
+        """Return sources of given instances that have `target` in place of constituent `which`.
 
         which, target  int64 [B]. `UnknownNameError` lists what could stand there.
         """
@@ -314,7 +314,7 @@ class ChosenPairs(Counterfactuals):
     def natural(self, batch: Batch, slot: Tensor) -> Tensor:
         """Return whether the task itself could have drawn these problems, bool [B].
 
-        A donor may combine an operation with operands that never go together.
+        A source may combine an operation with operands that never go together.
         """
         return torch.ones_like(slot, dtype=torch.bool)
 

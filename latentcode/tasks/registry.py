@@ -138,7 +138,7 @@ def as_task(task: Task | TaskConfig) -> Task:
 def make_counterfactuals(task: Task, *, factorial: bool = True) -> Counterfactuals:
     """Return the minimal pairs of a task; `ConfigError` for a task that has none.
 
-    factorial  with donors that differ in operation, operands and the rest, where the task offers
+    factorial  with sources that differ in operation, operands and the rest, where the task offers
                them; without, minimal pairs of any two constituents
     """
     found = REGISTRY.get(task.name)

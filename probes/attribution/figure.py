@@ -36,8 +36,8 @@ def maps_figure(maps: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
     rows = [row for site in settings["sites"] for row in _rows(where(maps, site=site), site, grid)]
     layers = layers_in(maps)
     with panels(len(rows), len(layers), 2.1 * len(layers) + 1.3, 2.05 * len(rows) + 0.4,
-                f"{settings.get('kind', 'model')}: attribution to the donor's answer "
-                f"({settings['donor']})") as (figure, axes):
+                f"{settings.get('kind', 'model')}: attribution to the source's answer "
+                f"({settings['source']})") as (figure, axes):
         for (name, table), line in zip(rows, axes, strict=True):
             matrices = {layer: _matrix(where(table, layer=layer), grid) for layer in layers}
             norm = signed_norm(np.concatenate([m.to_numpy().ravel() for m in matrices.values()]))

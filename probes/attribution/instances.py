@@ -1,4 +1,4 @@
-"""Instances and donors that a model answers rightly, each with its attribution and its patches."""
+"""Instances and sources that a model answers rightly, each with its attribution and its patches."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import torch
 from torch import Tensor
 
 from latentcode.probes.attribution.places import by_cell, cells, masks, n_cells
-from latentcode.probes.attribution.steps import DONORS, answers, gradients, rate_of, step
+from latentcode.probes.attribution.steps import SOURCES, answers, gradients, rate_of, step
 from latentcode.probes.interventions.of_model import CORE
-from latentcode.probes.interventions.sites import Edit, Place, capture, in_scope, write
+from latentcode.probes.interventions.sites import Edit, Place, capture, in_scope, run_patched
 from latentcode.tasks.counterfactuals import ChosenPairs, MinimalPairs
 
 
 @dataclass(frozen=True)
 class Known:
-    """B instances that the model answers rightly, and their donors likewise.
+    """B instances that the model answers rightly, and their sources likewise.
 
-    pairs      the instances; `donors` are those that are written from
+    pairs      the instances; `sources` are those that are written from
     own, theirs  float64 [B], the two answers
     role       int64 [B, T], of the tokens
-    clean, answered  the logits of the instances and of the donors
-    activations  place -> what the model computes for the donors [B, ...]
+    clean, answered  the logits of the instances and of the sources
+    activations  place -> what the model computes for the sources [B, ...]
     parts      (method, place) -> each head's part of the estimate, [B, H, cell]
     """
 
@@ -60,18 +60,18 @@ class Setting:
 
     model: Any
     task: ChosenPairs
-    donor: str
+    source: str
     places: Collection[Place]
     n_points: int
 
     def known(self, pairs: MinimalPairs) -> Known | None:
         """Return those of the pairs that count, with their attribution; None where there are none.
         """
-        task, name = self.task, DONORS[self.donor][0]
+        task, name = self.task, SOURCES[self.source][0]
         activations: Mapping[Place, Tensor] = {}
         clean, _ = capture(self.model, pairs.instances.inputs, ())
         kept, answered = pairs.counts & task.right(pairs, clean, "instances"), clean
-        for batch in dict.fromkeys(("donors", *(CORE if task.factorial else ()), name)):
+        for batch in dict.fromkeys(("sources", *(CORE if task.factorial else ()), name)):
             logits, found = capture(self.model, pairs.batch(batch).inputs,
                                     self.places if batch == name else ())
             kept = kept & task.right(pairs, logits, batch)
@@ -80,23 +80,24 @@ class Setting:
         rows = kept.nonzero()[:, 0]
         if not len(rows):
             return None
-        pairs, donors = pairs[rows].with_donors(name), {p: x[rows] for p, x in activations.items()}
-        own, theirs = answers(task, pairs, self.donor)
+        pairs, sources = pairs[rows].with_sources(name), {p: x[rows] for p,
+                                                          x in activations.items()}
+        own, theirs = answers(task, pairs, self.source)
         names, role = task.roles(pairs)
-        parts = self.estimates(pairs, own, theirs, donors)
+        parts = self.estimates(pairs, own, theirs, sources)
         # Once more, because the last digits depend on which instances are computed together.
         clean, _ = capture(self.model, pairs.instances.inputs, ())
-        return Known(pairs, own, theirs, role, clean, answered[rows], donors, {
+        return Known(pairs, own, theirs, role, clean, answered[rows], sources, {
             (method, (site, layer)): by_cell(site, part, cells(site, role, len(names)),
                                              n_cells(site, len(names)))
             for (method, (site, layer)), part in parts.items()})
 
     def estimates(
-        self, pairs: MinimalPairs, own: Tensor, theirs: Tensor, donors: Mapping[Place, Tensor]
+        self, pairs: MinimalPairs, own: Tensor, theirs: Tensor, sources: Mapping[Place, Tensor]
     ) -> dict[tuple[str, Place], Tensor]:
-        """Return (method, place) -> slope times (donor's - own), of the activation's shape.
+        """Return (method, place) -> slope times (source's - own), of the activation's shape.
 
-        donors  place -> what the model computes for the donors
+        sources  place -> what the model computes for the sources
         """
         inputs = pairs.instances.inputs
 
@@ -104,7 +105,7 @@ class Setting:
             return step(self.task, pairs, own, theirs, logits)
 
         live, slopes = gradients(self.model, inputs, self.places, measure)
-        difference = {place: donors[place] - live[place] for place in live}
+        difference = {place: sources[place] - live[place] for place in live}
         found = {("gradient", place): slopes[place] * difference[place] for place in live}
         for site in {site for site, _ in self.places}:
             of_site = [place for place in live if place[0] == site]
@@ -118,19 +119,19 @@ class Setting:
         return found
 
     def written(self, known: Known, site: str, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how far answers go, and whether they become the donor's: float64 [B] each.
+        """Return how far answers go, and whether they become the source's: float64 [B] each.
 
-        chosen  bool [layer, cell], the places where the donor's activations are written
+        chosen  bool [layer, cell], the places where the source's activations are written
         """
         names, _ = self.task.roles(known.pairs)
         everywhere = torch.ones(1, 1, 1, dtype=torch.bool, device=known.role.device)
-        logits = write(self.model, known.pairs.instances.inputs, {
+        logits = run_patched(self.model, known.pairs.instances.inputs, {
             place: in_scope(always(known.activations[place]), mask, everywhere)
             for place, mask in masks(site, chosen, known.role, len(names)).items()})
         moved = (step(self.task, known.pairs, known.own, known.theirs, logits)
                  - step(self.task, known.pairs, known.own, known.theirs, known.clean))
         outcome = self.task.outcomes(known.pairs, known.clean, known.answered, logits)
-        return moved, outcome[rate_of(self.task, self.donor)].double()
+        return moved, outcome[rate_of(self.task, self.source)].double()
 
 
 def always(values: Tensor) -> Edit:
@@ -139,7 +140,7 @@ def always(values: Tensor) -> Edit:
 
 @dataclass(frozen=True)
 class Patched:
-    """Instances in batches, into which the donors' activations are written at chosen places."""
+    """Instances in batches, into which the sources' activations are written at chosen places."""
 
     setting: Setting
     batches: Sequence[Known]
@@ -162,7 +163,7 @@ class Patched:
                                for b in self.batches])
 
     def written(self, site: str, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Write places (numbers); return how far answers go and which become the donor's, [N]."""
+        """Write places (numbers); return how far answers go and which become the source's, [N]."""
         measured = [self.setting.written(batch, site, self._chosen(batch, site, places))
                     for batch in self.batches]
         moved, switched = (torch.cat(parts).cpu().numpy() for parts in zip(*measured, strict=True))

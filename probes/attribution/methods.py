@@ -1,8 +1,9 @@
-"""How is the effect of writing a donor's activation estimated? (d step / d a) (a_donor - a), where
+"""How is the effect of writing a source's activation estimated? (d step / d a) (a_source - a),
+where
 
     gradient  the derivative is taken at the instance: attribution patching
     path      it is the mean over points on the way from the instance's activations at all places
-              of the site to the donor's (integrated gradients): the estimates sum to the effect of
+              of the site to the source's (integrated gradients): the estimates sum to the effect of
               writing all of them, up to the number of points
 """
 

@@ -33,7 +33,7 @@ RANDOM_ORDERS = 3
 def attribute_model(
     model: Any,
     task: Counterfactuals,
-    donor: str = "operation+operands",
+    source: str = "operation+operands",
     *,
     sites: Sequence[str] | str = ATTRIBUTED,
     split: str = "ood",
@@ -48,19 +48,20 @@ def attribute_model(
     meta: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> AttributionResult:
-    """Which codes does it hang on that the answer becomes the donor's?
+    """Which codes does it hang on that the answer becomes the source's?
 
-    The attribution to codes is (d step / d a) (a_donor - a), what writing the donor's codes there
+    The attribution to codes is (d step / d a) (a_source - a), what writing the source's codes there
     would do to `step` (`latentcode.probes.attribution.steps`) if that were linear, for all codes
-    at once. The derivative is taken at the instance, and as a mean along the way to the donor.
+    at once. The derivative is taken at the instance, and as a mean along the way to the source.
 
     model   anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
-    task    the instances, donors and answers: `make_counterfactuals(make_task(...))`
-    donor   which donor: one of a factorial with an answer of its own, or `donor`, a minimal pair's
+    task    the instances, sources and answers: `make_counterfactuals(make_task(...))`
+    source   which source: one of a factorial with an answer of its own, or `source`, a minimal
+        pair's
     sites   `code`, a place being a layer, query and key, and `value`, a layer and key
     n       instances drawn; those count that `intervene_model` would count
     n_patched  how many of them single places and sets are written into
-    n_points   on the way to the donor at which the gradient is taken
+    n_points   on the way to the source at which the gradient is taken
     n_checked  places that are written singly: so many of the largest estimates, and random others
     n_ranked   of how many places, by attribution, a small set is made
     progress   called with (passes through the model done, most that there can be)
@@ -69,11 +70,11 @@ def attribute_model(
     does not fit the task or the model, `ProbeError` when fewer than four instances count.
     """
     seed, sites = checked_seed(seed), as_tuple(sites)
-    task = _check(task, donor, sites, n=n, n_patched=n_patched, n_points=n_points,
+    task = _check(task, source, sites, n=n, n_patched=n_patched, n_points=n_points,
                   n_checked=n_checked, n_ranked=n_ranked, batch_size=batch_size,
                   n_bootstrap=n_bootstrap)
     n_layers = model.cfg.n_layers
-    setting = Setting(model, task, donor, [(s, layer) for s in sites for layer in range(n_layers)],
+    setting = Setting(model, task, source, [(s, layer) for s in sites for layer in range(n_layers)],
                       n_points)
     n_batches = -(-n // batch_size)
     passes = iter(range(1, 10**9))
@@ -100,7 +101,7 @@ def attribute_model(
     if progress is not None:
         progress(total, total)
     settings = {
-        **(dict(meta) if meta else {}), "donor": donor, "rate": rate_of(task, donor),
+        **(dict(meta) if meta else {}), "source": source, "rate": rate_of(task, source),
         "symbolic": task.symbolic, "sites": list(sites), "split": split, "n": n,
         "n_known": next(iter(sums.values())).n, "n_patched": len(patched), "n_points": n_points,
         "n_checked": n_checked, "n_ranked": n_ranked, "seed": seed, "batch_size": batch_size,
@@ -114,13 +115,13 @@ def attribute_model(
 
 
 def _check(
-    task: Counterfactuals, donor: str, sites: Sequence[str], *, n_bootstrap: int, **numbers: int
+    task: Counterfactuals, source: str, sites: Sequence[str], *, n_bootstrap: int, **numbers: int
 ) -> ChosenPairs:
     """Raise `ConfigError` for what cannot be asked, before anything is computed."""
     if not isinstance(task, ChosenPairs):
         raise ConfigError(f"the pairs are {type(task).__name__}, which do not say what a model "
                           "answers; expected ChosenPairs, such as those of fuzzy logic and SRAVEN")
-    rate_of(task, donor)
+    rate_of(task, source)
     check(len(sites) > 0, "there are no sites; expected code, value or both", ConfigError)
     for site in sites:
         check_choice("site", site, ATTRIBUTED)
@@ -199,7 +200,7 @@ def _attributed(
         advance()
     n_known = sum(map(len, kept))
     check(n_known >= 4, f"of {n} instances of {split}, the model answers {n_known} and their "
-          "donors rightly; expected at least four. Is it trained, and n large enough?", ProbeError)
+          "sources rightly; expected at least four. Is it trained, and n large enough?", ProbeError)
     return kept, sums, roles
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from latentcode.errors import ProbeError, check, check_choice
 from latentcode.probes.attribution.instances import Setting, always
-from latentcode.probes.attribution.steps import DONORS, answers, step
+from latentcode.probes.attribution.steps import SOURCES, answers, step
 from latentcode.probes.interventions.bench.cells import response
-from latentcode.probes.interventions.sites import Place, capture, in_scope, write
+from latentcode.probes.interventions.sites import Place, capture, in_scope, run_patched
 from latentcode.tasks.counterfactuals import ChosenPairs, MinimalPairs
 
 AT_ONCE = 32
@@ -23,7 +23,7 @@ AT_ONCE = 32
 
 @dataclass(frozen=True)
 class ProblemMap:
-    """What the donor's codes of one problem do to its step towards the donor's answer.
+    """What the source's codes of one problem do to its step towards the source's answer.
 
     All numbers are in the unit of the step (`latentcode.probes.attribution.steps`): nats where
     answers are symbols, the answer's own where they are numbers.
@@ -56,34 +56,34 @@ class ProblemMap:
 
 
 def attribute_problem(
-    model: Any, task: ChosenPairs, pairs: MinimalPairs, donor: str = "donor", *,
+    model: Any, task: ChosenPairs, pairs: MinimalPairs, source: str = "interchange", *,
     n_points: int = 16,
 ) -> ProblemMap:
     """Which codes of its response does the answer to one problem hang on?
 
     model   anything with `cfg` and `run_with_hooks`
     pairs   one pair: `Bench.pairs(instance, which, target, 1)`
-    donor   whose codes would be written: `donor`, the minimal pair, or another that differs in its
-            operation or operands and that the pair has
-    n_points  on the way to the donor's codes at which the gradient is taken
+    source   whose codes would be written: `source`, the minimal pair, or another that differs in
+            its operation or operands and that the pair has
+    n_points  on the way to the source's codes at which the gradient is taken
 
-    Every code of the map is also written for real. `ConfigError` for another donor; `ProbeError`
+    Every code of the map is also written for real. `ConfigError` for another source; `ProbeError`
     where the two answers are not both defined, or are the same.
     """
-    check_choice("donor", donor, [name for name in DONORS
-                                  if name == "donor" or name in pairs.others])
-    name, _ = DONORS[donor]
-    if donor == "donor":  # its answer is also known where those of a factorial are not
+    check_choice("source", source, [name for name in SOURCES
+                                  if name == "interchange" or name in pairs.others])
+    name, _ = SOURCES[source]
+    if source == "interchange":  # its answer is also known where those of a factorial are not
         pairs = replace(pairs, candidates=None)
-    known = bool(pairs.counts) if donor == "donor" else pairs.candidates is not None
-    own, theirs = answers(task, pairs, donor) if known else torch.full((2, 1), torch.nan)
+    known = bool(pairs.counts) if source == "interchange" else pairs.candidates is not None
+    own, theirs = answers(task, pairs, source) if known else torch.full((2, 1), torch.nan)
     check(bool((own - theirs).abs() > task.least_difference), "the answers of the problem and of "
-          f"its donor ({donor}) are not both defined, or hardly differ; expected two that differ",
+          f"its source ({source}) are not both defined, or hardly differ; expected two that differ",
           ProbeError)
     places: list[Place] = [("code", layer) for layer in range(model.cfg.n_layers)]
     clean, _ = capture(model, pairs.instances.inputs, ())
-    _, donors = capture(model, pairs.batch(name).inputs, places)
-    found = Setting(model, task, donor, places, n_points).estimates(pairs, own, theirs, donors)
+    _, sources = capture(model, pairs.batch(name).inputs, places)
+    found = Setting(model, task, source, places, n_points).estimates(pairs, own, theirs, sources)
     parts = torch.stack([found["path", place][0].sum(0) for place in places]).double()  # [L, Q, K]
 
     def effects(masks: dict[Place, Tensor], n: int) -> Tensor:
@@ -91,8 +91,8 @@ def attribute_problem(
         several = pairs[torch.zeros(n, dtype=torch.int64, device=pairs.slot.device)]
         inputs = several.instances.inputs
         everywhere = torch.ones(1, 1, 1, dtype=torch.bool, device=inputs.device)
-        logits = write(model, inputs, {
-            place: in_scope(always(donors[place]), mask, everywhere)
+        logits = run_patched(model, inputs, {
+            place: in_scope(always(sources[place]), mask, everywhere)
             for place, mask in masks.items()})
         return step(task, several, own.expand(n), theirs.expand(n), logits) - step(
             task, pairs, own, theirs, clean)

@@ -21,7 +21,7 @@ from latentcode.tasks import as_task, make_counterfactuals
 @watched("passes")
 def attribute(
     run: Run | str | Path,
-    donor: str = "operation+operands",
+    source: str = "operation+operands",
     *,
     sites: Sequence[str] | str = ATTRIBUTED,
     split: str = "ood",
@@ -34,14 +34,14 @@ def attribute(
     progress: Progress | None = None,
     **settings: Any,
 ) -> AttributionResult:
-    """Which codes, and which values, does it hang on that the answer becomes the donor's?
+    """Which codes, and which values, does it hang on that the answer becomes the source's?
 
     run      a run, its folder, or the name of a model of the zoo
-    donor    which donor's activations would be written: `operation+operands`, another of a
-             factorial (`latentcode.tasks.counterfactuals`), or `donor`
+    source    which source's activations would be written: `operation+operands`, another of a
+             factorial (`latentcode.tasks.counterfactuals`), or `source`
     sites    `code`, `value` or both
     split    instances that the attributions are means over
-    n        instances drawn; those count which the model answers rightly, donors included
+    n        instances drawn; those count which the model answers rightly, sources included
     n_patched  how many of them single places and sets are written into
     task     what to draw from; default: the run's own
     step     the checkpoint; default: the newest
@@ -53,6 +53,6 @@ def attribute(
     own = as_task(run.config.task if task is None else task)
     counterfactuals = make_counterfactuals(own)
     model = run.load_model(step, device=str(resolve_device(device)))
-    return attribute_model(model, counterfactuals, donor, sites=sites, split=split, n=n,
+    return attribute_model(model, counterfactuals, source, sites=sites, split=split, n=n,
                            n_patched=n_patched, seed=seed, meta=meta_of(run, own, step),
                            progress=progress, **settings)

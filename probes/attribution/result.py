@@ -22,10 +22,10 @@ ESTIMATES: tuple[str, ...] = ("path", "path_absolute", "gradient", "gradient_abs
 
 @dataclass(frozen=True, repr=False)
 class AttributionResult(TableResult):
-    """Where the codes and values are that the donor's answer hangs on.
+    """Where the codes and values are that the source's answer hangs on.
 
     Places are named by the roles of query and key. Estimates are in the unit of the step towards
-    the donor's answer: nats where answers are symbols, the answer's own where they are numbers.
+    the source's answer: nats where answers are symbols, the answer's own where they are numbers.
 
     maps     one row per place, all heads together: the mean estimate over instances by `path`
              and by `gradient` (`latentcode.probes.attribution.methods`), and the means of their
@@ -33,7 +33,7 @@ class AttributionResult(TableResult):
     heads    the same per head
     patches  places that were written singly (`chosen`: as one of the strongest, or at random):
              both estimates, and the real `effect` with its interval; `rate`, the share of answers
-             that became the donor's
+             that became the source's
     correlations  of either estimate and the effect over these places
     curve    of sets that grow in the order of either estimate, or in a random one of all places,
              also of those that nothing hangs on: `rate` and `step` with intervals, over the
@@ -91,10 +91,11 @@ class AttributionResult(TableResult):
     @property
     def caveats(self) -> tuple[str, ...]:
         s = self.settings
-        notes = [f"{s['n_known']} of {s['n']} instances count, which the model and its donors "
+        notes = [f"{s['n_known']} of {s['n']} instances count, which the model and its sources "
                  f"answer rightly; {s['n_patched']} of them are written into."]
         for row in self.smallest.to_dict("records"):
-            everything = f"All {row['site']}s bring the donor's answer in {row['searched_all']:.2f}"
+            everything = (f"All {row['site']}s bring the source's answer in "
+                          f"{row['searched_all']:.2f}")
             if not self.sought(row):
                 notes.append(f"{everything}, not surely more than {s['least_rate']}: no set is "
                              "looked for.")

@@ -1,6 +1,6 @@
 """How few places carry the answer? A small set that does most of what all of them do.
 
-Places are added in order of attribution until the share of answers that become the donor's is
+Places are added in order of attribution until the share of answers that become the source's is
 SHARE of what writing all places brings; then, from the least important on, each that is not needed
 for that is taken out again. That is greedy: a smaller set may do as much. One half of the instances
 says which places these are, the other half what they bring, which may be less than SHARE.
@@ -36,7 +36,7 @@ class Search:
     _rates: dict[int, float] = field(default_factory=dict)
 
     def rate(self, places: np.ndarray) -> float:
-        """Return the share of answers that become the donor's where these places are written."""
+        """Return the share of answers that become the source's where these places are written."""
         _, switched = self.searched.written(self.site, places)
         self.advance()
         return float(switched.mean())

@@ -1,9 +1,9 @@
-"""How far is an answer from the donor's? The number that is differentiated, and where it leads.
+"""How far is an answer from the source's? The number that is differentiated, and where it leads.
 
 Of answers that are
 
-    symbols   log p(donor's answer) - log p(instance's answer), a difference of two logits
-    numbers   sign(donor's answer - instance's answer) times the answer
+    symbols   log p(source's answer) - log p(instance's answer), a difference of two logits
+    numbers   sign(source's answer - instance's answer) times the answer
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from latentcode.models.modes import evaluating
 from latentcode.probes.interventions.sites import SITES, Place
 from latentcode.tasks.counterfactuals import OTHERS, ChosenPairs, MinimalPairs
 
-DONORS: Mapping[str, tuple[str, int]] = {"donor": ("donors", 1), **{
+SOURCES: Mapping[str, tuple[str, int]] = {"interchange": ("sources", 1), **{
     name: (name, ("operation" in name) + 2 * ("operands" in name))
     for name in OTHERS if "operation" in name or "operands" in name}}
-"""Donors whose answer differs from the instance's: their batch of `MinimalPairs`, and which of the
+"""Sources whose answer differs from the instance's: their batch of `MinimalPairs`, and which of the
 candidates is their answer."""
 
 
-def rate_of(task: ChosenPairs, donor: str) -> str:
-    """Return the outcome that says that an answer is the donor's, one of `CLASSES` or `switch`."""
-    check_choice("donor", donor, DONORS if task.factorial else ("donor",))
-    return list(CLASSES)[DONORS[donor][1]] if task.factorial else "switch"
+def rate_of(task: ChosenPairs, source: str) -> str:
+    """Return the outcome that says that an answer is the source's, one of `CLASSES` or `flip`."""
+    check_choice("source", source, SOURCES if task.factorial else ("interchange",))
+    return list(CLASSES)[SOURCES[source][1]] if task.factorial else "flip"
 
 
-def answers(task: ChosenPairs, pairs: MinimalPairs, donor: str) -> tuple[Tensor, Tensor]:
-    """Return the answers of the instances and of their donors, float64 [B] each."""
+def answers(task: ChosenPairs, pairs: MinimalPairs, source: str) -> tuple[Tensor, Tensor]:
+    """Return the answers of the instances and of their sources, float64 [B] each."""
     if pairs.candidates is not None:
-        return pairs.candidates[:, 0], pairs.candidates[:, DONORS[donor][1]]
+        return pairs.candidates[:, 0], pairs.candidates[:, SOURCES[source][1]]
     of_all = task.answers(pairs)
     own, theirs = (of_all.gather(1, which[:, None])[:, 0]
                    for which in (pairs.base_label, pairs.source_label))
@@ -48,7 +48,7 @@ def answers(task: ChosenPairs, pairs: MinimalPairs, donor: str) -> tuple[Tensor,
 def step(
     task: ChosenPairs, pairs: MinimalPairs, own: Tensor, theirs: Tensor, logits: Tensor
 ) -> Tensor:
-    """Return how far answers went from the instances' (own) to the donors' (theirs): float64 [B].
+    """Return how far answers went from the instances' (own) to the sources' (theirs): float64 [B].
 
     In nats where answers are symbols, in the answer's own unit where they are numbers.
     """

@@ -132,7 +132,8 @@ class TableResult(ABC):
                 continue
             try:
                 tables[name] = pd.read_parquet(path) if name in cls.OPEN else pd.read_csv(
-                    path, dtype=dict.fromkeys((*cls.TEXT, *cls.FORMERLY), str),
+                    path, dtype=dict.fromkeys((*cls.TEXT, *(
+                        old for old, new in cls.FORMERLY.items() if new in cls.TEXT)), str),
                     keep_default_na=False, na_values=[""], **EXACTLY)
             except (OSError, ValueError) as error:
                 raise ArtifactError(f"{folder} is damaged: {error}") from None

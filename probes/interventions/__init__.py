@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions.bench.bench import Bench as Bench
     from latentcode.probes.interventions.bench.hold_outcome import HoldOutcome as HoldOutcome
     from latentcode.probes.interventions.bench.outcome import BenchOutcome as BenchOutcome
-    from latentcode.probes.interventions.bench.outcome import Writing as Writing
+    from latentcode.probes.interventions.bench.outcome import Patch as Patch
     from latentcode.probes.interventions.intervention import Intervention as Intervention
     from latentcode.probes.interventions.of_model import intervene_model as intervene_model
     from latentcode.probes.interventions.of_run import intervene as intervene
+    from latentcode.probes.interventions.patches import PATCHES as PATCHES
     from latentcode.probes.interventions.result import InterventionResult as InterventionResult
     from latentcode.probes.interventions.standard import (
         standard_interventions as standard_interventions,
     )
-    from latentcode.probes.interventions.writes import WRITES as WRITES
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

@@ -1,4 +1,4 @@
-"""The figure of a factorial of donors: whose answer it is, by what was written and where."""
+"""The figure of a factorial of sources: whose answer it is, by what was written and where."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _GAP = 0.6
 def class_figure(table: pd.DataFrame) -> Figure:
     """Return the rates of `CLASSES` as stacked bars (of `InterventionResult.table`).
 
-    Left the donors' writes, one block per place, so that donors can be compared where they were
+    Left the sources' writes, one block per place, so that sources can be compared where they were
     written; right all the others. The numbers of instances stand at the right ends.
     """
     # Here: opening a result needs no torch.
-    from latentcode.probes.interventions.writes import WRITES
+    from latentcode.probes.interventions.patches import PATCHES
 
     table = table[table["metric"].isin(CLASSES)]
     check(len(table) > 0, "the table holds no classes of answers to draw", ProbeError)
-    donor = table["write"].map(
-        lambda name: name in WRITES and bool(WRITES[name].donor)) & table["heads"].eq("all")
-    parts = [part for part in (table[donor], table[~donor]) if len(part)]
+    source = table["patch"].map(
+        lambda name: name in PATCHES and bool(PATCHES[name].source)) & table["heads"].eq("all")
+    parts = [part for part in (table[source], table[~source]) if len(part)]
     bars = [_bars(part) for part in parts]
     with style():
         rows = max(map(_height, bars))
@@ -57,7 +57,7 @@ def _bars(table: pd.DataFrame) -> pd.DataFrame:
     for place, block in table.groupby(places, sort=False):
         site, scope, layers = map(str, place)
         where = f"{scope}, layers {in_short(layers)}" + ("" if site == "code" else f", {site}")
-        keys = ["write", "alpha", "heads", "renormalized"]
+        keys = ["patch", "alpha", "heads", "renormalized"]
         for number, (_, one) in enumerate(block.groupby(keys, sort=False, dropna=False)):
             what = written({key: one[key].iloc[0] for key in keys})
             rates = dict(zip(one["metric"], one["value"], strict=True))

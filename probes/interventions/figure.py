@@ -1,4 +1,4 @@
-"""The figure of interventions: where donors switch answers, and what every other write does."""
+"""The figure of interventions: where sources switch answers, and what every other write does."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from latentcode.errors import ProbeError, check
 from latentcode.figures.heat_maps import heat_map
 from latentcode.figures.style import GREY, PALETTE, Figure, style
 
-_MAPPED = {"donor": "the minimal pair's", "same": "same constituents, fresh values (control)"}
+_MAPPED = {"interchange": "the minimal pair's",
+           "control": "same constituents, fresh values (control)"}
 """Writes that are drawn as a map of scope x layers, and its heading."""
-_RATES = {"switch": (PALETTE[0], "o"), "stay": (PALETTE[1], "s")}
+_RATES = {"flip": (PALETTE[0], "o"), "unchanged": (PALETTE[1], "s")}
 
 
 def intervention_figure(table: pd.DataFrame, chance: float | None) -> Figure:
     """Return the rates of an intervention table (`InterventionResult.table`).
 
-    Left, where donors were written at several scopes or layers: maps of the rate at which answers
-    switch, for the donor's codes and below for the control's. Right: every other intervention, the
-    rates at which answers switch to the donor's and stay, bars their 95 % intervals; the dashed
+    Left, where sources were written at several scopes or layers: maps of the rate at which answers
+    switch, for the source's codes and below for the control's. Right: every other intervention, the
+    rates at which answers switch to the source's and stay, bars their 95 % intervals; the dashed
     line is the rate at which a random answer switches.
     """
     table = table[table["metric"].isin(_RATES)].reset_index(drop=True)
     check(len(table) > 0, "the table holds no rates to draw", ProbeError)
     plain = (table["site"].eq("code") & table["heads"].eq("all") & ~table["renormalized"]
-             & table["alpha"].isna() & table["write"].isin(_MAPPED))
-    mapped = table[plain & table["metric"].eq("switch")]
+             & table["alpha"].isna() & table["patch"].isin(_MAPPED))
+    mapped = table[plain & table["metric"].eq("flip")]
     if len(mapped[["scope", "layers"]].drop_duplicates()) < 2:
         plain[:], mapped = False, mapped[:0]
     listed = table[~plain]
@@ -47,13 +48,13 @@ def intervention_figure(table: pd.DataFrame, chance: float | None) -> Figure:
         grid = figure.add_gridspec(1, len(widths), width_ratios=widths)
         if len(mapped):
             maps = grid[0, 0].subgridspec(2, 1)
-            for row, (write, heading) in enumerate(_MAPPED.items()):
+            for row, (patch, heading) in enumerate(_MAPPED.items()):
                 axes = figure.add_subplot(maps[row, 0])
-                block = mapped[mapped["write"] == write]
+                block = mapped[mapped["patch"] == patch]
                 rates = block.pivot(index="scope", columns="layers", values="value")
                 draw_rates(axes, rates.reindex(index=scopes, columns=layers).rename(
                     columns=in_short))
-                axes.set(xlabel="layers", title=f"switch rate: {heading}")
+                axes.set(xlabel="layers", title=f"flip rate: {heading}")
         if order:
             axes = figure.add_subplot(grid[0, -1])
             _draw_list(axes, listed.assign(name=names), order)
@@ -63,13 +64,13 @@ def intervention_figure(table: pd.DataFrame, chance: float | None) -> Figure:
 
 
 def matrix_figure(matrix: pd.DataFrame, title: str) -> Figure:
-    """Return a table of rates as a map: constituents of instances down, of donors across."""
+    """Return a table of rates as a map: constituents of instances down, of sources across."""
     with style():
         height, width = (0.42 * n + 1.5 for n in matrix.shape)
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.subplots()
         draw_rates(axes, matrix, rotation=90.0)
-        axes.set(xlabel="donor", ylabel="instance", title=title)
+        axes.set(xlabel="interchange", ylabel="instance", title=title)
     return figure
 
 
@@ -96,7 +97,7 @@ def _draw_list(axes: Axes, table: pd.DataFrame, order: Sequence[str]) -> None:
 
 def name_of(row: object) -> str:
     """Return what was written, then where."""
-    what = written({name: getattr(row, name) for name in ("write", "alpha", "heads",
+    what = written({name: getattr(row, name) for name in ("patch", "alpha", "heads",
                                                           "renormalized")})
     site = getattr(row, "site", "code")
     where = f"{getattr(row, 'scope', '')}, layers {in_short(getattr(row, 'layers', ''))}"
@@ -122,4 +123,4 @@ def written(named: dict[str, object]) -> str:
     extra = f" {alpha:g}" if isinstance(alpha, float) and not np.isnan(alpha) else ""
     if named["heads"] != "all":
         extra += f", heads {named['heads']}"
-    return f"{named['write']}{extra}{', renormalized' if named['renormalized'] else ''}"
+    return f"{named['patch']}{extra}{', renormalized' if named['renormalized'] else ''}"

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, UnknownNameError, check, check_choice
+from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.interventions.references import ERASABLE
 from latentcode.probes.interventions.sites import (
     SITES,
@@ -21,7 +22,6 @@ from latentcode.probes.interventions.sites import (
     in_scope,
     normalization_of,
 )
-from latentcode.probes.interventions.writes import WRITES
 from latentcode.tasks.counterfactuals import Counterfactuals
 
 
@@ -29,7 +29,7 @@ from latentcode.tasks.counterfactuals import Counterfactuals
 class Intervention:
     """What is written where.
 
-    write        a key of `WRITES`: what
+    write        a key of `PATCHES`: what
     scope        a key of `SCOPES` that the task offers: at which queries and keys
     layers       in which layers, all in one run
     site         `code`, `value` or `residual`: the activation that is written; several joined by
@@ -39,7 +39,7 @@ class Intervention:
     renormalize  bring what was written back to the constraint of the model's codes
     """
 
-    write: str = "donor"
+    patch: str = "interchange"
     scope: str = "row"
     layers: tuple[int, ...] = (0,)
     site: str = "code"
@@ -53,7 +53,7 @@ class Intervention:
 
     def check(self, task: Counterfactuals, model: Any) -> None:
         """Raise a `ConfigError` that names what does not fit the task or the model."""
-        check_choice("write", self.write, WRITES)
+        check_choice("patch", self.patch, PATCHES)
         for site in self.sites:
             check_choice("site", site, SITES)
         check(len(set(self.sites)) == len(self.sites), f"site is {self.site!r}; expected each of "
@@ -66,21 +66,21 @@ class Intervention:
         for layer in self.layers:
             if layer not in range(model.cfg.n_layers):
                 raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
-        needs = WRITES[self.write].needs
+        needs = PATCHES[self.patch].needs
         if needs in task.lacking:
-            raise ConfigError(f"{self.write!r} cannot be written: {task.lacking[needs]}")
-        write = WRITES[self.write]
-        check(not write.pooled or self.sites == ("code",), f"{self.write!r} at site {self.site!r}; "
+            raise ConfigError(f"{self.patch!r} cannot be written: {task.lacking[needs]}")
+        patch = PATCHES[self.patch]
+        check(not patch.pooled or self.sites == ("code",), f"{self.patch!r} at site {self.site!r}; "
               "codes alone are pooled over positions")
-        check(not write.frozen or self.site == "residual", f"{self.write!r} at site {self.site!r}; "
+        check(not patch.frozen or self.site == "residual", f"{self.patch!r} at site {self.site!r}; "
               "expected 'residual', as all codes are held")
         if self.sites != ("code",):
-            check(needs != "erasers" and not self.renormalize, f"{self.write!r} with renormalize="
+            check(needs != "erasers" and not self.renormalize, f"{self.patch!r} with renormalize="
                   f"{self.renormalize} at site {self.site!r}; labels are erased from codes, and "
                   "codes are renormalised")
         check(needs != "elsewhere" or self.scope not in ("examples", "everything",
                                                          *task.place_scopes),
-              f"{self.write!r} at scope {self.scope!r}, which leaves no other position; expected "
+              f"{self.patch!r} at scope {self.scope!r}, which leaves no other position; expected "
               "another scope")
         every_key = ("row", "feature", *(
             name for name in task.place_scopes if not name.startswith("within")))
@@ -127,8 +127,8 @@ class Intervention:
 
     def row(self) -> dict[str, Any]:
         """Return the columns that name this intervention in tables."""
-        return {"write": self.write, "scope": self.scope,
+        return {"patch": self.patch, "scope": self.scope,
                 "layers": ",".join(map(str, self.layers)), "site": self.site,
-                "alpha": self.alpha if self.write.startswith("steer") else float("nan"),
+                "alpha": self.alpha if self.patch.startswith("steer") else float("nan"),
                 "heads": "all" if self.heads is None else ",".join(map(str, self.heads)),
                 "renormalized": self.renormalize}

@@ -1,4 +1,4 @@
-"""Do codes cause the answer? Write other codes back, and see what becomes of it."""
+"""Do codes cause the answer? PatchKind other codes back, and see what becomes of it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError, check, check_count
 from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.intervention import Intervention
+from latentcode.probes.interventions.patches import (
+    PATCHES,
+    Clean,
+    Material,
+    PatchKind,
+    possible,
+    thirds,
+    transplants,
+)
 from latentcode.probes.interventions.references import References, label_to_erase, measure
 from latentcode.probes.interventions.result import InterventionResult, tables
 from latentcode.probes.interventions.sites import (
@@ -24,26 +33,17 @@ from latentcode.probes.interventions.sites import (
     capture,
     check_written,
     normalization_of,
-    write,
-)
-from latentcode.probes.interventions.writes import (
-    WRITES,
-    Clean,
-    Material,
-    Write,
-    possible,
-    thirds,
-    transplants,
+    run_patched,
 )
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed, make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 CORE = ("operands", "operation+operands")
-"""Donors of a factorial that the model has to answer rightly, beside that of the minimal pair, for
+"""Sources of a factorial that the model has to answer rightly, beside that of the minimal pair, for
 its instance to count."""
 UNANSWERED = ("unrelated", "permuted")
-"""Donors whose own answer does not matter."""
+"""Sources whose own answer does not matter."""
 
 
 @watched("forward passes")
@@ -66,11 +66,11 @@ def intervene_model(
     model   anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
     task    the minimal pairs and their answers: `make_counterfactuals(make_task(...))`
     n       instances drawn; those count whose answers differ and which the model answers
-            rightly: the instance and the donor, of a factorial the donors with other operands
-            and the same rest, too. A write counts where the model answers the donor that it
+            rightly: the instance and the source, of a factorial the sources with other operands
+            and the same rest, too. A write counts where the model answers the source that it
             comes from rightly (`unrelated` always)
     n_reference  training instances for means and erasers, where one of the writes needs them
-    batch_size   instances at once; transplants and shuffled donors come from the same batch
+    batch_size   instances at once; transplants and shuffled sources come from the same batch
     progress     called with (instances passed through the model, those in all)
 
     Every outcome is compared with the hooked, unpatched pass over the same batch. Intervals are
@@ -121,11 +121,11 @@ def _check(
 
 def _named(given: object) -> str:
     """Return the write that somebody meant who gave its name alone."""
-    return repr(given) if isinstance(given, str) and given in WRITES else "'donor'"
+    return repr(given) if isinstance(given, str) and given in PATCHES else "'interchange'"
 
 
 def _need_references(interventions: Sequence[Intervention]) -> bool:
-    return any(WRITES[i.write].needs in ("means", "erasers") for i in interventions)
+    return any(PATCHES[i.patch].needs in ("means", "erasers") for i in interventions)
 
 
 def outcomes_of_model(
@@ -144,12 +144,12 @@ def outcomes_of_model(
     _check(model, task, interventions, n, batch_size, n_reference)
     n_reference = n_reference if _need_references(interventions) else 0
     device = next(model.parameters()).device
-    frozen = any(WRITES[i.write].frozen for i in interventions)
+    frozen = any(PATCHES[i.patch].frozen for i in interventions)
     held = tuple(("code", layer) for layer in range(model.cfg.n_layers)) if frozen else ()
     places = sorted({*held, *(place for i in interventions for place in i.places)})
-    donors = {WRITES[i.write].donor for i in interventions} - {""}
-    answered = {"donors", "same", *(CORE if task.factorial else ())}
-    n_passes = len(interventions) + 1 + len(answered | donors)
+    sources = {PATCHES[i.patch].source for i in interventions} - {""}
+    answered = {"sources", "control", *(CORE if task.factorial else ())}
+    n_passes = len(interventions) + 1 + len(answered | sources)
     total = n_reference + n * n_passes
 
     def advance(done: int, _: int = 0) -> None:
@@ -160,8 +160,8 @@ def outcomes_of_model(
     if n_reference:
         references = measure(
             model, task, places, n=n_reference, seed=seed, batch_size=batch_size,
-            erase={(i.scope, i.write == "erase_shuffled") for i in interventions
-                   if WRITES[i.write].needs == "erasers"}, progress=advance)
+            erase={(i.scope, i.patch == "erase_shuffled") for i in interventions
+                   if PATCHES[i.patch].needs == "erasers"}, progress=advance)
     few = _means_of_few(references, task)
     generator = make_generator(seed, f"interventions {split}", device)
     frames: list[pd.DataFrame] = []
@@ -169,7 +169,7 @@ def outcomes_of_model(
     for index, pairs in enumerate(task.batches(split, n, batch_size, generator)):
         if index == 0:
             check_written(model, pairs.instances.inputs[:2], places)
-        clean = _clean(model, task, pairs, places, donors, held)
+        clean = _clean(model, task, pairs, places, sources, held)
         known = clean.pairs
         done = n_reference + n_drawn * n_passes
         before = n_passes - len(interventions)
@@ -186,7 +186,7 @@ def outcomes_of_model(
                            make_generator(seed, f"thirds batch {index}", device))
         for number, intervention in enumerate(interventions):
             noise = make_generator(seed, f"intervention {number} batch {index}", device)
-            how = WRITES[intervention.write]
+            how = PATCHES[intervention.patch]
             scope = task.scope(intervention.scope, known, elsewhere=how.elsewhere)
             material = Material(
                 clean, transplants(clean.membership, known, noise), references,
@@ -196,11 +196,11 @@ def outcomes_of_model(
             edits = intervention.edits(model, scope, partial(_value, intervention, material))
             if how.frozen:
                 edits = {place: partial(_held, clean.own[place]) for place in held} | edits
-            patched = write(model, known.instances.inputs, edits)
+            patched = run_patched(model, known.instances.inputs, edits)
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)
             # A control switches where the answer becomes that of the minimal pair, all the same.
-            written = known.with_donors(how.donor) if how.donor and not how.control else known
+            written = known.with_sources(how.source) if how.source and not how.control else known
             outcomes = task.outcomes(written, unpatched, clean.answered, patched)
             frames.append(_frame(
                 number, n_known - len(known), outcomes, material, intervention))
@@ -219,28 +219,28 @@ def outcomes_of_model(
 
 def _clean(
     model: Any, task: Counterfactuals, pairs: MinimalPairs, places: Collection[Place],
-    donors: Collection[str], held: Collection[Place] = (),
+    sources: Collection[str], held: Collection[Place] = (),
 ) -> Clean:
     """Pass a batch through the model before anything is written, and keep the pairs that count.
 
-    donors  the batches whose activations are wanted
+    sources  the batches whose activations are wanted
     held    the places whose own activations are wanted
     """
     own, pool = capture(model, pairs.instances.inputs, places)
     core = CORE if task.factorial else ()
     kept = pairs.counts & task.right(pairs, own, "instances")
     logits, activations, right = {}, {}, {}
-    for name in dict.fromkeys(("donors", "same", *core, *donors)):
+    for name in dict.fromkeys(("sources", "control", *core, *sources)):
         logits[name], activations[name] = capture(
-            model, pairs.batch(name).inputs, places if name in donors else ())
+            model, pairs.batch(name).inputs, places if name in sources else ())
         if name not in UNANSWERED:
             right[name] = task.right(pairs, logits[name], name)
-    for name in ("donors", *core):
+    for name in ("sources", *core):
         kept = kept & right[name]
     # Found once: with a mask a GPU would be waited for at every use.
     known = kept.nonzero()[:, 0]
     return Clean(
-        pairs[known], logits["donors"][known],
+        pairs[known], logits["sources"][known],
         {name: {place: x[known] for place, x in found.items()}
          for name, found in activations.items()},
         {name: mask[known] for name, mask in right.items()}, pool,
@@ -253,7 +253,7 @@ def _means_of_few(references: References, task: Counterfactuals) -> bool:
     return bool(((count > 0) & (count < task.least_problems)).any())
 
 
-def _check_means(how: Write, material: Material, task: Counterfactuals) -> None:
+def _check_means(how: PatchKind, material: Material, task: Counterfactuals) -> None:
     """Raise `TooFewCountError` for a mean of fewer than `Counterfactuals.least_problems`."""
     count, pairs = material.references.count, material.pairs
     for name in how.measured if how.needs == "means" else ():
@@ -276,15 +276,15 @@ def _erasers(
     task: Counterfactuals,
 ) -> dict[Place, Edit]:
     """Return what erases the label of each instance in each layer, where that is wanted."""
-    if WRITES[intervention.write].needs != "erasers":
+    if PATCHES[intervention.patch].needs != "erasers":
         return {}
-    fitted = references.erasers[intervention.scope, intervention.write == "erase_shuffled"]
+    fitted = references.erasers[intervention.scope, intervention.patch == "erase_shuffled"]
     label = label_to_erase(task, pairs)
     return {place: fitted[place].edit(scope, pairs.slot, label) for place in intervention.places}
 
 
 def _value(intervention: Intervention, material: Material, place: Place, live: Tensor) -> Tensor:
-    return WRITES[intervention.write].values(material, place, live, intervention.alpha)
+    return PATCHES[intervention.patch].values(material, place, live, intervention.alpha)
 
 
 def _frame(
@@ -302,4 +302,4 @@ def _frame(
         "base_label": pairs.base_label.cpu().numpy(),
         "source_label": pairs.source_label.cpu().numpy(),
         **{name: values.double().cpu().numpy() for name, values in outcomes.items()}})
-    return frame[possible(WRITES[intervention.write], material).cpu().numpy()]
+    return frame[possible(PATCHES[intervention.patch], material).cpu().numpy()]

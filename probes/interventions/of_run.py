@@ -41,9 +41,9 @@ def intervene(
     run      a run, its folder, or the name of a model of the zoo
     interventions  default: `standard_interventions`, all ways to write with their controls
     split    instances whose codes are overwritten; means and erasers come from `train`
-    n        instances drawn; those count which the model answers rightly, donor included
+    n        instances drawn; those count which the model answers rightly, source included
     task     what to draw from; default: the run's own
-    factorial  draw natural donors, which differ in operation, operands and the rest
+    factorial  draw natural sources, which differ in operation, operands and the rest
              (`latentcode.tasks.counterfactuals`), where the task offers them; without it, minimal
              pairs of any two operations
     among    of text without a factorial: whether the model's answer is the likeliest token of the

@@ -10,31 +10,29 @@ import pandas as pd
 
 from latentcode.answers import CLASSES
 from latentcode.figures.style import Figure
+from latentcode.files.migrations import FORMER_METRICS, FORMER_PATCHES
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import TableResult
 from latentcode.probes.interventions.class_figure import class_figure
 from latentcode.probes.interventions.figure import intervention_figure, matrix_figure, written
 
-PLACE: tuple[str, ...] = ("write", "scope", "layers", "site", "alpha", "heads", "renormalized")
+PLACE: tuple[str, ...] = ("patch", "scope", "layers", "site", "alpha", "heads", "renormalized")
 """Columns that name an intervention."""
-RESTS: Mapping[str, str] = {f"{other}context": f"{other}rest" for other in (
-    "", "operation+", "operands+", "operation+operands+")}
-"""Donors with the rest of another problem, as versions 1 and 2 of the format called them."""
 
 
 @dataclass(frozen=True, repr=False)
 class InterventionResult(TableResult):
     """What became of the answers.
 
-    table    one row per intervention and metric (`switch`, `stay`, ...): `value`, the mean over
+    table    one row per intervention and metric (`flip`, `unchanged`, ...): `value`, the mean over
              instances, its 95 % interval `low`, `high` clustered by combination (NaN for a single
              one), and the numbers of instances and combinations. An answer switches where it
-             becomes the donor's, which in a minimal pair does not tell operation from answer
+             becomes the source's, which in a minimal pair does not tell operation from answer
     by_constituent  one row per intervention, constituent of the instance (`base_label`) and of the
-             donor (`source_label`): instances, `switch` and `stay`
+             source (`source_label`): instances, `flip` and `unchanged`
     classes  one row per intervention, constituents and class of answers (`CLASSES`): instances and
-             `rate`; empty without a factorial of donors
-    comparisons  one row per write and class, and other donor's write at the same place
+             `rate`; empty without a factorial of sources
+    comparisons  one row per write and class, and other source's write at the same place
              (`against`): `value`, the difference of the two rates over the instances that both
              count, with its interval
     settings everything else that determines the numbers; `n_counted` instances have two
@@ -45,14 +43,16 @@ class InterventionResult(TableResult):
     SHOWS = "whose answer comes out, by what was written and where"
     COLUMNS: ClassVar = {
         "table": (*PLACE, "metric", "value", "low", "high", "n", "n_combinations"),
-        "by_constituent": (*PLACE, "base_label", "source_label", "n", "switch", "stay"),
+        "by_constituent": (*PLACE, "base_label", "source_label", "n", "flip", "unchanged"),
         "classes": (*PLACE, "base_label", "source_label", "class", "n", "rate"),
         "comparisons": (*PLACE, "against", "class", "value", "low", "high", "n",
                         "n_combinations")}
     TEXT = ("layers", "heads", "base_label", "source_label", "class", "against")
 
-    FORMERLY: ClassVar = {"source": "base_label", "target": "source_label"}
-    RENAMED: ClassVar = dict.fromkeys(("write", "against"), RESTS)
+    FORMERLY: ClassVar = {"source": "base_label", "target": "source_label", "write": "patch",
+                          **FORMER_METRICS}
+    RENAMED: ClassVar = {**dict.fromkeys(("patch", "against"), FORMER_PATCHES),
+                         "metric": FORMER_METRICS}
 
     table: pd.DataFrame
     by_constituent: pd.DataFrame
@@ -63,7 +63,7 @@ class InterventionResult(TableResult):
     @property
     def title(self) -> str:
         return super().title if len(self.classes) else (
-            f"{type(self).__name__}: rates at which answers switch to the donor's and stay")
+            f"{type(self).__name__}: rates at which answers switch to the source's and stay")
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -79,16 +79,17 @@ class InterventionResult(TableResult):
     def summary(self, metrics: Sequence[str] | None = None) -> pd.DataFrame:
         """Return one row per intervention, and `value [low, high]` by metric.
 
-        metrics  default: the classes of a factorial; without one, `switch`, `stay`, `others` and
+        metrics  default: the classes of a factorial; without one, `flip`, `unchanged`, `others` and
                  `moved`
         """
         if metrics is None:
-            metrics = list(CLASSES) if len(self.classes) else ["switch", "stay", "others", "moved"]
+            metrics = list(CLASSES) if len(self.classes) else ["flip", "unchanged", "others",
+                                                               "moved"]
         rows = []
         for key, block in self.table.groupby(list(PLACE), sort=False, dropna=False):
             assert isinstance(key, tuple)
             named: dict[str, Any] = dict(zip(PLACE, key, strict=True))
-            row: dict[str, Any] = {"write": written(named),
+            row: dict[str, Any] = {"patch": written(named),
                                    **{k: named[k] for k in ("scope", "layers", "site")}}
             values = block.set_index("metric")
             for metric in metrics:
@@ -107,32 +108,32 @@ class InterventionResult(TableResult):
     def figures(self) -> dict[str, Figure]:
         """Return the rates and, where they are highest, those of each rule beside each other.
 
-        Of a factorial the rates at which the donor with another operation and other operands is
+        Of a factorial the rates at which the source with another operation and other operands is
         copied; else those at which answers switch to the minimal pair's.
         """
-        write, metric, metrics = (
+        patch, metric, metrics = (
             ("operation+operands", "copied", tuple(CLASSES)) if len(self.classes)
-            else ("donor", "switch", ("switch", "stay")))
+            else ("interchange", "flip", ("flip", "unchanged")))
         plain = self.table[
-            (self.table["write"] == write) & (self.table["metric"] == metric)
+            (self.table["patch"] == patch) & (self.table["metric"] == metric)
             & (self.table["heads"] == "all") & (self.table["site"] == "code")
             & ~self.table["renormalized"]]
         rates = plain[plain["scope"] != "everything"].dropna(subset="value")
         if not len(rates):
             return super().figures()
         best = rates.sort_values("value", kind="stable").iloc[-1]
-        place = {name: best[name] for name in ("write", "scope", "layers", "site", "heads",
+        place = {name: best[name] for name in ("patch", "scope", "layers", "site", "heads",
                                                "renormalized")}
-        title = f"{write}: {best['scope']}, layers {best['layers']}"
+        title = f"{patch}: {best['scope']}, layers {best['layers']}"
         return super().figures() | {
             f"{name}.png": matrix_figure(self.matrix(name, **place), f"{name} rate\n{title}")
             for name in metrics}
 
-    def matrix(self, metric: str = "switch", **place: object) -> pd.DataFrame:
-        """Return a metric as a table: constituents of instances down, of donors across.
+    def matrix(self, metric: str = "flip", **place: object) -> pd.DataFrame:
+        """Return a metric as a table: constituents of instances down, of sources across.
 
-        metric  `switch`, `stay` or one of the classes of a factorial
-        place   columns that choose one intervention, such as write="donor", scope="row",
+        metric  `flip`, `unchanged` or one of the classes of a factorial
+        place   columns that choose one intervention, such as write="interchange", scope="row",
                 layers="2,3"; instances of all that fit are pooled
         """
         rows = self.by_constituent
@@ -175,8 +176,8 @@ def tables(
             which = {**place, "base_label": names[int(str(base))],
                      "source_label": names[int(str(source))]}
             found["by_constituent"].append({
-                **which, "n": len(cell), "switch": cell["switch"].mean(),
-                "stay": cell["stay"].mean()})
+                **which, "n": len(cell), "flip": cell["flip"].mean(),
+                "unchanged": cell["unchanged"].mean()})
             found["classes"] += [{**which, "class": name, "n": len(cell),
                                   "rate": cell[name].mean()} for name in classes]
         for other in _beside(number, rows) if classes else ():
@@ -187,7 +188,7 @@ def tables(
             means, low, high, n_clusters = mean_and_interval(
                 paired[classes].to_numpy(), paired["combination"].to_numpy(), n_bootstrap, seed)
             found["comparisons"] += [
-                {**place, "against": rows[other]["write"], "class": name, "value": means[i],
+                {**place, "against": rows[other]["patch"], "class": name, "value": means[i],
                  "low": low[i], "high": high[i], "n": len(paired),
                  "n_combinations": n_clusters} for i, name in enumerate(classes)]
     return {name: pd.DataFrame(found[name], columns=list(columns))
@@ -195,14 +196,14 @@ def tables(
 
 
 def _beside(number: int, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the other donors' writes at the place of a donor's write, by their numbers."""
+    """Return the other sources' writes at the place of a source's write, by their numbers."""
     # Here: opening a result needs no torch.
-    from latentcode.probes.interventions.writes import WRITES
+    from latentcode.probes.interventions.patches import PATCHES
 
     def where(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(row[name] for name in PLACE if name not in ("write", "alpha"))
+        return tuple(row[name] for name in PLACE if name not in ("patch", "alpha"))
 
-    if not WRITES[rows[number]["write"]].donor:
+    if not PATCHES[rows[number]["patch"]].source:
         return []
     return [other for other, row in enumerate(rows) if other != number
-            and WRITES[row["write"]].donor and where(row) == where(rows[number])]
+            and PATCHES[row["patch"]].source and where(row) == where(rows[number])]

@@ -80,7 +80,7 @@ def capture(
     return logits, kept
 
 
-def write(model: Any, inputs: Tensor, edits: Mapping[Place, Edit]) -> Tensor:
+def run_patched(model: Any, inputs: Tensor, edits: Mapping[Place, Edit]) -> Tensor:
     """Return the logits with activations replaced by what the edits make of them."""
     def replace(edit: Edit, activation: Tensor, hook: object) -> Tensor:
         return edit(activation)
@@ -121,7 +121,7 @@ def check_written(model: Any, inputs: Tensor, places: Collection[Place]) -> None
         with warnings.catch_warnings():
             # TransformerLens warns of some edits that it discards; the error says more.
             warnings.simplefilter("ignore")
-            zeros = write(model, inputs, dict.fromkeys(hooks, torch.zeros_like))
+            zeros = run_patched(model, inputs, dict.fromkeys(hooks, torch.zeros_like))
         check(not torch.equal(zeros, logits), f"zeros written at site {site!r} change no logit of "
               "this model; expected an architecture that goes on with what is written")
 

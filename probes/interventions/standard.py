@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from latentcode.probes.interventions.intervention import Intervention
+from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.interventions.references import ERASABLE
-from latentcode.probes.interventions.writes import WRITES
 
-DONORS: tuple[str, ...] = ("donor", "same", "operands", "operation+operands", "unrelated")
+SOURCES: tuple[str, ...] = ("interchange", "control", "operands", "operation+operands", "unrelated")
 """Writes that tell operation, operands and answer apart; without a factorial there are two."""
 MAPPED: tuple[str, ...] = ("row", "everything")
-"""Scopes at which the donors of a factorial are written into every set of layers."""
+"""Scopes at which the sources of a factorial are written into every set of layers."""
 
 
 def standard_interventions(
@@ -20,7 +20,7 @@ def standard_interventions(
 ) -> tuple[Intervention, ...]:
     """Return every way to write, with its controls, once over.
 
-    - the donors that tell operation, operands and answer apart (the minimal pair, other operands,
+    - the sources that tell operation, operands and answer apart (the minimal pair, other operands,
       both) beside the same constituents and an unrelated problem: rows and all codes in each
       layer, in each with those below it, in the upper half and in all; codes of other scopes in
       the upper half, those of the queries of the task's places (`PLACES`) in the lower half.
@@ -30,7 +30,7 @@ def standard_interventions(
     - every other way to write, with its controls, at the response's row in the upper half of the
       layers; steering by 1, 2 and 4 times the difference; what is no real code both raw and
       (where `normalized` says that the model's codes obey a constraint) renormalised;
-    - the donor's codes of one head alone, for every head: is one of them doing it all?
+    - the source's codes of one head alone, for every head: is one of them doing it all?
     - labels erased at every scope that allows it;
     - values (of all keys: a row sees them all; of the examples alone) and residual streams in
       place of codes.
@@ -42,46 +42,47 @@ def standard_interventions(
     """
     upper, every = tuple(range(n_layers // 2, n_layers)), tuple(range(n_layers))
     factorial = "factorial" not in lacks
-    donors = DONORS if factorial else DONORS[:2]
-    chosen = [Intervention(write, scope, layers)
+    sources = SOURCES if factorial else SOURCES[:2]
+    chosen = [Intervention(patch, scope, layers)
               for scope in scopes for layers in _layer_sets(n_layers, factorial, scope)
-              for write in donors]
-    for name, write in WRITES.items():
-        if write.pooled or write.frozen or "third" in write.measured:
+              for patch in sources]
+    for name, patch in PATCHES.items():
+        if patch.pooled or patch.frozen or "third" in patch.measured:
             continue
-        if write.needs == "erasers":
+        if patch.needs == "erasers":
             chosen += [Intervention(name, scope, upper) for scope in scopes if scope in ERASABLE]
             continue
         alphas = (1.0, 2.0, 4.0) if name.startswith("steer") else (1.0,)
         for alpha in alphas:
             chosen.append(Intervention(name, "row", upper, alpha=alpha))
-            if normalized and not write.real and name != "zero":
+            if normalized and not patch.real and name != "zero_ablation":
                 chosen.append(Intervention(name, "row", upper, alpha=alpha, renormalize=True))
-    chosen += [Intervention("donor", "row", upper, heads=(head,)) for head in range(n_heads)]
-    # Donors of another rest: at the row above, and in all codes here.
+    chosen += [Intervention("interchange", "row", upper, heads=(head,)) for head in range(n_heads)]
+    # Sources of another rest: at the row above, and in all codes here.
     chosen += [Intervention(name, "everything", every)
-               for name, write in WRITES.items()
-               if name in ("shuffled", "transplant", "random", "permuted")
+               for name, patch in PATCHES.items()
+               if name in ("shuffled", "resample", "random", "permuted")
                or name.endswith("rest")]
     if normalized:  # a pair alone breaks the sum over keys of a softmax
-        chosen += [Intervention(write, scope, upper, renormalize=True)
-                   for scope in scopes if scope.startswith("pair") for write in ("donor", "same")]
-    chosen += [Intervention(write, scope, layers, site=site)
+        chosen += [Intervention(patch, scope, upper, renormalize=True)
+                   for scope in scopes if scope.startswith("pair") for patch in ("interchange",
+                                                                                 "control")]
+    chosen += [Intervention(patch, scope, layers, site=site)
                for site, scope, layers in (
                    ("value", "everything", every[:1]), ("value", "everything", upper),
                    ("value", "everything", every),
                    ("residual", "row", upper), ("residual", "row", every),
                    ("residual", "everything", every[:1]), ("residual", "everything", upper))
-               for write in (donors if site == "value" else ("donor", "same"))]
+               for patch in (sources if site == "value" else ("interchange", "control"))]
     if factorial:
         lower = every[:max(1, n_layers // 2)]
-        chosen += [Intervention(write, place, lower) for place in places for write in donors]
-        chosen += [Intervention(write, "everything", every, site="code+value")
-                   for write in donors]
+        chosen += [Intervention(patch, place, lower) for place in places for patch in sources]
+        chosen += [Intervention(patch, "everything", every, site="code+value")
+                   for patch in sources]
         if "examples" in scopes:
-            chosen += [Intervention(write, "examples", every, site="value")
-                       for write in (*donors, "permuted")]
-    return tuple(i for i in dict.fromkeys(chosen) if WRITES[i.write].needs not in lacks)
+            chosen += [Intervention(patch, "examples", every, site="value")
+                       for patch in (*sources, "permuted")]
+    return tuple(i for i in dict.fromkeys(chosen) if PATCHES[i.patch].needs not in lacks)
 
 
 def _layer_sets(n_layers: int, factorial: bool, scope: str) -> tuple[tuple[int, ...], ...]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from latentcode.models.bridges import generated_and_shown, see
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
-from latentcode.probes.interventions.sites import capture, write
+from latentcode.probes.interventions.sites import capture, run_patched
 from latentcode.probes.model_checks.reference import Reference
 
 Answer = tuple[str, int | None, float, str]
@@ -93,7 +93,7 @@ def _written(model: Any, reference: Reference, seed: int) -> Iterator[Answer]:
     """Write back what was read, then random codes, with the functions of `intervene_prompts`."""
     n_layers = model.cfg.n_layers
     logits, codes = capture(model, reference.tokens, [("code", i) for i in range(n_layers)])
-    unpatched = write(model, reference.tokens, {})
+    unpatched = run_patched(model, reference.tokens, {})
     yield "identity", None, _bits(_put(model, reference, codes), unpatched), ""
     generator = torch.Generator(logits.device).manual_seed(seed)
     for layer in range(n_layers):
@@ -119,7 +119,8 @@ def _put(model: Any, reference: Reference, codes: dict[Any, Tensor]) -> Tensor:
     with warnings.catch_warnings():
         # TransformerLens warns of an edit that it discards; that is one of the questions.
         warnings.simplefilter("ignore")
-        return write(model, reference.tokens, {place: give(code) for place, code in codes.items()})
+        return run_patched(model, reference.tokens, {place: give(code) for place,
+                                                     code in codes.items()})
 
 
 def _bits(ours: Tensor, theirs: Tensor) -> float:

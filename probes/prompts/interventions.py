@@ -15,9 +15,9 @@ from latentcode.files.provenance import package_version
 from latentcode.models.pretrained import layout, load_pretrained
 from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.of_model import intervene_model
+from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.interventions.result import InterventionResult
 from latentcode.probes.interventions.standard import standard_interventions
-from latentcode.probes.interventions.writes import WRITES
 from latentcode.progress import Progress, watched
 from latentcode.prompts import Prompts
 from latentcode.prompts.codes import LAST
@@ -27,7 +27,7 @@ from latentcode.seeds import checked_seed
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
 
-WRITTEN = ("donor", "same", "elsewhere", "shuffled", "random", "identity")
+WRITTEN = ("interchange", "control", "elsewhere", "shuffled", "random", "identity")
 
 
 @watched("prompts")
@@ -45,7 +45,7 @@ def intervene_prompts(
     n_bootstrap: int = 1_000,
     progress: Progress | None = None,
 ) -> InterventionResult:
-    """Does a language model give the donor's answer when the donor's codes are written?
+    """Does a language model give the source's answer when the source's codes are written?
 
     model          a bridge, or what `load_pretrained` takes
     prompts        minimal pairs, with the columns that `PromptCounterfactuals` lists
@@ -54,12 +54,12 @@ def intervene_prompts(
                    likelier of the two `answers`
     device, dtype  of a model that is loaded here
     batch_size     prompts at once, all of one layout; memory: the codes of so many prompts and
-                   their donors in every layer that is written
+                   their sources in every layer that is written
     progress       called with (prompts passed through the model, those in all)
 
     Of prompts with a column `split`, those of `ood` are written to, and means and erasers are
     measured on those of `train`; without one, all serve for both. Pairs count where the model
-    answers the prompt and the donor rightly. See `PromptCounterfactuals` for the outcomes.
+    answers the prompt and the source rightly. See `PromptCounterfactuals` for the outcomes.
 
     Raises what `load_pretrained`, `PromptCounterfactuals` and `intervene_model` raise;
     `ConfigError` for an architecture that does not go on with what is written.
@@ -89,11 +89,11 @@ def intervene_prompts(
 def prompt_interventions(
     task: PromptCounterfactuals, n_layers: int, normalized: bool = True
 ) -> tuple[Intervention, ...]:
-    """Return what is written by default: the donor's codes, and codes that change nothing.
+    """Return what is written by default: the source's codes, and codes that change nothing.
 
-    Of `standard_interventions`: the donor's and the control's codes at pairs and rows, in each
+    Of `standard_interventions`: the source's and the control's codes at pairs and rows, in each
     layer, in the upper half and in all, and all codes in all layers; another position, another
-    instance's donor, noise and the identity at rows of the upper half. The control `same` only
+    instance's source, noise and the identity at rows of the upper half. The patch `control` only
     where there are prompts for it, and renormalised codes only where `normalized` says that the
     model's codes of a query sum to 1. Means, erasure, single heads, values and residual streams
     have to be asked for.
@@ -101,9 +101,9 @@ def prompt_interventions(
     every = tuple(range(n_layers))
     chosen = [
         i for i in standard_interventions(n_layers, 0, task.scopes, normalized, task.lacking)
-        if i.write in WRITTEN and i.site == "code" and WRITES[i.write].needs not in task.lacks
+        if i.patch in WRITTEN and i.site == "code" and PATCHES[i.patch].needs not in task.lacks
         and (i.scope != "everything" or i.layers == every)
-        and (not i.renormalize or WRITES[i.write].real)]
+        and (not i.renormalize or PATCHES[i.patch].real)]
     return (*chosen, Intervention("identity", "everything", every))
 
 

@@ -36,10 +36,10 @@ class Fit:
 
 
 def interchange(
-    own: Float[Tensor, "B d"], donor: Float[Tensor, "B d"], basis: Float[Tensor, "d k"]
+    own: Float[Tensor, "B d"], source: Float[Tensor, "B d"], basis: Float[Tensor, "d k"]
 ) -> Float[Tensor, "B d"]:
-    """z + R R^T (z' - z): the donor's coordinates within a subspace, one's own outside of it."""
-    return own + (donor - own) @ basis @ basis.T
+    """z + R R^T (z' - z): the source's coordinates within a subspace, one's own outside of it."""
+    return own + (source - own) @ basis @ basis.T
 
 
 def random_basis(d: int, rank: int, generator: torch.Generator) -> Float[Tensor, "d k"]:

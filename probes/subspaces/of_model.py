@@ -48,14 +48,14 @@ def find_subspace_model(
     meta: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> SubspaceResult:
-    """z + R R^T (z' - z): for which R does the donor's operation arrive, and its operands do not?
+    """z + R R^T (z' - z): for which R does the source's operation arrive, and its operands do not?
 
-    z, z' [d] are an activation of the instance's response and of its donor's, which has another
+    z, z' [d] are an activation of the instance's response and of its source's, which has another
     operation B and other operands x'. R [d, k] is trained on training combinations (distributed
     alignment search, Geiger et al. 2024), with the model as it is, and scored on held-out ones.
 
     model      a model of ours
-    task       its pairs, with a factorial of donors: `make_counterfactuals(make_task(...))`
+    task       its pairs, with a factorial of sources: `make_counterfactuals(make_task(...))`
     objective  `operation`, towards B(x), `operands`, towards A(x'), or both, each for itself
     site, layer  `code`, the row of the response in a layer (d = H K), or `residual`, the stream of
                the response's token entering the layer (d = D); layer: default the last
@@ -126,7 +126,7 @@ def _check(
         check_choice("objective", objective, OBJECTIVES)
     for name in searches:
         check_choice("search", name, SEARCHES)
-    check(task.factorial, "these pairs have no factorial of donors; expected make_counterfactuals("
+    check(task.factorial, "these pairs have no factorial of sources; expected make_counterfactuals("
           "task) of a task that offers one")
     check(len(ranks) > 0 and min(ranks) >= 1, f"rank is {', '.join(map(str, ranks)) or 'empty'}; "
           "expected one or several numbers from 1 on")

@@ -37,10 +37,10 @@ def find_subspace(
     progress: Progress | None = None,
     **settings: Any,
 ) -> SubspaceResult:
-    """Is there a subspace of a run's codes whose exchange brings the donor's operation alone?
+    """Is there a subspace of a run's codes whose exchange brings the source's operation alone?
 
     run        a run, its folder, or the name of a model of the zoo
-    objective  `operation`, towards B(x), `operands`, towards A(x'), or both; of a donor with
+    objective  `operation`, towards B(x), `operands`, towards A(x'), or both; of a source with
                another operation B and other operands x'
     site, layer  `code`, the row of the response in a layer, or `residual`, the stream of the
                response's token that enters the layer; layer: default the last

@@ -19,14 +19,14 @@ from latentcode.errors import ProbeError, UnknownNameError, check, check_choice
 from latentcode.models.kernels.fused import written_out
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.interventions.of_model import CORE
+from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.interventions.sites import SITES, Place, capture
-from latentcode.probes.interventions.writes import WRITES
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 SUBSPACE_SITES = ("code", "residual")
 BATCH = 250
 """Instances that are passed through the model at once."""
-ANSWERED = ("instances", "donors", *CORE)
+ANSWERED = ("instances", "sources", *CORE)
 """Problems that the model has to answer rightly for a pair to count."""
 
 
@@ -38,8 +38,8 @@ class Held:
     stream  [N, T, D], the residual stream of the instances that enters the layer
     query   int64 [N], the position of the response
     own     [N, d], the activation of the instances at the place
-    donors  write -> [N, d], that of the donors
-    right   write -> bool [N], whether the model answers the donor rightly
+    sources  write -> [N, d], that of the sources
+    right   write -> bool [N], whether the model answers the source rightly
     """
 
     pairs: MinimalPairs
@@ -47,7 +47,7 @@ class Held:
     stream: Tensor
     query: Tensor
     own: Tensor
-    donors: Mapping[str, Tensor]
+    sources: Mapping[str, Tensor]
     right: Mapping[str, Tensor]
 
     def __len__(self) -> int:
@@ -68,7 +68,7 @@ def hold(
     model: HookedTransformer,
     task: Counterfactuals,
     place: Place,
-    donors: tuple[str, ...],
+    sources: tuple[str, ...],
     *,
     split: str,
     n: int,
@@ -77,7 +77,7 @@ def hold(
 ) -> Held:
     """Return those of n pairs of a split that count, and what a model computes of them.
 
-    donors  writes whose donors are wanted (`WRITES`)
+    sources  writes whose sources are wanted (`PATCHES`)
     known   only pairs whose problems (`ANSWERED`) the model answers rightly
     """
     pairs = task.sample(split, n, generator)
@@ -87,7 +87,7 @@ def hold(
     kept = task.right(pairs, clean, "instances") if known else torch.ones_like(pairs.counts)
     found: dict[str, Tensor] = {}
     right: dict[str, Tensor] = {}
-    asked = {WRITES[name].donor for name in donors}
+    asked = {PATCHES[name].source for name in sources}
     for name in dict.fromkeys((*(ANSWERED[1:] if known else ()), *sorted(asked))):
         logits, found[name], _ = _passed(model, pairs.batch(name).inputs, place, query)
         # Whether the model answers a problem that shares nothing does not matter.
@@ -100,8 +100,8 @@ def hold(
           f"answers in {len(rows)}; expected at least two. Is it trained, and n large "
           "enough?", ProbeError)
     return Held(pairs[rows], clean[rows], stream[rows], query[rows], own[rows],
-                {name: found[WRITES[name].donor][rows] for name in donors},
-                {name: right[WRITES[name].donor][rows] for name in donors})
+                {name: found[PATCHES[name].source][rows] for name in sources},
+                {name: right[PATCHES[name].source][rows] for name in sources})
 
 
 def _passed(

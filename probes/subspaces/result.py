@@ -9,23 +9,25 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from latentcode.figures.style import Figure
+from latentcode.files.migrations import FORMER_PATCHES
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.subspaces.figure import subspace_figure
 
-DONOR = "operation+operands"
-"""The donor that searches are trained with, and that tells the classes apart."""
+SOURCE = "operation+operands"
+"""The source that searches are trained with, and that tells the classes apart."""
 
 
 @dataclass(frozen=True, repr=False)
 class SubspaceResult(TableResult):
-    """What came of a donor's coordinates in subspaces of an activation, on held-out combinations.
+    """What came of a source's coordinates in subspaces of an activation, on held-out combinations.
 
     Searches: `trained` towards the objective; `shuffled`, the same with the targets of other
     training pairs; `untrained`, the same in the model's initial weights, over all pairs; `random`,
     a subspace that was drawn; `whole`, all dimensions (its `rank` is their number).
 
-    table    one row per objective (`none` where nothing was trained), search, rank, donor and class
-             of answers (`CLASSES`): `value`, the rate, its 95 % interval `low`, `high` clustered by
+    table    one row per objective (`none` where nothing was trained), search, rank, source and
+             class of answers (`CLASSES`): `value`, the rate, its 95 % interval `low`, `high`
+                 clustered by
              combination, instances `n` and combinations
     curves   one row per objective, search, rank and window of steps that ends at `step`: the mean
              `loss` (cross-entropy in nats, or squared error)
@@ -33,12 +35,14 @@ class SubspaceResult(TableResult):
     """
 
     FORMAT = "latentcode.subspaces"
-    SHOWS = "classes of answers, donors with another operation and other operands"
+    SHOWS = "classes of answers, sources with another operation and other operands"
     COLUMNS: ClassVar = {
-        "table": ("objective", "search", "rank", "donor", "class", "value", "low", "high", "n",
+        "table": ("objective", "search", "rank", "source", "class", "value", "low", "high", "n",
                   "n_combinations"),
         "curves": ("objective", "search", "rank", "step", "loss")}
-    TEXT: ClassVar = ("objective", "search", "donor", "class")
+    TEXT: ClassVar = ("objective", "search", "source", "class")
+    FORMERLY: ClassVar = {"donor": "source"}
+    RENAMED: ClassVar = {"source": FORMER_PATCHES}
 
     table: pd.DataFrame
     curves: pd.DataFrame
@@ -57,12 +61,13 @@ class SubspaceResult(TableResult):
     def summary(self) -> pd.DataFrame:
         """Return one row per search and rank, and the rate of each class with its interval."""
         rows = []
-        for named, block in blocks(where(self.table, donor=DONOR), ("objective", "search", "rank")):
+        for named, block in blocks(where(self.table, source=SOURCE), ("objective", "search",
+                                                                      "rank")):
             rates = {row["class"]: with_interval(row) for _, row in block.iterrows()}
             rows.append({**named, **rates, "n": int(block["n"].iloc[0])})
         return pd.DataFrame(rows)
 
     def figure(self) -> Figure:
         """Return the rates of each objective's class over ranks, and the learning curves."""
-        return subspace_figure(where(self.table, donor=DONOR), self.curves,
+        return subspace_figure(where(self.table, source=SOURCE), self.curves,
                                self.settings["objectives"])

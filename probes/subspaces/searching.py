@@ -16,16 +16,16 @@ from latentcode.answers import CLASSES
 from latentcode.models.modes import evaluating
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.bootstrap import mean_and_interval
+from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.interventions.sites import Place
-from latentcode.probes.interventions.writes import WRITES
 from latentcode.probes.subspaces.fitting import Fit, fit_subspace, interchange
 from latentcode.probes.subspaces.places import BATCH, Held, hold, logits_from
-from latentcode.probes.subspaces.result import DONOR
+from latentcode.probes.subspaces.result import SOURCE
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import ChosenPairs
 
-SCORED = (DONOR, "donor", "operands", "same", "unrelated")
-"""Writes whose donors' coordinates are put into each subspace that was found."""
+SCORED = (SOURCE, "interchange", "operands", "control", "unrelated")
+"""Writes whose sources' coordinates are put into each subspace that was found."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Search:
         """
         device = next(model.parameters()).device
         train, heldout = (
-            hold(model, task, place, donors, split=of, n=size, known=known,
+            hold(model, task, place, sources, split=of, n=size, known=known,
                  generator=make_generator(seed, f"subspaces {use} {of}", device))
-            for use, of, size, donors in (("train", "train", n_train, (DONOR,)),
+            for use, of, size, sources in (("train", "train", n_train, (SOURCE,)),
                                           ("score", split, n, SCORED)))
         return cls(model, task, place, train, heldout)
 
@@ -65,7 +65,7 @@ class Search:
         self, objective: str, rank: int, *, shuffled: bool, generator: torch.Generator, steps: int,
         batch_size: int, learning_rate: float, progress: Callable[[], None] | None = None,
     ) -> Fit:
-        """Return the subspace that brings the objective's answer from the donor (`DONOR`).
+        """Return the subspace that brings the objective's answer from the source (`SOURCE`).
 
         shuffled  ask for the answers of other training pairs
         """
@@ -77,7 +77,7 @@ class Search:
                                              device=generator.device)]
 
         def loss(basis: Tensor, rows: Tensor) -> Tensor:
-            written = interchange(train.own[rows], train.donors[DONOR][rows], basis)
+            written = interchange(train.own[rows], train.sources[SOURCE][rows], basis)
             logits = logits_from(self.model, self.place, train, rows, written)
             answer = logits[torch.arange(len(rows), device=rows.device), train.query[rows]]
             if self.task.symbolic:
@@ -92,18 +92,18 @@ class Search:
     def scored(
         self, basis: Float[Tensor, "d k"], n_bootstrap: int, seed: int
     ) -> list[dict[str, Any]]:
-        """Return the rate of each class of answers, for each donor of `SCORED`."""
+        """Return the rate of each class of answers, for each source of `SCORED`."""
         held, rows = self.heldout, []
         for name in SCORED:
             count = held.right[name].nonzero()[:, 0]
             patched = held.clean.clone()
             with evaluating(self.model):
                 for part in count.split(BATCH):
-                    written = interchange(held.own[part], held.donors[name][part], basis)
+                    written = interchange(held.own[part], held.sources[name][part], basis)
                     logits = logits_from(self.model, self.place, held, part, written)
                     first = int(held.query.min())
                     patched[part, first:] = logits[:, first:]
-            outcomes = self.task.outcomes(held.pairs.with_donors(WRITES[name].donor), held.clean,
+            outcomes = self.task.outcomes(held.pairs.with_sources(PATCHES[name].source), held.clean,
                                           held.clean, patched)
             frame = pd.DataFrame({
                 "combination": held.pairs.instances.combination.cpu().numpy(),
@@ -111,7 +111,7 @@ class Search:
             frame = frame.iloc[count.cpu().numpy()]
             means, low, high, n_clusters = mean_and_interval(
                 frame[list(CLASSES)].to_numpy(), frame["combination"].to_numpy(), n_bootstrap, seed)
-            rows += [{"rank": basis.shape[1], "donor": name, "class": of, "value": means[i],
+            rows += [{"rank": basis.shape[1], "source": name, "class": of, "value": means[i],
                       "low": low[i], "high": high[i], "n": len(frame),
                       "n_combinations": n_clusters} for i, of in enumerate(CLASSES)]
         return rows

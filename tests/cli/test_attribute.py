@@ -15,7 +15,7 @@ from latentcode.cli import main
 def test_attribute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "found"
     main(["attribute", "logic-hyla", "--n", "60", "--n-patched", "8", "--sites", "value",
-          "--donor", "operands", "--out", str(out)])
+          "--source", "operands", "--out", str(out)])
     assert f"wrote result {out}" in capsys.readouterr().out
     result = lc.AttributionResult.load(out)
     assert result.settings["rate"] == "operands"
@@ -34,7 +34,7 @@ def test_errors(
     sraven: Callable[[str, int], str], tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     for arguments, message in (
-        (["--donor", "rest"], "unknown donor 'rest'; expected one of: donor, operands, ope"),
+        (["--source", "rest"], "unknown source 'rest'; expected one of: interchange, operands"),
         (["--sites", "residual"], "unknown site 'residual'; expected one of: code, value"),
         (["--sites", "code", "code"], "--sites has code more than once; expected it once"),
         (["--n-patched", "2"], "--n-patched is 2; expected a whole number of at least 4"),

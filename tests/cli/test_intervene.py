@@ -27,7 +27,7 @@ def test_the_standard_interventions(
     assert "elsewhere" in out
     assert "instances count" in out
     assert f"wrote result {tmp_path}" in out
-    switches = lc.InterventionResult.load(tmp_path).table.query("metric == 'switch'")
+    switches = lc.InterventionResult.load(tmp_path).table.query("metric == 'flip'")
     task = lc.make_counterfactuals(lc.make_task(lc.Run.open(folder).config.task), factorial=False)
     assert len(switches) == len(standard_interventions(2, 4, task.scopes, lacks=task.lacking))
 
@@ -38,9 +38,9 @@ def test_every_combination_of_what_is_written_where(
 ) -> None:
     command = ["intervene", sraven("hyla", SEED), "--out", str(tmp_path), "--n", "400",
                "--no-factorial"]
-    main([*command, "--write", "donor", "steer", "--scope", "row", "pair", "--layers", "each",
+    main([*command, "--patch", "interchange", "steer", "--scope", "row", "pair", "--layers", "each",
           "upper", "0,1", "--alpha", "1", "3", "--heads", "0", "2"])
-    switches = lc.InterventionResult.load(tmp_path).table.query("metric == 'switch'")
+    switches = lc.InterventionResult.load(tmp_path).table.query("metric == 'flip'")
     assert len(switches) == 2 * 3 * (1 + 2)
     assert set(switches["layers"]) == {"0", "1", "0,1"}
     assert set(switches["heads"]) == {"0,2"}
@@ -51,15 +51,16 @@ def test_every_combination_of_what_is_written_where(
 
 
 def test_whose_answer_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["intervene", "sraven-hyla", "--out", str(tmp_path), "--n", "100", "--write", "donor",
+    main(["intervene", "sraven-hyla", "--out", str(tmp_path), "--n", "100", "--patch",
+          "interchange",
           "operands", "operation+operands", "--scope", "everything", "--layers", "all", "--site",
           "code+value"])
     assert "have four different answers" in capsys.readouterr().out
     result = lc.InterventionResult.load(tmp_path)
-    rates = result.table.pivot(index="write", columns="metric", values="value")
-    # With codes and values of all layers the donor's whole computation is written.
-    assert [rates.loc[write, name] for write, name in (
-        ("donor", "operation"), ("operands", "operands"), ("operation+operands", "copied")
+    rates = result.table.pivot(index="patch", columns="metric", values="value")
+    # With codes and values of all layers the source's whole computation is written.
+    assert [rates.loc[patch, name] for patch, name in (
+        ("interchange", "operation"), ("operands", "operands"), ("operation+operands", "copied")
     )] == [1.0, 1.0, 1.0]
     assert set(result.comparisons["class"]) == set(CLASSES)
 
@@ -69,11 +70,11 @@ def test_errors(
 ) -> None:
     command = ["intervene", sraven("hyla", SEED), "--out", tmp_path / "new"]
     for arguments, message in (
-        (["--write", "give"], "unknown write 'give'"),
-        (["--scope", "row", "pair"], "--scope is given without --write"),
-        (["--write", "donor", "--layers", "top"], "layers is 'top'; expected each, upper"),
-        (["--write", "unrelated", "--no-factorial"], "because of factorial=False (--no-factorial)"),
-        (["--write", "permuted"], "a matrix has no examples whose values could be permuted"),
+        (["--patch", "give"], "unknown patch 'give'"),
+        (["--scope", "row", "pair"], "--scope is given without --patch"),
+        (["--patch", "interchange", "--layers", "top"], "layers is 'top'; expected each, upper"),
+        (["--patch", "unrelated", "--no-factorial"], "because of factorial=False (--no-factorial)"),
+        (["--patch", "permuted"], "a matrix has no examples whose values could be permuted"),
     ):
         assert message in refused(*command, *arguments)
     assert not (tmp_path / "new").exists()

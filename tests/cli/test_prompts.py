@@ -80,7 +80,7 @@ def test_decode_prompts_with_all_controls(
 def pairs(small_models: SmallModels, tmp_path: Path) -> Path:
     """Minimal pairs that the llama-shaped model answers rightly, and a control of its own."""
     model = lc.load_pretrained(small_models("llama"))
-    rows = [{**row, "same": row["prompt"].replace("capital", "river")}
+    rows = [{**row, "control": row["prompt"].replace("capital", "river")}
             for row in pairs_of(model, ("The capital of {}",))]
     path = tmp_path / "pairs.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -96,13 +96,13 @@ def test_intervene_prompts(
     assert f"wrote result {out}" in shown
     assert "instances count" in shown
     result = lc.InterventionResult.load(out)
-    switches = result.table[result.table["metric"] == "switch"]
-    assert set(switches["write"]) == {"donor", "same", "elsewhere", "shuffled", "random",
+    switches = result.table[result.table["metric"] == "flip"]
+    assert set(switches["patch"]) == {"interchange", "control", "elsewhere", "shuffled", "random",
                                       "identity"}
     assert set(switches["scope"]) == {"pair", "row", "everything"}
     n = len(pairs.read_text().splitlines())
-    assert (switches.loc[switches["write"] != "same", "n"] == n).all()
-    assert switches.loc[switches["write"] == "same", "n"].between(1, n).all()
+    assert (switches.loc[switches["patch"] != "control", "n"] == n).all()
+    assert switches.loc[switches["patch"] == "control", "n"].between(1, n).all()
     assert result.settings["n_known"] == n
     assert (result.settings["kind"], result.settings["run"]) == ("softmax", "llama")
     assert (out / "figure.png").stat().st_size > 1_000
@@ -110,13 +110,13 @@ def test_intervene_prompts(
     assert "elsewhere" in capsys.readouterr().out
 
     some = tmp_path / "some"
-    main(["intervene-prompts", folder, str(pairs), "--out", str(some), "--write", "donor",
+    main(["intervene-prompts", folder, str(pairs), "--out", str(some), "--patch", "interchange",
           "identity", "--site", "residual", "--scope", "everything", "--layers", "each", "0,1",
           "--among", "answers", "--batch-size", "7"])
     table = lc.InterventionResult.load(some).table
-    rates = table[table["metric"] == "switch"].set_index(["write", "layers"])["value"]
+    rates = table[table["metric"] == "flip"].set_index(["patch", "layers"])["value"]
     # All that enters the first layer is all there is.
-    assert rates["donor", "0"] == rates["donor", "0,1"] == 1.0
+    assert rates["interchange", "0"] == rates["interchange", "0,1"] == 1.0
     assert rates["identity"].tolist() == [0.0, 0.0, 0.0]
 
 
@@ -127,11 +127,12 @@ def test_pairs_and_writes_that_do_not_work(
     plain = tmp_path / "plain.jsonl"
     plain.write_text('{"prompt": "Lima is", "query": -1, "key": "Lima"}\n')
     for arguments, message in (
-        ([folder, str(plain)], "no column donor, answer, donor_answer"),
-        ([folder, str(pairs), "--write", "give"], "unknown write 'give'"),
-        ([folder, str(pairs), "--write", "donor", "--scope", "pairs"], "unknown scope 'pairs'"),
-        ([folder, str(pairs), "--write", "donor", "--layers", "top"], "layers is 'top'"),
-        ([folder, str(pairs), "--write", "donor", "--layers", "2"], "unknown layer 2"),
+        ([folder, str(plain)], "no column source, answer, source_answer"),
+        ([folder, str(pairs), "--patch", "give"], "unknown patch 'give'"),
+        ([folder, str(pairs), "--patch", "interchange", "--scope", "pairs"],
+         "unknown scope 'pairs'"),
+        ([folder, str(pairs), "--patch", "interchange", "--layers", "top"], "layers is 'top'"),
+        ([folder, str(pairs), "--patch", "interchange", "--layers", "2"], "unknown layer 2"),
         ([str(small_models("gptj")), str(pairs), "--among", "answers"], "after it was used"),
     ):
         assert message in refused("intervene-prompts", *arguments, "--out", out)
@@ -180,7 +181,7 @@ def test_prompts_begin_as_asked(
     assert lc.DecodingResult.load(out).settings["train"]["prepend_bos"] is False
     out = tmp_path / "interventions"
     main(["intervene-prompts", folder, str(pairs), "--out", str(out), "--prepend-bos",
-          "yes" if auto else "no", "--write", "donor"])
+          "yes" if auto else "no", "--patch", "interchange"])
     assert lc.InterventionResult.load(out).settings["prepend_bos"] is auto
 
 
@@ -189,10 +190,10 @@ def test_a_model_that_answers_nothing_may_want_another_beginning(
 ) -> None:
     rows = [json.loads(line) for line in pairs.read_text(encoding="utf-8").splitlines()]
     wrong = tmp_path / "wrong.jsonl"
-    wrong.write_text("".join(json.dumps({**row, "answer": 5 + i, "donor_answer": 6 + i}) + "\n"
+    wrong.write_text("".join(json.dumps({**row, "answer": 5 + i, "source_answer": 6 + i}) + "\n"
                              for i, row in enumerate(rows)), encoding="utf-8")
     with pytest.raises(SystemExit):
         main(["intervene-prompts", str(small_models("llama")), str(wrong), "--prepend-bos", "no",
-              "--write", "donor", "--out", str(tmp_path / "out")])
+              "--patch", "interchange", "--out", str(tmp_path / "out")])
     assert ("The prompts begin without the token for a beginning; expected prepend_bos=True "
             "(--prepend-bos yes)") in " ".join(capsys.readouterr().err.split())

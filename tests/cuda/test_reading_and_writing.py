@@ -18,9 +18,9 @@ from fake_cuda import CUDA, FROM_HOST, ITEM, MASK, TO_HOST, fake_cuda
 from fake_cuda_cases import CONSTANTS, configure, kinds_and_tasks, model_of, without_cuda
 
 from latentcode.codes.of_tasks import extract_model
-from latentcode.probes.interventions import WRITES, Bench, Intervention, Writing
+from latentcode.probes.interventions import PATCHES, Bench, Intervention, Patch
 from latentcode.probes.interventions.of_model import intervene_model
-from latentcode.probes.interventions.sites import SITES, capture, in_scope, write
+from latentcode.probes.interventions.sites import SITES, capture, in_scope, run_patched
 from latentcode.seeds import make_generator
 from latentcode.tasks import Batch, make_counterfactuals, make_task
 from latentcode.training.evaluation import evaluate
@@ -82,14 +82,14 @@ def test_what_is_written_never_waits(kind: str, task: str) -> None:
         normalization = config.model.normalization
         capture(model, inputs, ())  # constants
         with device.never_waits():
-            clean, donors = capture(model, pairs.donors.inputs, places)
+            clean, sources = capture(model, pairs.sources.inputs, places)
             scope = problems.scope("row", pairs)
-            patched = write(model, inputs, {place: in_scope(
-                lambda live, x=donors[place]: x, SITES[place[0]].mask(scope, None, 4), scope,
+            patched = run_patched(model, inputs, {place: in_scope(
+                lambda live, x=sources[place]: x, SITES[place[0]].mask(scope, None, 4), scope,
                 None if normalization == "none" or place[0] != "code" else normalization)
                 for place in places})
             outcomes = problems.outcomes(pairs, clean, clean, patched)
-            right = problems.right(pairs, patched, "donors")
+            right = problems.right(pairs, patched, "sources")
         assert {t.device for t in (patched, right, *outcomes.values())} == {CUDA}
 
 
@@ -102,8 +102,8 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
         capture(model, problems.sample(
             "ood", 4, make_generator(0, "pairs", "cuda")).instances.inputs, ())
         problems.least_problems = 1
-        offered = [name for name, how in WRITES.items() if how.needs not in problems.lacking]
-        chosen = [*(Intervention(name, site="residual" if WRITES[name].frozen else "code")
+        offered = [name for name, how in PATCHES.items() if how.needs not in problems.lacking]
+        chosen = [*(Intervention(name, site="residual" if PATCHES[name].frozen else "code")
                     for name in offered),
                   Intervention(heads=(1, 3), renormalize=True),
                   *(Intervention(site=site, scope="everything") for site in SITES)]
@@ -133,7 +133,7 @@ def test_the_bench_computes_on_the_device(task: str) -> None:
         bench = Bench(model_of(config), make_counterfactuals(problems), batch, n_reference=6)
         target = bench.targets(0, 0)[1]
         for what, how in (("mean", "set"), ("hand", "add")):
-            outcome = bench.write(Writing(
+            outcome = bench.patch(Patch(
                 instance=0, which=0, target=target, scope="row", layers=(0,), what=what, how=how,
                 numbers=(1.0,) * 4))
             assert len(outcome.answers) > 0

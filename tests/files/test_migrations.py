@@ -22,13 +22,15 @@ from places import GOLDEN
 import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, LatentCodeError, RunError
-from latentcode.files.migrations import CURRENT, MIGRATIONS, upgrade
+from latentcode.files.migrations import CURRENT, FORMER_PATCHES, MIGRATIONS, upgrade
 from latentcode.files.storage import read_json, read_tensors
+from latentcode.probes.attribution.result import AttributionResult
+from latentcode.probes.common.results import EXACTLY
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions import InterventionResult
-from latentcode.probes.interventions.result import RESTS
+from latentcode.probes.interventions.patches import PATCHES
+from latentcode.probes.subspaces.result import SubspaceResult
 from latentcode.runs import Run
-from latentcode.tasks.counterfactuals import OTHERS
 from latentcode.training import train
 
 OLD = GOLDEN / "format1"
@@ -38,6 +40,8 @@ FILES = {
     "latentcode.codes": "codes/meta.json",
     "latentcode.decoding": "decoding/decoding.json",
     "latentcode.interventions": "interventions/interventions.json",
+    "latentcode.attribution": "attribution/attribution.json",
+    "latentcode.subspaces": "subspaces/subspaces.json",
 }
 
 
@@ -54,6 +58,10 @@ def load(old: Path, name: str) -> object:
         return DecodingResult.load(old / "decoding")
     if name == "latentcode.interventions":
         return InterventionResult.load(old / "interventions")
+    if name == "latentcode.attribution":
+        return AttributionResult.load(old / "attribution")
+    if name == "latentcode.subspaces":
+        return SubspaceResult.load(old / "subspaces")
     return Run.open(old / "run").load_model(2)
 
 
@@ -61,7 +69,7 @@ def test_the_examples_are_of_the_first_version() -> None:
     for name, file in FILES.items():
         data = read_json(OLD / file)
         assert (data["format"], data["format_version"]) == (name, 1)
-    assert sum(len(content) for content in contents(OLD).values()) < 100_000
+    assert sum(len(content) for content in contents(OLD).values()) < 150_000
 
 
 def test_every_version_leads_to_the_present_one() -> None:
@@ -88,7 +96,7 @@ def test_bases_and_sources_of_older_results_keep_their_roles(folder: Path) -> No
         assert (table["base_label"] != table["source_label"]).all()
 
 
-def test_donors_of_older_results_have_the_names_of_today(tmp_path: Path) -> None:
+def test_sources_of_older_results_have_the_names_of_today(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(GOLDEN / "frozen" / "intervention-sraven", tmp_path / "result"))
     table = pd.read_csv(folder / "table.csv", dtype=str, keep_default_na=False)
     table.loc[table.index[0], "write"] = "operation+context"
@@ -96,8 +104,34 @@ def test_donors_of_older_results_have_the_names_of_today(tmp_path: Path) -> None
     meta = read_json(folder / "interventions.json")
     meta["sha256"]["table.csv"] = sha256((folder / "table.csv").read_bytes()).hexdigest()
     (folder / "interventions.json").write_text(json.dumps(meta))
-    assert InterventionResult.load(folder).table["write"].iloc[0] == "operation+rest"
-    assert set(RESTS.values()) == {name for name in OTHERS if "rest" in name}
+    assert InterventionResult.load(folder).table["patch"].iloc[0] == "operation+rest"
+    assert set(FORMER_PATCHES.values()) <= set(PATCHES)
+
+
+@pytest.mark.parametrize("folder", [
+    OLD / "interventions", GOLDEN / "frozen" / "intervention-sraven",
+    Path(lc.__file__).parent / "models/zoo/sraven-hyla/results/interventions"])
+def test_every_row_of_an_older_result_is_there_under_its_present_name(folder: Path) -> None:
+    result = InterventionResult.load(folder)
+    written = read_json(folder / "interventions.json")["settings"]["interventions"]
+    assert result.settings["interventions"] == [
+        {"patch": FORMER_PATCHES.get(one["write"], one["write"]),
+         **{name: value for name, value in one.items() if name != "write"}} for one in written]
+    for name in result.COLUMNS:
+        if not (folder / f"{name}.csv").exists():
+            continue
+        old = pd.read_csv(folder / f"{name}.csv", keep_default_na=False, na_values=[""],
+                          **EXACTLY)
+        table = getattr(result, name)
+        assert table["patch"].tolist() == [FORMER_PATCHES.get(one, one) for one in old["write"]]
+        if "metric" in old:
+            assert table["metric"].tolist() == [
+                {"switch": "flip", "stay": "unchanged"}.get(one, one) for one in old["metric"]]
+        for column in ("value", "low", "high", "n", "rate"):
+            if column in old:
+                np.testing.assert_array_equal(table[column], old[column])
+        if name == "by_constituent":
+            np.testing.assert_array_equal(table[["flip", "unchanged"]], old[["switch", "stay"]])
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -257,3 +291,14 @@ def test_every_format_says_what_wrote_it(old: Path) -> None:
               read_json(run.checkpoint_path(4) / "state.json")["config_hash"],
               read_json(old / "new_codes" / "meta.json")["meta"]["config_hash"]}
     assert len(hashes) == 1
+
+
+def test_what_was_a_donor_is_a_source() -> None:
+    attribution = AttributionResult.load(OLD / "attribution")
+    before = read_json(OLD / "attribution" / "attribution.json")["settings"]
+    assert attribution.settings["source"] == before["donor"]
+    assert "donor" not in attribution.settings
+    subspaces = SubspaceResult.load(OLD / "subspaces").table
+    old = pd.read_csv(OLD / "subspaces" / "table.csv", **EXACTLY)
+    assert subspaces["source"].tolist() == [FORMER_PATCHES.get(one, one) for one in old["donor"]]
+    pd.testing.assert_frame_equal(subspaces.drop(columns="source"), old.drop(columns="donor"))

@@ -37,7 +37,7 @@ EXAMPLE, OTHER, OPERAND, RESPONSE, BLANK = (FLAGS.start + i for i in range(5))
 
 
 class Inferred(Counterfactuals):
-    """Problems of a rule, a rest and a symbol, and donors that differ in them."""
+    """Problems of a rule, a rest and a symbol, and sources that differ in them."""
 
     constituents = tuple(f"+{r}" for r in range(K))
     n_slots = 1
@@ -68,9 +68,9 @@ class Inferred(Counterfactuals):
             self.batch(another(rule, target), elsewhere, another(symbol, fresh)),
             combination=base.combination)
         candidates = [(x + of) % K for x in (symbol, fresh) for of in (rule, target)]
-        donors = replace(self.batch(target, rest, symbol), combination=base.combination)
+        sources = replace(self.batch(target, rest, symbol), combination=base.combination)
         return MinimalPairs(
-            base, donors, others["operands"], torch.zeros_like(rule), rule, target,
+            base, sources, others["operands"], torch.zeros_like(rule), rule, target,
             torch.ones(n, dtype=torch.bool), others, torch.stack(candidates, 1).double())
 
     @staticmethod
@@ -101,14 +101,14 @@ class Inferred(Counterfactuals):
         return logits[:, -1].argmax(-1) == pairs.batch(of).targets[:, 0]
 
     def outcomes(
-        self, pairs: MinimalPairs, clean: Tensor, donor: Tensor, patched: Tensor
+        self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
     ) -> Mapping[str, Tensor]:
         answer = patched[:, -1].argmax(-1)
         assert pairs.candidates is not None
         hits = F.pad(answer[:, None] == pairs.candidates, (0, 1), value=True)
         return {**class_rates(hits.long().argmax(1)),
-                "switch": (answer == pairs.donors.targets[:, 0]).float(),
-                "stay": (answer == pairs.instances.targets[:, 0]).float()}
+                "flip": (answer == pairs.sources.targets[:, 0]).float(),
+                "unchanged": (answer == pairs.instances.targets[:, 0]).float()}
 
 
 def inferring_model() -> HookedTransformer:

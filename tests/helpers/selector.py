@@ -31,9 +31,9 @@ N_INPUT = 3 * K
 
 
 class Selector(ChosenPairs):
-    """Two queries, each with its rule, of which one differs in the donor.
+    """Two queries, each with its rule, of which one differs in the source.
 
-    The control's donor has the same rules and another symbol. `unrelated` has a third rule, a
+    The control's source has the same rules and another symbol. `unrelated` has a third rule, a
     third symbol and another context.
     """
 
@@ -50,16 +50,16 @@ class Selector(ChosenPairs):
             return torch.randint(low, high, shape, generator=generator)
 
         symbol, rules, slot = integers(0, K, n), integers(0, K, n, 2), integers(0, 2, n)
-        source = rules.gather(1, slot[:, None])[:, 0]
-        target = (source + integers(1, K, n)) % K
+        base_label = rules.gather(1, slot[:, None])[:, 0]
+        target = (base_label + integers(1, K, n)) % K
         return self._with_target(self.batch(symbol, rules), slot, target, generator)
 
     def _with_target(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
         symbol, rules = symbol_of(batch), batch.info["rules"]
-        source, context = (rules.gather(1, k[:, None])[:, 0] for k in (which, 1 - which))
-        step = target - source
+        base_label, context = (rules.gather(1, k[:, None])[:, 0] for k in (which, 1 - which))
+        step = target - base_label
 
         def another(*taken: Tensor) -> Tensor:
             free = ~F.one_hot(torch.stack(taken) % K, K).any(0)
@@ -74,12 +74,13 @@ class Selector(ChosenPairs):
                            combination=batch.combination)
 
         others = {name: problem(fresh if "operands" in name else symbol,
-                                target if "operation" in name else source,
+                                target if "operation" in name else base_label,
                                 elsewhere if "rest" in name else context) for name in OTHERS}
-        others["unrelated"] = problem(another(symbol, fresh), another(source, target), elsewhere)
-        candidates = [(x + rule) % K for x in (symbol, fresh) for rule in (source, target)]
+        others["unrelated"] = problem(another(symbol, fresh), another(base_label, target),
+                                      elsewhere)
+        candidates = [(x + rule) % K for x in (symbol, fresh) for rule in (base_label, target)]
         return MinimalPairs(
-            batch, problem(symbol, target, context), others["operands"], which, source, target,
+            batch, problem(symbol, target, context), others["operands"], which, base_label, target,
             torch.ones(len(which), dtype=torch.bool), others, torch.stack(candidates, 1).double())
 
     def held(self, batch: Batch) -> Tensor:
@@ -116,7 +117,7 @@ class Selector(ChosenPairs):
         return (logits[:, 1:].argmax(-1) == pairs.batch(of).targets).all(1)
 
     def outcomes(
-        self, pairs: MinimalPairs, clean: Tensor, donor: Tensor, patched: Tensor
+        self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
     ) -> Mapping[str, Tensor]:
         slot = pairs.slot[:, None]
         answer = patched[:, 1:].argmax(-1)
@@ -125,8 +126,8 @@ class Selector(ChosenPairs):
         assert pairs.candidates is not None
         hits = F.pad(chosen == pairs.candidates, (0, 1), value=True)  # or else none of them
         return {**class_rates(hits.long().argmax(1)),
-                "switch": (chosen == pairs.donors.targets.gather(1, slot))[:, 0].float(),
-                "stay": (chosen == pairs.instances.targets.gather(1, slot))[:, 0].float(),
+                "flip": (chosen == pairs.sources.targets.gather(1, slot))[:, 0].float(),
+                "unchanged": (chosen == pairs.instances.targets.gather(1, slot))[:, 0].float(),
                 "others": other[:, 0].float()}
 
 

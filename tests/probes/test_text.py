@@ -64,7 +64,8 @@ def test_codes_are_read_in_several_pairs(run: lc.Run) -> None:
     ["project", "--n", "100", "--method", "pca"], ["similarity", "--n", "100"],
     ["separation", "--n", "100", "--labels", "copied"],
     ["value-networks", "--n", "256", "--labels", "copied"],
-    ["intervene", "--n", "300", "--no-factorial", "--among", "answers", "--write", "donor", "same",
+    ["intervene", "--n", "300", "--no-factorial", "--among", "answers", "--patch", "interchange",
+     "control",
      "identity", "--scope", "pair", "everything"]])
 def test_commands_answer(
     run: lc.Run, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -1,4 +1,5 @@
-"""Codes written between prompts: what is written is the donor's, where it should be, or refused."""
+"""Codes written between prompts: what is written is the source's, where it should be, or "
+"refused."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ from latentcode import Intervention, PromptCounterfactuals, intervene_prompts
 from latentcode.errors import ConfigError, ProbeError, SplitError, UnknownNameError
 from latentcode.experiments.studies.bridges.small_models import make
 from latentcode.models.pretrained import load_pretrained
-from latentcode.probes.interventions.sites import SITES, Site, capture, write
+from latentcode.probes.interventions.sites import SITES, Site, capture, run_patched
 from latentcode.probes.prompts.interventions import prompt_interventions
 
 BOTH = (0, 1)
 GOOD: dict[str, Any] = {
-    "prompt": "The capital of France is", "donor": "The capital of Peru is", "query": -1,
-    "key": "capital", "answer": 300, "donor_answer": 301}
+    "prompt": "The capital of France is", "source": "The capital of Peru is", "query": -1,
+    "key": "capital", "answer": 300, "source_answer": 301}
 
 
 @pytest.fixture(scope="module", params=["gpt2", "llama"])
@@ -66,21 +67,22 @@ def test_every_prompt_is_in_one_batch_of_its_layout(model: Any, rows: list[dict[
     assert sum(map(len, batches)) == len(rows)
     assert all(len(batch) <= 8 for batch in batches)
     shown = [
-        {"prompt": ids, "donor": donor, "answer": answer, "donor_answer": donor_answer,
-         "label": task.constituents[source], "donor_label": task.constituents[target]}
-        for batch in batches for ids, donor, answer, donor_answer, source, target in zip(
+        {"prompt": ids, "source": source, "answer": answer, "source_answer": source_answer,
+         "label": task.constituents[base_label], "source_label": task.constituents[target]}
+        for batch in batches for ids, source, answer, source_answer, base_label, target in zip(
             *(values.tolist() for values in (
-                batch.instances.inputs, batch.donors.inputs, batch.instances.targets[:, 0],
-                batch.donors.targets[:, 0], batch.base_label, batch.source_label)), strict=True)]
+                batch.instances.inputs, batch.sources.inputs, batch.instances.targets[:, 0],
+                batch.sources.targets[:, 0], batch.base_label, batch.source_label)), strict=True)]
     for row, batched in zip([*rows[::2], *rows[1::2]], shown, strict=True):
-        texts = {column: model.to_tokens(row[column])[0].tolist() for column in ("prompt", "donor")}
+        texts = {column: model.to_tokens(row[column])[0].tolist() for column in ("prompt",
+                                                                                 "source")}
         assert batched == {name: row[name] for name in batched} | texts
     assert set(task.constituents) <= set(PLACES)
     assert all(bool(batch.counts.all()) for batch in batches)
     drawn = task.sample("prompts", 5, generator())
     assert len(drawn) == 5
     assert len({tuple(ids) for ids in torch.cat(
-        [drawn.instances.inputs, drawn.donors.inputs], 1).tolist()}) == 5
+        [drawn.instances.inputs, drawn.sources.inputs], 1).tolist()}) == 5
     member = task.membership(drawn.instances)
     assert torch.equal(member[:, 0].long().argmax(1), drawn.base_label)
     assert bool((member.sum((1, 2)) == 1).all())
@@ -91,8 +93,8 @@ def test_every_prompt_is_in_one_batch_of_its_layout(model: Any, rows: list[dict[
 
 
 def test_scopes_are_the_named_codes(gpt2: Any) -> None:
-    row = {"prompt": "The capital of France", "donor": "The river of Italy", "answer": 1,
-           "donor_answer": 2, "pairs": {"a": [-1, "capital"], "b": [3, 1], "c": [-1, -1]}}
+    row = {"prompt": "The capital of France", "source": "The river of Italy", "answer": 1,
+           "source_answer": 2, "pairs": {"a": [-1, "capital"], "b": [3, 1], "c": [-1, -1]}}
     task = PromptCounterfactuals(gpt2, pd.DataFrame([row, row]))
     assert task.scopes == ("pair", "pairs", "row", "everything")
     pairs = task.sample("prompts", 2, generator())
@@ -125,7 +127,7 @@ def test_identity_changes_nothing_and_noise_does(
 ) -> None:
     for scope in ("pair" if site == "value" else "row", "everything"):
         same = patch(model, rows, "identity", scope, BOTH, site)
-        assert (same["stay"], same["switch"], same["kl"], same["moved"]) == (1.0, 0.0, 0.0, 0.0)
+        assert (same["unchanged"], same["flip"], same["kl"], same["moved"]) == (1.0, 0.0, 0.0, 0.0)
         noise = patch(model, rows, "random", scope, BOTH, site)
         assert noise["kl"] > 1e-3
     task = PromptCounterfactuals(model, pd.DataFrame(rows))
@@ -133,23 +135,23 @@ def test_identity_changes_nothing_and_noise_does(
         places = [(site, layer) for layer in BOTH]
         clean, own = capture(model, pairs.instances.inputs, places)
         copies = {place: (lambda live, x=own[place]: x) for place in places}
-        assert torch.equal(write(model, pairs.instances.inputs, copies), clean)
+        assert torch.equal(run_patched(model, pairs.instances.inputs, copies), clean)
         for place in places:
-            patched = write(model, pairs.instances.inputs, {place: torch.zeros_like})
+            patched = run_patched(model, pairs.instances.inputs, {place: torch.zeros_like})
             assert (patched[:, -1] - clean[:, -1]).abs().amax(1).min() > 1e-4  # of every prompt
 
 
-def test_with_all_that_enters_the_first_layer_the_prompt_is_the_donor(
+def test_with_all_that_enters_the_first_layer_the_prompt_is_the_source(
     model: Any, rows: list[dict[str, Any]]
 ) -> None:
     task = PromptCounterfactuals(model, pd.DataFrame(rows))
     places = [("code", 0), ("code", 1), ("residual", 0)]
     for pairs in task.batches("prompts", len(rows), 8, generator()):
-        donor, theirs = capture(model, pairs.donors.inputs, places)
+        source, theirs = capture(model, pairs.sources.inputs, places)
         edits = {place: (lambda live, x=x: x) for place, x in theirs.items()}
-        torch.testing.assert_close(write(model, pairs.instances.inputs, edits), donor)
-    outcome = patch(model, rows, "donor", "everything", (0,), "residual")
-    assert (outcome["switch"], outcome["stay"]) == (1.0, 0.0)
+        torch.testing.assert_close(run_patched(model, pairs.instances.inputs, edits), source)
+    outcome = patch(model, rows, "interchange", "everything", (0,), "residual")
+    assert (outcome["flip"], outcome["unchanged"]) == (1.0, 0.0)
     assert outcome["moved"] == pytest.approx(1.0, abs=1e-4)
     assert outcome["logit_difference"] < 0 < outcome["logit_difference_clean"]
 
@@ -157,10 +159,10 @@ def test_with_all_that_enters_the_first_layer_the_prompt_is_the_donor(
 def test_rows_are_written_as_anybody_would(model: Any, rows: list[dict[str, Any]]) -> None:
     expected = []
     for row in rows:
-        ids, donor = (model.to_tokens(row[column]) for column in ("prompt", "donor"))
+        ids, source = (model.to_tokens(row[column]) for column in ("prompt", "source"))
         hooks = [f"blocks.{layer}.attn.hook_pattern" for layer in BOTH]
         with torch.no_grad():
-            _, cache = model.run_with_cache(donor, names_filter=hooks)
+            _, cache = model.run_with_cache(source, names_filter=hooks)
 
             def replace(pattern: torch.Tensor, hook: Any, cache: Any = cache) -> torch.Tensor:
                 pattern = pattern.clone()
@@ -169,26 +171,26 @@ def test_rows_are_written_as_anybody_would(model: Any, rows: list[dict[str, Any]
 
             clean = model(ids)[0, -1].log_softmax(-1)
             logits = model.run_with_hooks(ids, fwd_hooks=[(name, replace) for name in hooks])[0, -1]
-        after, (ours, theirs) = logits.softmax(-1), (row["answer"], row["donor_answer"])
+        after, (ours, theirs) = logits.softmax(-1), (row["answer"], row["source_answer"])
         said = int(after.argmax())
         expected.append({
-            "switch": said == theirs, "stay": said == ours, "p_source": float(after[ours]),
+            "flip": said == theirs, "unchanged": said == ours, "p_source": float(after[ours]),
             "p_target": float(after[theirs]),
             "logit_difference": float(logits[ours] - logits[theirs]),
             "logit_difference_clean": float(clean[ours] - clean[theirs]),
             "kl": float((clean.exp() * (clean - after.log())).sum())})
-    outcome = patch(model, rows, "donor", "row", BOTH, batch_size=8)
+    outcome = patch(model, rows, "interchange", "row", BOTH, batch_size=8)
     for metric, value in pd.DataFrame(expected).mean().items():
         assert outcome[str(metric)] == pytest.approx(value, abs=1e-4), metric
     assert outcome["kl"] > 1e-3
 
 
 def test_elsewhere_is_the_token_before(gpt2: Any) -> None:
-    # The donor differs in the last token, so that its codes before it are the prompt's own.
+    # The source differs in the last token, so that its codes before it are the prompt's own.
     outcome = patch(gpt2, pairs_of(gpt2)[:8], "elsewhere", "row", BOTH)
-    assert outcome["stay"] == 1.0
+    assert outcome["unchanged"] == 1.0
     assert outcome["kl"] == pytest.approx(0.0, abs=1e-6)
-    rows = [with_unsaid_answers(gpt2, {**GOOD, "donor": f"The capital of {place} is"})
+    rows = [with_unsaid_answers(gpt2, {**GOOD, "source": f"The capital of {place} is"})
             for place in ("Peru", "Italy")]
     outcome = patch(gpt2, rows, "elsewhere", "row", BOTH, among="answers")
     assert outcome["kl"] > 1e-5
@@ -202,21 +204,21 @@ def test_what_the_answer_is(gpt2: Any) -> None:
     with pytest.raises(ProbeError, match="the model gives all of them in 0; expected at least two"):
         intervene_prompts(gpt2, pd.DataFrame(rows), identity)
     result = intervene_prompts(gpt2, pd.DataFrame(rows), identity, among="answers")
-    assert outcomes(result)["stay"] == 1.0
+    assert outcomes(result)["unchanged"] == 1.0
     assert result.settings["chance"] == 0.5
     assert result.settings["n_known"] == 8
     assert "The likelier of the two answers counts" in repr(result)
-    switched = patch(gpt2, rows, "donor", "everything", (0,), "residual", among="answers")
-    assert switched["switch"] == 1.0
+    switched = patch(gpt2, rows, "interchange", "everything", (0,), "residual", among="answers")
+    assert switched["flip"] == 1.0
     # The wrong way round, the model is never right.
-    turned = [{**row, "answer": row["donor_answer"], "donor_answer": row["answer"]}
+    turned = [{**row, "answer": row["source_answer"], "source_answer": row["answer"]}
               for row in rows]
     with pytest.raises(ProbeError, match="the model gives all of them in 0"):
         intervene_prompts(gpt2, pd.DataFrame(turned), identity, among="answers")
 
 
 def test_text_answers_are_the_token_that_follows(gpt2: Any) -> None:
-    row = {**GOOD, "answer": " Paris", "donor_answer": " Lima"}
+    row = {**GOOD, "answer": " Paris", "source_answer": " Lima"}
     task = PromptCounterfactuals(gpt2, pd.DataFrame([row, row]))
     expected = [gpt2.to_tokens(f"{GOOD['prompt']}{answer}")[0, -1].item()
                 for answer in (" Paris", " Lima")]
@@ -227,22 +229,23 @@ def test_text_answers_are_the_token_that_follows(gpt2: Any) -> None:
 
 def test_the_control_is_needed_to_be_written(model: Any, rows: list[dict[str, Any]]) -> None:
     frame = pd.DataFrame(rows)
-    with pytest.raises(ConfigError, match=r"'same' cannot be written: .* no column same"):
-        intervene_prompts(model, frame, [Intervention("same", "row", (0,))])
+    with pytest.raises(ConfigError, match=r"'control' cannot be written: .* no column control"):
+        intervene_prompts(model, frame, [Intervention("control", "row", (0,))])
     bare = PromptCounterfactuals(model, frame)
-    assert not any(i.write == "same" for i in prompt_interventions(bare, 2))
-    result = intervene_prompts(model, frame, [Intervention("donor", "row", (0,))])
+    assert not any(i.patch == "control" for i in prompt_interventions(bare, 2))
+    result = intervene_prompts(model, frame, [Intervention("interchange", "row", (0,))])
     assert "there is no control" in repr(result)
     # A control that the model answers otherwise is none, and does not count.
-    with_same = frame.assign(same=frame["donor"])
+    with_same = frame.assign(control=frame["source"])
     task = PromptCounterfactuals(model, with_same)
-    assert {i.write for i in prompt_interventions(task, 2)} == {
-        "donor", "same", "elsewhere", "shuffled", "random", "identity"}
-    result = intervene_prompts(model, with_same, [Intervention("donor", "row", (0,)),
-                                              Intervention("same", "row", (0,))])
+    assert {i.patch for i in prompt_interventions(task, 2)} == {
+        "interchange", "control", "elsewhere", "shuffled", "random", "identity"}
+    result = intervene_prompts(model, with_same, [Intervention("interchange", "row", (0,)),
+                                              Intervention("control", "row", (0,))])
     assert "there is no control" not in repr(result)
-    donor, same = (result.table[result.table["write"] == name] for name in ("donor", "same"))
-    assert (donor["n"] == len(rows)).all()
+    source, same = (result.table[result.table["patch"] == name] for name in ("interchange",
+                                                                             "control"))
+    assert (source["n"] == len(rows)).all()
     assert (same["n"] == 0).all()
 
 
@@ -251,11 +254,12 @@ def test_codes_that_do_not_sum_to_1_are_not_renormalised(
 ) -> None:
     make("GptOssForCausalLM", tmp_path / "sinks")  # whose heads also attend to nothing
     model = load_pretrained(tmp_path / "sinks")
-    pairs = pd.DataFrame([{"prompt": f"1 {a} 3", "donor": f"1 {b} 3", "query": -1, "key": 1,
-                           "answer": a, "donor_answer": b} for a in range(5, 9) for b in (11, 12)])
+    pairs = pd.DataFrame([{"prompt": f"1 {a} 3", "source": f"1 {b} 3", "query": -1, "key": 1,
+                           "answer": a, "source_answer": b} for a in range(5, 9) for b in (11, 12)])
     with pytest.raises(ConfigError, match=r"do not sum to 1, .*check-model.*; expected renormalize="
                                           "False"):
-        intervene_prompts(model, pairs, [Intervention("donor", "pair", (0,), renormalize=True)])
+        intervene_prompts(model, pairs, [Intervention("interchange", "pair", (0,),
+                                                      renormalize=True)])
     asked: list[Intervention] = []
     monkeypatch.setattr("latentcode.probes.prompts.interventions.intervene_model",
                         lambda model, task, interventions, **_: asked.extend(interventions))
@@ -265,38 +269,41 @@ def test_codes_that_do_not_sum_to_1_are_not_renormalised(
 
 
 def test_a_standard_set_for_twelve_layers_is_small(gpt2: Any) -> None:
-    task = PromptCounterfactuals(gpt2, pd.DataFrame([{**GOOD, "same": "The capital of Kenya is"}]))
+    task = PromptCounterfactuals(gpt2, pd.DataFrame([{**GOOD,
+                                                      "control": "The capital of Kenya is"}]))
     chosen = prompt_interventions(task, 12)
     assert len(chosen) == len(set(chosen)) <= 70
     every = tuple(range(12))
-    for name in ("donor", "same"):
+    for name in ("interchange", "control"):
         for scope in ("pair", "row"):
-            mine = {i.layers for i in chosen if (i.write, i.scope) == (name, scope)}
+            mine = {i.layers for i in chosen if (i.patch, i.scope) == (name, scope)}
             assert mine >= {every, *((layer,) for layer in every)}
         assert Intervention(name, "everything", every) in chosen
 
 
 def test_means_want_one_layout_and_every_label(model: Any, rows: list[dict[str, Any]]) -> None:
-    writes = [Intervention("set", "row", BOTH), Intervention("set_same", "row", BOTH),
-              Intervention("steer", "row", BOTH, alpha=2.0), Intervention("mean", "row", BOTH),
-              Intervention("transplant", "row", BOTH), Intervention("erase", "pair", BOTH)]
+    writes = [Intervention("class_mean", "row", BOTH), Intervention("class_mean_base", "row", BOTH),
+              Intervention("steer", "row", BOTH, alpha=2.0), Intervention("mean_ablation", "row",
+                                                                          BOTH),
+              Intervention("resample", "row", BOTH), Intervention("erase", "pair", BOTH)]
     one = pairs_of(model, ("The capital of {}",))
     labels = {row["label"] for row in one}
-    one = [row for row in one if row["donor_label"] in labels]
+    one = [row for row in one if row["source_label"] in labels]
     result = intervene_prompts(model, pd.DataFrame(one), writes, batch_size=100)
-    table = result.table[result.table["metric"] == "kl"].set_index("write")
-    assert (table.loc[["set", "steer", "mean", "transplant", "erase"], "value"] > 1e-6).all()
+    table = result.table[result.table["metric"] == "kl"].set_index("patch")
+    assert (table.loc[["class_mean", "steer", "mean_ablation", "resample", "erase"],
+                      "value"] > 1e-6).all()
     assert result.settings["n_reference"] == len(one)
     assert "measured on the prompts that they were written to" in repr(result)
     # Every prompt of a place is one text, so that its mean is its own code, and all others' too.
-    assert table.loc["set_same", "value"] == pytest.approx(0.0, abs=1e-5)
-    donor = patch(model, one, "donor", "row", BOTH)
-    assert table.loc["set", "value"] == pytest.approx(donor["kl"], rel=1e-2)
-    assert table.loc["transplant", "value"] == pytest.approx(donor["kl"], rel=1e-2)
+    assert table.loc["class_mean_base", "value"] == pytest.approx(0.0, abs=1e-5)
+    source = patch(model, one, "interchange", "row", BOTH)
+    assert table.loc["class_mean", "value"] == pytest.approx(source["kl"], rel=1e-2)
+    assert table.loc["resample", "value"] == pytest.approx(source["kl"], rel=1e-2)
     for chosen in (*writes[:4], writes[-1]):
-        with pytest.raises(ConfigError, match=f"'{chosen.write}' cannot be .*a single layout"):
+        with pytest.raises(ConfigError, match=f"'{chosen.patch}' cannot be .*a single layout"):
             intervene_prompts(model, pd.DataFrame(rows), [chosen])
-    named = [{**row, "donor_label": "elsewhere"} for row in one]
+    named = [{**row, "source_label": "elsewhere"} for row in one]
     with pytest.raises(ConfigError, match="no prompt to measure on has the label 'elsewhere'"):
         intervene_prompts(model, pd.DataFrame(named), writes[:1])
     half = [{**row, "split": ("train", "ood")[i % 2], "combination": i}
@@ -313,14 +320,15 @@ def test_means_want_one_layout_and_every_label(model: Any, rows: list[dict[str, 
 def test_a_prompt_alone_in_its_layout_counts_but_where_another_is_needed(gpt2: Any) -> None:
     short = pairs_of(gpt2, ("The capital of {}",))[:3]
     long = pairs_of(gpt2, ("Then the river in {}",))[:1]
-    names = ("donor", "shuffled", "transplant", "random")
+    names = ("interchange", "shuffled", "resample", "random")
     result = intervene_prompts(gpt2, pd.DataFrame([*short[:2], *long, *short[2:]]),
                            [Intervention(name, "row", BOTH) for name in names])
-    n = result.table[result.table["metric"] == "switch"].set_index("write")["n"]
-    assert (n["donor"], n["shuffled"], n["random"]) == (4, 3, 4)
+    n = result.table[result.table["metric"] == "flip"].set_index("patch")["n"]
+    assert (n["interchange"], n["shuffled"], n["random"]) == (4, 3, 4)
     assert result.settings["n_known"] == 4
     seen: list[tuple[int, int]] = []
-    intervene_prompts(gpt2, pd.DataFrame([*short, *long]), [Intervention("donor", "row", BOTH)],
+    intervene_prompts(gpt2, pd.DataFrame([*short, *long]), [Intervention("interchange", "row",
+                                                                         BOTH)],
                   progress=lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
     assert {total for _, total in seen} == {4 * (3 + 1)}
@@ -331,12 +339,12 @@ def test_few_bits_are_enough(small_models: SmallModels) -> None:
     model = load_pretrained(small_models("llama"), dtype=torch.bfloat16)
     rows = pairs_of(model, ("The capital of {}",))
     result = intervene_prompts(model, pd.DataFrame(rows), [
-        Intervention("identity", "row", BOTH), Intervention("donor", "everything", (0,),
+        Intervention("identity", "row", BOTH), Intervention("interchange", "everything", (0,),
                                                             "residual"),
         Intervention("steer", "row", BOTH), Intervention("random", "row", BOTH)])
-    kl = result.table[result.table["metric"] == "kl"].set_index("write")["value"]
+    kl = result.table[result.table["metric"] == "kl"].set_index("patch")["value"]
     assert kl["identity"] == 0.0
-    assert (kl[["donor", "steer", "random"]] > 1e-3).all()
+    assert (kl[["interchange", "steer", "random"]] > 1e-3).all()
     assert result.settings["dtype"] == "torch.bfloat16"
 
 
@@ -346,35 +354,35 @@ def test_models_that_do_not_take_a_code_are_refused(
     model = load_pretrained(small_models("gptj"))
     rows = pairs_of(model, ("The capital of {}",))[:4]
     with pytest.raises(ConfigError, match="only after it was used"):
-        patch(model, rows, "donor", "row", (0,))
+        patch(model, rows, "interchange", "row", (0,))
     # Its values can be written; of a site that could not be, nothing is known beforehand.
     assert patch(model, rows, "random", "everything", (0,), "value")["kl"] > 0.0
     for hook, message in (("attn.hook_pattern", "zeros written at site 'value' change no logit"),
                           ("attn.hook_none", "the model has no hook blocks.0.attn.hook_none")):
         monkeypatch.setitem(SITES, "value", Site(f"blocks.{{}}.{hook}", 1, 1))  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match=message):
-            patch(model, rows, "donor", "everything", (0,), "value")
+            patch(model, rows, "interchange", "everything", (0,), "value")
     monkeypatch.undo()
     llama = load_pretrained(small_models("llama"))
     rows = pairs_of(llama, ("The capital of {}",))[:4]
     with pytest.raises(ConfigError, match=r"heads is \(1,\) at site 'value'; expected None, as the "
                                           "4 heads of this model share the values of 2"):
-        patch(llama, rows, "donor", "everything", (0,), "value", 1.0, (1,))
-    one = patch(llama, rows, "donor", "row", BOTH, "code", 1.0, (1,))
-    assert 0.0 < one["kl"] != patch(llama, rows, "donor", "row", BOTH)["kl"]
+        patch(llama, rows, "interchange", "everything", (0,), "value", 1.0, (1,))
+    one = patch(llama, rows, "interchange", "row", BOTH, "code", 1.0, (1,))
+    assert 0.0 < one["kl"] != patch(llama, rows, "interchange", "row", BOTH)["kl"]
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"donor": "The capital of is"}, r"donor of row 1 .* has 5 tokens .*, the prompt 6 \["),
-    ({"donor": GOOD["prompt"]}, "donor of row 1 .* is the prompt itself"),
-    ({"donor": ""}, "donor of row 1 .* is ''; expected text"),
-    ({"same": "The capital"}, "same of row 1 .* has 3 tokens"),
-    ({"same": GOOD["prompt"]}, "same of row 1 .* is the prompt itself"),
+    ({"source": "The capital of is"}, r"source of row 1 .* has 5 tokens .*, the prompt 6 \["),
+    ({"source": GOOD["prompt"]}, "source of row 1 .* is the prompt itself"),
+    ({"source": ""}, "source of row 1 .* is ''; expected text"),
+    ({"control": "The capital"}, "control of row 1 .* has 3 tokens"),
+    ({"control": GOOD["prompt"]}, "control of row 1 .* is the prompt itself"),
     ({"answer": 400}, "answer of row 1 .* is token 400; expected 0 to 399"),
     ({"answer": -1}, "answer of row 1 .* is token -1; expected 0 to 399"),
-    ({"answer": 301}, "answer and donor_answer of row 1 .* are both token 301"),
+    ({"answer": 301}, "answer and source_answer of row 1 .* are both token 301"),
     ({"answer": 1.5}, "answer of row 0 .*300.0.*; expected text, or the id of a token"),
-    ({"label": "b"}, "label and donor_label of row 1 .* are both 'b'"),
+    ({"label": "b"}, "label and source_label of row 1 .* are both 'b'"),
     ({"query": 0, "key": 0}, "pair 'query->key' of row 1 .* has query 0"),
     ({"query": 1}, "has key 2 after query 1"),
     ({"key": "Lima"}, "row 1 .* names the text 'Lima', which does not occur"),
@@ -382,28 +390,28 @@ def test_models_that_do_not_take_a_code_are_refused(
 def test_what_cannot_be_used_is_named(
     gpt2: Any, change: Mapping[str, Any], message: str
 ) -> None:
-    good = {**GOOD, "same": "The capital of Kenya is", "label": "a", "donor_label": "b"}
+    good = {**GOOD, "control": "The capital of Kenya is", "label": "a", "source_label": "b"}
     with pytest.raises(ConfigError, match=message):
         PromptCounterfactuals(gpt2, pd.DataFrame([good, {**good, **change}]))
 
 
 def test_answers_of_several_tokens_are_refused(gpt2: Any) -> None:
-    good = {**GOOD, "answer": " Paris", "donor_answer": " Lima"}
+    good = {**GOOD, "answer": " Paris", "source_answer": " Lima"}
     for change, message in (
         ({"answer": " Paris and"}, r"' Paris and' of row 0 .* is 2 tokens \[' Paris', ' and"),
         ({"answer": ""}, "answer of row 0 .* is ''; expected text, or the id"),
-        ({"prompt": "The capital of France i", "donor": "The capital of Peru i", "answer": "s"},
+        ({"prompt": "The capital of France i", "source": "The capital of Peru i", "answer": "s"},
          "answer 's' of row 0 .* changes the tokens of the prompt that it follows"),
     ):
         with pytest.raises(ConfigError, match=message):
             PromptCounterfactuals(gpt2, pd.DataFrame([{**good, **change}]))
     for columns, message in (
-        (["donor"], "no column donor; expected prompt, donor, answer"),
-        (["answer", "donor_answer"], "no column answer, donor_answer"),
+        (["source"], "no column source; expected prompt, source, answer"),
+        (["answer", "source_answer"], "no column answer, source_answer"),
     ):
         with pytest.raises(ConfigError, match=message):
             PromptCounterfactuals(gpt2, pd.DataFrame([good]).drop(columns=columns))
-    with pytest.raises(ConfigError, match="only one of the columns label and donor_label"):
+    with pytest.raises(ConfigError, match="only one of the columns label and source_label"):
         PromptCounterfactuals(gpt2, pd.DataFrame([{**good, "label": "a"}]))
     with pytest.raises(UnknownNameError, match="unknown among 'all'"):
         PromptCounterfactuals(gpt2, pd.DataFrame([good]), among="all")  # type: ignore[arg-type]

@@ -22,19 +22,19 @@ def drawn(config: SravenConfig | LogicConfig, split: str = "ood", seed: int = 0)
 
 
 @pytest.mark.parametrize("permuted", [False, True])
-def test_sraven_donors_differ_in_the_first_rows_of_one_feature(permuted: bool) -> None:
+def test_sraven_sources_differ_in_the_first_rows_of_one_feature(permuted: bool) -> None:
     config = SravenConfig(n_features=3, permuted=permuted)
     _, pairs = drawn(config)
     ours, theirs, same = (aligned(b.info["grid"], b.info["permutations"])
-                          for b in (pairs.instances, pairs.donors, pairs.same))  # [B, G, G, M]
+                          for b in (pairs.instances, pairs.sources, pairs.control))  # [B, G, G, M]
     here = torch.nn.functional.one_hot(pairs.slot, 3).bool()[:, None, None]
-    for donor in (theirs, same):
-        changed = donor != ours
+    for source in (theirs, same):
+        changed = source != ours
         assert not (changed & ~here).any()  # the other features
         assert not changed[:, -1, :-1].any()  # the last row
         assert changed[:, :-1].flatten(1).any(1).float().mean() > 0.97
     assert torch.equal(same[:, -1, -1], ours[:, -1, -1])  # the same rule gives the same answer
-    # The donor's first rows obey its rule, and its answer is that rule's.
+    # The source's first rows obey its rule, and its answer is that rule's.
     feature = theirs.masked_select(here).view(-1, 3, 3)
     context = feature[:, -1, :-1]
     a, b = context.unbind(1)
@@ -48,15 +48,15 @@ def test_sraven_donors_differ_in_the_first_rows_of_one_feature(permuted: bool) -
                     else a - b if name == "difference" else rows_third(feature, context))
         expected = expected if len(expected) == int(mine.sum()) else expected[mine]
         assert torch.equal(answer[mine], expected % 8), name
-    assert torch.equal(pairs.donors.targets.gather(1, pairs.slot[:, None])[:, 0], answer)
+    assert torch.equal(pairs.sources.targets.gather(1, pairs.slot[:, None])[:, 0], answer)
     # What counts: an answer that is known and another than the instance's.
-    differ = (pairs.donors.targets != pairs.instances.targets).any(1)
+    differ = (pairs.sources.targets != pairs.instances.targets).any(1)
     assert torch.equal(pairs.counts, differ & ((pairs.source_label != DISTRIBUTE) | (a != b)))
     assert (pairs.base_label != pairs.source_label).all()
     # Inputs show what the grid says, with the answer hidden.
-    shown = pairs.donors.inputs.view(N, 3, 3, 3, 8)
+    shown = pairs.sources.inputs.view(N, 3, 3, 3, 8)
     assert shown[:, -1, -1].abs().max() == 0
-    panels = pairs.donors.info["grid"].flatten(1, 2)[:, :-1]
+    panels = pairs.sources.info["grid"].flatten(1, 2)[:, :-1]
     assert torch.equal(shown.flatten(1, 2)[:, :-1].argmax(-1), panels)
 
 
@@ -68,14 +68,14 @@ def rows_third(feature: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
 def test_sraven_rules_and_labels_follow() -> None:
     task, pairs = drawn(SravenConfig(n_features=3))
     slots = pairs.slot.tolist()
-    ours, theirs = task.labels(pairs.instances), task.labels(pairs.donors)
+    ours, theirs = task.labels(pairs.instances), task.labels(pairs.sources)
     for i in range(50):
         for token in range(3):
             changed = ours[f"rule_{token}"][i] != theirs[f"rule_{token}"][i]
             assert changed == (token == slots[i])
         assert ours[f"rule_{slots[i]}"][i] == RULES[int(pairs.base_label[i])]
         assert theirs[f"rule_{slots[i]}"][i] == RULES[int(pairs.source_label[i])]
-        member = lc.make_counterfactuals(task).membership(pairs.donors)[i, slots[i]]
+        member = lc.make_counterfactuals(task).membership(pairs.sources)[i, slots[i]]
         assert member.nonzero().flatten().tolist() == [int(pairs.source_label[i])]
     share = torch.bincount(pairs.source_label, minlength=8) / N
     assert share.min() > 0.08
@@ -91,23 +91,23 @@ def test_sraven_outcomes_of_known_logits() -> None:
         out[:, -3:] = 10.0 * torch.nn.functional.one_hot(targets, 8).float()
         return out
 
-    clean, donor = logits(pairs.instances.targets), logits(pairs.donors.targets)
+    clean, source = logits(pairs.instances.targets), logits(pairs.sources.targets)
     counterfactuals = lc.make_counterfactuals(task)
     assert counterfactuals.right(pairs, clean, "instances").all()
-    assert counterfactuals.right(pairs, clean, "same").all()
-    assert counterfactuals.right(pairs, donor, "donors").all()
-    assert not counterfactuals.right(pairs, donor, "instances").any()
-    stays = counterfactuals.outcomes(pairs, clean, donor, clean)
-    switches = counterfactuals.outcomes(pairs, clean, donor, donor)
-    for name, unchanged, changed in (("switch", 0, 1), ("stay", 1, 0), ("others", 1, 1)):
+    assert counterfactuals.right(pairs, clean, "control").all()
+    assert counterfactuals.right(pairs, source, "sources").all()
+    assert not counterfactuals.right(pairs, source, "instances").any()
+    stays = counterfactuals.outcomes(pairs, clean, source, clean)
+    switches = counterfactuals.outcomes(pairs, clean, source, source)
+    for name, unchanged, changed in (("flip", 0, 1), ("unchanged", 1, 0), ("others", 1, 1)):
         assert (stays[name] == unchanged).all()
         assert (switches[name] == changed).all()
     assert stays["kl"].max() < 1e-6 < 5.0 < switches["kl"].min()
     assert switches["kl_others"].max() < 1e-6
     assert switches["p_target"].min() > 0.99
-    wrong = donor.clone()
+    wrong = source.clone()
     wrong[:, -3:] = wrong[:, -3:].roll(1, -1)
-    assert (counterfactuals.outcomes(pairs, clean, donor, wrong)["others"] == 0).all()
+    assert (counterfactuals.outcomes(pairs, clean, source, wrong)["others"] == 0).all()
 
 
 @pytest.mark.parametrize("permuted", [False, True])
@@ -140,10 +140,10 @@ def test_sraven_scopes(permuted: bool) -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "ood", "unknown"])
-def test_logic_donors_differ_in_one_term(split: str) -> None:
+def test_logic_sources_differ_in_one_term(split: str) -> None:
     config = LogicConfig(ood_fraction=0.5, unknown_fraction=0.25)
     task, pairs = drawn(config, split)
-    ours, theirs, same = pairs.instances, pairs.donors, pairs.same
+    ours, theirs, same = pairs.instances, pairs.sources, pairs.control
     assert torch.equal(ours.inputs[..., :-1], theirs.inputs[..., :-1])
     assert torch.equal(ours.inputs[:, -1], same.inputs[:, -1])  # the query
     assert torch.equal(ours.targets, same.targets)
@@ -163,25 +163,25 @@ def test_logic_donors_differ_in_one_term(split: str) -> None:
 def test_logic_outcomes_of_known_answers() -> None:
     task, pairs = drawn(LogicConfig(ood_fraction=0.5))
     pairs = pairs[pairs.counts]
-    ours, theirs = pairs.instances.targets, pairs.donors.targets
+    ours, theirs = pairs.instances.targets, pairs.sources.targets
 
     def logits(answer: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.pad(answer, (31, 0))[..., None]
 
-    clean, donor = logits(ours), logits(theirs)
+    clean, source = logits(ours), logits(theirs)
     counterfactuals = lc.make_counterfactuals(task)
     assert counterfactuals.right(pairs, clean, "instances").all()
-    assert counterfactuals.right(pairs, clean, "same").all()
-    assert counterfactuals.right(pairs, donor, "donors").all()
-    assert not counterfactuals.right(pairs, clean, "donors").any()
-    quarter = counterfactuals.outcomes(pairs, clean, donor, logits(ours + (theirs - ours) / 4))
+    assert counterfactuals.right(pairs, clean, "control").all()
+    assert counterfactuals.right(pairs, source, "sources").all()
+    assert not counterfactuals.right(pairs, clean, "sources").any()
+    quarter = counterfactuals.outcomes(pairs, clean, source, logits(ours + (theirs - ours) / 4))
     torch.testing.assert_close(quarter["moved"], torch.full_like(quarter["moved"], 0.25),
                                atol=1e-4, rtol=0)
-    assert (quarter["switch"] == 0).all()
-    assert (quarter["stay"] == 1).all()
+    assert (quarter["flip"] == 0).all()
+    assert (quarter["unchanged"] == 1).all()
     torch.testing.assert_close(quarter["error_source"], ((theirs - ours) / 4).square()[:, 0])
     torch.testing.assert_close(quarter["error_target"], (3 * (theirs - ours) / 4).square()[:, 0])
-    assert (counterfactuals.outcomes(pairs, clean, donor, donor)["switch"] == 1).all()
+    assert (counterfactuals.outcomes(pairs, clean, source, source)["flip"] == 1).all()
 
 
 @pytest.mark.parametrize("config", [LogicConfig(), SravenConfig(n_features=3)])
@@ -225,16 +225,16 @@ def test_pairs_of_chosen_constituents(config: LogicConfig | SravenConfig) -> Non
     assert torch.equal(pairs.base_label, held.gather(1, which[:, None])[:, 0])
     assert torch.equal(pairs.source_label, target)
     assert pairs.instances is batch
-    member = counterfactuals.membership(pairs.donors)[torch.arange(200), pairs.slot]
+    member = counterfactuals.membership(pairs.sources)[torch.arange(200), pairs.slot]
     assert member.gather(1, target[:, None]).all()
     assert not member.gather(1, pairs.base_label[:, None]).any()
-    # What each constituent answers: the instance's own, and where it counts the donor's.
+    # What each constituent answers: the instance's own, and where it counts the source's.
     answers = counterfactuals.answers(pairs)
     symbols = which[:, None] if counterfactuals.symbolic else torch.zeros(200, 1).long()
-    for constituent, whose in ((pairs.base_label, batch), (pairs.source_label, pairs.donors)):
+    for constituent, whose in ((pairs.base_label, batch), (pairs.source_label, pairs.sources)):
         right = whose.targets.gather(1, symbols)[:, 0].double()
         given = answers.gather(1, constituent[:, None])[:, 0]
-        known = pairs.counts if whose is pairs.donors else torch.ones_like(pairs.counts)
+        known = pairs.counts if whose is pairs.sources else torch.ones_like(pairs.counts)
         torch.testing.assert_close(given[known], right[known], atol=1e-6, rtol=0)
     assert pairs.counts.float().mean() > 0.2
     # Whatever is not possible is an error that names what is.

@@ -1,4 +1,5 @@
-"""Every donor of a factorial differs from its instance in what its name says, and in that alone."""
+"""Every source of a factorial differs from its instance in what its name says, and in that "
+"alone."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from latentcode.tasks.counterfactuals import OTHERS, ChosenPairs, MinimalPairs
 from latentcode.tasks.logic.counterfactuals import LEAST_DIFFERENCE
 from latentcode.tasks.logic.task import evaluate
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
-from latentcode.tasks.sraven.donors import feature_of, natural_pairs, operands_of, places_of
 from latentcode.tasks.sraven.rules import DISTRIBUTE, RULES, SUM, rules_that_hold
+from latentcode.tasks.sraven.sources import feature_of, natural_pairs, operands_of, places_of
 from latentcode.tasks.sraven.task import aligned, rules_shown
 
 N = 400
@@ -27,10 +28,10 @@ SRAVEN = {"permuted": SravenConfig(n_features=3), "not permuted": SravenConfig(
     n_features=1, n_values=7, ood_fraction=0.0), "larger grid": SravenConfig(
     n_features=2, grid_size=4)}
 LOGIC = LogicConfig(ood_fraction=0.5, unknown_fraction=0.25)
-DONORS = {"donors": {"operation"}, "same": set[str](),
+SOURCES = {"sources": {"operation"}, "control": set[str](),
           **{name: set(name.split("+")) for name in OTHERS if name != "unrelated"}}
-"""Donor -> what is other than in its instance."""
-SAME = ("instances", "donors", "operands", "operation+operands")
+"""Source -> what is other than in its instance."""
+SAME = ("instances", "sources", "operands", "operation+operands")
 """Whose answers the candidates are."""
 
 
@@ -49,14 +50,14 @@ def answer(batch: Batch, slot: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", SRAVEN)
-def test_sraven_donors_differ_in_what_their_name_says(name: str) -> None:
+def test_sraven_sources_differ_in_what_their_name_says(name: str) -> None:
     config = SRAVEN[name]
     _, pairs = drawn(config)
     pairs = pairs[pairs.counts]
     ours, slot = pairs.instances, pairs.slot
     here = F.one_hot(slot, config.n_features).bool()
-    for donor, differs in DONORS.items():
-        theirs = pairs.batch(donor)
+    for source, differs in SOURCES.items():
+        theirs = pairs.batch(source)
         rule = pairs.source_label if "operation" in differs else pairs.base_label
         assert torch.equal(rules_shown(theirs)[here], rule)
         assert ("operands" in differs) == bool(
@@ -79,14 +80,15 @@ def test_every_row_obeys_its_rule_and_every_token_keeps_its_place(name: str) -> 
     pairs = every[every.counts]
     ours = pairs.instances
     # An instance that does not count is a problem of the task all the same.
-    for donor, batch in (("instances", every.instances), *(
-            (name, pairs.batch(name)) for name in ("instances", "donors", "same", *pairs.others))):
+    for source, batch in (("instances", every.instances), *(
+            (name, pairs.batch(name)) for name in ("instances", "sources", "control",
+                                                   *pairs.others))):
         if batch is not every.instances:
             assert torch.equal(batch.info["permutations"], ours.info["permutations"])
             assert torch.equal(batch.combination, ours.combination)
         features = aligned(batch.info["grid"], batch.info["permutations"]).movedim(-1, 1)
         held = rules_that_hold(features, config.n_values)
-        assert held.gather(-1, rules_shown(batch)[..., None]).all(), donor
+        assert held.gather(-1, rules_shown(batch)[..., None]).all(), source
         assert torch.equal(batch.targets, batch.info["grid"][:, -1, -1])
         # Inputs show what the grid says, with the answer hidden.
         shown = batch.inputs.unflatten(1, (config.grid_size**2, -1))
@@ -98,9 +100,9 @@ def test_every_row_obeys_its_rule_and_every_token_keeps_its_place(name: str) -> 
 def test_the_rest_of_another_problem_makes_another_combination(name: str) -> None:
     _, pairs = drawn(SRAVEN[name])
     ours = rules_shown(pairs.instances).sort(-1).values
-    for donor in ("rest", "operation+rest", "operands+rest", "operation+operands+rest"):
-        theirs = rules_shown(pairs.batch(donor)).sort(-1).values
-        assert (ours != theirs).any(-1).all(), donor
+    for source in ("rest", "operation+rest", "operands+rest", "operation+operands+rest"):
+        theirs = rules_shown(pairs.batch(source)).sort(-1).values
+        assert (ours != theirs).any(-1).all(), source
 
 
 def test_pairs_between_some_rules() -> None:
@@ -157,17 +159,17 @@ def test_sraven_candidates_are_four_answers(name: str) -> None:
 def test_sraven_pairs_are_those_with_natural_rows() -> None:
     _, pairs = drawn(SRAVEN["one feature of seven values"])
     assert torch.equal(pairs.counts, pairs.base_label != DISTRIBUTE)  # for which there is no pair
-    source, target = pairs[pairs.counts].base_label, pairs[pairs.counts].source_label
-    seen = torch.zeros(8, 8, dtype=torch.bool).index_put((source, target), torch.tensor(True))
+    base_label, target = pairs[pairs.counts].base_label, pairs[pairs.counts].source_label
+    seen = torch.zeros(8, 8, dtype=torch.bool).index_put((base_label, target), torch.tensor(True))
     assert torch.equal(seen, natural_pairs())
     # Every rule comes up as often as any other, and so do those that sum is changed to.
-    assert (torch.bincount(source, minlength=7) / len(source)).min() > 0.1  # 1 / 7
-    others = target[source == SUM]
+    assert (torch.bincount(base_label, minlength=7) / len(base_label)).min() > 0.1  # 1 / 7
+    others = target[base_label == SUM]
     assert (torch.bincount(others, minlength=7)[:SUM] / len(others)).min() > 0.05  # 1 / 6
 
 
 @pytest.mark.parametrize("config", [SRAVEN["permuted"], LOGIC], ids=["sraven", "logic"])
-def test_donors_of_given_instances_have_candidates(config: SravenConfig | LogicConfig) -> None:
+def test_sources_of_given_instances_have_candidates(config: SravenConfig | LogicConfig) -> None:
     factorial, some = drawn(config)
     batch = some.instances[:200]
     which = torch.arange(200) % factorial.held(batch).shape[1]
@@ -188,19 +190,19 @@ def test_donors_of_given_instances_have_candidates(config: SravenConfig | LogicC
 
 
 @pytest.mark.parametrize("split", ["train", "ood", "unknown"])
-def test_logic_donors_differ_in_what_their_name_says(split: str) -> None:
+def test_logic_sources_differ_in_what_their_name_says(split: str) -> None:
     _, pairs = drawn(LOGIC, split)
     ours = pairs.instances
     terms = ours.info["terms"]
     changed = torch.where(terms == pairs.base_label[:, None], pairs.source_label[:, None], terms)
     signs = lc.make_task(LOGIC).signs
-    for donor, differs in DONORS.items():
-        theirs = pairs.batch(donor)
+    for source, differs in SOURCES.items():
+        theirs = pairs.batch(source)
         assert torch.equal(theirs.info["terms"],
                            changed if "operation" in differs else ours.info["terms"])
         fresh = (theirs.inputs[..., :-1] != ours.inputs[..., :-1]).any(-1)  # [B, T]
         # The control has other examples, as those of another context.
-        of_examples = "rest" in differs or donor == "same"
+        of_examples = "rest" in differs or source == "control"
         assert fresh[:, :-1].all() if of_examples else not fresh[:, :-1].any()
         assert fresh[:, -1].all() if "operands" in differs else not fresh[:, -1].any()
         values = evaluate(signs[theirs.info["terms"]], theirs.inputs[..., :-1])
@@ -247,5 +249,5 @@ def test_fixed_inputs_have_no_factorial(inputs: str) -> None:
     factorial, pairs = drawn(replace(LOGIC, inputs=inputs))  # type: ignore[arg-type]
     assert not factorial.factorial
     assert (dict(pairs.others), pairs.candidates) == ({}, None)
-    assert "no donors with other operands" in factorial.lacking["factorial"]
+    assert "no sources with other operands" in factorial.lacking["factorial"]
     assert "permuted" in factorial.lacking

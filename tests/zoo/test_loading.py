@@ -105,7 +105,7 @@ def test_in_the_folder_of_the_zoo_a_name_means_one_thing(
     *(([name, NAME, "--pairs", "q", "--out", "out"], "error: unknown pair 'q'; expected one of: re")
       for name in ("decode", "project", "similarity", "topography", "value-networks")),
     (["align", NAME, "copy", "--pairs", "q", "--out", "out"], "unknown pair 'q'; expected one of"),
-    (["intervene", NAME, "--write", "zero", "--layers", "9", "--out", "out"], "layer.*9"),
+    (["intervene", NAME, "--patch", "zero_ablation", "--layers", "9", "--out", "out"], "layer.*9"),
 ], ids=lambda value: value[0] if isinstance(value, list) else "")
 def test_commands_take_a_name_where_they_take_a_run(
     entry: Path, command: list[str], found: str, capsys: pytest.CaptureFixture[str]

@@ -1,4 +1,4 @@
-"""Operation or answer: what do codes and values carry, when a donor's are written back? (Ours.)"""
+"""Operation or answer: what do codes and values carry, when a source's are written back? (Ours.)"""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ SHOWS = {"paper": (KNOWN, LOGIC, Setting("paper", "sraven", (KINDS,))), "small":
 N = {"paper": 800, "small": 200, "smoke": 100}
 """Instances drawn; those count that the model answers rightly."""
 TOLD = "operation+operands"
-"""The donor whose own answer is neither the instance's operation's nor its operands'."""
-DONORS = {TOLD: "another operation and operands", "operands": "same operation, other operands",
-          "donor": "another operation, same operands", "unrelated": "shares nothing"}
-"""Write -> what its donor shares with the instance."""
+"""The source whose own answer is neither the instance's operation's nor its operands'."""
+SOURCES = {TOLD: "another operation and operands", "operands": "same operation, other operands",
+          "interchange": "another operation, same operands", "unrelated": "shares nothing"}
+"""Write -> what its source shares with the instance."""
 CONTROLS = {
-    "donor with the same rule and other operands": "operands",
-    "donor with another rule and the same operands": "donor",
-    "donor with the same function and another query": "operands",
-    "donor with another function and the same query": "donor",
-    "donor that shares nothing": "unrelated"}
+    "source with the same rule and other operands": "operands",
+    "source with another rule and the same operands": "interchange",
+    "source with the same function and another query": "operands",
+    "source with another function and the same query": "interchange",
+    "source that shares nothing": "unrelated"}
 """What the claims call a control -> write."""
 PLACES = {"row": ("code", "row"), "codes": ("code", "everything"),
           "values": ("value", "everything")}
@@ -57,7 +57,7 @@ SUBSPACE = "causal-subspace-operation"
 
 
 def measure(work: Work) -> Findings:
-    """Return whose answers come out when a donor's codes or values are written."""
+    """Return whose answers come out when a source's codes or values are written."""
     found, silent = [], []
     for member, run in work.runs_of(SHOWS[work.preset]):
         try:
@@ -69,7 +69,7 @@ def measure(work: Work) -> Findings:
         return replace(nothing("models that answer rightly"), notes=tuple(silent))
     classes = pd.concat([_named(member, run, result.table[result.table["metric"].isin(CLASSES)])
                          for member, run, result in found], ignore_index=True)
-    paired = pd.concat([_named(member, run, where(result.comparisons, write=TOLD))
+    paired = pd.concat([_named(member, run, where(result.comparisons, patch=TOLD))
                         for member, run, result in found], ignore_index=True)
     ignorant = [run.name for _, run, _ in found if not _is_judged(run)]
     return Findings(
@@ -77,7 +77,7 @@ def measure(work: Work) -> Findings:
         tables={"classes": classes, "differences": paired},
         figures={"causal": _drawn(classes)},
         evidence=again(work, {"differences": paired}),
-        notes=("B is the operation of a donor and x' are its operands (fuzzy logic: function and "
+        notes=("B is the operation of a source and x' are its operands (fuzzy logic: function and "
                "query), A and x those of the instance; rates are of held-out combinations that the "
                "model answers rightly.",
                f"{SUBSPACE} has no evidence here: a search for a subspace takes hours, and the "
@@ -99,14 +99,14 @@ def again(work: Work, tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFr
 def written(
     run: Run, *, n: int, seed: int = 0, device: str = "cpu"
 ) -> InterventionResult:
-    """Write a factorial of donors at the places that claims are about."""
+    """Write a factorial of sources at the places that claims are about."""
     model, is_logic = run.config.model, run.config.task.name == "logic"
     every = tuple(range(model.n_layers))
     # The row of the response: in SRAVEN that of the upper half, layers 2 and 3 of 4.
     layers = {"row": every if is_logic else every[model.n_layers // 2:]}
     return intervene(run, [
-        Intervention(donor, scope, layers.get(scope, every), site)
-        for site, scope in PLACES.values() for donor in DONORS],
+        Intervention(source, scope, layers.get(scope, every), site)
+        for site, scope in PLACES.values() for source in SOURCES],
         n=n, seed=seed, device=device, batch_size=125)
 
 
@@ -136,7 +136,7 @@ def _evidence(work: Work, claim: Claim, paired: pd.DataFrame) -> list[dict[Any, 
 
 def _said(classes: pd.DataFrame) -> str:
     """Say, for every task, kind and place, the class that comes most."""
-    told = where(classes, write=TOLD)
+    told = where(classes, patch=TOLD)
     sentences = []
     for task, features in distinct(told, "task", "features"):
         of_task = told[(told["task"] == task) & told["features"].eq(features)] if pd.notna(
@@ -148,13 +148,13 @@ def _said(classes: pd.DataFrame) -> str:
             parts.append(f"{_place(word, task)}: " + ", ".join(
                 f"{title} {MEANING[str(means.loc[kind].idxmax())]} {means.loc[kind].max():.2f}"
                 for kind, title in KIND_TITLES.items() if kind in means.index))
-        sentences.append(f"{_title(task, features)}, commonest answer when a donor's are written, "
+        sentences.append(f"{_title(task, features)}, commonest answer when a source's are written, "
                          f"{'; '.join(parts)}.")
     return " ".join(sentences)
 
 
-MEANING = {"instance": "its own", "operation": "the donor's operation on its operands",
-           "operands": "its operation on the donor's operands", "copied": "the donor's own",
+MEANING = {"instance": "its own", "operation": "the source's operation on its operands",
+           "operands": "its operation on the source's operands", "copied": "the source's own",
            "else": "none of these"}
 
 
@@ -173,7 +173,7 @@ def _drawn(classes: pd.DataFrame) -> Figure:
     """Draw the classes as stacked bars: a row of panels per task, a column per kind."""
     tasks = distinct(classes, "task", "features")
     kinds: Sequence[str] = [kind for kind in KIND_TITLES if kind in set(classes["kind"])]
-    bars = [(word, donor) for word in PLACES for donor in DONORS]
+    bars = [(word, source) for word in PLACES for source in SOURCES]
     with panels(len(tasks), len(kinds), 2.3 * len(kinds) + 3.2, 2.4 * len(tasks) + 0.6,
                 sharex=True, sharey="row") as (figure, grid):
         for line, (task, features) in zip(grid, tasks, strict=True):
@@ -193,22 +193,22 @@ def _drawn(classes: pd.DataFrame) -> Figure:
 def _stack(
     axes: Axes, task: str, block: pd.DataFrame, bars: Sequence[tuple[str, str]]
 ) -> None:
-    means = block.groupby(["site", "scope", "write", "metric"])["value"].mean()
+    means = block.groupby(["site", "scope", "patch", "metric"])["value"].mean()
     # A gap between places.
-    y = [number + 0.7 * (number // len(DONORS)) for number in range(len(bars))]
+    y = [number + 0.7 * (number // len(SOURCES)) for number in range(len(bars))]
     left = [0.0] * len(bars)
     for name in CLASSES:
-        widths = [float(means.get((*PLACES[word], donor, name), 0.0)) for word, donor in bars]
+        widths = [float(means.get((*PLACES[word], source, name), 0.0)) for word, source in bars]
         axes.barh(y, widths, 0.85, left=left, color=COLOURS[name],
                   label=f"{name}: {CLASSES[name].partition(',')[0]}")
         left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.set_yticks(y, [
-        f"{_place(word, task)}: {DONORS[donor]}" if donor == TOLD else DONORS[donor]
-        for word, donor in bars], fontsize=6.5)
+        f"{_place(word, task)}: {SOURCES[source]}" if source == TOLD else SOURCES[source]
+        for word, source in bars], fontsize=6.5)
     axes.set(xlim=(0.0, 1.0), ylim=(max(y) + 0.7, -0.7))
     axes.grid(axis="y", visible=False)
 
 
 REPRODUCTION = Reproduction(
-    "Whose answer comes out when a donor's codes or values are written: operation or answer",
+    "Whose answer comes out when a source's codes or values are written: operation or answer",
     SHOWS, measure, again)

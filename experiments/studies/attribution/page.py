@@ -32,7 +32,7 @@ def findings(results: Results) -> list[str]:
 
 def _set(result: AttributionResult, small: Mapping[Any, Any]) -> str:
     rate, n = result.settings["rate"], where(result.curve, site=small["site"])["n"].iloc[0]
-    everything = (f"All {small['n_places']} places bring the donor's answer ({rate}) in "
+    everything = (f"All {small['n_places']} places bring the source's answer ({rate}) in "
                   f"{small['held_all']:.2f} of {n} instances")
     if not result.sought(small):
         return (f"{everything}, and of those that sets are chosen on in "
@@ -53,14 +53,14 @@ def page(results: Results) -> str:
     parts = [
         "# Which codes do answers hang on?",
         "Written by `python -m latentcode.experiments.studies.attribution`. One trained model per "
-        "task and kind, one seed. Donors have another operation and other operands "
-        f"(`{settings['donor']}`); the instance, its minimal pair and these donors are answered "
+        "task and kind, one seed. Sources have another operation and other operands "
+        f"(`{settings['source']}`); the instance, its minimal pair and these sources are answered "
         "rightly. A place is a layer, a query and a key (all heads) or, for values, a layer and a "
         "key. Positions are named by role. In SRAVEN a role is the panel and whether the token "
         "shows the feature that is asked about (`own`) or the next ones, whatever the slot; in "
         "fuzzy logic examples are exchangeable, and all of them are one role.",
         f"`path` takes the gradient at {settings['n_points']} points on the way from the "
-        "instance's activations to the donor's at all places of the site; `gradient` at the "
+        "instance's activations to the source's at all places of the site; `gradient` at the "
         "instance alone (attribution patching). Sets are made in the order of `path` on one half "
         "of the instances that are written into, and measured on the other: they bring "
         f"at least {settings['share']:.0%} of what all places bring on the half that chose them, "

@@ -44,7 +44,7 @@ def switching_figure(table: pd.DataFrame, kinds: Sequence[str]) -> Figure:
 
     Above for the minimal pair's codes, below for the control's.
     """
-    chosen = table[(table["metric"] == "switch") & (table["site"] == "code")
+    chosen = table[(table["metric"] == "flip") & (table["site"] == "code")
                    & ~table["renormalized"] & (table["heads"] == "all")]
     layers = list(dict.fromkeys(chosen["layers"]))
     scopes = list(dict.fromkeys(chosen["scope"]))
@@ -52,15 +52,16 @@ def switching_figure(table: pd.DataFrame, kinds: Sequence[str]) -> Figure:
         figure = Figure(figsize=((0.5 * len(layers) + 1.0) * len(kinds) + 0.6,
                                  2 * (0.3 * len(scopes) + 0.8)), layout="constrained")
         grid = figure.subplots(2, len(kinds), squeeze=False, sharex=True, sharey=True)
-        for row, (write, name) in enumerate((("donor", "donor"), ("same", "same constituents"))):
+        for row, (patch, name) in enumerate((
+                ("interchange", "interchange"), ("control", "same constituents"))):
             for column, kind in enumerate(kinds):
-                block = chosen[(chosen["kind"] == kind) & (chosen["write"] == write)]
+                block = chosen[(chosen["kind"] == kind) & (chosen["patch"] == patch)]
                 rates = block.pivot(index="scope", columns="layers", values="value")
                 draw_rates(grid[row, column], rates.reindex(index=scopes, columns=layers))
                 grid[row, column].set_title(f"{kind}: {name}")
         for axes in grid[-1]:
             axes.set_xlabel("layers")
-        figure.suptitle("rate at which answers switch to the donor's", fontsize=10)
+        figure.suptitle("rate at which answers switch to the source's", fontsize=10)
     return figure
 
 
@@ -87,9 +88,9 @@ def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
         parts += ["## Are the codes of different runs the same?",
                   _markdown(tables["alignment"])]
     parts += [
-        "## What is caused: rates at which answers switch to the donor's, and stay",
+        "## What is caused: rates at which answers switch to the source's, and stay",
         "Of single heads (`best one`) the one that switches most is shown, chosen on these same "
-        "instances: an upper bound for any head alone. In a minimal pair the donor's answer is "
+        "instances: an upper bound for any head alone. In a minimal pair the source's answer is "
         "also what its constituent answers to the instance: a switch does not tell which of the "
         "two arrived. " + " ".join(make_counterfactuals(task).notes),
         "![switch rates by scope and layers](figures/switching.png)",
@@ -118,14 +119,14 @@ def _distances(topography: pd.DataFrame) -> pd.DataFrame:
 
 def _written(interventions: pd.DataFrame, kinds: Sequence[str]) -> pd.DataFrame:
     """Return the rates of switching and staying, a row per intervention, two columns per kind."""
-    rates = interventions[interventions["metric"].isin(["switch", "stay"])]
+    rates = interventions[interventions["metric"].isin(["flip", "unchanged"])]
     shown = rates.assign(rate=_with_range(rates, "value"))
     shown["what"] = [name_of(r) for r in shown.itertuples()]
     table = shown.pivot_table(index="what", columns=["kind", "metric"], values="rate",
                               aggfunc="first", sort=False)
     table.columns = pd.Index([": ".join(map(str, names)) for names in table.columns])
     return table.reindex(columns=[f"{kind}: {metric}" for kind in kinds
-                                  for metric in ("switch", "stay")]).reset_index()
+                                  for metric in ("flip", "unchanged")]).reset_index()
 
 
 def _with_range(table: pd.DataFrame, column: str) -> list[str]:

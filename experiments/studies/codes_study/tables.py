@@ -86,7 +86,7 @@ def _best_head(table: pd.DataFrame) -> pd.DataFrame:
 
     Heads have no common order over runs, so the same head of two runs is not the same thing.
     """
-    single = (table["heads"] != "all") & (table["metric"] == "switch")
+    single = (table["heads"] != "all") & (table["metric"] == "flip")
     if not single.any():
         return table
     best = table[single].sort_values("value", kind="stable")["heads"].iloc[-1]

@@ -1,1 +1,1 @@
-"""Operation, operands or answer: what do codes carry? Donors that differ in each of them."""
+"""Operation, operands or answer: what do codes carry? Sources that differ in each of them."""

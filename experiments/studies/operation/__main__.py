@@ -1,10 +1,10 @@
-"""Operation, operands or answer? A factorial of donors, written into every run.
+"""Operation, operands or answer? A factorial of sources, written into every run.
 
     python -m latentcode.experiments.studies.operation factorial \
         --runs experiments/results/runs/sraven_known/* logic-hyla logic-linear logic-softmax \
         --work WORK --out experiments/results/operation
 
-writes the codes, values and residual streams of donors into each run and counts whose answer comes
+writes the codes, values and residual streams of sources into each run and counts whose answer comes
 (`places`, `latentcode.tasks.counterfactuals.CLASSES`); for the runs of `--along` at every
 checkpoint, too. What was computed is kept in `work`, so that an interrupted study goes on. Its
 outcome is written to `out`: a page, `tables/` and `figures/`. Which words are earned follows from
@@ -44,7 +44,7 @@ from latentcode.tasks import make_counterfactuals, make_task
 
 @dataclass(frozen=True)
 class Study:
-    """Write a factorial of donors into runs, and say which words they earn."""
+    """Write a factorial of sources into runs, and say which words they earn."""
 
     runs: tuple[str, ...]
     """Runs, their folders, or names of the zoo."""

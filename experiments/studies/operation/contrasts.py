@@ -35,7 +35,7 @@ ROLES = {CONTEXT["confirmatory"]: "confirmatory", "sraven_replication": "replica
 NO_RULES = ("logic",)
 """Tasks whose labels are too many for a share of each: all of their runs count."""
 Key = tuple[str, str, str, tuple[int, ...]]
-"""Source (a key of `WRITES`), site, scope and layers."""
+"""Source (a key of `PATCHES`), site, scope and layers."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def contrasts(known: Sequence[Key]) -> list[Contrast]:
 
 
 def key_of_patch(patch: Intervention) -> Key:
-    return patch.write, patch.site, patch.scope, patch.layers
+    return patch.patch, patch.site, patch.scope, patch.layers
 
 
 def tables(
@@ -148,9 +148,9 @@ class _Direction:
             hits = answers[counts, None] == np.arange(len(CLASSES))
             means, low, high, n_clusters = mean_and_interval(
                 hits.astype(float), self.combination[counts], N_BOOTSTRAP, self.seed)
-            yield {"source": patch.write, "site": patch.site, "scope": patch.scope,
+            yield {"source": patch.patch, "site": patch.site, "scope": patch.scope,
                    "layers": _text(patch.layers),
-                   "alpha": patch.alpha if patch.write.startswith("steer") else float("nan"),
+                   "alpha": patch.alpha if patch.patch.startswith("steer") else float("nan"),
                    "n": int(counts.sum()), "n_combinations": n_clusters,
                    **{f"{name}{end}": values[i] for i, name in enumerate(CLASSES)
                       for end, values in (("", means), (" low", low), (" high", high))}}

@@ -19,7 +19,7 @@ COMMAND = """python -m latentcode.experiments.studies.operation factorial \\
 """RUNS: the folder of the long trainings, which has more checkpoints than what is published."""
 LIMIT = CRITERIA["answer_not_there_yet"]
 TOLD = "operation+operands"
-"""The donor whose own answer is neither the instance's operation's nor its operands'."""
+"""The source whose own answer is neither the instance's operation's nor its operands'."""
 
 
 def page(tables: Mapping[str, pd.DataFrame]) -> str:
@@ -31,11 +31,11 @@ def page(tables: Mapping[str, pd.DataFrame]) -> str:
 
 (RUNS is the folder of the long trainings, which has more checkpoints than the published runs.)
 
-An instance applies operation A to operands x. What is written comes from a donor with another
+An instance applies operation A to operands x. What is written comes from a source with another
 operation B and other operands x'; the four answers A(x), B(x), A(x') and B(x') all differ. Numbers
 are the shares of answers that are each of these (`instance`, `operation`, `operands`, `copied`) or
 something `else`, on held-out combinations that the model solves: means over the runs of a kind,
-with the smallest and the largest. In brackets the same from a donor that is unrelated to the
+with the smallest and the largest. In brackets the same from a source that is unrelated to the
 instance. All numbers, with intervals: `tables/`. [Criteria](../../studies/operation/criteria.yaml)
 were written before the runs of this study; rates of other models, measured outside this project,
 were known.
@@ -44,7 +44,7 @@ were known.
 
 {_markdown(tables["runs"])}"""]
     for (task,) in distinct(over, "task"):
-        parts.append(f"""## {task}: from a donor with another operation and other operands
+        parts.append(f"""## {task}: from a source with another operation and other operands
 
 ![classes of answers](figures/{task}.png)
 
@@ -56,16 +56,16 @@ were known.
 
 {_words(where(words, task=task))}
 
-### Other donors, at the main places
+### Other sources, at the main places
 
-{_donors(where(over, task=task), tables)}""")
+{_sources(where(over, task=task), tables)}""")
     if len(tables["by_rules"]):
-        parts.append(f"""## SRAVEN: by the rules of instance and donor
+        parts.append(f"""## SRAVEN: by the rules of instance and source
 
-Pooled over the runs of a kind; donor with another rule and other operands. Sum is one of the two in
-every pair, mostly the donor's: distribute-three is left out, as it depends on the other rows, and
-of the others no two share rows whose four answers differ. Whether more arrives than "sum or not" is
-told by the rows from sum to the six others, which are few.
+Pooled over the runs of a kind; source with another rule and other operands. Sum is one of the two
+in every pair, mostly the source's: distribute-three is left out, as it depends on the other rows,
+and of the others no two share rows whose four answers differ. Whether more arrives than "sum or
+not" is told by the rows from sum to the six others, which are few.
 `tables/by_rules.csv` and, over runs, `tables/directions.csv` have all places.
 
 {_by_rules(tables["by_rules"])}""")
@@ -100,10 +100,10 @@ def _place(row: Mapping[str, object]) -> str:
 
 
 def _classes(over: pd.DataFrame) -> str:
-    """Return a row per kind and place, with the unrelated donor's rates in brackets."""
+    """Return a row per kind and place, with the unrelated source's rates in brackets."""
     def cell(block: pd.DataFrame, name: str) -> str:
-        told, null = (block[(block["write"] == write) & (block["class"] == name)]
-                      for write in (TOLD, "unrelated"))
+        told, null = (block[(block["patch"] == patch) & (block["class"] == name)]
+                      for patch in (TOLD, "unrelated"))
         if not len(told):
             return ""
         found = told.iloc[0]
@@ -122,15 +122,15 @@ def _explained(words: pd.DataFrame) -> str:
     """Say what it takes to earn a word, and to claim it."""
     single = ("There is one model of each kind here: what is earned, one model earns. "
               if words["runs"].max() == 1 else "")
-    return f"""A word is earned where the paired difference from each donor that lacks what the word
-says has an interval above 0 in every run, and a mean of at least {CRITERIA["least"]:.2f}. {single}
-`carries the answer` means that what is written brings the donor's own answer, which its operation
-and its operands together do, too. `answer entering` is how well a probe reads the donor's answer
-from the residual streams that enter the first and the last of the layers written (balanced accuracy
-on held-out combinations above that of the initial weights, the better of the response's stream and
-all tokens', [rows](../rows/README.md)). Where either is above {LIMIT:.2f} or not known, an
-operation is earned and not *claimed*. Left out are all that the answer depends on written at once,
-and the examples themselves."""
+    return f"""A word is earned where the paired difference from each source that lacks what the
+word says has an interval above 0 in every run, and a mean of at least {CRITERIA["least"]:.2f}.
+{single} `carries the answer` means that what is written brings the source's own answer, which its
+operation and its operands together do, too. `answer entering` is how well a probe reads the
+source's answer from the residual streams that enter the first and the last of the layers written
+(balanced accuracy on held-out combinations above that of the initial weights, the better of the
+response's stream and all tokens', [rows](../rows/README.md)). Where either is above {LIMIT:.2f} or
+not known, an operation is earned and not *claimed*. Left out are all that the answer depends on
+written at once, and the examples themselves."""
 
 
 def _words(words: pd.DataFrame) -> str:
@@ -157,18 +157,18 @@ def _words(words: pd.DataFrame) -> str:
     return table + never
 
 
-def _donors(over: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> str:
-    contexts = over[over["write"].str.contains("rest")]
+def _sources(over: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> str:
+    contexts = over[over["patch"].str.contains("rest")]
     main = distinct(contexts, *WHERE)
     rows = []
     for (kind,) in distinct(over, "kind"):
         for key in main:
             block = where(over, kind=kind, **dict(zip(WHERE, key, strict=True)))
-            for (write,) in distinct(block, "write"):
-                means = where(block, write=write).set_index("class")["mean"]
-                rows.append([kind, _place(dict(zip(WHERE, key, strict=True))), write,
+            for (patch,) in distinct(block, "patch"):
+                means = where(block, patch=patch).set_index("class")["mean"]
+                rows.append([kind, _place(dict(zip(WHERE, key, strict=True))), patch,
                              *(f"{means[name]:.2f}" for name in CLASSES)])
-    return markdown_table(["kind", "written", "donor", *CLASSES], rows)
+    return markdown_table(["kind", "patched", "source", *CLASSES], rows)
 
 
 def _by_rules(by_rules: pd.DataFrame) -> str:
@@ -181,11 +181,11 @@ def _by_rules(by_rules: pd.DataFrame) -> str:
                          int(block["n"].iloc[0]),
                          *(f"{block['rate'][name]:.2f}" for name in CLASSES)])
     return markdown_table(
-        ["kind", "written", "instance's rule", "donor's rule", "n", *CLASSES], rows)
+        ["kind", "written", "instance's rule", "source's rule", "n", *CLASSES], rows)
 
 
 def _windows(windows: pd.DataFrame) -> str:
-    told = windows[windows["write"] == TOLD]
+    told = windows[windows["patch"] == TOLD]
     rows = []
     for kind, *key, window in distinct(told, "kind", *WHERE, "window"):
         block = where(told, kind=kind, window=window, **dict(zip(WHERE, key, strict=True)))
@@ -196,7 +196,7 @@ def _windows(windows: pd.DataFrame) -> str:
 
 
 def _along(along: pd.DataFrame) -> str:
-    told = along[along["write"] == TOLD]
+    told = along[along["patch"] == TOLD]
     rows = []
     for run, kind, step, known, *key in distinct(told, "run", "kind", "step", "known", *WHERE):
         block = where(told, run=run, step=step, **dict(zip(WHERE, key, strict=True)))
@@ -211,8 +211,8 @@ def _markdown(table: pd.DataFrame) -> str:
 
 
 def _bars(over: pd.DataFrame) -> Figure:
-    """Draw the classes of the telling donor as stacked bars, a panel per kind."""
-    told = over[over["write"] == TOLD]
+    """Draw the classes of the telling source as stacked bars, a panel per kind."""
+    told = over[over["patch"] == TOLD]
     kinds = [kind for (kind,) in distinct(told, "kind")]
     places = [dict(zip(WHERE, key, strict=True)) for key in distinct(told, *WHERE)]
     with style():
@@ -237,8 +237,9 @@ def _bars(over: pd.DataFrame) -> Figure:
 
 
 def _curves(along: pd.DataFrame) -> Figure:
-    """Draw the classes of the telling donor over updates, a row per place and a column per kind."""
-    told = along[along["write"] == TOLD]
+    """Draw the classes of the telling source over updates, a row per place and a column per
+    kind."""
+    told = along[along["patch"] == TOLD]
     kinds = [kind for (kind,) in distinct(told, "kind")]
     places = [dict(zip(WHERE, key, strict=True)) for key in distinct(told, *WHERE)]
     with style():

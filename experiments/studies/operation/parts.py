@@ -28,7 +28,7 @@ from latentcode.probes.attribution.instances import Known, Setting
 from latentcode.probes.attribution.smallest import doublings
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import distinct, where
-from latentcode.probes.interventions.sites import Edit, Place, capture, write
+from latentcode.probes.interventions.sites import Edit, Place, capture, run_patched
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_counterfactuals, make_task
@@ -117,7 +117,7 @@ def _of_context(task: ChosenPairs, known: Known) -> Tensor:
 
 def _rate(at: _At, task: ChosenPairs, known: Known, edits: Mapping[Place, Edit]) -> np.ndarray:
     """Return which answers become those of the source's operation to the base's operands, [B]."""
-    logits = write(at.model, known.pairs.instances.inputs, edits)
+    logits = run_patched(at.model, known.pairs.instances.inputs, edits)
     outcomes = task.outcomes(known.pairs, known.clean, known.answered, logits)
     return outcomes["operation"].double().numpy()
 
@@ -138,7 +138,7 @@ def heads_and_keys(run: Run, seed: int = 0) -> dict[str, pd.DataFrame]:
     model, _, _ = opened(run, untrained=False, task=None, step=None, device="cpu")
     at = _At(model, *carrier(run))
     asked = _directions(run)
-    ranking = [at.attributed(at.known(task, "test", "donor", seed, N_POINTS), task)
+    ranking = [at.attributed(at.known(task, "test", "interchange", seed, N_POINTS), task)
                for task in asked.values()]
     mean = torch.cat(ranking).mean(0).numpy()  # [layer, head, role]
     held = {name: (task, at.known(task, "ood", TOLD, seed)) for name, task in asked.items()}
@@ -222,7 +222,7 @@ def carried(source: Run, target: Run, seed: int = 0) -> dict[str, pd.DataFrame]:
         known = at.known(task, "ood", TOLD, seed)
         context = task.place("context", known.pairs)
         queries = context[0].nonzero()[:, 0]
-        for batch in ("donors", "operands", "unrelated"):
+        for batch in ("sources", "operands", "unrelated"):
             inputs = known.pairs.batch(batch).inputs
             computed = {of: capture(one, inputs, at.places)[1]
                         for of, one in (("target", model), *models.items())}
@@ -231,7 +231,7 @@ def carried(source: Run, target: Run, seed: int = 0) -> dict[str, pd.DataFrame]:
                                      context[:, None, :, None]) for place in at.places}
                 hits = _rate(at, task, known, edits)
                 rows.append({
-                    "direction": name, "map": how, "from": TOLD if batch == "donors" else batch,
+                    "direction": name, "map": how, "from": TOLD if batch == "sources" else batch,
                     "r2": float(np.mean([each[place][1] for place in at.places])),
                     **_interval(hits, known, seed)})
     return {"carried": pd.DataFrame(rows)}

@@ -23,16 +23,17 @@ CONTEXT: Mapping[str, Any] = yaml.safe_load(
     (Path(__file__).parent / "context.yaml").read_text(encoding="utf-8"))
 """The criteria, committed before the runs that decide."""
 SOURCES: Mapping[str, str] = {
-    "operation": "donor", "mean": "set", "mean_base": "set_same", "mean_third": "set_third",
-    "mean_shuffled": "set_group", "mean_pooled": "set_pooled",
-    "mean_base_pooled": "set_same_pooled", "mean_third_pooled": "set_third_pooled",
-    "mean_shuffled_pooled": "set_group_pooled", "frozen codes": "frozen"}
-"""Sources of the criteria that `WRITES` calls otherwise."""
+    "operation": "interchange", "mean": "class_mean", "mean_base": "class_mean_base",
+    "mean_third": "class_mean_third",
+    "mean_shuffled": "class_mean_group", "mean_pooled": "class_mean_pooled",
+    "mean_base_pooled": "class_mean_base_pooled", "mean_third_pooled": "class_mean_third_pooled",
+    "mean_shuffled_pooled": "class_mean_group_pooled", "frozen codes": "frozen"}
+"""Sources of the criteria that `PATCHES` calls otherwise."""
 TOLD = "operation+operands"
 """The source whose operation and operands both differ, so that they can be told apart."""
 ANOTHER = ("operation+operands+rest", "operands+rest")
 """Other problems: with the source's rule, and with the base's."""
-MEANS = ("set", "set_same", "set_third", "set_group")
+MEANS = ("class_mean", "class_mean_base", "class_mean_third", "class_mean_group")
 STEPS = ("steer", "steer_third", "steer_random")
 Layers = tuple[int, ...]
 
@@ -55,7 +56,7 @@ def patches(task: Counterfactuals, n_layers: int) -> list[Intervention]:
     def written() -> Iterator[Intervention]:
         for place in task.places:
             for layers in layer_sets(n_layers):
-                of_place = ANOTHER if place == "context" else ("donor",)
+                of_place = ANOTHER if place == "context" else ("interchange",)
                 for source in (TOLD, *controls, *of_place):
                     yield Intervention(source, place, layers)
             for layers in ends:

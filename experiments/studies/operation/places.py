@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from latentcode.probes.interventions import Intervention
 from latentcode.tasks.counterfactuals import OTHERS, Counterfactuals
 
-DONORS = ("operation+operands", "operands", "donor", "unrelated")
-"""Donors with the rest of the instance, which are written at every place."""
-RESTS = ("same", *(name for name in OTHERS if "rest" in name))
-"""Donors that are written at the main places alone."""
+SOURCES = ("operation+operands", "operands", "interchange", "unrelated")
+"""Sources with the rest of the instance, which are written at every place."""
+RESTS = ("control", *(name for name in OTHERS if "rest" in name))
+"""Sources that are written at the main places alone."""
 
 Place = tuple[str, str, tuple[int, ...]]
 """Site, scope, layers."""
 
 
 def sanity(task: Counterfactuals, n_layers: int) -> Place:
-    """Return the place that must bring the donor's answer: all that the answer can depend on.
+    """Return the place that must bring the source's answer: all that the answer can depend on.
 
     A matrix's response tokens are blank; the query of fuzzy logic holds its own input.
     """
@@ -62,11 +62,11 @@ def all_places(task: Counterfactuals, n_layers: int) -> list[Place]:
 def interventions(
     task: Counterfactuals, n_layers: int, places: Sequence[Place], rests: bool = True
 ) -> list[Intervention]:
-    """Return the donors' writes at some places; `rests`: those of `RESTS`, too."""
+    """Return the sources' writes at some places; `rests`: those of `RESTS`, too."""
     def written() -> Iterator[Intervention]:
         main = main_places(task, n_layers)
         for site, scope, layers in places:
-            here = DONORS + (RESTS if rests and (site, scope, layers) in main else ())
+            here = SOURCES + (RESTS if rests and (site, scope, layers) in main else ())
             for name in here:
                 yield Intervention(name, scope, layers, site)
             if "permuted" not in task.lacking and site == "value":

@@ -33,9 +33,9 @@ def combined(
     runs           every run, its checkpoint and how many instances count
     rates          a row per run, place, write and class
     over_seeds     the mean, smallest and largest of each over the runs of a kind
-    comparisons    paired differences of the donor `operation+operands` from the others
+    comparisons    paired differences of the source `operation+operands` from the others
     words          which words are earned (`words.earned`)
-    by_rules       SRAVEN: rates by the rules of instance and donor, pooled over the runs of a kind
+    by_rules       SRAVEN: rates by the rules of instance and source, pooled over the runs of a kind
     directions     SRAVEN: rates of `operation` from sum to another rule, and to sum; over runs
     windows        fuzzy logic: rates with other windows
     along          rates at the main places along trainings
@@ -46,7 +46,7 @@ def combined(
     rates = _of_runs({name: result.table for name, result in found.items()}, about)
     classes = rates[rates["metric"].isin(CLASSES)].rename(columns={"metric": "class"})
     comparisons = _of_runs({name: result.comparisons for name, result in found.items()}, about)
-    comparisons = comparisons[comparisons["write"] == "operation+operands"]
+    comparisons = comparisons[comparisons["patch"] == "operation+operands"]
     windows = rates[rates["metric"].str.contains("@")]
     split = windows["metric"].str.split("@", expand=True)
     windows = windows.assign(**{"class": split[0], "window": split[1]}) if len(windows) else windows
@@ -58,9 +58,9 @@ def combined(
              "known": found[run.name].settings["n_known"]} for run in runs]),
         "rates": classes.drop(columns="n_combinations"),
         "over_seeds": classes.groupby(
-            ["task", "kind", *WHERE, "write", "class"], sort=False)["value"].agg(
+            ["task", "kind", *WHERE, "patch", "class"], sort=False)["value"].agg(
             ["mean", "min", "max", "count"]).reset_index(),
-        "comparisons": comparisons.drop(columns=["write", "n_combinations"]),
+        "comparisons": comparisons.drop(columns=["patch", "n_combinations"]),
         "words": earned(comparisons, answer_entering(scores)),
         "by_rules": _by_rules(found, about),
         "directions": _directions(found, about),
@@ -89,7 +89,7 @@ def _by_rules(
 ) -> pd.DataFrame:
     rows = _of_runs({name: result.classes for name, result in found.items()}, about)
     # The terms of fuzzy logic are too many, with too few instances each.
-    rows = rows[(rows["write"] == "operation+operands") & (rows["task"] == "sraven")]
+    rows = rows[(rows["patch"] == "operation+operands") & (rows["task"] == "sraven")]
     rows = rows.assign(hits=rows["rate"] * rows["n"])
     which = ["task", "kind", *WHERE, "base_label", "source_label", "class"]
     sums = rows.groupby(which, sort=False)[["hits", "n"]].sum()
@@ -99,13 +99,13 @@ def _by_rules(
 def _directions(
     found: Mapping[str, InterventionResult], about: Mapping[str, Mapping[str, Any]]
 ) -> pd.DataFrame:
-    """Sum is one of the two rules in every pair, mostly the donor's: both directions apart."""
+    """Sum is one of the two rules in every pair, mostly the source's: both directions apart."""
     rows = _of_runs({name: result.classes for name, result in found.items()}, about)
     rows = rows[(rows["task"] == "sraven") & (rows["class"] == "operation")
-                & rows["write"].isin(["operation+operands", "operands", "unrelated"])]
+                & rows["patch"].isin(["operation+operands", "operands", "unrelated"])]
     rows = rows.assign(hits=rows["rate"] * rows["n"],
                        direction=rows["base_label"].map({"sum": "from sum"}).fillna("to sum"))
-    place = ["task", "kind", *WHERE, "direction", "write"]
+    place = ["task", "kind", *WHERE, "direction", "patch"]
     sums = rows.groupby([*place, "run"], sort=False)[["hits", "n"]].sum()
     sums["rate"] = sums["hits"] / sums["n"]
     over = sums.groupby(place, sort=False)["rate"].agg(["mean", "min", "max", "count"])
@@ -126,15 +126,16 @@ def _check_runs(runs: Sequence[Run]) -> None:
 
 
 def check_sanity(runs: Sequence[Run], found: Mapping[str, InterventionResult]) -> None:
-    """Raise `ProbeError` unless all that an answer can depend on brings the donor's answer."""
+    """Raise `ProbeError` unless all that an answer can depend on brings the source's answer."""
     for run in runs:
         task = make_counterfactuals(make_task(run.config.task))
         site, scope, layers = sanity(task, run.config.model.n_layers)
         whole = where(found[run.name].table, site=site, scope=scope, metric="copied",
-                      layers=",".join(map(str, layers)), write="operation+operands")
+                      layers=",".join(map(str, layers)), patch="operation+operands")
         rate = float(whole["value"].iloc[0])
-        check(rate >= CRITERIA["sanity_least"], f"{site} of all layers bring the donor's answer in "
-              f"{rate:.4f} of {run.name}; expected at least {CRITERIA['sanity_least']}", ProbeError)
+        check(rate >= CRITERIA["sanity_least"], f"{site} of all layers bring the source's answer "
+              f"in {rate:.4f} of {run.name}; expected at least {CRITERIA['sanity_least']}",
+              ProbeError)
 
 
 def _along(
@@ -146,4 +147,4 @@ def _along(
     if not parts:
         return pd.DataFrame()
     whole = pd.concat(parts, ignore_index=True).rename(columns={"metric": "class"})
-    return whole[[*RUN, "step", "known", *WHERE, "write", "class", "value", "low", "high", "n"]]
+    return whole[[*RUN, "step", "known", *WHERE, "patch", "class", "value", "low", "high", "n"]]

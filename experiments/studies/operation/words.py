@@ -14,8 +14,8 @@ from latentcode.probes.common.results import where
 CRITERIA: Mapping[str, Any] = yaml.safe_load(
     (Path(__file__).parent / "criteria.yaml").read_text(encoding="utf-8"))
 """Written before the models were measured."""
-NAMES = {"operation": "donor"}
-"""The minimal pair's donor has another operation alone; its write is called `donor`."""
+NAMES = {"operation": "interchange"}
+"""The minimal pair's source has another operation alone; its write is called `source`."""
 STREAMS = ("residual", "tokens")
 """Of the study of rows: residual streams entering a layer, of the response and of all tokens."""
 WHERE = ("site", "scope", "layers")
@@ -51,7 +51,7 @@ def earned(
     comparisons  those of `InterventionResult`, of all runs, with columns `task`, `kind` and `run`
     entering     `answer_entering`
 
-    One row per task, kind, place and word: for every donor that is compared with, the mean of the
+    One row per task, kind, place and word: for every source that is compared with, the mean of the
     difference over the runs (`mean against operands`) and the lowest end of an interval (`low
     against operands`); `runs`; `earned`, whether all of them pass; `answer entering first` and
     `last`, for the first and the last of the layers written; and `claimed`, whether it is earned
@@ -63,7 +63,7 @@ def earned(
     for key, block in comparisons.groupby(["task", "kind", *WHERE], sort=False):
         assert isinstance(key, tuple)
         for word, rule in CRITERIA["words"].items():
-            mine = block[(block["write"] == rule["donor"]) & (block["class"] == rule["class"])]
+            mine = block[(block["patch"] == rule["source"]) & (block["class"] == rule["class"])]
             row: dict[str, Any] = {
                 **dict(zip(("task", "kind", *WHERE), key, strict=True)), "word": word}
             passed = []

@@ -14,9 +14,9 @@ from latentcode.experiments.studies.relations.world import PHRASINGS
 
 SITES: Mapping[str, tuple[str, ...]] = {
     "code": (),
-    "value": ("--write", "donor", "same", "--site", "value", "--scope", "everything",
+    "value": ("--patch", "interchange", "control", "--site", "value", "--scope", "everything",
               "--layers", "each", "all"),
-    "residual": ("--write", "donor", "same", "--site", "residual", "--scope", "row",
+    "residual": ("--patch", "interchange", "control", "--site", "residual", "--scope", "row",
                  "--layers", "each", "all"),
 }
 """What is written, and the options for it: the standard interventions; or, where the relation may

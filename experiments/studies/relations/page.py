@@ -84,31 +84,32 @@ def findings(found: Found) -> list[str]:
             f"With the {order}, in place of codes: {_largest(rates, 'value', 'everything')} by the "
             f"values of all words; {_largest(rates, 'residual', 'row')} by the residual stream at "
             "the last word.")
-        switch, stay = rates["switch"].max(), rates["stay"].min()
+        switch, stay = rates["flip"].max(), rates["unchanged"].min()
         sentences.append(
             f"With the {order}, the same sentence in another phrasing switches at most "
-            f"{switch['same']:.2f} and leaves at least {stay['same']:.2f}. Another sentence's "
-            f"donor switches at most {switch['shuffled']:.2f}, noise {switch['random']:.2f}, "
-            f"another position {switch['elsewhere']:.2f}, the identity {switch['identity']:.2f}.")
+            f"{switch['control']:.2f} and leaves at least {stay['control']:.2f}. Another "
+            f"sentence's source switches at most {switch['shuffled']:.2f}, noise "
+            f"{switch['random']:.2f}, another position {switch['elsewhere']:.2f}, the identity "
+            f"{switch['identity']:.2f}.")
     return sentences
 
 
 def rates_of(table: pd.DataFrame) -> pd.DataFrame:
     """Return switch and stay by write, (metric, write) across; a row per site, scope and layers."""
-    rates = table[table["metric"].isin(["switch", "stay"])]
+    rates = table[table["metric"].isin(["flip", "unchanged"])]
     scope = rates["scope"] + rates["renormalized"].map({True: ", renormalised", False: ""})
     return rates.assign(scope=scope).pivot_table(
-        index=["site", "scope", "layers"], columns=["metric", "write"], values="value", sort=False)
+        index=["site", "scope", "layers"], columns=["metric", "patch"], values="value", sort=False)
 
 
 def _largest(rates: pd.DataFrame, site: str, scope: str) -> str:
-    """Return the largest switch rate by donors over sets of layers, and where that is."""
+    """Return the largest switch rate by sources over sets of layers, and where that is."""
     rows = rates.reset_index()
     rows = rows[(rows["site"] == site) & (rows["scope"] == scope)]
-    best = int(rows["switch", "donor"].argmax())
-    return (f"{rows['switch', 'donor'].iloc[best]:.2f} (layers "
+    best = int(rows["flip", "interchange"].argmax())
+    return (f"{rows['flip', 'interchange'].iloc[best]:.2f} (layers "
             f"{in_short(str(rows['layers'].iloc[best]))}, where "
-            f"{rows['stay', 'donor'].iloc[best]:.2f} stay)")
+            f"{rows['unchanged', 'interchange'].iloc[best]:.2f} stay)")
 
 
 def page(
@@ -134,17 +135,18 @@ def page(
         markdown_of(found.decoding.summary(("accuracy",)).drop(columns=["label", "metric"]))]
     parts += [
         "## What is caused",
-        "Shares of the answers that switch to the donor's / that stay; the others become a third "
-        "answer. `table.csv` of each folder has the intervals. `donor`: the sentence about another "
-        "relation; `same`: the sentence in another phrasing, which differs in a small word and has "
-        "the same answer, so that its codes are close; `elsewhere`: the donor's codes of the word "
-        "before the last; `shuffled`: another sentence's donor; `random`: noise."]
+        "Shares of the answers that switch to the source's / that stay; the others become a third "
+        "answer. `table.csv` of each folder has the intervals. `interchange`: the sentence "
+        "about another relation; `control`: the sentence in another phrasing, which differs in a "
+        "small word and has the same answer, so that its codes are close; `elsewhere`: the "
+        "source's codes of the word before the last; `shuffled`: another sentence's source; "
+        "`random`: noise."]
     for order, results in found.patched.items():
         rates = rates_of(found.table(order))
-        cells = pd.DataFrame({write: [
+        cells = pd.DataFrame({patch: [
             "" if pd.isna(switch) else f"{switch:.2f} / {stay:.2f}" for switch, stay in zip(
-                rates["switch", write], rates["stay", write], strict=True)]
-            for write in rates["switch"].columns}, index=rates.index)
+                rates["flip", patch], rates["unchanged", patch], strict=True)]
+            for patch in rates["flip"].columns}, index=rates.index)
         parts += [
             f"### {order.capitalize()}: *{PHRASINGS[order][0]}*",
             f"![switch rates](figures/{folder_of(order)}.png)",

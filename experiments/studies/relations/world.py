@@ -63,7 +63,7 @@ def make_sentences(n_countries: int, seed: int) -> pd.DataFrame:
                 relation=relation, country=country)) for order, both in PHRASINGS.items()
                 for phrasing, other in permutations(both)]
             rows += [{"country": country, "relation": relation, "order": order, "prompt": prompt,
-                      "same": same, "answer": answer, "trained": i != left_out}
+                      "control": same, "answer": answer, "trained": i != left_out}
                      for i, (order, prompt, same) in enumerate(texts)]
     return pd.DataFrame(rows)
 
@@ -121,14 +121,14 @@ def prompts(sentences: pd.DataFrame) -> list[dict[str, Any]]:
 def minimal_pairs(sentences: pd.DataFrame, order: str) -> list[dict[str, Any]]:
     """Return a line of a pairs file per sentence of an order and other relation of its country.
 
-    The donor has the same phrasing, so that it differs in one word.
+    The source has the same phrasing, so that it differs in one word.
     """
     rows = sentences[sentences["order"] == order]
     phrased = rows.groupby([rows.index % 4, "country"], sort=False)  # four phrasings of each fact
-    return [{"prompt": row.prompt, "answer": f" {row.answer}", "donor": donor.prompt,
-             "donor_answer": f" {donor.answer}", "same": row.same, "pairs": _pairs(row),
-             "label": row.relation, "donor_label": donor.relation, "combination": row.country}
-            for _, block in phrased for row, donor in permutations(block.itertuples(), 2)]
+    return [{"prompt": row.prompt, "answer": f" {row.answer}", "source": source.prompt,
+             "source_answer": f" {source.answer}", "control": row.same, "pairs": _pairs(row),
+             "label": row.relation, "source_label": source.relation, "combination": row.country}
+            for _, block in phrased for row, source in permutations(block.itertuples(), 2)]
 
 
 def _pairs(row: Any) -> dict[str, list[Any]]:

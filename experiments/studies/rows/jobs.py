@@ -82,7 +82,7 @@ def _logic() -> list[Job]:
             "task": replace(config, inputs=inputs),
             "sources": ("pair", "row", "values", "residual"), "widths": (128,),
             "labels": ("term_1", "terms", "operand", "answer")}) for inputs in READINGS]
-        # As the model was trained, and as donors are drawn: is the answer there yet?
+        # As the model was trained, and as sources are drawn: is the answer there yet?
         found.append(Job(f"{name}-{config.inputs}", run, {
             "part": "logic", **_of(run), "step": run.checkpoints()[-1], "inputs": config.inputs},
             {"sources": ("residual", "tokens"), "widths": (128,),

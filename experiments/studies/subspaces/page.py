@@ -17,13 +17,13 @@ from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.files.storage import write_text
 from latentcode.probes.common.results import blocks, where
 from latentcode.probes.subspaces import SubspaceResult
-from latentcode.probes.subspaces.result import DONOR
+from latentcode.probes.subspaces.result import SOURCE
 
 PLACE = ("task", "kind", "site", "layer")
 CONTROLS = ("shuffled", "untrained", "whole")
 """What a trained subspace has to exceed."""
-WITHOUT = {"operation": "operands", "operands": "donor"}
-"""Objective -> a donor that has not what it asks for: no other operation, no other operands."""
+WITHOUT = {"operation": "operands", "operands": "interchange"}
+"""Objective -> a source that has not what it asks for: no other operation, no other operands."""
 LEAST: float = CRITERIA["subspace_least"]
 """By how much the rate has to be higher, as written down before the searches."""
 LIMIT: float = CRITERIA["answer_not_there_yet"]
@@ -62,10 +62,10 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rate of the objective's class per model, place and objective, beside its controls.
 
     margin  the least difference from a control
-    without, minimal_pair, unrelated  the rate of that class where the donor has not what the
+    without, minimal_pair, unrelated  the rate of that class where the source has not what the
             objective asks for, is the minimal pair's, or shares nothing
     """
-    main = where(table, part="main", donor=DONOR)
+    main = where(table, part="main", source=SOURCE)
     rows = []
     for named, _ in blocks(main[main["search"] == "trained"], (*PLACE, "seed", "objective")):
         here = where(main, **{name: named[name] for name in (*PLACE, "seed")},
@@ -77,14 +77,14 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
                      "high": float(trained["high"].iloc[0]), **rates,
                      "margin": rate - max(rates.values()),
                      "without": _from(table, named, WITHOUT[str(named["objective"])]),
-                     "minimal_pair": _from(table, named, "donor"),
+                     "minimal_pair": _from(table, named, "interchange"),
                      "unrelated": _from(table, named, "unrelated"), "n": int(trained["n"].iloc[0])})
     return pd.DataFrame(rows)
 
 
-def _from(table: pd.DataFrame, named: dict[str, object], donor: str) -> float:
-    """Return the rate of the objective's class through its trained subspace, by donor."""
-    rows = where(table, **named, part="main", search="trained", donor=donor,
+def _from(table: pd.DataFrame, named: dict[str, object], source: str) -> float:
+    """Return the rate of the objective's class through its trained subspace, by source."""
+    rows = where(table, **named, part="main", search="trained", source=source,
                  **{"class": named["objective"]})
     return float(rows["value"].iloc[0])
 
@@ -106,30 +106,30 @@ def page(
         "# Does a subspace carry the operation alone, or the operands alone?",
         "Written by `python -m latentcode.experiments.studies.subspaces` (distributed alignment "
         f"search, rank {RANK}): the coordinates of the response's activation in a trained subspace "
-        "are those of a donor with another operation B and other operands x'. Subspaces are "
+        "are those of a source with another operation B and other operands x'. Subspaces are "
         "trained on training combinations so that the answer becomes B(x) (objective *operation*) "
         "or A(x') (*operands*), and scored on held-out ones. `trained [low, high]` is the rate of "
         "that answer with its 95 % interval, clustered by combination. *shuffled*: the same search "
         "with the targets of other training pairs; *untrained*: the same in the initial weights; "
-        "*whole*: all dimensions are the donor's.",
+        "*whole*: all dimensions are the source's.",
         f"{n_results} of {len(jobs())} results are in. `table.csv` has every rate, `curves.csv` "
         "the losses, and the folders each search as it was saved.",
         "## The criterion", _criterion(decided, entering), "![Rates](figure.png)",
-        "## Every model", "The same subspace and the same answer, but another donor: *minimal "
+        "## Every model", "The same subspace and the same answer, but another source: *minimal "
         "pair*, which differs in the operation and not in the operands; *unrelated*, another "
-        "problem. For the operation the minimal pair's donor has what is asked for: where it does "
+        "problem. For the operation the minimal pair's source has what is asked for: where it does "
         "no better than an unrelated problem, the subspace does not bring an operation from any "
-        f"donor that has it.{_no_better(decided)}", _rates(decided),
+        f"source that has it.{_no_better(decided)}", _rates(decided),
         "## What else comes through the trained subspace",
-        "Means over the seeds of the rates of each class of answers, by donor: the one that was "
-        "trained with, the minimal pair's (`donor`, whose B(x) is counted as operation), one with "
+        "Means over the seeds of the rates of each class of answers, by source: the one that was "
+        "trained with, the minimal pair's (`source`, whose B(x) is counted as operation), one with "
         "other operands alone, one with nothing else of interest (`same`), and an unrelated "
         "problem.", _side_effects(table)]
-    ranks = where(table, part="ranks", donor=DONOR, search="trained")
+    ranks = where(table, part="ranks", source=SOURCE, search="trained")
     if len(ranks):
         parts += ["## Other ranks", "SRAVEN, HYLA, seed 0, row of layer 3, objective operation.",
                   _classes(ranks, ("rank",))]
-    whole = where(table, part="whole", donor=DONOR, search="whole")
+    whole = where(table, part="whole", source=SOURCE, search="whole")
     if len(whole):
         parts += ["## Whole activations, layer by layer", "Training combinations, seed 0: the "
                   "layer that does most was chosen, but of HYLA's residual streams that entering "
@@ -140,7 +140,7 @@ def page(
 
 
 def _no_better(decided: pd.DataFrame) -> str:
-    """Say where the criterion is met in a seed, and yet a minimal pair's donor adds nothing."""
+    """Say where the criterion is met in a seed, and yet a minimal pair's source adds nothing."""
     met = decided[(decided["objective"] == "operation") & (decided["margin"] >= LEAST)]
     met = met[met["minimal_pair"] <= met["unrelated"]]
     found = [f"{r.task} {r.kind}, {r.site} {r.layer}, seed {r.seed} ({r.minimal_pair:.2f} and "
@@ -169,18 +169,18 @@ def _criterion(decided: pd.DataFrame, entering: Mapping[tuple[str, str, int], fl
                               "unrelated", "answer entering"), rows)
             + "\n\nTo exceed the three controls is not yet to carry an operation: what follows is "
             "no part of the criterion. *without*: how often the same subspace brings the same "
-            "answer from a donor that has not what is asked for (for the operation, one with other "
-            "operands alone; for the operands, the minimal pair's). Where that is as often, the "
-            "subspace does not say which operation it is. In SRAVEN that can be: of the rules with "
-            "natural pairs, sum goes with each of the others and the others only with sum, so that "
-            "A tells B for all rules but sum. *minimal pair* and *unrelated*: see the next table. "
-            "Where the whole activation brings the answer by itself, the criterion cannot be met."
-            "\n\n*answer entering*: how well a probe reads the answer from the residual streams "
-            "that enter the layer (balanced accuracy less that of the initial weights, mean over "
-            "the runs of the [study of rows](../rows/README.md)). By `answer_not_there_yet` of the "
-            f"same [criteria](../../studies/operation/criteria.yaml) it may be {LIMIT:.2f} at "
-            "most where an operation is claimed"
-            f"{_claims(decided, entering)}.")
+            "answer from a source that has not what is asked for (for the operation, one with "
+            "other operands alone; for the operands, the minimal pair's). Where that is as often, "
+            "the subspace does not say which operation it is. In SRAVEN that can be: of the rules "
+            "with natural pairs, sum goes with each of the others and the others only with sum, "
+            "so that A tells B for all rules but sum. *minimal pair* and *unrelated*: see the "
+            "next table. Where the whole activation brings the answer by itself, the criterion "
+            "cannot be met.\n\n*answer entering*: how well a probe reads the answer from the "
+            "residual streams that enter the layer (balanced accuracy less that of the initial "
+            "weights, mean over the runs of the [study of rows](../rows/README.md)). By "
+            "`answer_not_there_yet` of the same [criteria](../../studies/operation/criteria.yaml) "
+            f"it may be {LIMIT:.2f} at most where an operation is "
+            f"claimed{_claims(decided, entering)}.")
 
 
 def _claims(decided: pd.DataFrame, entering: Mapping[tuple[str, str, int], float]) -> str:
@@ -210,7 +210,7 @@ def _rates(decided: pd.DataFrame) -> str:
 
 def _side_effects(table: pd.DataFrame) -> str:
     rows = where(table, part="main", search="trained")
-    return _classes(rows, (*PLACE, "objective", "donor"))
+    return _classes(rows, (*PLACE, "objective", "source"))
 
 
 def _classes(rows: pd.DataFrame, columns: tuple[str, ...]) -> str:

@@ -48,7 +48,7 @@ class Job:
 def jobs() -> Sequence[Job]:
     """Return all jobs, the most wanted first.
 
-    Layers were chosen by what a donor's whole activation does to training combinations in seed 0
+    Layers were chosen by what a source's whole activation does to training combinations in seed 0
     (jobs of the part `whole`): of HYLA's rows that of layer 3 does most. No row of a single layer
     of the linear model does anything, so that its residual stream entering layer 3 is searched.
     HYLA's entering layer 3 carries the operands already, that entering layer 2 only in part.

@@ -6,7 +6,7 @@
         --runs RUNS/fig6_small/seed=* --work WORK --out experiments/results/text
 
 reads the codes of the induction pair and others of every run (with all controls), writes them back
-from donors that would copy another token, and asks where enough instances count whether what comes
+from sources that would copy another token, and asks where enough instances count whether what comes
 is the operation or the answer. The runs are those of the grid `fig6_small`, which
 `python -m latentcode.experiments.paper.long_runs` trains. What was computed is kept in `work`, so
 that an interrupted study goes on. Its outcome is written to `out`: a page, `tables/` and a figure.
@@ -96,7 +96,7 @@ def tables_of(found: Sequence[tuple[Run, Measured]], n: int) -> Mapping[str, pd.
 
     n  instances that were drawn for interventions
 
-    `ProbeError` where codes and values of all layers do not bring the donor's answer.
+    `ProbeError` where codes and values of all layers do not bring the source's answer.
     """
     def joined(part: Any) -> pd.DataFrame:
         parts = [table.assign(**_about(run)) for run, measured in found

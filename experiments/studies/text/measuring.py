@@ -16,7 +16,7 @@ from latentcode.experiments.keeping import kept, key_of
 from latentcode.experiments.paper.reproduction import Work
 from latentcode.experiments.paper.runs import KnownRuns
 from latentcode.experiments.paper.token_losses import token_losses
-from latentcode.experiments.studies.operation.places import DONORS, Place, sanity
+from latentcode.experiments.studies.operation.places import SOURCES, Place, sanity
 from latentcode.files.storage import write_text
 from latentcode.probes.common.of_run import meta_of
 from latentcode.probes.decoding import DecodingResult, decode
@@ -48,8 +48,8 @@ class Measured:
     decoded  probes on codes, with all controls
     streams  is the class of the answer in the residual stream of the query?
     moved    minimal pairs, of whose two answers the likelier counts; None where too few count
-    written  a factorial of donors; None where too few count
-    moved_from  a factorial of donors that copy from elsewhere; None where too few count
+    written  a factorial of sources; None where too few count
+    moved_from  a factorial of sources that copy from elsewhere; None where too few count
     """
 
     losses: pd.DataFrame
@@ -85,8 +85,8 @@ def measure(run: Run, work: Path, n: int, n_probe: int, seed: int) -> Measured:
     def written(name: str, chosen: list[Place], writes: Sequence[str],
                 function: Callable[..., InterventionResult] = intervene, **settings: Any) -> Any:
         return keep(name, InterventionResult, function, n=n, seed=seed, interventions=[
-            Intervention(write, scope, layers, site)
-            for site, scope, layers in chosen for write in writes], **settings)
+            Intervention(patch, scope, layers, site)
+            for site, scope, layers in chosen for patch in writes], **settings)
 
     n_layers = run.config.model.n_layers
     return Measured(
@@ -95,15 +95,16 @@ def measure(run: Run, work: Path, n: int, n_probe: int, seed: int) -> Measured:
              pairs=CRITERIA["pairs"], **size),
         keep("streams", RowsResult, decode_rows, labels=["answer"], sources=["residual"],
              widths=WIDTH, **size),
-        written("pairs", places(n_layers), ("donor", "same"), factorial=False, among="answers"),
-        written("factorial", factorial_places(run), DONORS),
+        written("pairs", places(n_layers), ("interchange", "control"), factorial=False,
+                among="answers"),
+        written("factorial", factorial_places(run), SOURCES),
         written("elsewhere", [place for place in factorial_places(run) if place[1] != "pair"],
-                DONORS, from_elsewhere))
+                SOURCES, from_elsewhere))
 
 
 def from_elsewhere(run: Run, interventions: Sequence[Intervention], **settings: Any
                    ) -> InterventionResult:
-    """Do codes say from where to copy? `intervene`, with donors that copy from elsewhere."""
+    """Do codes say from where to copy? `intervene`, with sources that copy from elsewhere."""
     task = make_task(run.config.task)
     assert isinstance(task, Text)
     return intervene_model(
@@ -131,8 +132,8 @@ def places(n_layers: int) -> list[Place]:
 
 
 def factorial_places(run: Run) -> list[Place]:
-    """Return where the donors of a factorial are written: the places that are no single pairs, and
-    codes with values of all layers, which must bring the donor's answer."""
+    """Return where the sources of a factorial are written: the places that are no single pairs, and
+    codes with values of all layers, which must bring the source's answer."""
     n_layers = run.config.model.n_layers
     task = make_counterfactuals(make_task(run.config.task))
     whole = [place for place in places(n_layers) if place[1] != "pair" or len(place[2]) > 1]

@@ -30,24 +30,24 @@ Accuracy on held-out documents, mean over seeds. `chance` is the best constant a
 tells whether the text copies need not have it from copying: which tokens are often copied can be
 known of themselves."""
 MOVING = """\
-Minimal pairs: the donor has another token after the earlier occurrence, and of the two answers the
-likelier counts. `control` is a donor with the same answer and two other tokens changed. The
+Minimal pairs: the source has another token after the earlier occurrence, and of the two answers the
+likelier counts. `control` is a source with the same answer and two other tokens changed. The
 residual stream of the query is a positive control: it holds all that later layers know of there."""
 WORDS = """\
 Words of the [study of operations](../operation/README.md). Instances count where the model itself
 says both answers that can be copied, and neither where none can: `known`, of `n`. `pairs` is how
 many minimal pairs count. An operation that is earned is not claimed where the answers of a text
-have fewer than three classes, or where the class of the answer has reached the stream. A donor has
+have fewer than three classes, or where the class of the answer has reached the stream. A source has
 what can be copied at the same place as the instance, so that a code which says *copy* and one which
 says *copy what stands there* are not told apart. The next table does."""
 PLACES = """\
-Instances copy from one place, donors from another, with other tokens at both. What the instance has
-at the donor's place says that the place arrived; what the donor has at the instance's place, that
-what stands there arrived; the donor's own answer, both. A code that says *copy*, from wherever,
-would leave the instance's answer, and so would one that does nothing. Instances count where the
-model copies rightly in all four texts: `known elsewhere`, of `n`."""
+Instances copy from one place, sources from another, with other tokens at both. What the instance
+has at the source's place says that the place arrived; what the source has at the instance's place,
+that what stands there arrived; the source's own answer, both. A code that says *copy*, from
+wherever, would leave the instance's answer, and so would one that does nothing. Instances count
+where the model copies rightly in all four texts: `known elsewhere`, of `n`."""
 PARTS = {"operation": "place", "operands": "token"}
-"""What a class says that arrived from a donor which copies from elsewhere."""
+"""What a class says that arrived from a source which copies from elsewhere."""
 NOT_ASKED = "Not asked: too few instances count (the table of models)."
 
 
@@ -76,8 +76,8 @@ def page(tables: Mapping[str, pd.DataFrame], text: str) -> str:
 
 def drawn(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """Return what the induction pair's code tells of copying, by layer (A), and how often writing
-    it brings the donor's answer, where enough minimal pairs count (B): a colour per kind, controls
-    in grey. Where donors that copy from elsewhere could be asked, which part of their answer
+    it brings the source's answer, where enough minimal pairs count (B): a colour per kind, controls
+    in grey. Where sources that copy from elsewhere could be asked, which part of their answer
     arrived (C), a mark per seed."""
     telling = where(tables["telling"], pair=INDUCTION, label="copied")
     moving = where(tables["moving"], site="code", scope="pair")
@@ -89,7 +89,7 @@ def drawn(tables: Mapping[str, pd.DataFrame]) -> Figure:
             color, marker = KIND_STYLES[kind]
             for axes, table, layer, value, control in (
                     (grid[0, 0], telling, "layer", "code", "untrained"),
-                    (grid[0, 1], moving, "layers", "switch", "control")):
+                    (grid[0, 1], moving, "layers", "flip", "control")):
                 own = where(table, kind=kind)
                 if own.empty:
                     continue
@@ -115,11 +115,11 @@ def drawn(tables: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def _arrived(classes: pd.DataFrame) -> pd.DataFrame:
-    """Return how often the donor's place (`operation`) and its tokens (`operands`) arrived, where
+    """Return how often the source's place (`operation`) and its tokens (`operands`) arrived, where
     all codes or all values of the upper layers were written and enough instances count."""
     if classes.empty:
         return classes
-    chosen = classes[(classes["write"] == "operation+operands")
+    chosen = classes[(classes["patch"] == "operation+operands")
                      & (classes["scope"] == "everything") & classes["site"].isin(["code", "value"])
                      & ~classes["layers"].str.startswith("0")
                      & classes["class"].isin(PARTS)]

@@ -107,28 +107,29 @@ def kinds_apart(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def moving(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Does writing bring the donor's answer? A row per kind and place.
+    """Does writing bring the source's answer? A row per kind and place.
 
     pairs  rows of `InterventionResult.table` of minimal pairs with columns kind and seed
     """
     if pairs.empty:
-        return pd.DataFrame(columns=["kind", *PLACE, "switch", "control", "least n",
+        return pd.DataFrame(columns=["kind", *PLACE, "flip", "control", "least n",
                                      "brings"])
     rows = []
-    switch = where(pairs, metric="switch")
+    switch = where(pairs, metric="flip")
     for key, block in switch.groupby(["kind", *PLACE], sort=False):
         assert isinstance(key, tuple)
-        donor, same = (where(block, write=write).set_index("seed") for write in ("donor", "same"))
-        same = same.reindex(donor.index)
-        difference = donor["value"].mean() - same["value"].mean()
-        least = min(donor["n"].min(), same["n"].min())
+        source, same = (where(block, patch=patch).set_index("seed") for patch in ("interchange",
+                                                                                  "control"))
+        same = same.reindex(source.index)
+        difference = source["value"].mean() - same["value"].mean()
+        least = min(source["n"].min(), same["n"].min())
         rows.append({
-            **dict(zip(("kind", *PLACE), key, strict=True)), "switch": donor["value"].mean(),
-            "min": donor["value"].min(), "max": donor["value"].max(),
-            "control": same["value"].mean(), "least n": int(least), "seeds": len(donor),
+            **dict(zip(("kind", *PLACE), key, strict=True)), "flip": source["value"].mean(),
+            "min": source["value"].min(), "max": source["value"].max(),
+            "control": same["value"].mean(), "least n": int(least), "seeds": len(source),
             "brings": UNDECIDED if least < CRITERIA["instances"] else verdict(
-                bool((donor["low"] > same["high"]).all()) and difference >= CRITERIA["least"],
-                bool((donor["high"] - same["low"] < CRITERIA["least"]).all()), len(donor))})
+                bool((source["low"] > same["high"]).all()) and difference >= CRITERIA["least"],
+                bool((source["high"] - same["low"] < CRITERIA["least"]).all()), len(source))})
     return pd.DataFrame(rows)
 
 
@@ -153,7 +154,7 @@ def words(
 def places_said(comparisons: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
     """Do codes say from where to copy? A row per kind, place and word (`PLACE_WORDS`).
 
-    comparisons  as in `words`, of donors that copy from elsewhere; or empty
+    comparisons  as in `words`, of sources that copy from elsewhere; or empty
     counted      a row per model: kind, seed and `known elsewhere`, instances that count
     """
     chosen = _counted(comparisons, counted["known elsewhere"], counted["kind"])
@@ -192,15 +193,15 @@ def sentences(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, str, st
                                    ("code", "everything", "all codes"),
                                    ("value", "everything", "all values")):
             own = where(block, site=site, scope=scope)
-            question = f"does writing {title} bring the donor's answer?"
+            question = f"does writing {title} bring the source's answer?"
             if len(own) and own["least n"].max() < CRITERIA["instances"]:
                 yield str(kind), question, (
                     f"{UNDECIDED}: {own['least n'].max()} minimal pairs count whose control "
                     f"counts, too, {CRITERIA['instances']} being asked for")
             elif len(own):
-                most = own.sort_values("switch").iloc[-1]
+                most = own.sort_values("flip").iloc[-1]
                 yield str(kind), question, (
-                    f"{_layers(own, 'brings', 'layers')}; most {most['switch']:.2f} "
+                    f"{_layers(own, 'brings', 'layers')}; most {most['flip']:.2f} "
                     f"(control {most['control']:.2f}) in {most['layers']}")
     for kind, of_kind in counted.groupby("kind", sort=False):
         own = where(tables["words"], kind=kind)
@@ -216,7 +217,7 @@ def sentences(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, str, st
         own = where(tables["places"], kind=kind)
         own = own[own["earned"].astype(bool) & (own["site"] != "code+value")] if len(own) else own
         known = of_kind["known elsewhere"]
-        yield str(kind), "donors that copy from elsewhere: from where, or what?", (
+        yield str(kind), "sources that copy from elsewhere: from where, or what?", (
             f"{NOT_ASKED}: {_counting(known)}" if kind not in set(tables["places"]["kind"])
             else f"earned: {_places(own)}")
 

@@ -38,10 +38,10 @@ PROBLEMS = 8
 class LogicCounterfactuals(ChosenPairs):
     """The same inputs, with the examples' values of a function f' that differs in one term.
 
-    The query is the same, so its right answer is f'(query) in place of f(query). The donor of the
+    The query is the same, so its right answer is f'(query) in place of f(query). The source of the
     control has the same function and query, and other examples.
 
-    factorial  also draw the donors of `OTHERS`: the function is the operation, the query's input
+    factorial  also draw the sources of `OTHERS`: the function is the operation, the query's input
                the operand, the examples' inputs the context; and `permuted`, the instance with
                its examples' values in another order. Query inputs x and x' are drawn until f(x),
                f'(x), f(x') and f'(x') all differ by `LEAST_DIFFERENCE`; where they never do, the
@@ -55,7 +55,7 @@ class LogicCounterfactuals(ChosenPairs):
     least_difference = LEAST_DIFFERENCE
     scopes = ("pair", "row", "examples", "everything")
     places = ("context", "response")
-    notes = ("An answer counts as switched where it is nearer to the donor's, so that destroyed "
+    notes = ("An answer counts as switched where it is nearer to the source's, so that destroyed "
              "answers switch too: read the rate beside those of zero, mean and random.",)
 
     def __init__(self, task: FuzzyLogic, factorial: bool = True) -> None:
@@ -119,20 +119,20 @@ class LogicCounterfactuals(ChosenPairs):
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
         terms, variables, k = batch.info["terms"], batch.inputs[..., :-1], which[:, None]
-        donors = self.task.build_functions(
+        sources = self.task.build_functions(
             batch.split, batch.combination, terms.scatter(1, k, target[:, None]), variables)
         fresh = torch.cat([torch.rand(
             variables[:, :-1].shape, generator=generator, device=terms.device),
             variables[:, -1:]], 1)
         same = self.task.build_functions(batch.split, batch.combination, terms, fresh)
-        differ = (donors.targets - batch.targets).abs()[:, 0] >= LEAST_DIFFERENCE
-        return MinimalPairs(batch, donors, same, torch.zeros_like(target),
+        differ = (sources.targets - batch.targets).abs()[:, 0] >= LEAST_DIFFERENCE
+        return MinimalPairs(batch, sources, same, torch.zeros_like(target),
                             terms.gather(1, k)[:, 0], target, differ)
 
     def _with_others(
         self, pairs: MinimalPairs, which: Tensor, other: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
-        """Add the donors of a factorial: a term `which` [B, 1] is another, `other` [B, L] are x'.
+        """Add the sources of a factorial: a term `which` [B, 1] is another, `other` [B, L] are x'.
         """
         batch = pairs.instances
         terms, variables = batch.info["terms"], batch.inputs[..., :-1]
@@ -157,7 +157,7 @@ class LogicCounterfactuals(ChosenPairs):
         inputs[:, :-1, -1] = inputs[:, :-1, -1].gather(1, order.argsort(1))
         others["permuted"] = replace(batch, inputs=inputs)
         candidates = torch.cat([b.targets for b in (
-            batch, pairs.donors, others["operands"], others["operation+operands"])], 1)
+            batch, pairs.sources, others["operands"], others["operation+operands"])], 1)
         return replace(pairs, others=others, candidates=candidates.double())
 
     def held(self, batch: Batch) -> Tensor:
@@ -176,13 +176,13 @@ class LogicCounterfactuals(ChosenPairs):
 
         NaN for terms that f has already, and for those of another kind.
         """
-        batch, source = pairs.instances, pairs.base_label[:, None]
-        signs = self.task.signs_on(source.device)
+        batch, base_label = pairs.instances, pairs.base_label[:, None]
+        signs = self.task.signs_on(base_label.device)
         query = batch.inputs[:, -1, None, :-1].double()
         values = literals(signs, query).amin(-1)  # [B, 2^L]
-        others = self.membership(batch)[:, 0].scatter(1, source, False)
+        others = self.membership(batch)[:, 0].scatter(1, base_label, False)
         rest = torch.where(others, values, 0.0).amax(1, keepdim=True)
-        defined = self.choices(batch, source[:, 0]).scatter(1, source, True)
+        defined = self.choices(batch, base_label[:, 0]).scatter(1, base_label, True)
         return torch.where(defined, torch.maximum(values, rest), torch.nan)
 
     def outputs(self, slot: Tensor, logits: Tensor) -> Tensor:
@@ -237,11 +237,11 @@ class LogicCounterfactuals(ChosenPairs):
         """
         if pairs.candidates is not None:
             return (logits[:, -1, 0] - pairs.batch(of).targets[:, 0]).abs() < WINDOWS[0]
-        ours, theirs = pairs.instances.targets[:, 0], pairs.donors.targets[:, 0]
-        return _nearer(logits, theirs, ours) if of == "donors" else _nearer(logits, ours, theirs)
+        ours, theirs = pairs.instances.targets[:, 0], pairs.sources.targets[:, 0]
+        return _nearer(logits, theirs, ours) if of == "sources" else _nearer(logits, ours, theirs)
 
     def outcomes(
-        self, pairs: MinimalPairs, clean: Tensor, donor: Tensor, patched: Tensor
+        self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
     ) -> Mapping[str, Tensor]:
         """Return what became of each answer, float [B] each.
 
@@ -252,7 +252,7 @@ class LogicCounterfactuals(ChosenPairs):
                      where the answer is nearer to it than `WINDOWS[0]` (`CLASSES`); those of
                      other windows are called `operation@0.1`
         """
-        ours, theirs = pairs.instances.targets[:, 0], pairs.donors.targets[:, 0]
+        ours, theirs = pairs.instances.targets[:, 0], pairs.sources.targets[:, 0]
         answer = patched[:, -1, 0]
         switch = _nearer(patched, theirs, ours).float()
         classes: dict[str, Tensor] = {}
@@ -261,7 +261,7 @@ class LogicCounterfactuals(ChosenPairs):
             for window in WINDOWS:
                 found = torch.where(distance.values < window, distance.indices, len(CLASSES) - 1)
                 classes |= class_rates(found, "" if window == WINDOWS[0] else f"@{window}")
-        return {**classes, "switch": switch, "stay": 1.0 - switch,
+        return {**classes, "flip": switch, "unchanged": 1.0 - switch,
                 # Pairs that do not count may have the same answer.
                 "moved": (answer - ours) / torch.where(theirs == ours, 1.0, theirs - ours),
                 "error_source": (answer - ours).square(),

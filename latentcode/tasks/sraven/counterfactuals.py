@@ -22,7 +22,8 @@ from latentcode.tasks.counterfactuals import (
     row_mask,
     token_mask,
 )
-from latentcode.tasks.sraven.donors import (
+from latentcode.tasks.sraven.rules import DISTRIBUTE, RULES, SUM, complete
+from latentcode.tasks.sraven.sources import (
     TRIES,
     answers_to,
     draw_operands,
@@ -34,7 +35,6 @@ from latentcode.tasks.sraven.donors import (
     rewritten,
     with_operands,
 )
-from latentcode.tasks.sraven.rules import DISTRIBUTE, RULES, SUM, complete
 from latentcode.tasks.sraven.task import Sraven, rules_shown, tokens_of
 
 
@@ -47,13 +47,13 @@ class SravenCounterfactuals(ChosenPairs):
         distribute-three: the third symbol, which the rewritten rows supply (only for a != b)
 
     factorial  draw last rows that both rules could have generated (sum beside constant, the
-               progressions and difference: `natural_pairs`), so that every donor is a *natural*
-               problem, and draw the donors of `OTHERS`: x = (a, b) are the operands, the other
+               progressions and difference: `natural_pairs`), so that every source is a *natural*
+               problem, and draw the sources of `OTHERS`: x = (a, b) are the operands, the other
                features the rest. Instances of which no response token has a rule with a
                natural pair do not count
 
     Without it, a row that was drawn under rule A need not obey rule B (a constant row has a = b):
-    the donor is a problem that no rule generates as a whole, and what its answer should be is
+    the source is a problem that no rule generates as a whole, and what its answer should be is
     known all the same. So pairs are kept where the model gives that answer (`right`); of eight
     symbols a model hits one in eight by luck.
     """
@@ -115,9 +115,9 @@ class SravenCounterfactuals(ChosenPairs):
             return self._natural(instances, generator)
         device = generator.device
         slot = torch.randint(self.n_slots, (n,), generator=generator, device=device)
-        source = rules_shown(instances).gather(1, slot[:, None])[:, 0]
+        base_label = rules_shown(instances).gather(1, slot[:, None])[:, 0]
         other = torch.randint(1, len(RULES), (n,), generator=generator, device=device)
-        target = (source + other) % len(RULES)
+        target = (base_label + other) % len(RULES)
         return self._minimal(instances, slot, target, generator)
 
     def _drawn(self, split: str, n: int, generator: torch.Generator) -> Batch:
@@ -130,7 +130,7 @@ class SravenCounterfactuals(ChosenPairs):
         return drawn[first * n + torch.arange(n, device=generator.device)]
 
     def _natural(self, batch: Batch, generator: torch.Generator) -> MinimalPairs:
-        """Return the donors of instances whose last row is drawn anew, so that it fits them."""
+        """Return the sources of instances whose last row is drawn anew, so that it fits them."""
         config, device = self.task.config, generator.device
 
         def one_of(possible: Tensor) -> Tensor:
@@ -139,17 +139,17 @@ class SravenCounterfactuals(ChosenPairs):
 
         pairs, rules = self._pairs(device), rules_shown(batch)
         slot = one_of(pairs.any(1)[rules])
-        source = rules.gather(1, slot[:, None])[:, 0]
-        target = one_of(pairs[source])
-        x, x_other = (draw_operands(source, target, config, TRIES, generator) for _ in range(2))
-        x, x_other = self._first_to_differ(x, x_other, source, target)
+        base_label = rules.gather(1, slot[:, None])[:, 0]
+        target = one_of(pairs[base_label])
+        x, x_other = (draw_operands(base_label, target, config, TRIES, generator) for _ in range(2))
+        x, x_other = self._first_to_differ(x, x_other, base_label, target)
         # Distribute-three, where every token has it, keeps its last row.
-        x = torch.where((source == DISTRIBUTE)[:, None], operands_of(batch, slot), x)
-        instances, _ = rewritten(with_operands(batch, slot, x, config), slot, source,
+        x = torch.where((base_label == DISTRIBUTE)[:, None], operands_of(batch, slot), x)
+        instances, _ = rewritten(with_operands(batch, slot, x, config), slot, base_label,
                                  self._answer(batch, slot), config, generator)
         found = self._with_others(self._minimal(instances, slot, target, generator), x_other,
                                   generator)
-        return replace(found, counts=found.counts & pairs[source, target])
+        return replace(found, counts=found.counts & pairs[base_label, target])
 
     def _with_target(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
@@ -165,26 +165,26 @@ class SravenCounterfactuals(ChosenPairs):
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
         config = self.task.config
-        source = rules_shown(batch).gather(1, which[:, None])[:, 0]
+        base_label = rules_shown(batch).gather(1, which[:, None])[:, 0]
         third = self._third(batch, which, generator)
-        donors, possible = rewritten(batch, which, target, third, config, generator)
+        sources, possible = rewritten(batch, which, target, third, config, generator)
         own = self._answer(batch, which)
-        same, _ = rewritten(batch, which, source, own, config, generator)
-        differ = (donors.targets != batch.targets).any(1)
-        return MinimalPairs(batch, donors, same, which, source, target, possible & differ)
+        same, _ = rewritten(batch, which, base_label, own, config, generator)
+        differ = (sources.targets != batch.targets).any(1)
+        return MinimalPairs(batch, sources, same, which, base_label, target, possible & differ)
 
     def _with_others(
         self, pairs: MinimalPairs, operands: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
-        """Add the donors of a factorial; `operands` are x' [B, G - 1]."""
+        """Add the sources of a factorial; `operands` are x' [B, G - 1]."""
         config, batch, slot = self.task.config, pairs.instances, pairs.slot
         fresh = [self.task.sample(batch.split, len(batch), generator) for _ in range(2)]
         fresh[0] = fresh[0][_of_another_combination(fresh[0], pairs)]
         others: dict[str, Batch] = {}
         for name in OTHERS:
-            donor = with_operands(batch, slot, operands, config) if "operands" in name else batch
+            source = with_operands(batch, slot, operands, config) if "operands" in name else batch
             if "rest" in name:
-                donor = in_context(donor, fresh[0], slot, config)
+                source = in_context(source, fresh[0], slot, config)
             rule = pairs.source_label if "operation" in name else pairs.base_label
             if name == "unrelated":
                 both = torch.stack([pairs.base_label, pairs.source_label])
@@ -193,9 +193,9 @@ class SravenCounterfactuals(ChosenPairs):
                 chance = torch.rand(taken.shape, generator=generator, device=slot.device)
                 rule = torch.where(taken.bool(), -1.0, chance).argmax(1)
                 x = draw_operands(rule, torch.full_like(rule, SUM), config, 1, generator)[:, 0]
-                donor = with_operands(in_context(batch, fresh[1], slot, config), slot, x, config)
-            third = self._third(donor, slot, generator)
-            others[name], _ = rewritten(donor, slot, rule, third, config, generator)
+                source = with_operands(in_context(batch, fresh[1], slot, config), slot, x, config)
+            third = self._third(source, slot, generator)
+            others[name], _ = rewritten(source, slot, rule, third, config, generator)
         own = operands_of(batch, slot)
         candidates = self._candidates(own[:, None], operands[:, None], pairs.base_label,
                                       pairs.source_label)[:, 0]
@@ -203,23 +203,23 @@ class SravenCounterfactuals(ChosenPairs):
                        counts=pairs.counts & all_differ(candidates))
 
     def _first_to_differ(
-        self, x: Tensor, other: Tensor, source: Tensor, target: Tensor
+        self, x: Tensor, other: Tensor, base_label: Tensor, target: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the first of several operands [B, N, G - 1] whose four answers differ: [B, G - 1].
 
         The first of all where there is none.
         """
-        differ = all_differ(self._candidates(x, other, source, target).flatten(0, 1))
+        differ = all_differ(self._candidates(x, other, base_label, target).flatten(0, 1))
         first = differ.view(x.shape[:2]).long().argmax(1)
         row = torch.arange(len(x), device=x.device)
         return x[row, first], other[row, first]
 
-    def _candidates(self, x: Tensor, other: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    def _candidates(self, x: Tensor, other: Tensor, base_label: Tensor, target: Tensor) -> Tensor:
         """Return A(x), B(x), A(x'), B(x') of operands [B, N, G - 1] each: float64 [B, N, 4]."""
         n_values = self.task.config.n_values
         answers = torch.stack([answers_to(operands, rule, n_values)
-                               for operands in (x, other) for rule in (source, target)], -1)
-        defined = (source != DISTRIBUTE) & (target != DISTRIBUTE)
+                               for operands in (x, other) for rule in (base_label, target)], -1)
+        defined = (base_label != DISTRIBUTE) & (target != DISTRIBUTE)
         return torch.where(defined[:, None, None], answers.double(), torch.nan)
 
     def held(self, batch: Batch) -> Tensor:
@@ -235,12 +235,12 @@ class SravenCounterfactuals(ChosenPairs):
         """Return the symbol that each rule puts into the last row, float64 [B, 8].
 
         The answer of distribute-three hangs on the other rows: NaN but for an instance that has
-        the rule, or whose donor has it.
+        the rule, or whose source has it.
         """
         batch, slot = pairs.instances, pairs.slot
         _, answers = complete(feature_of(batch, slot), self.task.config.n_values)
         answers = answers.double()
-        third = torch.where(pairs.counts, self._answer(pairs.donors, slot), torch.nan)
+        third = torch.where(pairs.counts, self._answer(pairs.sources, slot), torch.nan)
         answers[:, DISTRIBUTE] = torch.where(pairs.source_label == DISTRIBUTE, third, torch.nan)
         own = self._answer(batch, slot)[:, None].double()
         return answers.scatter(1, pairs.base_label[:, None], own)
@@ -307,11 +307,11 @@ class SravenCounterfactuals(ChosenPairs):
         return self._answer(pairs.batch(of), pairs.slot) == self._chosen(logits, pairs.slot)
 
     def outcomes(
-        self, pairs: MinimalPairs, clean: Tensor, donor: Tensor, patched: Tensor
+        self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
     ) -> Mapping[str, Tensor]:
         """Return what became of each answer, float [B] each.
 
-        switch, stay   the answer is the donor's, is the instance's
+        switch, stay   the answer is the source's, is the instance's
         instance, operation, operands, copied, else  of a factorial: whose answer it is (`CLASSES`)
         others         the answers to all other features are unchanged
         p_target, p_source  probability of the two answers
@@ -319,7 +319,7 @@ class SravenCounterfactuals(ChosenPairs):
         kl_others      the mean of the same over the other features
         """
         slot, m = pairs.slot, self.n_slots
-        ours, theirs = (self._answer(b, slot) for b in (pairs.instances, pairs.donors))
+        ours, theirs = (self._answer(b, slot) for b in (pairs.instances, pairs.sources))
         chosen = self._chosen(patched, slot)
         before, after = (F.log_softmax(logits[:, -m:].double(), -1)
                          for logits in (clean, patched))
@@ -334,7 +334,7 @@ class SravenCounterfactuals(ChosenPairs):
             classes = class_rates(torch.where(
                 is_one.any(1), is_one.long().argmax(1), len(CLASSES) - 1))
         return {
-            **classes, "switch": (chosen == theirs).float(), "stay": (chosen == ours).float(),
+            **classes, "flip": (chosen == theirs).float(), "unchanged": (chosen == ours).float(),
             "others": (unchanged | here).all(1).float(),
             "p_target": probability.gather(1, theirs[:, None])[:, 0].float(),
             "p_source": probability.gather(1, ours[:, None])[:, 0].float(),

@@ -35,11 +35,11 @@ OPERATIONS: dict[str, str] = {
     "nothing": "does not copy, and the instance does",
     "elsewhere": "copies what stands at another place than the instance does",
 }
-"""What a donor with another operation does."""
+"""What a source with another operation does."""
 MOST_CODES = 2**20
 """Pairs of tokens that a batch has at most, of each of which every head has a code."""
 CHANGED = 2
-"""Tokens that the control changes, as many as a donor in the same context does at most."""
+"""Tokens that the control changes, as many as a source in the same context does at most."""
 ROLES = ("query", "key", "earlier", "previous", "first", "before", "between", "after")
 """What a token is to the induction pair: A at q, B at p + 1, A at p, the one before the query, the
 first one, and those before p, between B and the query, and after the query."""
@@ -56,29 +56,30 @@ class TextCounterfactuals(Counterfactuals):
 
     factorial  The operation is copying or none, the operand is the token at p + 1, and all else is
                the rest. The instance has another token in place of the earlier A: nothing leads
-               from the query to B. Its donor is the text as it was, where B is copied; of `OTHERS`,
+               from the query to B. Its source is the text as it was, where B is copied; of
+                   `OTHERS`,
                those with other operands have B' at p + 1, those of another rest are another
                excerpt with the same tokens at p + 1 and, where it copies, its own query's token at
-               p. `unrelated` is yet another excerpt, untouched. After a donor's code was written,
-               B is the answer of its operation on the instance's operand, and B' the donor's own,
+               p. `unrelated` is yet another excerpt, untouched. After a source's code was written,
+               B is the answer of its operation on the instance's operand, and B' the source's own,
                copied
-    operation  what donors with another operation do (`OPERATIONS`). `nothing` is the other way
-               round: the instance is the text as it was, and those donors do not copy. Then B is
-               the instance's answer, B' that of its operation on the donor's operand. For
-               `elsewhere` the instance copies B, too, and those donors have the A at another
+    operation  what sources with another operation do (`OPERATIONS`). `nothing` is the other way
+               round: the instance is the text as it was, and those sources do not copy. Then B is
+               the instance's answer, B' that of its operation on the source's operand. For
+               `elsewhere` the instance copies B, too, and those sources have the A at another
                place p', drawn from those before the query, and another token at p. The operation
                is the place that is copied from, and the operands are the tokens after both
-               places: the instance's are B and C, which stands at p' + 1, the donors' B' and D
-    not factorial  the instance is the text as it was, the donor has B' in place of B, and would
+               places: the instance's are B and C, which stands at p' + 1, the sources' B' and D
+    not factorial  the instance is the text as it was, the source has B' in place of B, and would
                copy that. A switch does not tell operation from answer
 
     What is said where nothing is copied is the model's own affair (NaN in `candidates`). Of the
-    instance it is what the model says before anything is written, of the minimal pair's donor what
+    instance it is what the model says before anything is written, of the minimal pair's source what
     it says there; of other operands it is not known, and no answer is of that class. Where both
     copy, all four answers are known: B, C, B' and D.
 
     The control `same` has other tokens in two other places before the query. Pairs count where
-    the model itself says what is copied (B, and B' of a donor with B'), and where nothing is
+    the model itself says what is copied (B, and B' of a source with B'), and where nothing is
     copied neither of them.
     """
 
@@ -120,13 +121,13 @@ class TextCounterfactuals(Counterfactuals):
         """
         check_choice("among", among, ("vocabulary", "answers"))
         check(among == "vocabulary" or not self.factorial, "among is 'answers' in a factorial of "
-              "donors, of whose answers one is neither; expected minimal pairs (factorial=False, "
+              "sources, of whose answers one is neither; expected minimal pairs (factorial=False, "
               "--no-factorial)")
         self.among = among
         self.chance = 0.5 if among == "answers" else 1.0 / self.task.config.n_vocabulary
 
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
-        """Draw n excerpts whose next token is the induction pair's, and make the donors."""
+        """Draw n excerpts whose next token is the induction pair's, and make the sources."""
         found = self._queries(split, generator.device)
         check(bool(found.any()), f"no excerpt of split {split!r} has a token that occurred once "
               "before, followed by what follows it now; expected more or longer excerpts")
@@ -146,21 +147,21 @@ class TextCounterfactuals(Counterfactuals):
         other_a = self._alike.draw(a, torch.stack([a, b, other_b], 1), generator)
         zero = torch.zeros_like(a)
         if not self.factorial:
-            donors = place.written(text, a, other_b, copying=True)
+            sources = place.written(text, a, other_b, copying=True)
             instances = place.written(text, a, b, copying=True)
             return MinimalPairs(
-                instances, donors, self._same(instances, (place,), a, b, generator), zero,
+                instances, sources, self._same(instances, (place,), a, b, generator), zero,
                 zero + 1, zero + 1, fits & (other_b != b))
         broken, whole = (place.written(text, first, b, copying=copying)
                          for first, copying in ((other_a, False), (a, True)))
-        instances, donors = (whole, broken) if self.copying else (broken, whole)
+        instances, sources = (whole, broken) if self.copying else (broken, whole)
         others, possible = self._others(text, place, (other_a, a), (b, other_b), generator)
         known = torch.full((len(b), 2, 2), torch.nan, dtype=torch.float64, device=device)
         known[:, :, 0 if self.copying else 1] = torch.stack([b, other_b], 1).double()
-        source = zero + self.copying
+        base_label = zero + self.copying
         return MinimalPairs(
-            instances, donors, self._same(instances, (place,), a, b, generator), zero, source,
-            1 - source, fits & possible & (other_a != a) & (other_b != b), others,
+            instances, sources, self._same(instances, (place,), a, b, generator), zero, base_label,
+            1 - base_label, fits & possible & (other_a != a) & (other_b != b), others,
             known.flatten(1))
 
     def batches(
@@ -174,7 +175,7 @@ class TextCounterfactuals(Counterfactuals):
         self, text: Batch, place: Window, first: tuple[Tensor, Tensor],
         second: tuple[Tensor, Tensor], generator: torch.Generator,
     ) -> tuple[dict[str, Batch], Tensor]:
-        """Return the donors of `OTHERS`, and where another rest need not copy, bool [B].
+        """Return the sources of `OTHERS`, and where another rest need not copy, bool [B].
 
         first, second  the tokens at p and p + 1 without and with copying, without and with B'
         """
@@ -198,7 +199,7 @@ class TextCounterfactuals(Counterfactuals):
     def _from_elsewhere(
         self, text: Batch, place: Window, fits: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
-        """Return the pairs whose donors copy from another place than the instance."""
+        """Return the pairs whose sources copy from another place than the instance."""
         a, b = (at(text.inputs, where) for where in (place.query, place.key))
         there, offered = self._second(text, place, generator)
         c = at(text.inputs, there.key)
@@ -330,39 +331,39 @@ class TextCounterfactuals(Counterfactuals):
         return torch.where(batch.info["copying"], says == copied, neither)
 
     def outcomes(
-        self, pairs: MinimalPairs, clean: Tensor, donor: Tensor, patched: Tensor
+        self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
     ) -> Mapping[str, Tensor]:
         """Return what the model says at the query, float [B] each.
 
         instance, operation, operands, copied, else  of a factorial: whose answer it is
-        switch, stay   it says what stands at p + 1 in the donor; what it said before
+        switch, stay   it says what stands at p + 1 in the source; what it said before
         p_target, p_source  probability of the two
         kl             KL(clean || patched) of the next token, in nats
 
         and without a factorial
 
         logit_difference  logit of B minus that of B', patched; `logit_difference_clean`: unpatched
-        moved          how far it went from the unpatched one (0) to that of the donor's pass (1)
+        moved          how far it went from the unpatched one (0) to that of the source's pass (1)
         """
         query = pairs.instances.info["query"]
         before, after = (F.log_softmax(_logits(x, query).double(), -1) for x in (clean, patched))
-        ours, theirs = self._says(pairs, clean), pairs.donors.info["copied"]
+        ours, theirs = self._says(pairs, clean), pairs.sources.info["copied"]
         says = self._says(pairs, patched)
         found: dict[str, Tensor] = {}
         if pairs.candidates is not None:
-            own = torch.stack([ours, self._says(pairs, donor)], 1).double()
+            own = torch.stack([ours, self._says(pairs, source)], 1).double()
             same = pairs.candidates[:, :2]
             is_one = says[:, None] == torch.cat(
                 [torch.where(same.isnan(), own, same), pairs.candidates[:, 2:]], 1)
             found = class_rates(torch.where(
                 is_one.any(1), is_one.long().argmax(1), len(CLASSES) - 1))
         else:
-            at_clean, at_donor, at_patched = (
-                self._difference(pairs, x) for x in (clean, donor, patched))
-            whole_way = torch.where(at_clean == at_donor, 1.0, at_clean - at_donor)
+            at_clean, at_source, at_patched = (
+                self._difference(pairs, x) for x in (clean, source, patched))
+            whole_way = torch.where(at_clean == at_source, 1.0, at_clean - at_source)
             found = {"logit_difference": at_patched, "logit_difference_clean": at_clean,
                      "moved": (at_clean - at_patched) / whole_way}
-        return {**found, "switch": (says == theirs).float(), "stay": (says == ours).float(),
+        return {**found, "flip": (says == theirs).float(), "unchanged": (says == ours).float(),
                 "p_target": at(after.exp(), theirs).float(),
                 "p_source": at(after.exp(), ours).float(),
                 "kl": (before.exp() * (before - after)).sum(-1).float()}
@@ -372,13 +373,13 @@ class TextCounterfactuals(Counterfactuals):
         if self.among == "vocabulary":
             return _logits(logits, pairs.instances.info["query"]).argmax(-1)
         difference = self._difference(pairs, logits)
-        ours, theirs = (batch.info["copied"] for batch in (pairs.instances, pairs.donors))
+        ours, theirs = (batch.info["copied"] for batch in (pairs.instances, pairs.sources))
         return torch.where(difference > 0.0, ours, torch.where(difference < 0.0, theirs, -1))
 
     @staticmethod
     def _difference(pairs: MinimalPairs, logits: Tensor) -> Tensor:
         here = _logits(logits, pairs.instances.info["query"]).float()
-        return at(here, pairs.instances.info["copied"]) - at(here, pairs.donors.info["copied"])
+        return at(here, pairs.instances.info["copied"]) - at(here, pairs.sources.info["copied"])
 
     def _queries(self, split: str, device: torch.device) -> Tensor:
         """Return which tokens of the excerpts occurred once before, and are followed as then."""

@@ -28,7 +28,7 @@ from latentcode.probes.interventions.bench.outcome import (
     HOW,
     WHAT,
     BenchOutcome,
-    Writing,
+    Patch,
     answer_of,
     candidates,
 )
@@ -44,7 +44,7 @@ from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import OTHERS, ChosenPairs, Counterfactuals, MinimalPairs
 
 DRAWS = 8
-"""How often each control is drawn: one same-rule donor or random code more or less says little."""
+"""How often each control is drawn: one same-rule source or random code more or less says little."""
 
 
 class Bench:
@@ -53,7 +53,7 @@ class Bench:
     model  anything with `cfg` and `run_with_hooks`
     task   `make_counterfactuals(make_task(...), factorial=False)`
     batch  the instances, numbered from 0
-    seed   of donors and of noise: the same writing gives the same outcome
+    seed   of sources and of noise: the same writing gives the same outcome
     n_reference  training instances that `mean` codes are taken of, when they are first asked for
 
     `ConfigError` for a task that offers no minimal pairs of a chosen constituent, or a model that
@@ -116,7 +116,7 @@ class Bench:
 
     @cached_property
     def what(self) -> tuple[str, ...]:
-        """What can be written, those of `WHAT` for which the task makes donors."""
+        """What can be written, those of `WHAT` for which the task makes sources."""
         others = self._one(0, 0).others
         return tuple(name for name in WHAT if name not in OTHERS or name in others)
 
@@ -130,19 +130,20 @@ class Bench:
                 if not np.isnan(answer)}
 
     def solved(self, instance: int, which: int = 0) -> tuple[str, ...]:
-        """Return the targets whose donor the model answers rightly, and not as the instance.
+        """Return the targets whose source the model answers rightly, and not as the instance.
 
-        Codes of other donors need not switch anything. The donors are those of `write`.
+        Codes of other sources need not switch anything. The sources are those of `patch`.
         """
         targets = self.targets(instance, which)
         pairs = [self.pairs(instance, which, target, DRAWS)[:1] for target in targets]
-        logits, _ = capture(self.model, torch.cat([p.donors.inputs for p in pairs]), ())
+        logits, _ = capture(self.model, torch.cat([p.sources.inputs for p in pairs]), ())
         return tuple(
             target for row, (target, one) in enumerate(zip(targets, pairs, strict=True))
-            if bool(one.counts) and bool(self.task.right(one, logits[row:row + 1], "donors")))
+            if bool(one.counts) and bool(self.task.right(one, logits[row:row + 1], "sources")))
 
     def pairs(self, instance: int, which: int, target: str, n: int = DRAWS) -> MinimalPairs:
-        """Return n minimal pairs of one instance, with fresh donors each; `write` has the first."""
+        """Return n minimal pairs of one instance, with fresh sources each; `patch` has the "
+        "first."""
         if target not in self.task.constituents:
             raise UnknownNameError("target", target, self.targets(instance, which))
         wanted = self._number(self.task.constituents.index(target))
@@ -177,20 +178,20 @@ class Bench:
         of_scope = self.task.scope(scope, self._one(instance, which))[0]  # [Q, K]
         return tuple(of_scope.any(0).nonzero().flatten().tolist())
 
-    def write(self, writing: Writing) -> BenchOutcome:
+    def patch(self, patch: Patch) -> BenchOutcome:
         """What does the model answer when other codes are written into an instance?
 
-        Beside it, at the same codes: `DRAWS` donors with the same constituents, as many unrelated
+        Beside it, at the same codes: `DRAWS` sources with the same constituents, as many unrelated
         instances, random codes of equal norm, and the instance's own codes. Raises `ConfigError`
         for what does not fit the task or the model, with the choices; `ProbeError` for a mean of
         something that no training instance has.
         """
-        self._check(writing)
-        pairs = self.pairs(writing.instance, writing.which, writing.target, DRAWS)
-        return self._outcome(writing, passes(self, [writing], [pairs], DRAWS))
+        self._check(patch)
+        pairs = self.pairs(patch.instance, patch.which, patch.target, DRAWS)
+        return self._outcome(patch, passes(self, [patch], [pairs], DRAWS))
 
     def hold(
-        self, writing: Writing, instances: Sequence[int] | None = None, *, batch_size: int = 50,
+        self, patch: Patch, instances: Sequence[int] | None = None, *, batch_size: int = 50,
         progress: Progress | None = None,
     ) -> HoldOutcome:
         """Does it hold: whose answers come out where the same is written into many instances?
@@ -200,19 +201,19 @@ class Bench:
         batch_size  instances at once
         progress   called with (instances looked at, those in all)
 
-        Each instance has its own target: drawn among those whose donor is natural, whose answers
-        can be told apart, and whose donor the model answers rightly. An instance without such a
+        Each instance has its own target: drawn among those whose source is natural, whose answers
+        can be told apart, and whose source the model answers rightly. An instance without such a
         target, or that the model itself answers wrongly, does not count (`HoldOutcome.left_out`).
-        What is written, and the controls `same` and `unrelated`, are those that `write` has for
-        that target (its draw 0). Raises what `write` raises.
+        What is written, and the controls `same` and `unrelated`, are those that `patch` has for
+        that target (its draw 0). Raises what `patch` raises.
         """
-        for outcome in self.holding(writing, instances, batch_size=batch_size):
+        for outcome in self.holding(patch, instances, batch_size=batch_size):
             if progress is not None:
                 progress(outcome.n_seen, outcome.n)
         return outcome
 
     def holding(
-        self, writing: Writing, instances: Sequence[int] | None = None, *, batch_size: int = 50
+        self, patch: Patch, instances: Sequence[int] | None = None, *, batch_size: int = 50
     ) -> Iterator[HoldOutcome]:
         """Yield what `hold` knows after each batch of instances, so that one can stop."""
         numbers = range(min(200, len(self))) if instances is None else as_tuple(instances)
@@ -221,72 +222,72 @@ class Bench:
         check(not twice, f"instances name {twice[:5]} more than once; expected different numbers")
         check_count("batch_size", batch_size)
         for number in numbers:
-            self._check(replace(writing, instance=number))
-        return holding(self, writing, numbers, batch_size)
+            self._check(replace(patch, instance=number))
+        return holding(self, patch, numbers, batch_size)
 
     @cached_property
     def references(self) -> References:
         """The mean codes of training instances, by layer, slot and constituent."""
         return measure(self.model, self.task, self.places, n=self.n_reference, seed=self.seed)
 
-    def _outcome(self, writing: Writing, done: Passes) -> BenchOutcome:
+    def _outcome(self, patch: Patch, done: Passes) -> BenchOutcome:
         """Return what became of the answer."""
-        one, donor, patched = done.pairs, done.donor, done.patched
+        one, source, patched = done.pairs, done.source, done.patched
 
         def outputs(of: Tensor) -> np.ndarray:
             return self.task.outputs(one.slot.expand(len(of)), of).cpu().numpy()
 
         names, was, result = self.task.constituents, outputs(done.clean)[0], outputs(patched)
-        source, target = names[int(one.base_label)], names[int(one.source_label)]
-        role = {source: "source", target: "target"}
+        base_label, target = names[int(one.base_label)], names[int(one.source_label)]
+        role = {base_label: "base", target: "target"}
         answers = self.task.answers(one)[0].cpu().numpy()
         counts = bool(one.counts)
-        rows = pd.DataFrame({"write": done.writes, "draw": done.draws,
+        rows = pd.DataFrame({"patch": done.writes, "draw": done.draws,
                              "answer": [answer_of(output) for output in result]})
-        became = self.task.outcomes(one[done.owner], done.clean, donor.expand_as(patched), patched)
-        kept, switched = (became[name].double().cpu().numpy() for name in ("stay", "switch"))
+        became = self.task.outcomes(one[done.owner], done.clean, source.expand_as(patched), patched)
+        kept, switched = (became[name].double().cpu().numpy() for name in ("unchanged", "flip"))
         if not counts:
             kept, switched = (np.full(len(rows), np.nan) for _ in range(2))
         if self.task.symbolic:  # the model need not have been right before
             kept = (rows["answer"] == answer_of(was)).to_numpy(np.float64)
         rows["kept"], rows["switched"] = kept, switched
-        before, after = (code_at(_first(codes), self.task, one, writing.key)
+        before, after = (code_at(_first(codes), self.task, one, patch.key)
                          for codes in (done.before, done.after))
         n_layers, n_heads = before.shape
-        heads = range(n_heads) if writing.heads is None else writing.heads
+        heads = range(n_heads) if patch.heads is None else patch.heads
         layer, head = np.divmod(np.arange(n_layers * n_heads), n_heads)
         return BenchOutcome(
-            writing=writing, source=source, symbolic=self.task.symbolic,
+            patch=patch, base_label=base_label, symbolic=self.task.symbolic,
             truth=float(answers[int(one.base_label)]),
             answers=pd.DataFrame({"constituent": names, "answer": answers,
                                   "role": [role.get(name, "") for name in names]}),
-            counts=counts, donor_answer=answer_of(outputs(donor)[0]),
-            donor_right=counts and bool(self.task.right(one, donor, writing.donor)),
-            candidates=candidates(writing, one), least=self.task.least_difference,
+            counts=counts, source_answer=answer_of(outputs(source)[0]),
+            source_right=counts and bool(self.task.right(one, source, patch.source)),
+            candidates=candidates(patch, one), least=self.task.least_difference,
             natural=all(bool(self.task.natural(batch, one.slot))
-                        for batch in (one.donors, one.batch(writing.donor))),
+                        for batch in (one.sources, one.batch(patch.source))),
             before=was, outputs=result, table=rows,
             codes=pd.DataFrame({
                 "layer": layer, "head": head, "before": before.ravel(), "after": after.ravel(),
-                "written": np.isin(layer, writing.layers) & np.isin(head, list(heads))}),
+                "written": np.isin(layer, patch.layers) & np.isin(head, list(heads))}),
             exact=done.exact)
 
-    def _check(self, writing: Writing) -> None:
-        """Raise what `write` raises, before anything is computed."""
-        check_choice("what", writing.what, self.what)
-        check_choice("how", writing.how, HOW)
-        where(writing).check(self.task, self.model)
-        self._check_which(writing.instance, writing.which)
-        if writing.what == "instance":
-            check(writing.other is not None, "other is None; expected the number of the instance "
+    def _check(self, patch: Patch) -> None:
+        """Raise what `patch` raises, before anything is computed."""
+        check_choice("what", patch.what, self.what)
+        check_choice("how", patch.how, HOW)
+        where(patch).check(self.task, self.model)
+        self._check_which(patch.instance, patch.which)
+        if patch.what == "instance":
+            check(patch.other is not None, "other is None; expected the number of the instance "
                   "whose codes are written")
-        if writing.other is not None:
-            self._check_instance(writing.other)
-        if writing.what == "hand":
+        if patch.other is not None:
+            self._check_instance(patch.other)
+        if patch.what == "hand":
             n_heads = self.model.cfg.n_heads
-            numbers = writing.numbers or ()
+            numbers = patch.numbers or ()
             check(len(numbers) == n_heads and bool(np.isfinite(numbers).all()),
-                  f"numbers are {writing.numbers}; expected {n_heads} finite ones, one per head")
+                  f"numbers are {patch.numbers}; expected {n_heads} finite ones, one per head")
 
     def _check_instance(self, instance: int) -> None:
         check(instance in range(len(self)), f"instance is {instance}; expected 0 to "
@@ -318,7 +319,7 @@ class Bench:
                               f"{target}", self.device)
 
     def _one(self, instance: int, which: int) -> MinimalPairs:
-        """Return an instance, with a donor of the first target."""
+        """Return an instance, with a source of the first target."""
         return self.pairs(instance, which, self.targets(instance, which)[0], 1)
 
 

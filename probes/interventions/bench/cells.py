@@ -9,24 +9,24 @@ import torch
 from torch import Tensor
 
 from latentcode.errors import check
-from latentcode.probes.interventions.bench.outcome import Writing
+from latentcode.probes.interventions.bench.outcome import Patch
 from latentcode.probes.interventions.sites import Place
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 
-def cells(task: Counterfactuals, writing: Writing, pairs: MinimalPairs) -> Tensor:
+def cells(task: Counterfactuals, patch: Patch, pairs: MinimalPairs) -> Tensor:
     """Return which codes a writing writes, bool [B, Q, K]: those of its scope and its keys.
 
     `ConfigError` for keys that the instances, or the scope, do not have.
     """
-    scope = task.scope(writing.scope, pairs)
-    if writing.keys is None:
+    scope = task.scope(patch.scope, pairs)
+    if patch.keys is None:
         return scope
     chosen = torch.zeros(scope.shape[-1], dtype=torch.bool, device=scope.device)
-    chosen[[checked_key(key, pairs) for key in writing.keys]] = True
+    chosen[[checked_key(key, pairs) for key in patch.keys]] = True
     found, possible = scope & chosen, scope[0].any(0).nonzero().flatten().tolist()
-    check(bool(found.any(2).any(1).all()), f"keys are {writing.keys}, of which scope "
-          f"{writing.scope!r} has none; expected some of {possible}")
+    check(bool(found.any(2).any(1).all()), f"keys are {patch.keys}, of which scope "
+          f"{patch.scope!r} has none; expected some of {possible}")
     return found
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions.bench.outcome import BenchOutcome
 
 BEFORE, AFTER, TARGET = GREY, PALETTE[0], PALETTE[3]
-_CONTROLS = ("same", "unrelated", "random")
+_CONTROLS = ("control", "unrelated", "random")
 
 
 def bench_figure(outcome: BenchOutcome) -> Figure:
@@ -64,12 +64,12 @@ def _draw_control(axes: Axes, outcome: BenchOutcome, name: str) -> None:
     symbols = np.arange(outputs.shape[1])
     axes.bar(symbols, outputs.mean(0), 0.8, color=AFTER, alpha=0.6)
     axes.set_xticks(symbols)
-    kept = outcome.table.loc[outcome.table["write"] == name, "kept"]
+    kept = outcome.table.loc[outcome.table["patch"] == name, "kept"]
     axes.set(title=f"{_wrapped(CONTROLS[name])}\n{int(kept.sum())} of {len(kept)} keep it")
 
 
 def _draw_numbers(axes: Axes, outcome: BenchOutcome) -> None:
-    lines = {"before": outcome.before[None], outcome.writing.what: outcome.after[None],
+    lines = {"before": outcome.before[None], outcome.patch.what: outcome.after[None],
              **{name: outcome.control(name) for name in _CONTROLS}}
     for row, (name, outputs) in enumerate(lines.items()):
         color = BEFORE if name == "before" else AFTER
@@ -77,9 +77,9 @@ def _draw_numbers(axes: Axes, outcome: BenchOutcome) -> None:
                   alpha=1.0 if len(outputs) == 1 else 0.45)
     axes.set_yticks(range(len(lines)), [_wrapped(CONTROLS.get(name, name)) for name in lines])
     axes.set_ylim(len(lines) - 0.4, -0.6)
-    marks = [(outcome.truth, BEFORE, f"right: {outcome.source}")]
+    marks = [(outcome.truth, BEFORE, f"right: {outcome.base_label}")]
     if np.isfinite(outcome.target_answer):
-        marks.append((outcome.target_answer, TARGET, f"with {outcome.writing.target}"))
+        marks.append((outcome.target_answer, TARGET, f"with {outcome.patch.target}"))
     for value, color, _ in marks:
         axes.axvline(value, color=color, linestyle="--")
     for value in outcome.answers["answer"].dropna():
@@ -92,7 +92,7 @@ def _draw_numbers(axes: Axes, outcome: BenchOutcome) -> None:
 
 
 def _draw_codes(axes: np.ndarray, outcome: BenchOutcome) -> None:
-    key = "itself" if outcome.writing.key is None else f"token {outcome.writing.key}"
+    key = "itself" if outcome.patch.key is None else f"token {outcome.patch.key}"
     norm = signed_norm(outcome.codes[["before", "after"]].to_numpy())
     for ax, name in zip(axes, ("before", "after"), strict=True):
         heat_map(ax, outcome.codes.pivot(index="layer", columns="head", values=name), norm)

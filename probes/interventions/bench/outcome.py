@@ -16,23 +16,23 @@ from latentcode.figures.style import Figure
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 
 WHAT: dict[str, str] = {
-    "donor": "the codes of its minimal pair, which has the target in place of the source",
+    "interchange": "the codes of its minimal pair, which has the target in place of the source",
     "instance": "the codes of another instance",
     "mean": "the mean codes of training instances that have the target",
     "hand": "numbers set by hand, one per head",
     # Any other problem can be written as `instance`.
-    **{name: f"the codes of a donor with {what}" for name, what in OTHERS.items()
+    **{name: f"the codes of a source with {what}" for name, what in OTHERS.items()
        if name != "unrelated"},
 }
 """What can be written, for people."""
 ANSWERS: dict[str, str] = {"instance": "A(x)", "operation": "B(x)", "operands": "A(x')",
                            "copied": "B(x')"}
-"""The answer of each class, of operations A and B (the donor's) and operands x and x' (its)."""
+"""The answer of each class, of operations A and B (the source's) and operands x and x' (its)."""
 HOW: dict[str, str] = {"set": "a_h becomes v_h", "add": "a_h becomes a_h + v_h",
                        "scale": "a_h becomes a_h v_h"}
 """What the numbers v_h set by hand do to every code of the scope."""
 CONTROLS: dict[str, str] = {
-    "same": "same constituents, fresh values",
+    "control": "same constituents, fresh values",
     "unrelated": "unrelated instances",
     "random": "random codes of equal norm",
     "identity": "its own codes",
@@ -41,11 +41,11 @@ CONTROLS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Writing:
+class Patch:
     """What is written into which codes of which instance.
 
     instance   its number, the row of its codes in `LatentCodes`
-    target     the constituent that its donor has in place of the source
+    target     the constituent that its source has in place of the source
     which      which of its constituents the source is: a response token of SRAVEN, a term of a
                function (from 0)
     what       a key of `WHAT`
@@ -62,7 +62,7 @@ class Writing:
     instance: int
     target: str
     which: int = 0
-    what: str = "donor"
+    what: str = "interchange"
     scope: str = "row"
     layers: tuple[int, ...] = (0,)
     heads: tuple[int, ...] | None = None
@@ -79,9 +79,9 @@ class Writing:
             object.__setattr__(self, name, None if some is None else as_tuple(some))
 
     @property
-    def of_donor(self) -> bool:
-        """Whether the codes of a donor are written that is made for the instance."""
-        return self.what == "donor" or self.what in OTHERS
+    def of_source(self) -> bool:
+        """Whether the codes of a source are written that is made for the instance."""
+        return self.what == "interchange" or self.what in OTHERS
 
     @property
     def key(self) -> int | None:
@@ -89,32 +89,32 @@ class Writing:
         return self.keys[0] if self.keys else None
 
     @property
-    def donor(self) -> str:
+    def source(self) -> str:
         """The batch of `MinimalPairs` that is written; that of the minimal pair where it is none.
         """
-        return self.what if self.what in OTHERS else "donors"
+        return self.what if self.what in OTHERS else "sources"
 
 
 @dataclass(frozen=True, repr=False)
 class BenchOutcome:
     """What became of one answer.
 
-    writing   what was written where
-    source    the constituent that the target takes the place of
+    patch     what was written where
+    base_label  the constituent that the target takes the place of
     symbolic  whether an answer is one of n symbols (SRAVEN), or a number (fuzzy logic)
     truth     the right answer
-    answers   `constituent`, `answer` and `role` (source, target, or nothing): what each constituent
-              would answer in place of the source; NaN where that is not defined
+    answers   `constituent`, `answer` and `role` (base, target, or nothing): what each constituent
+              would answer in place of `base_label`; NaN where that is not defined
     counts    whether the target's answer is defined and differs from the right one
-    donor_answer, donor_right  what the model answers to the donor itself, and whether that is
-              right; of what is written, or (where it is no donor's) of the minimal pair
+    source_answer, source_right  what the model answers to the source itself, and whether that is
+              right; of what is written, or (where it is no source's) of the minimal pair
     candidates  class -> its answer, those of `CLASSES` that what is written can bring; empty where
-              it is no donor's, or where one of the answers is not defined
+              it is no source's, or where one of the answers is not defined
     least     candidates that are no farther apart are not told apart
-    natural   whether the task could have drawn the minimal pair, and the donor that is written
+    natural   whether the task could have drawn the minimal pair, and the source that is written
     before    float [n], probabilities of the symbols or (n = 1) the predicted number
     outputs   float [rows, n], the same after each write of `table`
-    table     one row per write and draw: `write` (the first row is what was asked for, the others
+    table     one row per write and draw: `patch` (the first row is what was asked for, the others
               are controls), `draw`, `answer`, `kept` and `switched` (1 or 0; NaN where `counts` is
               False). Symbols are kept where they are those before, switched where they are the
               target's; numbers are switched where they lie nearer to the target's answer than to
@@ -124,14 +124,14 @@ class BenchOutcome:
     exact     whether its own codes, written back, leave all logits as they are, bit for bit
     """
 
-    writing: Writing
-    source: str
+    patch: Patch
+    base_label: str
     symbolic: bool
     truth: float
     answers: pd.DataFrame
     counts: bool
-    donor_answer: float
-    donor_right: bool
+    source_answer: float
+    source_right: bool
     candidates: Mapping[str, float]
     least: float
     natural: bool
@@ -161,12 +161,12 @@ class BenchOutcome:
 
     def control(self, name: str) -> np.ndarray:
         """Return the outputs of all draws of a control, float [draws, n]."""
-        return self.outputs[(self.table["write"] == name).to_numpy()]
+        return self.outputs[(self.table["patch"] == name).to_numpy()]
 
     def owners(self, answer: float) -> list[str]:
         """Return the constituents that would give an answer, source and target first."""
         rows = self.answers[self.answers["answer"] == answer]
-        order = {"source": 0, "target": 1, "": 2}
+        order = {"base": 0, "target": 1, "": 2}
         return list(rows.sort_values("role", key=lambda role: role.map(order), kind="stable")
                     ["constituent"])
 
@@ -181,9 +181,9 @@ class BenchOutcome:
             if before == after:
                 return f"The answer stays {self._named(after)}."
             if self.counts and after == self.target_answer:
-                outcome = f"what {self.writing.target} answers"
+                outcome = f"what {self.patch.target} answers"
             else:
-                outcome = f"not what {self.writing.target} answers"
+                outcome = f"not what {self.patch.target} answers"
                 if self.counts:
                     outcome += f", which is {self.written(self.target_answer)}"
             return (f"The answer changes from {self._named(before)} to {self._named(after)}: "
@@ -192,8 +192,8 @@ class BenchOutcome:
         right = f"{self.truth:.3f} is right"
         if np.isnan(self.target_answer):
             return f"{moved}; {right}."
-        return (f"{moved}; {right}, and {self.target_answer:.3f} with {self.writing.target} in "
-                f"place of {self.source}.")
+        return (f"{moved}; {right}, and {self.target_answer:.3f} with {self.patch.target} in "
+                f"place of {self.base_label}.")
 
     @property
     def classes(self) -> list[str]:
@@ -203,14 +203,14 @@ class BenchOutcome:
             ["else"] if near else [])
 
     def whose(self) -> str:
-        """Whose answer is it? One sentence, or nothing where what is written is no donor's."""
+        """Whose answer is it? One sentence, or nothing where what is written is no source's."""
         if not self.candidates:
             return ""
         found = " or ".join(f"{name} ({CLASSES[name]})" for name in self.classes)
         known = ", ".join(f"{ANSWERS[name]} = {self.written(answer)}"
                           for name, answer in self.candidates.items())
         same = ("" if "copied" in self.candidates or "operation" not in self.candidates else
-                " The donor has the instance's operands: operation and copied are the same.")
+                " The source has the instance's operands: operation and copied are the same.")
         return f"Whose answer it is: {found}; {known}.{same}"
 
     def caveats(self) -> list[str]:
@@ -222,33 +222,33 @@ class BenchOutcome:
         if not self.counts:
             reason = ("is not defined" if np.isnan(self.target_answer) else
                       "is also the right one" if self.symbolic else "hardly differs")
-            notes.append(f"The answer of {self.writing.target} {reason} on this instance: it "
+            notes.append(f"The answer of {self.patch.target} {reason} on this instance: it "
                          "cannot show a switch.")
-        elif not self.donor_right:
-            notes.append(f"The model answers {self.written(self.donor_answer)} to the donor "
+        elif not self.source_right:
+            notes.append(f"The model answers {self.written(self.source_answer)} to the source "
                          "itself, which is wrong: its codes need not switch anything.")
         answers = sorted(self.candidates.values())
         if any(b - a <= self.least for a, b in pairwise(answers)):
             notes.append("Some of these answers are the same, or hardly differ: they do not tell "
                          "whose the model's is.")
-        if self.writing.what in OTHERS and not self.candidates:
-            notes.append(f"An answer of {self.source} or {self.writing.target} to other operands "
+        if self.patch.what in OTHERS and not self.candidates:
+            notes.append(f"An answer of {self.base_label} or {self.patch.target} to other operands "
                          "is not defined here: whose answer it is cannot be told.")
         if not self.natural:
-            notes.append(f"The task draws no problem with these operands under {self.source} and "
-                         f"under {self.writing.target}: a donor that is not natural may be "
+            notes.append(f"The task draws no problem with these operands under {self.base_label} "
+                         f"and under {self.patch.target}: a source that is not natural may be "
                          "answered rightly by luck.")
         return notes
 
     def summary(self) -> pd.DataFrame:
         """Return one row per write: how often the answer was kept and switched over its draws."""
         rows = []
-        for name, block in self.table.groupby("write", sort=False):
+        for name, block in self.table.groupby("patch", sort=False):
             drawn = sorted(set(block["answer"]))
             if not self.symbolic:
                 drawn = list(dict.fromkeys([drawn[0], drawn[-1]]))
             rows.append({
-                "write": name, "draws": len(block),
+                "patch": name, "draws": len(block),
                 "answers": (", " if self.symbolic else " to ").join(map(self.written, drawn)),
                 "kept": float(block["kept"].mean()), "switched": float(block["switched"].mean())})
         return pd.DataFrame(rows)
@@ -267,7 +267,7 @@ class BenchOutcome:
         return [text for text in (self.sentence(), self.whose(), *self.caveats()) if text]
 
     def __repr__(self) -> str:
-        asked = ", ".join(f"{k}={v!r}" for k, v in asdict(self.writing).items() if v is not None)
+        asked = ", ".join(f"{k}={v!r}" for k, v in asdict(self.patch).items() if v is not None)
         return "\n".join([f"BenchOutcome({asked})", *self._said(), "",
                           self.summary().to_string(index=False)])
 
@@ -278,24 +278,24 @@ class BenchOutcome:
                 f"{self.figure().to_html('the answer before and after')}")
 
 
-def candidates(writing: Writing, one: MinimalPairs) -> dict[str, float]:
+def candidates(patch: Patch, one: MinimalPairs) -> dict[str, float]:
     """Return the answers that what is written can bring, by class; see `BenchOutcome`.
 
-    Those that need other operands, or another operation, only where the donor has them.
+    Those that need other operands, or another operation, only where the source has them.
     """
-    if one.candidates is None or not writing.of_donor:
+    if one.candidates is None or not patch.of_source:
         return {}
     answers = dict(zip(ANSWERS, one.candidates[0].tolist(), strict=True))
-    found = {name: answers[name] for name in possible(writing)}
+    found = {name: answers[name] for name in possible(patch)}
     return {} if np.isnan(list(found.values())).any() else found
 
 
-def possible(writing: Writing) -> tuple[str, ...]:
+def possible(patch: Patch) -> tuple[str, ...]:
     """Return the classes of answers that what is written can bring, of `ANSWERS`.
 
-    What comes from no donor is taken for the target's, on the operands of the instance.
+    What comes from no source is taken for the target's, on the operands of the instance.
     """
-    differs = writing.what if writing.what in OTHERS else "operation"
+    differs = patch.what if patch.what in OTHERS else "operation"
     return tuple(name for name, needs in (
         ("instance", ()), ("operation", ("operation",)), ("operands", ("operands",)),
         ("copied", ("operation", "operands"))) if all(need in differs for need in needs))

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from latentcode.errors import ProbeError, check
 from latentcode.probes.interventions.bench.cells import cells
-from latentcode.probes.interventions.bench.outcome import Writing
+from latentcode.probes.interventions.bench.outcome import Patch
 from latentcode.probes.interventions.intervention import Intervention
-from latentcode.probes.interventions.sites import SITES, Place, capture, write
-from latentcode.probes.interventions.writes import noise_like
+from latentcode.probes.interventions.patches import noise_like
+from latentcode.probes.interventions.sites import SITES, Place, capture, run_patched
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import MinimalPairs
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Passes:
     """N instances to which the same is written, and with each d draws of every control.
 
-    A row is an instance and a write: first what was asked for (N), then d donors with the same
+    A row is an instance and a write: first what was asked for (N), then d sources with the same
     constituents, d unrelated instances and d random codes for each (N d each, those of an instance
     side by side), at last the instances' own codes (N).
 
@@ -35,7 +35,7 @@ class Passes:
     writes   the name of each row's write
     draws    which of the draws of its control a row is
     owner    int64 [rows], the instance of each row
-    donor    logits of the donors that are written [N, ...]
+    source    logits of the sources that are written [N, ...]
     clean, patched  logits of the rows before and after, computed side by side
     before, after   place -> codes of the rows before and after
     """
@@ -44,7 +44,7 @@ class Passes:
     writes: tuple[str, ...]
     draws: tuple[int, ...]
     owner: Tensor
-    donor: Tensor
+    source: Tensor
     clean: Tensor
     patched: Tensor
     before: Mapping[Place, Tensor]
@@ -58,23 +58,23 @@ class Passes:
 
 
 def passes(
-    bench: Bench, writings: Sequence[Writing], pairs: Sequence[MinimalPairs], draws: int
+    bench: Bench, patches: Sequence[Patch], pairs: Sequence[MinimalPairs], draws: int
 ) -> Passes:
     """Write to several instances in one pass, and beside it `draws` times every control.
 
     writings  alike but for instance and target
     pairs     the minimal pairs of each writing, at least `draws`
     """
-    writing, n = writings[0], len(writings)
+    patch, n = patches[0], len(patches)
     one = MinimalPairs.cat([drawn[:1] for drawn in pairs])
-    same = Batch.cat([drawn[:draws].same for drawn in pairs])
-    generators = [bench.generator("noise", w.instance, w.which, w.target) for w in writings]
+    same = Batch.cat([drawn[:draws].control for drawn in pairs])
+    generators = [bench.generator("noise", w.instance, w.which, w.target) for w in patches]
     unrelated = Batch.cat([bench.unrelated(w.instance, generator, draws)
-                           for w, generator in zip(writings, generators, strict=True)])
-    other = bench.rows([w.instance if w.other is None else w.other for w in writings])
+                           for w, generator in zip(patches, generators, strict=True)])
+    other = bench.rows([w.instance if w.other is None else w.other for w in patches])
     logits, codes = capture(bench.model, torch.cat([batch.inputs for batch in (
-        one.instances, one.batch(writing.donor), other, same, unrelated)]), bench.places)
-    asked = _asked(bench, writing, codes, one)
+        one.instances, one.batch(patch.source), other, same, unrelated)]), bench.places)
+    asked = _asked(bench, patch, codes, one)
     every = torch.arange(n, device=bench.device)
     drawn = every.repeat_interleave(draws)
     owner = torch.cat([every, drawn, drawn, drawn, every])
@@ -85,8 +85,8 @@ def passes(
                  for x, generator in zip(noisy.split(draws), generators, strict=True)]
         return torch.cat([asked(place, mine), codes[place][3 * n:], *noise, own])
 
-    scope = cells(bench.task, writing, one)[owner]
-    edits = where(writing).edits(bench.model, scope, values)
+    scope = cells(bench.task, patch, one)[owner]
+    edits = where(patch).edits(bench.model, scope, values)
     after: dict[Place, Tensor] = {}
 
     def written(place: Place, live: Tensor) -> Tensor:
@@ -98,45 +98,45 @@ def passes(
     inputs = one.instances.inputs[owner]
     # Instances of one pass are compared: the last digits depend on how many are computed.
     clean, before = capture(bench.model, inputs, bench.places)
-    patched = write(bench.model, inputs, {
+    patched = run_patched(bench.model, inputs, {
         place: partial(written, place) for place in bench.places})
-    check(bool(patched.isfinite().all()), f"{writing} gives logits that are not finite", ProbeError)
-    controls = ("same", "unrelated", "random")
+    check(bool(patched.isfinite().all()), f"{patch} gives logits that are not finite", ProbeError)
+    controls = ("control", "unrelated", "random")
     return Passes(
-        one, (writing.what,) * n + tuple(name for name in controls for _ in range(n * draws))
+        one, (patch.what,) * n + tuple(name for name in controls for _ in range(n * draws))
         + ("identity",) * n, (0,) * n + tuple(range(draws)) * (n * len(controls)) + (0,) * n,
         owner, logits[n:2 * n], clean, patched, before, after)
 
 
 def _asked(
-    bench: Bench, writing: Writing, codes: Mapping[Place, Tensor], one: MinimalPairs
+    bench: Bench, patch: Patch, codes: Mapping[Place, Tensor], one: MinimalPairs
 ) -> Callable[[Place, Tensor], Tensor]:
     """Return what is to be put at a place, given what is computed there, both [N, H, Q, K].
 
-    codes  those of the N instances, the N donors, the N other instances, ...
+    codes  those of the N instances, the N sources, the N other instances, ...
     """
     n = len(one)
-    if writing.what == "instance" or writing.of_donor:
-        rows = slice(2 * n, 3 * n) if writing.what == "instance" else slice(n, 2 * n)
+    if patch.what == "instance" or patch.of_source:
+        rows = slice(2 * n, 3 * n) if patch.what == "instance" else slice(n, 2 * n)
         return lambda place, live: codes[place][rows]
-    if writing.what == "mean":
+    if patch.what == "mean":
         count, means = bench.references.count, bench.references.means
         check(bool((count[one.slot, one.source_label] > 0).all()), f"none of {bench.n_reference} "
-              f"training instances has {writing.target}; expected a constituent that is trained on",
+              f"training instances has {patch.target}; expected a constituent that is trained on",
               ProbeError)
         return lambda place, live: means[place][one.slot, one.source_label]
-    numbers = torch.tensor(writing.numbers, device=bench.device)[None, :, None, None]
-    if writing.how == "set":
+    numbers = torch.tensor(patch.numbers, device=bench.device)[None, :, None, None]
+    if patch.how == "set":
         return lambda place, live: numbers.expand_as(live)
-    if writing.how == "add":
+    if patch.how == "add":
         return lambda place, live: live + numbers
     return lambda place, live: live * numbers
 
 
-def where(writing: Writing) -> Intervention:
-    """Return the intervention that writes a donor's codes where a writing writes its own."""
-    return Intervention("donor", writing.scope, writing.layers, heads=writing.heads,
-                        renormalize=writing.renormalize)
+def where(patch: Patch) -> Intervention:
+    """Return the intervention that writes a source's codes where a writing writes its own."""
+    return Intervention("interchange", patch.scope, patch.layers, heads=patch.heads,
+                        renormalize=patch.renormalize)
 
 
 __all__ = ["Passes", "passes", "where"]

@@ -12,17 +12,17 @@ pytest.importorskip("streamlit")
 
 from latentcode.app.charts.hold import bars
 from latentcode.app.charts.intervene import names_below
-from latentcode.probes.interventions import HoldOutcome, Writing
+from latentcode.probes.interventions import HoldOutcome, Patch
 
 
 def outcome(n: int = 24) -> HoldOutcome:
     """Return an outcome in which the writing brings B(x) in all instances but the first two."""
-    rows = [{"number": i, "combination": i % 6, "source": "a", "target": "b", "write": write,
+    rows = [{"number": i, "combination": i % 6, "source": "a", "target": "b", "patch": patch,
              "answer": 1.0, "class": name, "A(x)": 0.0, "B(x)": 1.0}
-            for i in range(n) for write, name in (
-                ("donor", "operation" if i > 1 else "else"), ("same", "instance"),
+            for i in range(n) for patch, name in (
+                ("interchange", "operation" if i > 1 else "else"), ("control", "instance"),
                 ("unrelated", "else"), ("random", "else"))]
-    return HoldOutcome(Writing(0, "b"), ("instance", "operation"), pd.DataFrame(rows), n, n, {},
+    return HoldOutcome(Patch(0, "b"), ("instance", "operation"), pd.DataFrame(rows), n, n, {},
                        0.0, True, 0)
 
 
@@ -34,7 +34,7 @@ def test_bars_are_rates_with_their_intervals() -> None:
     assert [list(bar.x) for bar in figure.data] == [
         ["instance<br>A(x)", "operation<br>B(x)", "else<br>none of these"]] * 4
     assert list(figure.data[0].y) == [0.0, 22 / 24, 2 / 24]
-    rates = held.rates().set_index(["write", "class"]).loc[("donor", "operation")]
+    rates = held.rates().set_index(["patch", "class"]).loc[("interchange", "operation")]
     assert figure.data[0].error_y.arrayminus[1] == pytest.approx(rates["value"] - rates["low"])
     assert figure.data[0].error_y.array[1] == pytest.approx(rates["high"] - rates["value"])
     assert rates["low"] < rates["value"] < rates["high"]

@@ -74,7 +74,7 @@ def test_one_key_is_written(shown: Open, models: Path) -> None:
     app = shown("sraven", instance="2", which="0", target=target, layers="1", scope="row",
                 keys=key, map="written alone")
     number = lc.make_task(bench.task.task.config).token_names.index(key)  # type: ignore[attr-defined]
-    outcome = bench.write(lc.Writing(2, target, scope="row", layers=(1,), keys=(number,)))
+    outcome = bench.patch(lc.Patch(2, target, scope="row", layers=(1,), keys=(number,)))
     assert f"##### {outcome.sentence()}" in text(app)
     assert f"attending to {key}**, before and after" in text(app)
     assert cells_of(app)["written"] == [[1, number]]

@@ -15,7 +15,7 @@ from small_app import text
 from streamlit.testing.v1 import AppTest
 
 import latentcode as lc
-from latentcode.probes.interventions import Bench, Writing
+from latentcode.probes.interventions import Bench, Patch
 
 Open = Callable[..., AppTest]
 
@@ -34,9 +34,9 @@ def bench_of(models: Path, name: str) -> Bench:
 def test_the_page_shows_the_outcome(shown: Open, models: Path) -> None:
     bench = bench_of(models, "sraven")
     target = bench.targets(5, 1)[2]
-    writing = Writing(5, target, 1, "donor", "row", (1,))
+    patch = Patch(5, target, 1, "interchange", "row", (1,))
     app = shown("sraven", instance="5", which="1", target=target, scope="row", layers="1")
-    outcome = bench.write(writing)
+    outcome = bench.patch(patch)
     assert f"##### {outcome.sentence()}" in text(app)
     assert "leave every bit of the output" in text(app)
     for note in outcome.caveats():
@@ -55,7 +55,7 @@ def test_whose_answer_it_is(shown: Open, models: Path) -> None:
     target = next(t for t in bench.targets(5, 1) if t in bench.answers(5, 1))
     app = shown("sraven", instance="5", which="1", target=target, scope="row", layers="1",
                 what="other rule and operands")
-    outcome = bench.write(Writing(5, target, 1, "operation+operands", "row", (1,)))
+    outcome = bench.patch(Patch(5, target, 1, "operation+operands", "row", (1,)))
     assert outcome.whose().startswith("Whose answer it is: ")
     assert outcome.whose() in text(app)
     assert f"differs in its rule (**{target}** in place of" in text(app)
@@ -66,7 +66,7 @@ def test_a_number_and_not_a_symbol(shown: Open, models: Path) -> None:
     target = bench.targets(2, 0)[0]
     app = shown("logic", instance="2", which="0", target=target)
     n_layers = bench.model.cfg.n_layers
-    outcome = bench.write(Writing(2, target, 0, "donor", "everything", tuple(range(n_layers))))
+    outcome = bench.patch(Patch(2, target, 0, "interchange", "everything", tuple(range(n_layers))))
     assert f"##### {outcome.sentence()}" in text(app)
     assert len(app.get("plotly_chart")) == 3
 
@@ -115,7 +115,7 @@ def test_numbers_by_hand(shown: Open, models: Path) -> None:
                 numbers="_".join(["set", *map(str, values)]))
     assert bars_of(app)["values"] == pytest.approx(values)
     assert bars_of(app)["ghost"] == shown_bars["ghost"]
-    outcome = bench.write(Writing(0, target, 0, "hand", "pair", (1,), numbers=values))
+    outcome = bench.patch(Patch(0, target, 0, "hand", "pair", (1,), numbers=values))
     assert f"##### {outcome.sentence()}" in text(app)
     assert bars_of(press(app, "Its own"))["values"] == shown_bars["values"]
     assert bars_of(press(app, "Zero"))["values"] == [0.0] * len(own)

@@ -25,7 +25,7 @@ def test_demo_writes_a_self_contained_report(
     for words in ("What was found", "What the models learn", "What the codes say",
                   "How the codes lie", "What the codes cause", "SRAVEN", "residual", "untrained",
                   "shuffled", "hyla of the zoo", "softmax trained here", "one query",
-                  "one context", "donor&#39;s function", "<strong>A code does not tell</strong>",
+                  "one context", "source&#39;s function", "<strong>A code does not tell</strong>",
                   "0 problems count"):
         assert words in text
     assert "src=\"http" not in text

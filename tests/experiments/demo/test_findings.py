@@ -13,10 +13,10 @@ from latentcode.answers import CLASSES
 from latentcode.experiments.demo.asking import (
     ALL,
     AMONG,
-    DONOR_HAS,
     LEAST_COUNTED,
     READINGS,
     ROW,
+    SOURCE_HAS,
     TELLING,
     Asked,
     Reading,
@@ -44,17 +44,17 @@ def decoded(code: float, wide: float = 0.04, chance: float = 0.28, **others: flo
 
 
 def written(n: int, low: float = 0.2) -> InterventionResult:
-    """Every donor brings what `BROUGHT` names in 0.7 of answers; `low`: of all differences."""
+    """Every source brings what `BROUGHT` names in 0.7 of answers; `low`: of all differences."""
     rates, differences = [], []
     for name, (site, scope, layers) in places(RUN).items():
-        for donor in DONOR_HAS:
-            at = dict.fromkeys(PLACE, "") | {"write": donor, "scope": scope, "site": site,
+        for source in SOURCE_HAS:
+            at = dict.fromkeys(PLACE, "") | {"patch": source, "scope": scope, "site": site,
                                              "layers": ",".join(map(str, layers))}
-            main = BROUGHT.get(name, "instance") if donor == TELLING else "else"
+            main = BROUGHT.get(name, "instance") if source == TELLING else "else"
             rates += [at | {"metric": one, "value": 0.7 if one == main else 0.05, "low": 0.0,
                             "high": 1.0, "n": n, "n_combinations": 9} for one in CLASSES]
             differences += [at | {"against": other, "class": main, "value": 0.5, "low": low,
-                                  "high": 1.0} for other in DONOR_HAS if other != donor]
+                                  "high": 1.0} for other in SOURCE_HAS if other != source]
     return InterventionResult(pd.DataFrame(rates), pd.DataFrame(), pd.DataFrame(),
                               pd.DataFrame(differences), {"n_known": n})
 
@@ -98,10 +98,10 @@ def test_nothing_is_concluded_from_the_residual_stream_if_a_code_is_above_it() -
 def test_places_bring_what_the_criteria_say() -> None:
     scores = decoded(0.41), decoded(0.3)
     text = findings([asked(*scores, result=written(90))])["What codes cause in hyla somewhere:"]
-    assert (f"{AMONG.capitalize()} bring the donor's function: 0.70 of answers (donor with the "
+    assert (f"{AMONG.capitalize()} bring the source's function: 0.70 of answers (source with the "
             "same function 0.05") in text
-    assert f"{ROW.capitalize()} bring the donor's query: 0.70" in text
-    assert f"{ALL.capitalize()} bring the donor's whole answer: 0.70" in text
+    assert f"{ROW.capitalize()} bring the source's query: 0.70" in text
+    assert f"{ALL.capitalize()} bring the source's whole answer: 0.70" in text
     assert "leaves 0.70 of answers" in text
     text = findings([asked(*scores, result=written(90, low=-0.1))])[
         "What codes cause in hyla somewhere:"]
@@ -119,7 +119,7 @@ def test_few_answers_give_no_rates() -> None:
 
 def test_rates_are_told_place_by_place() -> None:
     table = asked(decoded(0.4), decoded(0.3), result=written(90)).rates()
-    assert len(table) == len(places(RUN)) * len(DONOR_HAS)
+    assert len(table) == len(places(RUN)) * len(SOURCE_HAS)
     first = table.iloc[0]
     assert (first["written"], first["n"]) == (AMONG, 90)
-    assert first["donor's function"] == "0.70 [0.00, 1.00]"
+    assert first["source's function"] == "0.70 [0.00, 1.00]"

@@ -53,7 +53,7 @@ assert everywhere["copied"]["operation+operands"] > 0.95
 assert everywhere["operands"]["operands"] > 0.95
 operation = everywhere["operation"]
 assert operation["operation+operands"] <= operation["unrelated"]
-assert (in_softmax["instance"] > 0.9).loc[["donor", "operation+operands"]].all()
+assert (in_softmax["instance"] > 0.9).loc[["interchange", "operation+operands"]].all()
 for result in (hyla, softmax):
     sane = result.table.query("site == 'code+value' and metric == 'copied'")
     assert sane["value"].item() == 1.0

@@ -152,7 +152,7 @@ def test_causal_words_have_their_threshold() -> None:
         assert isinstance(rule, Excess)
         assert rule.least == 0.10
         assert len(rule.controls) >= 2
-        assert "donor that shares nothing" in rule.controls
+        assert "source that shares nothing" in rule.controls
 
 
 REMOVED = object()

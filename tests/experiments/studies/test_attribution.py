@@ -26,7 +26,8 @@ def test_the_page_says_what_the_results_hold(
         result = lc.AttributionResult.load(out / name)
         rate = result.smallest.set_index("site").loc["code", "held_all"]
         assert f"- {name}, codes: " in page
-        assert f"All {result.smallest['n_places'].iloc[0]} places bring the donor's answer " in page
+        n_places = result.smallest["n_places"].iloc[0]
+        assert f"All {n_places} places bring the source's answer " in page
         assert f"in {rate:.2f} of 4 instances" in page
         assert (out / name / "figure.png").is_file()
     (out / "README.md").unlink()

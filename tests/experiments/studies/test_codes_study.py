@@ -30,19 +30,19 @@ def test_study(runs: Path, tmp_path: Path) -> None:
                     "What is caused"):
         assert heading in page
     assert "| hyla |" in page
-    assert "donor: row, layers 0" in page
+    assert "source: row, layers 0" in page
     table = pd.read_csv(out / "tables" / "interventions.csv", dtype={"layers": str})
-    identity = table[(table["write"] == "identity") & (table["metric"] == "stay")]
+    identity = table[(table["patch"] == "identity") & (table["metric"] == "unchanged")]
     assert set(identity["kind"]) == {"hyla", "linear"}
     assert (identity["value"] == 1.0).all()
     work = runs / "results"
     (folder,) = work.glob("linear-*")
     linear = lc.InterventionResult.load(folder / "interventions")
     whole, single = (linear.table[
-        (linear.table["write"] == "donor") & (linear.table["metric"] == "switch")
+        (linear.table["patch"] == "interchange") & (linear.table["metric"] == "flip")
         & (linear.table["heads"] == "all").eq(every)] for every in (True, False))
-    mine = table[(table["kind"] == "linear") & (table["write"] == "donor")
-                 & (table["metric"] == "switch")].set_index("heads")["value"]
+    mine = table[(table["kind"] == "linear") & (table["patch"] == "interchange")
+                 & (table["metric"] == "flip")].set_index("heads")["value"]
     assert len(single) == 4
     assert mine["best one"] == pytest.approx(single["value"].max(), abs=1e-3)
     rates, mine = whole, mine["all"]

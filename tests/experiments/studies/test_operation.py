@@ -25,7 +25,7 @@ def comparisons(differences: dict[tuple[str, str, str], tuple[float, float]]) ->
     """Return rows of one place: (run, class, against) -> mean and low end."""
     return pd.DataFrame([
         {"task": "sraven", "kind": "hyla", "run": run, "site": "code", "scope": "row",
-         "layers": "2,3", "write": "operation+operands", "class": name, "against": against,
+         "layers": "2,3", "patch": "operation+operands", "class": name, "against": against,
          "value": value, "low": low}
         for (run, name, against), (value, low) in differences.items()])
 
@@ -49,16 +49,16 @@ def test_a_word_needs_every_run_and_every_comparison() -> None:
 
 def test_the_answer_is_compared_with_the_minimal_pair_too() -> None:
     found = {("a", "copied", against): (0.5, 0.4)
-             for against in ("donor", "operands", "unrelated")}
+             for against in ("interchange", "operands", "unrelated")}
     assert words(found)["carries the answer"]
-    assert not words({**found, ("a", "copied", "donor"): (0.5, -0.1)})["carries the answer"]
-    assert not words({**found, ("a", "copied", "donor"): (0.01, 0.001)})["carries the answer"]
+    assert not words({**found, ("a", "copied", "interchange"): (0.5, -0.1)})["carries the answer"]
+    assert not words({**found, ("a", "copied", "interchange"): (0.01, 0.001)})["carries the answer"]
 
 
-def test_criteria_speak_of_classes_and_donors() -> None:
+def test_criteria_speak_of_classes_and_sources() -> None:
     for rule in CRITERIA["words"].values():
         assert rule["class"] in CLASSES
-        assert rule["donor"] == "operation+operands"
+        assert rule["source"] == "operation+operands"
     assert CRITERIA["window"] == WINDOWS[0]
     assert CRITERIA["windows"] == sorted(WINDOWS)
 
@@ -75,7 +75,7 @@ def test_every_place_can_be_written(name: str) -> None:
     assert places[-1] == sanity(task, n_layers)
     chosen = interventions(task, n_layers, places)
     _check(model, task, chosen, 10, 10, 0)
-    assert {"permuted" in i.write for i in chosen} == ({True, False} if name == "logic"
+    assert {"permuted" in i.patch for i in chosen} == ({True, False} if name == "logic"
                                                      else {False})
 
 
@@ -85,11 +85,11 @@ def test_the_study_of_two_models(tmp_path: Path) -> None:
                   out=tmp_path / "out", n=40, n_along=30)
     study.run()
     page = (tmp_path / "out" / "README.md").read_text()
-    assert "## logic: from a donor with another operation and other operands" in page
+    assert "## logic: from a source with another operation and other operands" in page
     assert "code+value+residual, everything, layers 0,1" in page
     rates = pd.read_csv(tmp_path / "out" / "tables" / "rates.csv", dtype={"layers": str})
     whole = rates[(rates["site"] == "code+value+residual") & (rates["class"] == "copied")
-                  & (rates["write"] == "operation+operands")]
+                  & (rates["patch"] == "operation+operands")]
     assert whole["value"].tolist() == [1.0]
     assert (tmp_path / "out" / "figures" / "logic.png").stat().st_size > 10_000
     assert (tmp_path / "out" / "figures" / "along.png").stat().st_size > 10_000

@@ -28,7 +28,7 @@ from latentcode.experiments.studies.operation.patches import (
 from latentcode.experiments.studies.writing import write_study, write_tables
 from latentcode.probes.interventions import Intervention
 from latentcode.probes.interventions.of_model import _check, outcomes_of_model
-from latentcode.probes.interventions.writes import WRITES
+from latentcode.probes.interventions.patches import PATCHES
 from latentcode.runs.named import load_run
 
 N = 200
@@ -59,13 +59,13 @@ def share(name: str, source: str, scope: str, layers: tuple[int, ...], site: str
 
 @pytest.mark.parametrize("layers", [(0,), (0, 1)])
 def test_codes_at_the_context_carry_the_operation_and_nothing_else(layers: tuple[int, ...]) -> None:
-    for source in (TOLD, "operation+operands+rest", "set"):
+    for source in (TOLD, "operation+operands+rest", "class_mean"):
         assert share("operation", source, "context", layers) == 1.0, source
-    for source in ("operands", "operands+rest", "set_same"):
+    for source in ("operands", "operands+rest", "class_mean_base"):
         assert share("instance", source, "context", layers) == 1.0, source
-    for source in ("unrelated", "set_third"):
+    for source in ("unrelated", "class_mean_third"):
         assert share("operation", source, "context", layers) == 0.0, source
-    assert share("operation", "set_group", "context", layers) < 0.5
+    assert share("operation", "class_mean_group", "context", layers) < 0.5
 
 
 def test_codes_anywhere_else_carry_nothing() -> None:
@@ -86,8 +86,8 @@ def test_random_codes_at_the_context_change_the_answer_and_their_own_do_not() ->
     outcomes, _ = outcomes_of_model(inferring_model(), Inferred(), [
         Intervention("identity", "context", (0, 1)), Intervention("random", "context", (0,))],
         split="train", n=N, batch_size=N)
-    assert outcomes.groupby("intervention")["stay"].mean().tolist()[0] == 1.0
-    assert outcomes.groupby("intervention")["stay"].mean().tolist()[1] < 0.9
+    assert outcomes.groupby("intervention")["unchanged"].mean().tolist()[0] == 1.0
+    assert outcomes.groupby("intervention")["unchanged"].mean().tolist()[1] < 0.9
 
 
 @pytest.mark.parametrize("name", ["sraven", "logic"])
@@ -119,7 +119,7 @@ def test_the_layers_of_the_criteria_are_patched() -> None:
 def test_sources_of_the_criteria_are_writes() -> None:
     for rule in CONTEXT["words"].values():
         for source in (rule["source"], *rule["against"]):
-            assert SOURCES.get(source, source) in WRITES
+            assert SOURCES.get(source, source) in PATCHES
         assert rule["class"] in CLASSES
 
 
@@ -238,20 +238,22 @@ def test_later_runs_extend_a_study_and_leave_other_roles_as_they_are(tmp_path: P
         extended(tmp_path, {"rates": new}, {"n": 4}, runs[1:])
 
 
-@pytest.mark.parametrize("write", ["set", "set_same", "set_third", "set_pooled", "steer"])
-def test_a_mean_of_few_problems_is_an_error(write: str) -> None:
+@pytest.mark.parametrize("patch", ["class_mean", "class_mean_base", "class_mean_third",
+                                   "class_mean_pooled", "steer"])
+def test_a_mean_of_few_problems_is_an_error(patch: str) -> None:
     with pytest.raises(TooFewCountError, match=r"the mean of '\+\d' is over \d training instances; "
                        "expected at least 10, which a larger n_reference gives"):
-        outcomes_of_model(inferring_model(), Inferred(), [Intervention(write, "context", (0,))],
+        outcomes_of_model(inferring_model(), Inferred(), [Intervention(patch, "context", (0,))],
                           split="train", n=50, n_reference=24)
 
 
 def test_held_codes_and_pooled_means_have_their_sites() -> None:
     with pytest.raises(ConfigError, match="'frozen' at site 'code'; expected 'residual'"):
         outcomes_of_model(inferring_model(), Inferred(), [Intervention("frozen", "context", (0,))])
-    with pytest.raises(ConfigError, match="'set_pooled' at site 'value'; codes alone are pooled"):
+    with pytest.raises(ConfigError, match="'class_mean_pooled' at site 'value'; codes alone are "
+                                          "pooled"):
         outcomes_of_model(inferring_model(), Inferred(), [
-            Intervention("set_pooled", "within context", (0,), "value")])
+            Intervention("class_mean_pooled", "within context", (0,), "value")])
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ def test_every_fact_is_said_in_all_phrasings_and_trained_in_three() -> None:
             for both in PHRASINGS.values() for phrasing in both]
         assert fact["trained"].sum() >= 3
         for _, pair in fact.groupby("order"):
-            assert pair["same"].tolist() == pair["prompt"].tolist()[::-1]
+            assert pair["control"].tolist() == pair["prompt"].tolist()[::-1]
     assert 0 < (~sentences["trained"]).sum() < 48
     capitals = sentences.loc[sentences["relation"] == "capital"].groupby("country")["answer"]
     assert capitals.first().is_unique
@@ -67,14 +67,14 @@ def test_minimal_pairs_differ_in_one_word_and_their_answers() -> None:
     for order in PHRASINGS:
         pairs = minimal_pairs(sentences, order)
         # Two phrasings; an ordered pair of relations.
-        assert len({(pair["prompt"], pair["donor"]) for pair in pairs}) == len(pairs) == 5 * 2 * 12
+        assert len({(pair["prompt"], pair["source"]) for pair in pairs}) == len(pairs) == 5 * 2 * 12
         for pair in pairs:
-            ours, theirs, same = (pair[name].split() for name in ("prompt", "donor", "same"))
+            ours, theirs, same = (pair[name].split() for name in ("prompt", "source", "control"))
             changed = [(a, b) for a, b in zip(ours, theirs, strict=True) if a != b]
-            assert changed == [(pair["label"], pair["donor_label"])]
+            assert changed == [(pair["label"], pair["source_label"])]
             assert sum(a != b for a, b in zip(ours, same, strict=True)) == 1
-            assert pair["answer"] == f" {answers[pair['prompt']]}" == f" {answers[pair['same']]}"
-            assert pair["donor_answer"] == f" {answers[pair['donor']]}" != pair["answer"]
+            assert pair["answer"] == f" {answers[pair['prompt']]}" == f" {answers[pair['control']]}"
+            assert pair["source_answer"] == f" {answers[pair['source']]}" != pair["answer"]
             assert pair["combination"] in ours
     line = prompts(sentences)[0]
     assert line["pairs"] == {"last->relation": [-1, "capital"], "last->country": [-1, "Arvenia"],
@@ -104,21 +104,25 @@ def test_what_is_left_out_is_not_trained_on(small: None, tmp_path: Path) -> None
 
 
 def test_rates_stand_beside_those_of_the_control() -> None:
-    rows = [{"site": "code", "scope": "row", "layers": layers, "write": write, "metric": metric,
+    rows = [{"site": "code", "scope": "row", "layers": layers, "patch": patch, "metric": metric,
              "value": value, "renormalized": renormalized}
-            for layers, write, metric, value, renormalized in (
-                ("0", "donor", "switch", 0.25, False), ("0", "same", "switch", 0.0, False),
-                ("0", "donor", "stay", 0.5, False), ("0", "same", "stay", 1.0, False),
-                ("0", "donor", "switch", 0.75, True), ("0", "donor", "moved", 9.0, False),
-                ("1", "donor", "switch", 0.5, False), ("1", "donor", "stay", 0.25, False),
-                ("1", "same", "switch", 0.125, False), ("1", "same", "stay", 0.875, False))]
+            for layers, patch, metric, value, renormalized in (
+                ("0", "interchange", "flip", 0.25, False), ("0", "control", "flip", 0.0, False),
+                ("0", "interchange", "unchanged", 0.5, False), ("0", "control", "unchanged", 1.0,
+                                                                False),
+                ("0", "interchange", "flip", 0.75, True), ("0", "interchange", "moved", 9.0, False),
+                ("1", "interchange", "flip", 0.5, False), ("1", "interchange", "unchanged", 0.25,
+                                                           False),
+                ("1", "control", "flip", 0.125, False), ("1", "control", "unchanged", 0.875,
+                                                         False))]
     rates = rates_of(pd.DataFrame(rows))
     assert sorted(rates.index) == [("code", "row", "0"), ("code", "row", "1"),
                                    ("code", "row, renormalised", "0")]
     assert rates.loc[("code", "row", "1")].to_dict() == {
-        ("switch", "donor"): 0.5, ("switch", "same"): 0.125, ("stay", "donor"): 0.25,
-        ("stay", "same"): 0.875}
-    assert rates.loc[("code", "row, renormalised", "0"), ("switch", "donor")] == 0.75
+        ("flip", "interchange"): 0.5, ("flip", "control"): 0.125, ("unchanged",
+                                                                   "interchange"): 0.25,
+        ("unchanged", "control"): 0.875}
+    assert rates.loc[("code", "row, renormalised", "0"), ("flip", "interchange")] == 0.75
 
 
 @pytest.mark.slow
@@ -145,12 +149,13 @@ def test_from_training_to_the_page(
         assert set(result.table["scope"]) == {"pair", "pairs", "row", "everything"}
         assert result.settings["n_known"] > 0
         assert set(result.by_constituent["source_label"]) <= set(VALUES)
-        identity = rates_of(result.table)[[("switch", "identity"), ("stay", "identity")]].dropna()
+        identity = rates_of(result.table)[[("flip", "identity"), ("unchanged",
+                                                                  "identity")]].dropna()
         assert identity.drop_duplicates().to_numpy().tolist() == [[0.0, 1.0]]
         written = rates_of(residuals.table)
         # The last word is the same in both sentences; what it has gathered later is not.
-        assert written.loc[("residual", "row", "0"), ("switch", "donor")] == 0.0
-        assert written.loc[("residual", "row", "1"), ("switch", "donor")] > 0.5
+        assert written.loc[("residual", "row", "0"), ("flip", "interchange")] == 0.0
+        assert written.loc[("residual", "row", "1"), ("flip", "interchange")] > 0.5
         assert set(values.table["scope"]) == {"everything"}
         assert (out / "figures" / f"{order}.png").stat().st_size > 1_000
     with pytest.raises(RunError, match="exists already"):

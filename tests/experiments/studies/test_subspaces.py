@@ -15,8 +15,8 @@ from latentcode.experiments.studies.subspaces.plan import jobs
 
 RATES = {("operation", "trained"): 0.6, ("operation", "shuffled"): 0.1,
          ("operation", "untrained"): 0.2, ("none", "random"): 0.0, ("none", "whole"): 0.3}
-SHARE = {"operation+operands": 1.0, "operands": 0.25, "donor": 0.4, "unrelated": 0.5}
-"""Donor -> its rate, of that of the donor that was trained with."""
+SHARE = {"operation+operands": 1.0, "operands": 0.25, "interchange": 0.4, "unrelated": 0.5}
+"""Source -> its rate, of that of the source that was trained with."""
 PLACE = {"task": "sraven", "kind": "hyla", "site": "code", "layer": 3, "part": "main"}
 
 
@@ -25,11 +25,11 @@ def table(*trained: float) -> pd.DataFrame:
     rows = []
     for seed, rate in enumerate(trained):
         rates = RATES | {("operation", "trained"): rate}
-        for (key, value), donor, of in product(
+        for (key, value), source, of in product(
                 rates.items(), SHARE, CLASSES):
-            value = value * SHARE[donor] if of == "operation" else 0.0
+            value = value * SHARE[source] if of == "operation" else 0.0
             rows.append({**PLACE, "seed": seed, "objective": key[0], "search": key[1], "rank": 16,
-                         "donor": donor, "class": of, "value": value, "low": value, "high": value,
+                         "source": source, "class": of, "value": value, "low": value, "high": value,
                          "n": 100, "n_combinations": 10})
     return pd.DataFrame(rows)
 

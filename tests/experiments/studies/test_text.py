@@ -100,18 +100,18 @@ def test_kinds_are_apart_where_no_seed_is_between() -> None:
     assert kinds_apart(scores({"hyla": 0.64, "softmax": 0.60}))["more"].tolist() == ["undecided"]
 
 
-@pytest.mark.parametrize(("donor", "same", "verdict"), [
+@pytest.mark.parametrize(("interchange", "control", "verdict"), [
     (0.5, 0.1, "yes"), (0.18, 0.1, "undecided"), (0.11, 0.1, "no"), (0.0, 0.1, "no")])
 def test_writing_brings_an_answer_beyond_the_control(
-    donor: float, same: float, verdict: str
+    source: float, same: float, verdict: str
 ) -> None:
     pairs = pd.DataFrame([
         {"kind": "hyla", "seed": seed, "site": "code", "scope": "row", "layers": "1", "n": 100,
-         "metric": "switch", "write": write, "value": value, "low": value - 0.02,
+         "metric": "flip", "patch": patch, "value": value, "low": value - 0.02,
          "high": value + 0.02}
-        for seed in SEEDS for write, value in (("donor", donor), ("same", same))])
+        for seed in SEEDS for patch, value in (("interchange", source), ("control", same))])
     assert moving(pairs)["brings"].tolist() == [verdict]
-    few = pairs["n"].where((pairs["write"] != "same") | (pairs["seed"] != 2), 49)
+    few = pairs["n"].where((pairs["patch"] != "control") | (pairs["seed"] != 2), 49)
     assert moving(pairs.assign(n=few))["brings"].tolist() == ["undecided"]
     assert moving(pairs.iloc[:0]).empty
 
@@ -119,7 +119,7 @@ def test_writing_brings_an_answer_beyond_the_control(
 def test_words_are_asked_where_enough_instances_count() -> None:
     comparisons = pd.DataFrame([
         {"task": "language", "kind": "hyla", "run": str(seed), "site": "code", "scope": "row",
-         "layers": "1", "write": "operation+operands", "class": "operation", "against": against,
+         "layers": "1", "patch": "operation+operands", "class": "operation", "against": against,
          "value": 0.5, "low": 0.4} for seed in SEEDS for against in ("operands", "unrelated")])
     streams = pd.DataFrame([
         {"part": "language", "kind": "hyla", "seed": seed, "inputs": "", "layer": 1,
@@ -151,7 +151,7 @@ def test_words_are_asked_where_enough_instances_count() -> None:
 def test_a_code_says_where_to_copy_from(value: float, known: int, is_earned: list[bool]) -> None:
     comparisons = pd.DataFrame([
         {"task": "language", "kind": "hyla", "run": str(seed), "site": "code", "scope": "row",
-         "layers": "1", "write": "operation+operands", "class": "operation", "against": against,
+         "layers": "1", "patch": "operation+operands", "class": "operation", "against": against,
          "value": value, "low": value - 0.05} for seed in SEEDS
         for against in ("operands", "unrelated")])
     counted = pd.DataFrame([{"kind": "hyla", "known": 99, "known elsewhere": known}] * len(SEEDS))
@@ -207,9 +207,9 @@ def test_models_that_copy_are_asked(tmp_path: Path) -> None:
     assert tables["runs"]["known elsewhere"].between(CRITERIA["instances"], 150).all()
     assert list(tables["copying"]["copies"]) == ["yes"]
     assert not tables["words"].empty
-    # All codes and values of a donor are the donor.
+    # All codes and values of a source are the source.
     for name in ("classes", "elsewhere_classes"):
-        whole = where(tables[name], site="code+value", write="operation+operands")
+        whole = where(tables[name], site="code+value", patch="operation+operands")
         whole = whole[whole["class"] == "copied"]
         assert len(whole)
         assert (whole["rate"] > 0.9).all()

@@ -25,13 +25,13 @@ from latentcode.experiments.zoo.describe import (
 from latentcode.experiments.zoo.entries import Build, informative_pairs, interventions, main
 from latentcode.files.migrations import CURRENT
 from latentcode.metrics import is_by_constituent
-from latentcode.probes.interventions.standard import DONORS
+from latentcode.probes.interventions.standard import SOURCES
 from latentcode.probes.saved import load_result
 from latentcode.zoo.card import README
 
 TINY = ("--n", "200", "--n-codes", "100", "--n-probe", "250", "--n-interventions", "200")
 MODELS = {"sraven": "sraven-hyla", "logic": "logic-softmax", "language": "text-linear"}
-"""Models of the zoo, from which entries are made again: donors need models that know answers."""
+"""Models of the zoo, from which entries are made again: sources need models that know answers."""
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +88,9 @@ def test_the_controls_are_there(tmp_path: Path) -> None:
     entry = Build(lc.load_run("sraven-hyla").path, "tiny", tmp_path, n=50, n_codes=40, n_probe=250,
                   n_interventions=100, methods=()).build()
     caused = lc.InterventionResult.load(entry / "results/interventions").table
-    assert {*DONORS, "random", "identity"} == set(caused["write"])
+    assert {*SOURCES, "random", "identity"} == set(caused["patch"])
     assert {"pair", "row", "everything"} == set(caused["scope"])
-    identity = caused[(caused["write"] == "identity") & (caused["metric"] == "stay")]
+    identity = caused[(caused["patch"] == "identity") & (caused["metric"] == "unchanged")]
     assert len(identity) == 2
     assert (identity["value"] == 1.0).all()
     decoded = lc.DecodingResult.load(entry / "results/decoding").table
@@ -178,8 +178,8 @@ def test_every_write_has_its_control_at_the_same_place(n_layers: int) -> None:
     chosen = interventions(n_layers)
     assert len(chosen) == len(set(chosen))
     for one in chosen:
-        if one.write in DONORS:
-            assert {replace(one, write=other) for other in DONORS} <= set(chosen)
+        if one.patch in SOURCES:
+            assert {replace(one, patch=other) for other in SOURCES} <= set(chosen)
 
 
 def test_a_name_is_a_word(tmp_path: Path) -> None:

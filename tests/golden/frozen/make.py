@@ -41,12 +41,12 @@ LOGIC = LogicConfig(n_variables=3, n_examples=16, ood_fraction=0.5)
 SRAVEN = SravenConfig(n_features=2, n_values=5, permuted=False)
 LONGER = {"steps": 3_000, "batch_size": 128, "eval_every": 3_000}
 METRIC_INSTANCES = 256
-WRITES: tuple[lc.Intervention, ...] = (
-    *(lc.Intervention(write, scope, layers)
-      for write in ("donor", "same", "set", "transplant", "shuffled", "erase")
+PATCHES: tuple[lc.Intervention, ...] = (
+    *(lc.Intervention(patch, scope, layers)
+      for patch in ("interchange", "control", "class_mean", "resample", "shuffled", "erase")
       for scope, layers in (("pair", (0, 1)), ("row", (1,)))),
-    lc.Intervention("donor", "row", (1,), "residual"),
-    lc.Intervention("donor", "row", (1,), heads=(0,)),
+    lc.Intervention("interchange", "row", (1,), "residual"),
+    lc.Intervention("interchange", "row", (1,), heads=(0,)),
     lc.Intervention("steer", "row", (1,), alpha=2.0, renormalize=True))
 
 
@@ -124,8 +124,8 @@ def main() -> None:
         "decoding": lc.probe(logic, n_train=500, n_heldout=500),
         "decoding-sraven": lc.probe(sraven, n_train=500, n_heldout=500),
         "decoding-codes": lc.decode(codes["train"], codes["ood"], ["term_1"], controls=False),
-        "intervention": lc.intervene(logic, WRITES, n=600, n_reference=400, n_bootstrap=200),
-        "intervention-sraven": lc.intervene(sraven, WRITES[:4], split="train", n=600,
+        "intervention": lc.intervene(logic, PATCHES, n=600, n_reference=400, n_bootstrap=200),
+        "intervention-sraven": lc.intervene(sraven, PATCHES[:4], split="train", n=600,
                                             n_reference=400, n_bootstrap=200),
         "similarity": similarity_of_run(logic, layers=[1], n=400, n_samples=4, n_bootstrap=200),
         "value-networks": mean_networks(logic, labels=["term_1"], n=400, n_inputs=32),
@@ -145,13 +145,13 @@ def main() -> None:
     expected["bench"] = {}
     for name, run in (("logic", logic), ("sraven", sraven)):
         bench = lc.Bench.of_run(run, n=40)
-        for what in ("donor", "mean"):
-            writing = lc.Writing(3, bench.targets(3, 0)[0], what=what, layers=(0, 1))
-            outcome = bench.write(writing)
+        for what in ("interchange", "mean_ablation"):
+            patch = lc.Patch(3, bench.targets(3, 0)[0], what=what, layers=(0, 1))
+            outcome = bench.patch(patch)
             expected["bench"][f"{name}, {what}"] = {
-                "target": writing.target, "source": outcome.source, "truth": outcome.truth,
+                "target": patch.target, "source": outcome.base_label, "truth": outcome.truth,
                 "before": outcome.before.tolist(), "outputs": outcome.outputs.tolist(),
-                "writes": outcome.table["write"].tolist()}
+                "writes": outcome.table["patch"].tolist()}
 
     expected["zoo"] = {}
     for name in lc.list_models().index:

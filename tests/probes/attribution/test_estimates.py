@@ -17,9 +17,9 @@ from latentcode.config import SravenConfig
 from latentcode.probes.attribution.places import by_cell, cells, masks
 from latentcode.probes.attribution.smallest import Search, doublings
 from latentcode.probes.attribution.steps import gradients
-from latentcode.probes.interventions.sites import capture, write
+from latentcode.probes.interventions.sites import capture, run_patched
 from latentcode.tasks import make_counterfactuals, make_task
-from latentcode.tasks.sraven.donors import feature_of
+from latentcode.tasks.sraven.sources import feature_of
 
 PLACES = [*product(("code", "value"), (0, 1))]
 
@@ -35,7 +35,7 @@ def test_slopes_are_derivatives(smoke_run: Callable[[str, str], lc.Run], kind: s
     for place in PLACES:
         assert torch.equal(found[place], own[place])
         towards = torch.randn(own[place].shape, generator=generator, dtype=torch.float64)
-        there, back = (write(model, inputs, {place: partial(torch.add, other=size * towards)})
+        there, back = (run_patched(model, inputs, {place: partial(torch.add, other=size * towards)})
                        for size in (1e-5, -1e-5))
         expected = (slopes[place] * towards).flatten(1).sum(1)
         torch.testing.assert_close((there - back)[:, -1, 0] / 2e-5, expected, rtol=1e-4, atol=1e-7)
@@ -59,7 +59,7 @@ def test_along_the_path_estimates_sum_to_the_effect(
             p: own[p] + (point + 0.5) / 20 * (theirs[p] - own[p]) for p in codes})
         for p in codes:
             total += (slopes[p] * (theirs[p] - own[p])).flatten(1).sum(1) / 20
-    written = write(model, inputs, {p: lambda live, p=p: theirs[p] for p in codes})
+    written = run_patched(model, inputs, {p: lambda live, p=p: theirs[p] for p in codes})
     torch.testing.assert_close(total, (written - clean)[:, -1, 0], rtol=2e-3, atol=1e-6)
 
 
@@ -98,7 +98,7 @@ def test_sizes_double_up_to_the_last() -> None:
 @pytest.mark.parametrize(("n_ranked", "expected"), [(8, ([3, 5], 5)), (4, None)])
 def test_what_is_not_needed_is_taken_out_again(n_ranked: int, expected: object) -> None:
     class TwoAreNeeded:
-        """Answers become the donor's where places 3 and 5 are both written."""
+        """Answers become the source's where places 3 and 5 are both written."""
 
         def written(self, site: str, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             return np.zeros(4), np.full(4, float({3, 5} <= set(places.tolist())))

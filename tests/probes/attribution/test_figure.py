@@ -22,7 +22,7 @@ def test_a_block_is_a_query_panel_and_a_cell_a_key_panel() -> None:
     assert drawn.shape == (9, 9)
     assert np.argwhere(drawn).tolist() == [[3 * 2 + 0, 3 * 1 + 2]]
     assert drawn.max() == 7.0  # both features
-    figure = maps_figure(maps, {"roles": roles, "sites": ["code"], "donor": "operands"})
+    figure = maps_figure(maps, {"roles": roles, "sites": ["code"], "source": "operands"})
     first, second = (figure.axes[i].images[0].get_array() for i in (1, 3))
     assert first is not None
     assert second is not None

@@ -14,7 +14,7 @@ import latentcode as lc
 from latentcode.codes.instances import instances
 from latentcode.errors import ConfigError, ProbeError
 from latentcode.probes.attribution import ProblemMap, attribute_problem
-from latentcode.probes.interventions import Bench, Writing
+from latentcode.probes.interventions import Bench, Patch
 
 
 def bench_of(name: str) -> Bench:
@@ -37,7 +37,7 @@ def test_estimates_sum_to_the_effect_of_all_codes(name: str) -> None:
     bench.model.double()
     instance, target = some_pairs(bench)
     pairs = bench.pairs(instance, 0, target, 1)
-    for batch in (pairs.instances, pairs.donors):
+    for batch in (pairs.instances, pairs.sources):
         object.__setattr__(batch, "inputs", batch.inputs.double())
     found = attribute_problem(bench.model, bench.task, pairs, n_points=40)
     assert found.estimated == pytest.approx(found.everything, rel=0.02, abs=1e-6)
@@ -53,7 +53,7 @@ def test_an_effect_is_that_of_the_bench(name: str) -> None:
     instance, target = some_pairs(bench)
     found = attribute_problem(bench.model, bench.task, bench.pairs(instance, 0, target, 8)[:1])
     for layer, key in ((0, 3), (1, found.query)):
-        out = bench.write(Writing(instance, target, scope="row", layers=(layer,), keys=(key,)))
+        out = bench.patch(Patch(instance, target, scope="row", layers=(layer,), keys=(key,)))
         if out.symbolic:
             to, since = int(out.target_answer), int(out.truth)
             moved = np.log(out.after[to] / out.after[since]) - np.log(
@@ -81,7 +81,7 @@ def test_what_cannot_be_asked() -> None:
     bench = bench_of("sraven")
     instance, target = some_pairs(bench)
     pairs = bench.pairs(instance, 0, target, 1)
-    with pytest.raises(ConfigError, match="donor"):
+    with pytest.raises(ConfigError, match="interchange"):
         attribute_problem(bench.model, bench.task, pairs, "rest")
     with pytest.raises(ProbeError, match="not both defined, or hardly differ"):
         attribute_problem(bench.model, bench.task,

@@ -30,7 +30,8 @@ class ByRole(Selector):
 
 @pytest.fixture(scope="module")
 def result() -> AttributionResult:
-    return attribute_model(operation_model(), ByRole(), "donor", split="train", n=120, n_patched=60,
+    return attribute_model(operation_model(), ByRole(), "interchange", split="train", n=120,
+                           n_patched=60,
                            batch_size=40, n_bootstrap=200)
 
 
@@ -41,7 +42,7 @@ def test_only_the_code_that_selects_has_attribution(result: AttributionResult) -
     assert codes.loc[("asked", "symbol"), "path"] > 1.0
     others = codes.drop(index=("asked", "symbol"))
     assert others[["gradient_absolute", "path_absolute"]].max(axis=None) < 1e-3
-    # The values do not differ between an instance and its donor.
+    # The values do not differ between an instance and its source.
     assert result.maps.query("site == 'value'")["path_absolute"].max() < 1e-3
 
 
@@ -74,7 +75,7 @@ def test_the_small_set_is_that_code(result: AttributionResult) -> None:
     assert (curve["path"] == 1.0).all()
     assert curve["random", 1] < 1.0
     assert np.isnan(result.smallest.set_index("site").loc["value", "size"])
-    assert "All values bring the donor's answer in 0.00, not surely more than 0.2: no set" in (
+    assert "All values bring the source's answer in 0.00, not surely more than 0.2: no set" in (
         result.caveats[1])
 
 
@@ -92,7 +93,7 @@ def test_what_few_places_or_a_wide_interval_say_is_not_shown(result: Attribution
 
 
 def test_where_roles_are_places_both_queries_have_their_share() -> None:
-    found = attribute_model(operation_model(), Selector(), "donor", split="train", n=60,
+    found = attribute_model(operation_model(), Selector(), "interchange", split="train", n=60,
                             sites="code", n_patched=40, n_bootstrap=100)
     asked = found.maps.query("key == 'token 0'").set_index("query")["path"]
     assert (asked[["token 1", "token 2"]] > 0.5).all()
@@ -105,16 +106,16 @@ def test_what_cannot_be_asked() -> None:
 
     Unanswered.__abstractmethods__ = frozenset()
     model = operation_model()
-    with pytest.raises(UnknownNameError, match="unknown donor 'rest'; expected one of: donor"):
+    with pytest.raises(UnknownNameError, match="unknown source 'rest'; expected one of: source"):
         attribute_model(model, Selector(), "rest")
     with pytest.raises(UnknownNameError, match="unknown site 'residual'"):
-        attribute_model(model, Selector(), "donor", sites="residual")
+        attribute_model(model, Selector(), "interchange", sites="residual")
     with pytest.raises(ConfigError, match="n_patched is 3; expected a whole number of at least 4"):
-        attribute_model(model, Selector(), "donor", n_patched=3)
+        attribute_model(model, Selector(), "interchange", n_patched=3)
     with pytest.raises(ConfigError, match="Unanswered, which do not say"):
-        attribute_model(model, Unanswered(), "donor")
+        attribute_model(model, Unanswered(), "interchange")
     with torch.no_grad():
         model.unembed.W_U.copy_(model.unembed.W_U.roll(1, 1))  # now it is always wrong
     with pytest.raises(ProbeError, match="of 20 instances of train, the model answers 0 and their "
-                                         "donors rightly; expected at least four"):
-        attribute_model(model, Selector(), "donor", split="train", n=20)
+                                         "sources rightly; expected at least four"):
+        attribute_model(model, Selector(), "interchange", split="train", n=20)

@@ -1,4 +1,4 @@
-"""On one instance: the donor switches what it must, controls do not, and own codes do nothing."""
+"""On one instance: the source switches what it must, controls do not, and own codes do nothing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import latentcode as lc
 from latentcode.answers import CLASSES
 from latentcode.codes.instances import instances
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
-from latentcode.probes.interventions import Bench, Intervention, Writing, intervene_model
+from latentcode.probes.interventions import Bench, Intervention, Patch, intervene_model
 from latentcode.probes.interventions.bench.bench import DRAWS
-from latentcode.tasks.sraven.donors import operands_of
+from latentcode.tasks.sraven.sources import operands_of
 
 N = 60
 
@@ -35,64 +35,64 @@ def of_task(name: str, kind: str = "hyla", split: str = "ood") -> Bench:
                  n_reference=300)
 
 
-def writing(bench: Bench, instance: int, **settings: object) -> Writing:
+def patch(bench: Bench, instance: int, **settings: object) -> Patch:
     which = int(str(settings.get("which", 0)))
-    plain = Writing(instance, bench.targets(instance, which)[1], layers=(0,))
+    plain = Patch(instance, bench.targets(instance, which)[1], layers=(0,))
     return replace(plain, **settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scope", ["pair", "row"])
-@pytest.mark.parametrize("what", ["donor", "mean"])
+@pytest.mark.parametrize("what", ["interchange", "mean"])
 def test_what_the_target_generates_is_its_answer(selector: Bench, what: str, scope: str) -> None:
     for instance in range(12):
         which = instance % 2
         for target in selector.targets(instance, which)[::3]:
-            out = selector.write(Writing(instance, target, which, what, scope, (0,)))
+            out = selector.patch(Patch(instance, target, which, what, scope, (0,)))
             symbol = int(selector.batch.inputs[instance, 0].argmax())
             assert out.target_answer == (symbol + int(target)) % K
             assert out.answer_after == out.target_answer != out.answer_before == out.truth
             assert out.table["switched"].iloc[0] == 1.0
-            assert (out.counts, out.donor_right, out.donor_answer) == (True, True,
+            assert (out.counts, out.source_right, out.source_answer) == (True, True,
                                                                        out.target_answer)
             assert out.sentence() == (
-                f"The answer changes from {out.truth:.0f} ({out.source}) to "
+                f"The answer changes from {out.truth:.0f} ({out.base_label}) to "
                 f"{out.target_answer:.0f} ({target}): what {target} answers.")
-            kept = out.table.groupby("write")["kept"].mean()
-            assert (kept["same"], kept["identity"]) == (1.0, 1.0)
+            kept = out.table.groupby("patch")["kept"].mean()
+            assert (kept["control"], kept["identity"]) == (1.0, 1.0)
             assert out.exact
-            # Unrelated instances have a rule of their own: never as many as their donors keep.
+            # Unrelated instances have a rule of their own: never as many as their sources keep.
             assert kept["unrelated"] < 1.0
             assert out.caveats() == []
 
 
 def test_controls_over_many_instances_switch_by_chance(selector: Bench) -> None:
-    outcomes = [selector.write(writing(selector, i, scope="pair")) for i in range(N)]
-    switched = {name: np.mean([o.table.loc[o.table["write"] == name, "switched"].mean()
-                               for o in outcomes]) for name in ("unrelated", "random", "same")}
+    outcomes = [selector.patch(patch(selector, i, scope="pair")) for i in range(N)]
+    switched = {name: np.mean([o.table.loc[o.table["patch"] == name, "switched"].mean()
+                               for o in outcomes]) for name in ("unrelated", "random", "control")}
     n = N * DRAWS
     bound = 1 / K + 4 * (1 / K * (1 - 1 / K) / n) ** 0.5
-    assert switched["same"] == 0.0
+    assert switched["control"] == 0.0
     assert 0.0 < switched["unrelated"] <= bound
     assert 0.0 < switched["random"] <= bound
 
 
 def test_codes_of_another_instance_carry_its_rule(selector: Bench) -> None:
     for instance, other in ((0, 5), (7, 3), (8, 8)):
-        out = selector.write(writing(selector, instance, what="instance", other=other))
+        out = selector.patch(patch(selector, instance, what="instance", other=other))
         rule = int(selector.constituents(other)[0])
         symbol = int(selector.batch.inputs[instance, 0].argmax())
         assert out.answer_after == (symbol + rule) % K
 
 
 @pytest.mark.parametrize("name", ["sraven", "logic"])
-def test_solved_targets_are_those_whose_donor_is_right(name: str) -> None:
+def test_solved_targets_are_those_whose_source_is_right(name: str) -> None:
     bench, found = of_task(name), set()
     for instance in range(3):
         solved = bench.solved(instance, 1)
         for target in bench.targets(instance, 1):
-            out = bench.write(writing(bench, instance, which=1, target=target))
-            assert out.donor_right == (target in solved)
-            found.add(out.donor_right)
+            out = bench.patch(patch(bench, instance, which=1, target=target))
+            assert out.source_right == (target in solved)
+            found.add(out.source_right)
     assert found == {True, False}
 
 
@@ -100,33 +100,33 @@ def test_sliders(selector: Bench) -> None:
     own = selector.code(3)[0]
     rule = int(selector.constituents(3)[0])
     np.testing.assert_allclose(own, np.eye(K)[rule], atol=1e-5)
-    out = selector.write(writing(selector, 3, what="hand", numbers=tuple(own), scope="pair"))
+    out = selector.patch(patch(selector, 3, what="hand", numbers=tuple(own), scope="pair"))
     assert out.answer_after == out.answer_before
     assert out.sentence().startswith(f"The answer stays {out.truth:.0f} (")
     np.testing.assert_allclose(out.after, out.before, atol=1e-6)
     other = tuple(np.eye(K)[(rule + 2) % K])
     symbol = int(selector.batch.inputs[3, 0].argmax())
     for how, numbers in (("set", other), ("add", tuple(5.0 * np.array(other)))):
-        out = selector.write(writing(selector, 3, what="hand", numbers=numbers, how=how,
+        out = selector.patch(patch(selector, 3, what="hand", numbers=numbers, how=how,
                                      scope="pair"))
         assert out.answer_after == (symbol + rule + 2) % K
     # What is scaled by nothing answers nothing: all symbols are alike.
-    out = selector.write(writing(selector, 3, what="hand", numbers=(0.0,) * K, how="scale",
+    out = selector.patch(patch(selector, 3, what="hand", numbers=(0.0,) * K, how="scale",
                                  scope="pair"))
     np.testing.assert_allclose(out.after, 1.0 / K, atol=1e-3)
-    out = selector.write(writing(selector, 3, what="hand", numbers=(1.0,) * K, how="scale"))
+    out = selector.patch(patch(selector, 3, what="hand", numbers=(1.0,) * K, how="scale"))
     np.testing.assert_allclose(out.after, out.before, atol=1e-6)
 
 
 def test_the_code_before_and_after(selector: Bench) -> None:
-    ask = writing(selector, 4, target=selector.targets(4, 0)[0], scope="pair")
-    codes = selector.write(ask).codes
+    ask = patch(selector, 4, target=selector.targets(4, 0)[0], scope="pair")
+    codes = selector.patch(ask).codes
     np.testing.assert_allclose(codes["before"], selector.code(4).ravel())
     target = int(ask.target)
     np.testing.assert_allclose(codes["before"].argmax(), int(selector.constituents(4)[0]))
     assert codes["written"].all()
     assert codes["after"].argmax() == target
-    alone = selector.write(replace(ask, heads=(target,))).codes
+    alone = selector.patch(replace(ask, heads=(target,))).codes
     assert alone.loc[alone["written"], "head"].tolist() == [target]
     changed = ~np.isclose(alone["before"], alone["after"], atol=1e-4)
     assert changed.nonzero()[0].tolist() == [target]
@@ -135,13 +135,13 @@ def test_the_code_before_and_after(selector: Bench) -> None:
 def test_keys_are_what_of_a_scope_is_written(selector: Bench) -> None:
     """The code of the query and the symbol, key 0, is the rule; the other keys carry nothing."""
     for instance in range(4):
-        ask = writing(selector, instance, scope="row")
-        first = selector.write(replace(ask, keys=(0,)))
-        np.testing.assert_array_equal(first.outputs[0], selector.write(
+        ask = patch(selector, instance, scope="row")
+        first = selector.patch(replace(ask, keys=(0,)))
+        np.testing.assert_array_equal(first.outputs[0], selector.patch(
             replace(ask, scope="pair")).outputs[0])
         assert first.answer_after == first.target_answer != first.answer_before
         assert first.exact
-        others = selector.write(replace(ask, keys=(1, 2)))
+        others = selector.patch(replace(ask, keys=(1, 2)))
         assert others.answer_after == others.answer_before
         np.testing.assert_allclose(others.codes["before"], selector.code(instance, key=1).ravel())
 
@@ -152,9 +152,9 @@ def test_mean_codes(selector: Bench) -> None:
     for rule, (name, code) in enumerate(means.items()):
         np.testing.assert_allclose(code, np.eye(K)[[rule]], atol=1e-5)
         if name in selector.targets(instance, 0):
-            ask = Writing(instance, name, scope="pair")
-            by_hand = selector.write(replace(ask, what="hand", numbers=tuple(code[0])))
-            np.testing.assert_allclose(by_hand.after, selector.write(
+            ask = Patch(instance, name, scope="pair")
+            by_hand = selector.patch(replace(ask, what="hand", numbers=tuple(code[0])))
+            np.testing.assert_allclose(by_hand.after, selector.patch(
                 replace(ask, what="mean")).after, atol=1e-6)
     counts = selector.references.count[0].numpy()
     centred = np.stack(list(selector.mean_codes(instance, centred=True).values()))
@@ -168,21 +168,21 @@ def test_own_codes_leave_every_bit(kind: str) -> None:
     scopes = bench.task.scopes
     for instance, scope in enumerate(scopes):
         for renormalize in (False, bench.model.cfg.normalization != "none"):
-            out = bench.write(writing(bench, instance, scope=scope, layers=(0, 1), which=1,
+            out = bench.patch(patch(bench, instance, scope=scope, layers=(0, 1), which=1,
                                       renormalize=renormalize))
             assert out.exact
             np.testing.assert_allclose(out.control("identity")[0], out.before, atol=1e-6)
             assert not np.allclose(out.control("random"), out.before)
             assert np.isfinite(out.outputs).all()
             # Kept is what was answered before, right or wrong: this model has learned nothing.
-            assert out.table.set_index("write")["kept"]["identity"] == 1.0
+            assert out.table.set_index("patch")["kept"]["identity"] == 1.0
 
 
 def test_one_instance_of_the_bench_is_one_of_intervene() -> None:
     # The same writing, computed the long way: the pair of the bench, written by `intervene`.
     bench = of_task("sraven")
-    ask = writing(bench, 2, which=1, layers=(0, 1))
-    out = bench.write(ask)
+    ask = patch(bench, 2, which=1, layers=(0, 1))
+    out = bench.patch(ask)
     pairs = bench.pairs(2, 1, ask.target, DRAWS)
 
     class Given(type(bench.task)):  # type: ignore[misc]
@@ -193,10 +193,12 @@ def test_one_instance_of_the_bench_is_one_of_intervene() -> None:
             return torch.ones(len(logits), dtype=torch.bool)
 
     result = intervene_model(bench.model, Given(bench.task.task), [
-        Intervention("donor", "row", (0, 1)), Intervention("same", "row", (0, 1))], n=DRAWS)
-    p = result.table.set_index(["write", "metric"])["value"]
+        Intervention("interchange", "row", (0, 1)), Intervention("control", "row", (0, 1))],
+                             n=DRAWS)
+    p = result.table.set_index(["patch", "metric"])["value"]
     source = int(out.truth)
-    assert p["same", "p_source"] == pytest.approx(out.control("same")[:, source].mean(), abs=1e-6)
+    assert p["control", "p_source"] == pytest.approx(out.control("control")[:, source].mean(),
+                                                     abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["sraven", "logic"])
@@ -205,7 +207,7 @@ def test_whose_answer_it_is(name: str) -> None:
     seen = set()
     for instance in range(10):
         target = bench.targets(instance, 0)[instance % 3]
-        out = bench.write(writing(bench, instance, target=target, what="operation+operands",
+        out = bench.patch(patch(bench, instance, target=target, what="operation+operands",
                                   scope="everything", layers=(0, 1)))
         if not out.candidates:
             assert "is not defined here" in " ".join(out.caveats())
@@ -223,10 +225,10 @@ def test_whose_answer_it_is(name: str) -> None:
         told_apart = bool((np.diff(sorted(answers.values())) > out.least).all())
         assert ("do not tell whose" in " ".join(out.caveats())) != told_apart
     assert len(seen) >= 2
-    pair = bench.write(writing(bench, 3, target=target_with_answer(bench, 3)))
+    pair = bench.patch(patch(bench, 3, target=target_with_answer(bench, 3)))
     assert list(pair.candidates) == ["instance", "operation"]
     assert pair.whose().endswith("operation and copied are the same.")
-    assert bench.write(writing(bench, 3, what="instance", other=4)).whose() == ""
+    assert bench.patch(patch(bench, 3, what="instance", other=4)).whose() == ""
 
 
 def target_with_answer(bench: Bench, instance: int) -> str:
@@ -243,7 +245,7 @@ def test_a_row_that_does_not_fit_both_rules_is_said() -> None:
         a, b = operands_of(bench.batch[torch.tensor([instance])], slot)[0].tolist()
         for target, step in (("constant", 0), ("+1", 1), ("sum", b - a)):
             if target != source:
-                out = bench.write(writing(bench, instance, target=target))
+                out = bench.patch(patch(bench, instance, target=target))
                 assert out.natural == ((b - a - step) % n_values == 0)
                 assert ("answered rightly by luck" in " ".join(out.caveats())) != out.natural
                 seen.add(out.natural)
@@ -258,7 +260,7 @@ def test_numbers_instead_of_symbols() -> None:
             if target == bench.constituents(instance)[1]:
                 assert answer == pytest.approx(float(bench.batch.targets[instance, 0]), abs=1e-6)
                 continue
-            out = bench.write(writing(bench, instance, target=target, which=1, layers=(0, 1),
+            out = bench.patch(patch(bench, instance, target=target, which=1, layers=(0, 1),
                                       scope="everything"))
             assert out.exact
             assert out.before.shape == (1,)
@@ -270,7 +272,7 @@ def test_numbers_instead_of_symbols() -> None:
             assert np.isnan(switched) if not out.counts else switched == nearer
             if not out.counts:
                 assert "cannot show a switch" in out.caveats()[0]
-                assert not out.donor_right
+                assert not out.source_right
             assert out.sentence().startswith("The prediction goes from ")
     assert found > 3
 
@@ -285,7 +287,7 @@ def test_the_answer_of_distribute_three_hangs_on_the_other_rows() -> None:
             assert defined == (source == "distribute-three")
             seen.add(defined)
             if source != "distribute-three":
-                out = bench.write(writing(bench, instance, which=which,
+                out = bench.patch(patch(bench, instance, which=which,
                                           target="distribute-three"))
                 assert out.counts != np.isnan(out.target_answer)
                 assert out.target_answer != out.truth
@@ -308,13 +310,14 @@ def test_instances_are_rows_of_codes() -> None:
 
 
 def test_what_a_figure_and_a_notebook_show(selector: Bench) -> None:
-    out = selector.write(writing(selector, 1))
+    out = selector.patch(patch(selector, 1))
     html = out._repr_html_()
     assert "data:image/png;base64," in html
     assert out.sentence() in html
-    assert list(out.summary()["write"]) == ["donor", "same", "unrelated", "random", "identity"]
+    assert list(out.summary()["patch"]) == ["interchange", "control", "unrelated", "random",
+                                            "identity"]
     numbers = of_task("logic")
-    drawn = numbers.write(writing(numbers, 0)).figure()
+    drawn = numbers.patch(patch(numbers, 0)).figure()
     assert len(drawn.subfigs[0].axes) == 1
     assert len(out.figure().subfigs[0].axes) == 4
     assert "BenchOutcome(instance=1" in repr(out)
@@ -324,14 +327,14 @@ def test_what_a_figure_and_a_notebook_show(selector: Bench) -> None:
     ({"instance": N}, ConfigError, "instance is 60; expected 0 to 59"),
     ({"which": 2}, ConfigError, "which is 2; expected 0 to 1"),
     ({"target": "+9"}, UnknownNameError, "unknown target '[+]9'; expected one of: [+]"),
-    ({"what": "all"}, UnknownNameError, "unknown what 'all'; expected one of: donor, instance"),
+    ({"what": "all"}, UnknownNameError, "unknown what 'all'; expected one of: interchange, in"),
     ({"scope": "feature"}, UnknownNameError, "unknown scope 'feature'; expected one of: pair"),
     ({"layers": (1,)}, UnknownNameError, "unknown layer 1"),
     ({"heads": (8,)}, ConfigError, "head 8"),
     ({"keys": (3,)}, ConfigError, "key is 3; expected 0 to 2"),
     ({"keys": (1, 2), "scope": "pair"}, ConfigError, r"has none; expected some of \[0\]"),
     ({"what": "instance"}, ConfigError, "other is None"),
-    ({"what": "unrelated"}, UnknownNameError, "expected one of: donor, instance, mean, hand, op"),
+    ({"what": "unrelated"}, UnknownNameError, "expected one of: interchange, instance, mean, hand"),
     ({"what": "instance", "other": -1}, ConfigError, "instance is -1"),
     ({"what": "hand"}, ConfigError, "numbers are None; expected 8 finite ones"),
     ({"what": "hand", "numbers": (float("nan"),) * K}, ConfigError, "expected 8 finite ones"),
@@ -341,16 +344,16 @@ def test_what_a_figure_and_a_notebook_show(selector: Bench) -> None:
 def test_what_does_not_fit_is_one_error(
     selector: Bench, change: dict[str, object], error: type[Exception], message: str
 ) -> None:
-    wrong = replace(Writing(0, selector.targets(0, 0)[0]), **change)  # type: ignore[arg-type]
+    wrong = replace(Patch(0, selector.targets(0, 0)[0]), **change)  # type: ignore[arg-type]
     with pytest.raises(error, match=message):
-        selector.write(wrong)
+        selector.patch(wrong)
 
 
 def test_own_constituent_is_no_target(selector: Bench) -> None:
     own = selector.constituents(0)[0]
     assert own not in selector.targets(0, 0)
     with pytest.raises(UnknownNameError, match=f"unknown target '[+]{int(own)}'"):
-        selector.write(Writing(0, own))
+        selector.patch(Patch(0, own))
     logic = of_task("logic")
     for held in logic.constituents(0):
         assert held not in logic.targets(0, 0)
@@ -365,6 +368,6 @@ def test_a_mean_of_nothing_and_too_few_instances() -> None:
               if float(never.references.count[0, number]) == 0.0
               and name in never.targets(0, 0))
     with pytest.raises(ProbeError, match="none of 2 training instances has"):
-        never.write(Writing(0, absent, what="mean"))
+        never.patch(Patch(0, absent, what="mean"))
     with pytest.raises(ConfigError, match="there are 8 instances; expected at least 9"):
         Bench(bench.model, bench.task, bench.batch[:8])

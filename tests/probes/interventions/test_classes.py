@@ -11,21 +11,22 @@ import latentcode as lc
 from latentcode.answers import CLASSES
 from latentcode.probes.interventions.result import tables
 
-WRITES = {"donor": "operation", "operands": "operands", "operation+operands": "copied",
-          "zero": "else"}
+PATCHES = {"interchange": "operation", "operands": "operands", "operation+operands": "copied",
+          "zero_ablation": "else"}
 """What each write brings in 30 instances of 40; the others stay."""
 
 
 @pytest.fixture(scope="module")
 def result() -> lc.InterventionResult:
-    rows = [lc.Intervention(write, scope, (2, 3)).row()
-            for scope in ("row", "everything") for write in WRITES]
+    rows = [lc.Intervention(patch, scope, (2, 3)).row()
+            for scope in ("row", "everything") for patch in PATCHES]
     instances = pd.DataFrame([
         {"intervention": number, "number": i, "combination": i % 10, "base_label": 0,
-         "source_label": 1 + i % 2, "switch": float(found == "operation"),
-         "stay": float(found == "instance"), **{name: float(found == name) for name in CLASSES}}
+         "source_label": 1 + i % 2, "flip": float(found == "operation"),
+         "unchanged": float(found == "instance"),
+         **{name: float(found == name) for name in CLASSES}}
         for number, row in enumerate(rows) for i in range(40)
-        for found in ["instance" if i < 10 else WRITES[row["write"]]]])
+        for found in ["instance" if i < 10 else PATCHES[row["patch"]]]])
     settings = {"n": 50, "n_counted": 45, "n_known": 40, "chance": 0.125, "factorial": True,
                 "constituents": ["sum", "+1", "-1"]}
     return lc.InterventionResult(
@@ -33,37 +34,37 @@ def result() -> lc.InterventionResult:
 
 
 def test_bars_of_the_classes_by_place(result: lc.InterventionResult) -> None:
-    donors, others = result.figure().axes
-    names = [text.get_text() for text in donors.get_yticklabels()]
-    assert names == ["row, layers 2,3: donor", "operands", "operation+operands",
-                     "everything, layers 2,3: donor", "operands", "operation+operands"]
+    sources, others = result.figure().axes
+    names = [text.get_text() for text in sources.get_yticklabels()]
+    assert names == ["row, layers 2,3: interchange", "operands", "operation+operands",
+                     "everything, layers 2,3: interchange", "operands", "operation+operands"]
     assert [t.get_text() for t in others.get_yticklabels()] == [
-        "row, layers 2,3: zero", "everything, layers 2,3: zero"]
-    rates = dict(zip(CLASSES, ([bar.get_width() for bar in bars] for bars in donors.containers),
+        "row, layers 2,3: zero_ablation", "everything, layers 2,3: zero_ablation"]
+    rates = dict(zip(CLASSES, ([bar.get_width() for bar in bars] for bars in sources.containers),
                      strict=True))
     assert rates["instance"] == [0.25] * 6
     assert rates["copied"] == [0.0, 0.0, 0.75] * 2
-    ends = [bar.get_x() + bar.get_width() for bar in donors.containers[-1]]
+    ends = [bar.get_x() + bar.get_width() for bar in sources.containers[-1]]
     assert ends == pytest.approx([1.0] * 6)
-    assert [text.get_text() for text in donors.texts] == ["40"] * 6
+    assert [text.get_text() for text in sources.texts] == ["40"] * 6
 
 
 def test_classes_rule_by_rule(result: lc.InterventionResult, tmp_path: Path) -> None:
-    copied = result.matrix("copied", write="operation+operands", scope="row")
+    copied = result.matrix("copied", patch="operation+operands", scope="row")
     assert copied.index.tolist() == ["sum"]
     assert copied.columns.tolist() == ["+1", "-1"]
     assert copied.to_numpy().tolist() == [[0.75, 0.75]]
     result.save(tmp_path)
     assert {f"{name}.png" for name in CLASSES} < {path.name for path in tmp_path.iterdir()}
     assert list(result.summary().columns[-6:]) == [*CLASSES, "n"]
-    assert "switch" not in " ".join((result.title, *result.caveats))
+    assert "flip" not in " ".join((result.title, *result.caveats))
     assert result.caveats[1] == "An answer drawn at random is any given one of the four in 0.125."
 
 
 def test_a_result_of_minimal_pairs_shows_switches() -> None:
     old = lc.InterventionResult.load(lc.load_run("logic-hyla").path / "results/interventions")
-    assert list(old.summary().columns[4:7]) == ["switch", "stay", "moved"]
-    assert old.figure().axes[0].get_title().startswith("switch rate")
-    assert {"switch.png", "stay.png"} <= set(old.figures())
+    assert list(old.summary().columns[4:7]) == ["flip", "unchanged", "moved"]
+    assert old.figure().axes[0].get_title().startswith("flip rate")
+    assert {"flip.png", "unchanged.png"} <= set(old.figures())
     assert old.classes.empty
-    assert "switch to the donor's" in old.title
+    assert "switch to the source's" in old.title

@@ -11,10 +11,10 @@ from torch import Tensor
 import latentcode as lc
 from latentcode.errors import ConfigError
 from latentcode.probes.interventions import Intervention
-from latentcode.probes.interventions.sites import Place, capture, write
+from latentcode.probes.interventions.sites import Place, capture, run_patched
 from latentcode.tasks.counterfactuals import Counterfactuals
 
-EVERYTHING = Intervention("donor", "everything", (0, 1))
+EVERYTHING = Intervention("interchange", "everything", (0, 1))
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +30,13 @@ def model() -> lc.HookedTransformer:
 def patched(
     model: lc.HookedTransformer, task: Counterfactuals, intervention: Intervention
 ) -> tuple[Tensor, Tensor, dict[Place, Tensor], dict[Place, Tensor]]:
-    """Return the logits of the patched run and of the donors, and what was there before and after
+    """Return the logits of the patched run and of the sources, and what was there before and after
     at codes and values."""
     pairs = task.sample("ood", 12, lc.make_generator(0, "pairs"))
     places = [(site, layer) for site in ("code", "value") for layer in (0, 1)]
-    donors = pairs.others["operation+operands"].inputs
+    sources = pairs.others["operation+operands"].inputs
     _, before = capture(model, pairs.instances.inputs, places)
-    logits, theirs = capture(model, donors, intervention.places)
+    logits, theirs = capture(model, sources, intervention.places)
     edits = intervention.edits(model, task.scope(intervention.scope, pairs),
                                lambda place, live: theirs[place])
     after: dict[Place, Tensor] = {}
@@ -45,13 +45,13 @@ def patched(
         after[place] = edits[place](live) if place in edits else live
         return after[place]
 
-    out = write(model, pairs.instances.inputs, {
+    out = run_patched(model, pairs.instances.inputs, {
         place: lambda live, place=place: seen(place, live)
         for place in dict.fromkeys((*places, *edits))})
     return out, logits, before, after
 
 
-def test_with_codes_values_and_residual_streams_it_is_the_donor(
+def test_with_codes_values_and_residual_streams_it_is_the_source(
     model: lc.HookedTransformer, task: Counterfactuals
 ) -> None:
     outs = {}
@@ -59,8 +59,8 @@ def test_with_codes_values_and_residual_streams_it_is_the_donor(
         intervention = replace(EVERYTHING, site=site)
         assert intervention.places == tuple(
             (part, layer) for part in site.split("+") for layer in (0, 1))
-        outs[site], donor, *_ = patched(model, task, intervention)
-    torch.testing.assert_close(outs["code+value+residual"], donor)
+        outs[site], source, *_ = patched(model, task, intervention)
+    torch.testing.assert_close(outs["code+value+residual"], source)
     for site in ("code", "value"):
         assert (outs["code+value"] - outs[site]).abs().amax((1, 2)).min() > 1e-6
 
@@ -81,9 +81,9 @@ def test_codes_and_values_are_written_of_the_heads_alone(
     ({"site": "code+value+code"}, "expected each of its parts once"),
     ({"scope": "row"}, "where it covers every key"),
     ({"renormalize": True}, "codes are renormalised"),
-    ({"write": "erase", "scope": "pair"}, "labels are erased from codes"),
+    ({"patch": "erase", "scope": "pair"}, "labels are erased from codes"),
     ({"site": "code+residual", "heads": (0,)}, r"head 0 at site 'code\+residual'"),
-    ({"write": "permuted"}, "a matrix has no examples"),
+    ({"patch": "permuted"}, "a matrix has no examples"),
 ])
 def test_what_does_not_fit_one_of_the_sites_is_refused(
     change: dict[str, object], message: str, model: lc.HookedTransformer, task: Counterfactuals

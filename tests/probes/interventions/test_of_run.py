@@ -9,7 +9,7 @@ import pytest
 
 import latentcode as lc
 from latentcode.errors import ProbeError
-from latentcode.probes.interventions import WRITES, standard_interventions
+from latentcode.probes.interventions import PATCHES, standard_interventions
 from latentcode.probes.interventions.figure import intervention_figure
 from latentcode.tasks.counterfactuals import PLACES, SCOPES
 
@@ -23,46 +23,46 @@ def run(smoke_run: Callable[[str, str], lc.Run]) -> lc.Run:
 def test_every_write_has_its_place() -> None:
     chosen = standard_interventions(4, 16, tuple(SCOPES), places=tuple(PLACES))
     assert len(set(chosen)) == len(chosen)
-    of_studies = {name for name in WRITES
+    of_studies = {name for name in PATCHES
                   if name == "frozen" or "third" in name or name.endswith("pooled")}
-    assert {i.write for i in chosen} == set(WRITES) - of_studies
+    assert {i.patch for i in chosen} == set(PATCHES) - of_studies
     assert {i.scope for i in chosen} == {*SCOPES, *PLACES}
     assert {i.layers for i in chosen} >= {(0,), (3,), (2, 3), (0, 1, 2, 3)}
     assert any(i.renormalize for i in chosen)
     bare = standard_interventions(2, 8, ("pair", "row", "everything"), normalized=False)
     assert not any(i.renormalize for i in bare)
-    # A donor never stands alone: the same place is written with the same constituents.
+    # A source never stands alone: the same place is written with the same constituents.
     for i in chosen:
-        if i.write == "donor" and i.heads is None:
-            assert any(j.write == "same" and (j.scope, j.layers, j.site) ==
+        if i.patch == "interchange" and i.heads is None:
+            assert any(j.patch == "control" and (j.scope, j.layers, j.site) ==
                        (i.scope, i.layers, i.site) for j in chosen)
 
 
-def test_the_donors_of_a_factorial_stand_beside_each_other() -> None:
+def test_the_sources_of_a_factorial_stand_beside_each_other() -> None:
     sraven, logic = (tuple(s for s in SCOPES if s not in without) for without in (
         ("examples",), ("pairs", "feature")))
     chosen = standard_interventions(4, 16, sraven, lacks=("permuted",))
     assert len(chosen) < 200
-    donors = {"donor", "same", "operands", "operation+operands", "unrelated"}
+    sources = {"interchange", "control", "operands", "operation+operands", "unrelated"}
     for scope in ("row", "everything"):
         for layers in ((0,), (3,), (0, 1), (0, 1, 2), (2, 3), (0, 1, 2, 3)):
-            assert donors <= {i.write for i in chosen if i.site == "code"
+            assert sources <= {i.patch for i in chosen if i.site == "code"
                               and (i.scope, i.layers) == (scope, layers)}
-    assert {i.write for i in chosen if i.site == "code+value"} == donors
-    assert not any(i.write == "permuted" for i in chosen)
-    examples = {(i.write, i.site) for i in standard_interventions(2, 8, logic)
+    assert {i.patch for i in chosen if i.site == "code+value"} == sources
+    assert not any(i.patch == "permuted" for i in chosen)
+    examples = {(i.patch, i.site) for i in standard_interventions(2, 8, logic)
                 if i.scope == "examples" and i.layers == (0, 1)}
-    assert examples == {(write, "value") for write in (*donors, "permuted")}
+    assert examples == {(patch, "value") for patch in (*sources, "permuted")}
     alone = standard_interventions(4, 16, sraven, lacks=("factorial", "permuted"))
-    assert {i.write for i in alone}.isdisjoint(donors - {"donor", "same"})
+    assert {i.patch for i in alone}.isdisjoint(sources - {"interchange", "control"})
     assert all(len(i.layers) in (1, 4) or i.layers == (2, 3) for i in alone)
 
 
 def test_layers_are_drawn_in_their_order() -> None:
     table = pd.DataFrame([
-        {**lc.Intervention(write, "row", layers).row(), "metric": "switch", "value": 0.5,
+        {**lc.Intervention(patch, "row", layers).row(), "metric": "flip", "value": 0.5,
          "low": 0.4, "high": 0.6}
-        for write in ("donor", "same", "random")
+        for patch in ("interchange", "control", "random")
         for layers in ((2, 4, 6), (10,), (0, 1), (2,), (8, 9, 10, 11))])
     maps, _, rates = intervention_figure(table, 0.1).axes
     assert [text.get_text() for text in maps.get_xticklabels()] == [
@@ -72,12 +72,12 @@ def test_layers_are_drawn_in_their_order() -> None:
 
 def test_a_run_is_intervened_on(run: lc.Run) -> None:
     chosen = [lc.Intervention("identity", "row", (1,)),
-              lc.Intervention("donor", "everything", (0, 1))]
+              lc.Intervention("interchange", "everything", (0, 1))]
     result = lc.intervene(run, chosen, n=800, factorial=False)
-    rates = result.table.pivot(index="write", columns="metric", values="value")
-    assert rates.loc["identity", "stay"] == 1.0
+    rates = result.table.pivot(index="patch", columns="metric", values="value")
+    assert rates.loc["identity", "unchanged"] == 1.0
     assert rates.loc["identity", "kl"] == 0.0
-    assert rates.loc["donor", "kl"] > 0.0
+    assert rates.loc["interchange", "kl"] > 0.0
     assert result.settings["kind"] == "hyla"
     assert 2 <= result.settings["n_known"] < result.settings["n_counted"] <= 800
     again = lc.intervene(run.path, chosen, n=800, factorial=False)

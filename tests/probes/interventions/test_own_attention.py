@@ -12,7 +12,7 @@ from torch import Tensor
 import latentcode as lc
 from latentcode.errors import ConfigError
 from latentcode.probes.interventions import Intervention
-from latentcode.probes.interventions.sites import SITES, capture, write
+from latentcode.probes.interventions.sites import SITES, capture, run_patched
 
 
 def sharp(scores: Tensor) -> Tensor:
@@ -36,13 +36,13 @@ def test_identity_is_bit_equal_and_zeros_are_not(model: lc.HookedTransformer, si
     inputs = task.sample("ood", 6, lc.make_generator(0, "own")).inputs
     place = (site, 1)
     clean, own = capture(model, inputs, [place])
-    assert torch.equal(write(model, inputs, {place: lambda live: own[place].clone()}), clean)
-    assert not torch.allclose(write(model, inputs, {place: torch.zeros_like}), clean)
+    assert torch.equal(run_patched(model, inputs, {place: lambda live: own[place].clone()}), clean)
+    assert not torch.allclose(run_patched(model, inputs, {place: torch.zeros_like}), clean)
 
 
 def test_renormalising_needs_to_be_registered(model: lc.HookedTransformer) -> None:
     task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
-    asked = Intervention("donor", "row", (1,), renormalize=True)
+    asked = Intervention("interchange", "row", (1,), renormalize=True)
     replace(asked, renormalize=False).check(task, model)
     with pytest.raises(ConfigError, match=r"'sharp', whose codes obey .*renormalize=False, or"):
         asked.check(task, model)

@@ -20,9 +20,9 @@ def rates(*interventions: Intervention) -> list[dict[str, float]]:
     result = intervene_model(operation_model(), Selector(), interventions, n=N, n_reference=1_000,
                              split="train")
     assert result.settings["n_known"] == N  # the model is never wrong
-    by_metric = result.table.pivot(index=["write", "scope", "site", "alpha", "renormalized"],
+    by_metric = result.table.pivot(index=["patch", "scope", "site", "alpha", "renormalized"],
                                    columns="metric", values="value")
-    return [by_metric.xs((i.write, i.scope, i.site), level=(0, 1, 2)).iloc[0].to_dict()
+    return [by_metric.xs((i.patch, i.scope, i.site), level=(0, 1, 2)).iloc[0].to_dict()
             for i in interventions]
 
 
@@ -35,62 +35,64 @@ def test_the_code_is_the_rule() -> None:
     assert code[:, :, :, 1:].abs().max() < 1e-5
 
 
-@pytest.mark.parametrize(("write", "scope"), [
-    *product(["donor", "transplant", "set", "steer"], ["pair", "row"]),
+@pytest.mark.parametrize(("patch", "scope"), [
+    *product(["interchange", "resample", "class_mean", "steer"], ["pair", "row"]),
     # Of the others, what everything holds for the other query belongs to another rule.
-    ("donor", "everything"), ("steer", "everything")])
-def test_every_answer_switches(write: str, scope: str) -> None:
-    (outcome,) = rates(Intervention(write, scope, (0,)))
-    assert (outcome["switch"], outcome["stay"], outcome["others"]) == (1.0, 0.0, 1.0)
+    ("interchange", "everything"), ("steer", "everything")])
+def test_every_answer_switches(patch: str, scope: str) -> None:
+    (outcome,) = rates(Intervention(patch, scope, (0,)))
+    assert (outcome["flip"], outcome["unchanged"], outcome["others"]) == (1.0, 0.0, 1.0)
 
 
-@pytest.mark.parametrize("write", ["identity", "same", "set_same"])
-def test_the_same_rule_changes_nothing(write: str) -> None:
+@pytest.mark.parametrize("patch", ["identity", "control", "class_mean_base"])
+def test_the_same_rule_changes_nothing(patch: str) -> None:
     for scope in ("pair", "row", "everything"):
-        (outcome,) = rates(Intervention(write, scope, (0,)))
-        assert (outcome["switch"], outcome["stay"]) == (0.0, 1.0)
+        (outcome,) = rates(Intervention(patch, scope, (0,)))
+        assert (outcome["flip"], outcome["unchanged"]) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("scope", ["pair", "row"])
 def test_another_position_changes_nothing_here(scope: str) -> None:
     (outcome,) = rates(Intervention("elsewhere", scope, (0,)))
-    assert (outcome["switch"], outcome["stay"]) == (0.0, 1.0)
+    assert (outcome["flip"], outcome["unchanged"]) == (0.0, 1.0)
 
 
 def test_random_and_shuffled_codes_switch_at_most_by_chance() -> None:
     bound = 1 / K + 4 * (1 / K * (1 - 1 / K) / N) ** 0.5
     for outcome in rates(Intervention("random", "row", (0,)),
-                         Intervention("set_shuffled", "row", (0,))):
-        assert outcome["switch"] <= bound
-        assert outcome["stay"] <= bound
-    # Another instance's donor code is never a code of no rule: one of K rules.
+                         Intervention("class_mean_shuffled", "row", (0,))):
+        assert outcome["flip"] <= bound
+        assert outcome["unchanged"] <= bound
+    # Another instance's source code is never a code of no rule: one of K rules.
     (outcome,) = rates(Intervention("shuffled", "pair", (0,)))
-    assert outcome["switch"] <= bound
+    assert outcome["flip"] <= bound
 
 
 def test_without_its_label_the_code_selects_nothing() -> None:
-    erased, zero = rates(Intervention("erase", "row", (0,)), Intervention("zero", "row", (0,)))
+    erased, zero = rates(Intervention("erase", "row", (0,)), Intervention("zero_ablation", "row",
+                                                                          (0,)))
     bound = 1 / K + 4 * (1 / K * (1 - 1 / K) / N) ** 0.5
-    assert erased["stay"] <= bound
-    assert zero["stay"] <= bound
+    assert erased["unchanged"] <= bound
+    assert zero["unchanged"] <= bound
 
 
 def test_the_rule_is_in_the_query_and_not_in_the_value() -> None:
-    residual, value = rates(Intervention("donor", "pair", (0,), site="residual"),
-                            Intervention("donor", "pair", (0,), site="value"))
-    assert residual["switch"] == 1.0
-    assert (value["switch"], value["stay"]) == (0.0, 1.0)
+    residual, value = rates(Intervention("interchange", "pair", (0,), site="residual"),
+                            Intervention("interchange", "pair", (0,), site="value"))
+    assert residual["flip"] == 1.0
+    assert (value["flip"], value["unchanged"]) == (0.0, 1.0)
     # The symbol is in the value and not in the code: fresh values carry another answer over.
-    (same,) = rates(Intervention("same", "pair", (0,), site="value"))
-    assert same["stay"] == 0.0
+    (same,) = rates(Intervention("control", "pair", (0,), site="value"))
+    assert same["unchanged"] == 0.0
 
 
 def test_one_head_is_a_part_of_the_code() -> None:
     everything, one = (intervene_model(
-        operation_model(), Selector(), [Intervention("donor", "pair", (0,), heads=heads)], n=200)
+        operation_model(), Selector(), [Intervention("interchange", "pair", (0,), heads=heads)],
+        n=200)
         for heads in (tuple(range(K)), (3,)))
-    assert np.nanmin(everything.matrix("switch").to_numpy()) == 1.0
-    matrix = one.matrix("switch")
+    assert np.nanmin(everything.matrix("flip").to_numpy()) == 1.0
+    matrix = one.matrix("flip")
     assert list(matrix.index) == list(Selector.constituents)
     # With the code of both rules the two answers tie, and the lower symbol wins.
     assert 0.0 < matrix["+3"].mean() < 1.0
@@ -100,7 +102,7 @@ def test_one_head_is_a_part_of_the_code() -> None:
 
 def test_result_is_kept(tmp_path: object) -> None:
     result = intervene_model(operation_model(), Selector(), [
-        Intervention("donor", "pair", (0,)), Intervention("operation+operands", "pair", (0,)),
+        Intervention("interchange", "pair", (0,)), Intervention("operation+operands", "pair", (0,)),
         Intervention("steer", "row", (0,), alpha=2.0)], n=100)
     folder = result.save(f"{tmp_path}/result")
     loaded = InterventionResult.load(folder)
@@ -110,6 +112,7 @@ def test_result_is_kept(tmp_path: object) -> None:
     assert (folder / "operation.png").stat().st_size > 1_000
     assert "steer 2" in repr(loaded)
     assert "100 of 100 instances count" in loaded._repr_html_()
-    row = loaded.table[(loaded.table["write"] == "donor") & (loaded.table["metric"] == "switch")]
+    row = loaded.table.query("patch == 'interchange' and metric == 'flip'")
     assert row[["value", "low", "high"]].to_numpy().tolist() == [[1.0, 1.0, 1.0]]
-    assert int(row["n"].iloc[0]) == int(loaded.by_constituent.query("write == 'donor'")["n"].sum())
+    cells = loaded.by_constituent.query("patch == 'interchange'")
+    assert int(row["n"].iloc[0]) == int(cells["n"].sum())

@@ -1,4 +1,4 @@
-"""Rates of classes, and differences between two donors' writes over the instances of both."""
+"""Rates of classes, and differences between two sources' writes over the instances of both."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from latentcode.answers import CLASSES
 from latentcode.probes.interventions import Intervention, InterventionResult, intervene_model
 from latentcode.probes.interventions.result import tables
 
-ROWS = [Intervention(write, "row", layers).row() for write, layers in (
-    ("operation+operands", (0,)), ("operands", (0,)), ("unrelated", (1,)), ("zero", (0,)))]
-"""Two donors at one place, one at another, and what comes from no donor."""
+ROWS = [Intervention(patch, "row", layers).row() for patch, layers in (
+    ("operation+operands", (0,)), ("operands", (0,)), ("unrelated", (1,)), ("zero_ablation", (0,)))]
+"""Two sources at one place, one at another, and what comes from no source."""
 CONSTITUENTS = ("sum", "difference")
 
 
@@ -25,7 +25,7 @@ def outcomes(number: int, found: dict[int, str]) -> pd.DataFrame:
     return pd.DataFrame([
         {"intervention": number, "number": instance, "combination": instance // 2,
          "base_label": int(instance > 1),
-         "source_label": int(instance <= 1), "switch": 0.0, "stay": 0.0,
+         "source_label": int(instance <= 1), "flip": 0.0, "unchanged": 0.0,
          **{name: float(name == which) for name in CLASSES}}
         for instance, which in found.items()])
 
@@ -44,10 +44,10 @@ def found() -> dict[str, pd.DataFrame]:
 
 def test_differences_are_those_over_the_instances_of_both(found: dict[str, pd.DataFrame]) -> None:
     comparisons = found["comparisons"]
-    # Of neither another place nor what comes from no donor.
-    assert set(zip(comparisons["write"], comparisons["against"], strict=True)) == {
+    # Of neither another place nor what comes from no source.
+    assert set(zip(comparisons["patch"], comparisons["against"], strict=True)) == {
         ("operation+operands", "operands"), ("operands", "operation+operands")}
-    mine = comparisons[comparisons["write"] == "operation+operands"].set_index("class")
+    mine = comparisons[comparisons["patch"] == "operation+operands"].set_index("class")
     assert list(mine.index) == list(CLASSES)
     assert mine["n"].eq(3).all()  # instances 1, 2 and 3
     assert mine["n_combinations"].eq(2).all()
@@ -58,15 +58,15 @@ def test_differences_are_those_over_the_instances_of_both(found: dict[str, pd.Da
     # Resampled are whole combinations: instance 1, and 2 with 3.
     assert mine.loc["operation", ["low", "high"]].tolist() == pytest.approx([0.0, 1.0])
     assert mine.loc["operands", ["low", "high"]].tolist() == [0.0, 0.0]
-    other = comparisons[comparisons["write"] == "operands"].set_index("class")
+    other = comparisons[comparisons["patch"] == "operands"].set_index("class")
     assert other["value"].to_dict() == pytest.approx(
         {name: -value for name, value in expected.items()})
 
 
 def test_classes_are_rates_by_both_constituents(found: dict[str, pd.DataFrame]) -> None:
     classes = found["classes"]
-    assert classes.groupby(["write", "base_label"])["rate"].sum().eq(1.0).all()
-    mine = classes[classes["write"] == "operation+operands"].set_index(
+    assert classes.groupby(["patch", "base_label"])["rate"].sum().eq(1.0).all()
+    mine = classes[classes["patch"] == "operation+operands"].set_index(
         ["base_label", "source_label", "class"])
     assert mine.loc[("sum", "difference", "operation"), ["n", "rate"]].tolist() == [2, 1.0]
     assert mine.loc[("difference", "sum", "operation"), ["n", "rate"]].tolist() == [2, 0.5]
@@ -82,20 +82,20 @@ def test_without_a_factorial_there_are_no_classes() -> None:
 
 def test_differences_are_of_the_same_instances_where_the_last_batch_is_short() -> None:
     found = intervene_model(operation_model(), Selector(), [
-        Intervention(write, "row", (0,)) for write in ("operation+operands", "operands")],
+        Intervention(patch, "row", (0,)) for patch in ("operation+operands", "operands")],
         n=130, batch_size=100, n_bootstrap=100)
     known = found.settings["n_known"]
     assert known > 100  # so that more count of the first batch than the last one has
     assert found.comparisons["n"].eq(known).all()
-    rates = found.table.set_index(["write", "metric"])["value"]
+    rates = found.table.set_index(["patch", "metric"])["value"]
     for row in found.comparisons.to_dict("records"):
         assert row["value"] == pytest.approx(
-            rates[row["write"], row["class"]] - rates[row["against"], row["class"]])
+            rates[row["patch"], row["class"]] - rates[row["against"], row["class"]])
 
 
 def test_classes_and_differences_are_kept(tmp_path: Path) -> None:
     result = intervene_model(operation_model(), Selector(), [
-        *(Intervention(write, "row", (0,)) for write in ("donor", "operation+operands")),
+        *(Intervention(patch, "row", (0,)) for patch in ("interchange", "operation+operands")),
         Intervention("operation+operands", "everything", (0,), site="code+value")],
         n=100, n_bootstrap=100)
     loaded = InterventionResult.load(result.save(tmp_path / "result", figures=False))

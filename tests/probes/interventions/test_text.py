@@ -11,7 +11,7 @@ from latentcode.config.presets import model_for
 from latentcode.models.config import with_kind
 from latentcode.probes.interventions import Intervention
 from latentcode.probes.interventions.of_model import intervene_model
-from latentcode.probes.interventions.sites import capture, write
+from latentcode.probes.interventions.sites import capture, run_patched
 from latentcode.probes.interventions.standard import standard_interventions
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 
@@ -40,12 +40,12 @@ def test_what_is_written_back_changes_no_bit_and_noise_does(kind: str, scope: st
     inputs, query = pairs.instances.inputs, pairs.instances.info["query"]
     logits, _ = capture(model, inputs, ())
     same = Intervention("identity", scope, EVERY).edits(model, where, lambda _, live: live)
-    assert torch.equal(write(model, inputs, same), logits)
+    assert torch.equal(run_patched(model, inputs, same), logits)
     noise = lc.make_generator(0, "noise")
     other = Intervention("random", scope, EVERY).edits(
         model, where, lambda _, live: torch.randn(live.shape, generator=noise))
     assert list(other) == places
-    written = write(model, inputs, other)
+    written = run_patched(model, inputs, other)
     assert not torch.equal(written[torch.arange(20), query], logits[torch.arange(20), query])
     assert torch.equal(written[:, 0], logits[:, 0]) or scope == "everything"
 
@@ -53,16 +53,16 @@ def test_what_is_written_back_changes_no_bit_and_noise_does(kind: str, scope: st
 def test_a_table_of_controls_says_how_many_count() -> None:
     result = intervene_model(model_of("softmax"), likelier(), [
         Intervention(name, scope, EVERY) for scope in ("pair", "everything")
-        for name in ("donor", "same", "random", "identity")] + [
-        Intervention("elsewhere", "pair", EVERY), Intervention("donor", "everything", EVERY,
+        for name in ("interchange", "control", "random", "identity")] + [
+        Intervention("elsewhere", "pair", EVERY), Intervention("interchange", "everything", EVERY,
                                                                site="code+value")],
         n=200, n_bootstrap=100)
-    rates = result.table.set_index(["write", "scope", "site", "metric"])["value"]
-    assert (rates.xs("identity")[:, "code", "stay"] == 1.0).all()
+    rates = result.table.set_index(["patch", "scope", "site", "metric"])["value"]
+    assert (rates.xs("identity")[:, "code", "unchanged"] == 1.0).all()
     assert (rates.xs("identity")[:, "code", "kl"] == 0.0).all()
     assert rates["random", "everything", "code", "kl"] > 0.0
-    # All that the query sees of the donor is in its codes and values.
-    assert rates["donor", "everything", "code+value", "switch"] > 0.9
+    # All that the query sees of the source is in its codes and values.
+    assert rates["interchange", "everything", "code+value", "flip"] > 0.9
     assert 2 <= result.settings["n_known"] < result.settings["n_counted"] <= 200
     assert "likelier of the two" in " ".join(result.caveats)
     documents = result.table["n_combinations"].max()
@@ -74,10 +74,11 @@ def test_standard_interventions_leave_out_what_a_text_lacks() -> None:
     chosen = standard_interventions(2, 4, task.scopes, True, task.lacking)
     for intervention in chosen:
         intervention.check(task, model_of("softmax"))
-    assert {"donor", "same", "operation+operands+rest", "unrelated", "random", "identity"} <= {
-        intervention.write for intervention in chosen}
-    assert not {"set", "steer", "erase", "transplant", "permuted"} & {
-        intervention.write for intervention in chosen}
+    assert {"interchange", "control", "operation+operands+rest", "unrelated", "random",
+        "identity"} <= {
+        intervention.patch for intervention in chosen}
+    assert not {"set", "steer", "erase", "resample", "permuted"} & {
+        intervention.patch for intervention in chosen}
 
 
 def test_long_texts_pass_fewer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A factorial of donors tells what codes carry: the operation, the operands or the answer.
+"""A factorial of sources tells what codes carry: the operation, the operands or the answer.
 
 In each hand-built model the codes of one layer carry one of them, by construction.
 """
@@ -28,7 +28,7 @@ LAYER = {"operation": 0, "operands": 1, "answer": 1}
 """Model -> the layer whose codes carry that."""
 CODE = {"operation": {"operation"}, "operands": {"operands"}, "answer": {"operation", "operands"}}
 VALUE = {"operation": {"operands"}, "operands": {"operation"}, "answer": set[str]()}
-"""Model -> what its codes and its values bring of a donor."""
+"""Model -> what its codes and its values bring of a source."""
 
 
 @cache
@@ -49,12 +49,12 @@ def result(name: str, *interventions: Intervention) -> InterventionResult:
 
 
 def rows_of(name: str) -> tuple[Intervention, ...]:
-    """Return the writes of every donor's row."""
-    return tuple(Intervention(write, "row", (LAYER[name],)) for write in ("donor", *OTHERS))
+    """Return the writes of every source's row."""
+    return tuple(Intervention(patch, "row", (LAYER[name],)) for patch in ("interchange", *OTHERS))
 
 
 def brought(parts: set[str]) -> str:
-    """Return the class of an answer that has these parts of the donor."""
+    """Return the class of an answer that has these parts of the source."""
     return ("instance", "operation", "operands", "copied")[
         ("operation" in parts) + 2 * ("operands" in parts)]
 
@@ -76,12 +76,12 @@ def test_the_codes_are_what_the_model_is_called(name: str) -> None:
 def test_a_row_brings_what_its_codes_carry_and_nothing_else(name: str) -> None:
     luck = 1 / (K - 2)
     for i, (_, found) in zip(rows_of(name), rates(name, *rows_of(name)).iterrows(), strict=True):
-        differs = {"operation"} if i.write == "donor" else set(i.write.split("+"))
-        if i.write == "unrelated":
+        differs = {"operation"} if i.patch == "interchange" else set(i.patch.split("+"))
+        if i.patch == "unrelated":
             # Whatever it brings, one of K - 2, is an answer of the four by luck at most: the null.
             assert found.drop("else").max() < luck + 4 * (luck * (1 - luck) / N) ** 0.5
         else:
-            assert found[brought(differs & CODE[name])] == 1.0, i.write
+            assert found[brought(differs & CODE[name])] == 1.0, i.patch
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -117,15 +117,15 @@ class NeverZero(Selector):
         return (symbol_of(batch) > 0) & (batch.info["rules"] > 0).all(1)
 
 
-def test_what_counts_is_answered_rightly_donors_included() -> None:
-    writes = ("donor", "rest", "unrelated")
+def test_what_counts_is_answered_rightly_sources_included() -> None:
+    writes = ("interchange", "rest", "unrelated")
     found = intervene_model(MODELS["operation"](), NeverZero(), [
-        Intervention(write, "row", (0,)) for write in writes], n=200, batch_size=200)
+        Intervention(patch, "row", (0,)) for patch in writes], n=200, batch_size=200)
     pairs = NeverZero().sample("ood", 200, make_generator(0, "interventions ood"))
     right = {name: NeverZero().right(pairs, torch.empty(0), name) for name in (
-        "instances", "donors", "operands", BOTH, "rest")}
-    known = right["instances"] & right["donors"] & right["operands"] & right[BOTH]
+        "instances", "sources", "operands", BOTH, "rest")}
+    known = right["instances"] & right["sources"] & right["operands"] & right[BOTH]
     assert found.settings["n_known"] == int(known.sum())
-    n = found.table.groupby("write")["n"].first()
-    assert n["donor"] == n["unrelated"] == int(known.sum())
-    assert n["rest"] == int((known & right["rest"]).sum()) < n["donor"]
+    n = found.table.groupby("patch")["n"].first()
+    assert n["interchange"] == n["unrelated"] == int(known.sum())
+    assert n["rest"] == int((known & right["rest"]).sum()) < n["interchange"]

@@ -11,10 +11,10 @@ from torch import Tensor
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.models.attention import rms_head
-from latentcode.probes.interventions import WRITES, Intervention
+from latentcode.probes.interventions import PATCHES, Intervention
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.references import measure
-from latentcode.probes.interventions.sites import SITES, capture, constrained, write
+from latentcode.probes.interventions.sites import SITES, capture, constrained, run_patched
 from latentcode.tasks.counterfactuals import SCOPES, Counterfactuals, MinimalPairs
 
 KINDS = tuple(lc.ATTENTION_KINDS)
@@ -47,11 +47,11 @@ def test_identity_is_bit_equal_and_noise_is_not(kind: str, site: str, pairs: Min
     clean, own = capture(model, inputs, places)
     for place in places:
         torch.testing.assert_close(clean, model(inputs), rtol=1e-4, atol=1e-5)
-        assert torch.equal(write(model, inputs, {place: lambda live: live}), clean)
+        assert torch.equal(run_patched(model, inputs, {place: lambda live: live}), clean)
         assert torch.equal(
-            write(model, inputs, {place: lambda live, x=own[place]: x.clone()}), clean)
+            run_patched(model, inputs, {place: lambda live, x=own[place]: x.clone()}), clean)
         noise = torch.randn(own[place].shape, generator=torch.Generator().manual_seed(0))
-        patched = write(model, inputs, {place: lambda live, x=noise: x})
+        patched = run_patched(model, inputs, {place: lambda live, x=noise: x})
         assert (patched - clean).abs().amax((1, 2)).min() > 1e-6  # of every instance
         assert torch.equal(capture(model, inputs, places)[0], clean)  # no hook is left behind
 
@@ -59,11 +59,11 @@ def test_identity_is_bit_equal_and_noise_is_not(kind: str, site: str, pairs: Min
 def test_all_codes_of_another_instance_are_its_attention(pairs: MinimalPairs) -> None:
     model = model_of("hyla")
     places = [(site, layer) for site in ("code", "value") for layer in range(2)]
-    donor, activations = capture(model, pairs.donors.inputs, places)
-    # With its codes and its values in all layers, and its residual stream, it is the donor.
-    _, stream = capture(model, pairs.donors.inputs, [("residual", 0)])
+    source, activations = capture(model, pairs.sources.inputs, places)
+    # With its codes and its values in all layers, and its residual stream, it is the source.
+    _, stream = capture(model, pairs.sources.inputs, [("residual", 0)])
     edits = {place: (lambda live, x=x: x) for place, x in {**activations, **stream}.items()}
-    torch.testing.assert_close(write(model, pairs.instances.inputs, edits), donor)
+    torch.testing.assert_close(run_patched(model, pairs.instances.inputs, edits), source)
 
 
 @pytest.mark.parametrize("scope", [name for name in SCOPES if name != "examples"])
@@ -78,7 +78,7 @@ def test_only_the_scope_is_written(
         seen["after"] = torch.where(SITES["code"].mask(where, (1, 3), 4), live + 1.0, live)
         return seen["after"]
 
-    write(model, pairs.instances.inputs, {("code", 1): edit})
+    run_patched(model, pairs.instances.inputs, {("code", 1): edit})
     changed = (seen["after"] != seen["before"]).transpose(0, 1)  # [H, B, Q, K]
     assert not changed[[0, 2]].any()
     assert torch.equal(changed[1], where)
@@ -92,7 +92,7 @@ def test_an_intervention_edits_its_layers_heads_and_scope(
 ) -> None:
     model, where = model_of(kind), sraven.scope("pair", pairs)
     code = torch.rand((12, 4, 18, 18), generator=torch.Generator().manual_seed(0))
-    edits = Intervention("donor", "pair", (1,), heads=(1, 3), renormalize=renormalize).edits(
+    edits = Intervention("interchange", "pair", (1,), heads=(1, 3), renormalize=renormalize).edits(
         model, where, lambda place, live: live + 1.0)
     wanted = torch.where(SITES["code"].mask(where, (1, 3), 4), code + 1.0, code)
     if renormalize:
@@ -173,48 +173,49 @@ def test_erasers_are_those_of_the_package(logic: Counterfactuals) -> None:
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"write": "donors"}, "unknown write 'donors'; expected one of: donor, same"),
+    ({"patch": "sources"}, "unknown patch 'sources'; expected one of: interchange, control"),
     ({"scope": "column"}, "unknown scope 'column'; expected one of: pair, pairs, row"),
     ({"site": "key"}, "unknown site 'key'; expected one of: code, value, residual"),
     ({"layers": ()}, "layers is empty"),
     ({"layers": (2,)}, "unknown layer 2; expected one of: 0, 1"),
     ({"heads": (4,)}, "head 4 at site 'code'; expected one of 4 heads"),
     ({"site": "residual", "heads": (0,)}, "head 0 at site 'residual'"),
-    ({"write": "erase", "site": "value"}, "labels are erased from codes"),
-    ({"write": "erase", "scope": "everything"}, "expected one of pair, pairs, row to erase"),
+    ({"patch": "erase", "site": "value"}, "labels are erased from codes"),
+    ({"patch": "erase", "scope": "everything"}, "expected one of pair, pairs, row to erase"),
     ({"site": "value", "renormalize": True}, "codes are renormalised"),
     ({"site": "value"}, "where it covers every key"),
-    ({"write": "elsewhere", "scope": "everything"}, "leaves no other position"),
+    ({"patch": "elsewhere", "scope": "everything"}, "leaves no other position"),
     ({"heads": ()}, "heads is empty"),
     ({"alpha": float("inf")}, "alpha is inf"),
 ])
 def test_what_does_not_fit_is_one_error(
     change: dict[str, object], message: str, sraven: Counterfactuals
 ) -> None:
-    wrong = replace(Intervention("donor", "row", (0,)), **change)  # type: ignore[arg-type]
+    wrong = replace(Intervention("interchange", "row", (0,)), **change)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
         intervene_model(model_of("hyla"), sraven, [wrong], n=10)
     assert issubclass(UnknownNameError, ConfigError)
-    assert set(WRITES) >= {"donor", "same", "identity"}
+    assert set(PATCHES) >= {"interchange", "control", "identity"}
 
 
-@pytest.mark.parametrize(("write", "treatment"), [
-    ("shuffled", "donor"), ("elsewhere", "donor"), ("set_same", "set"), ("set_shuffled", "set"),
-    ("steer_random", "steer"), ("mean", "zero"), ("random", "donor"),
-    ("transplant", "donor"), ("same", "donor")])
+@pytest.mark.parametrize(("patch", "treatment"), [
+    ("shuffled", "interchange"), ("elsewhere", "interchange"), ("class_mean_base", "class_mean"),
+    ("class_mean_shuffled", "class_mean"),
+    ("steer_random", "steer"), ("mean_ablation", "zero_ablation"), ("random", "interchange"),
+    ("resample", "interchange"), ("control", "interchange")])
 def test_every_write_does_something_of_its_own(
-    write: str, treatment: str, sraven: Counterfactuals
+    patch: str, treatment: str, sraven: Counterfactuals
 ) -> None:
     table = intervene_model(model_of("hyla"), sraven, [
-        Intervention(name, "row", (0, 1)) for name in (write, treatment, "identity")],
+        Intervention(name, "row", (0, 1)) for name in (patch, treatment, "identity")],
         n=800, n_reference=400).table
-    changed = table[table["metric"] == "kl"].set_index("write")["value"]
-    others = table[table["metric"] == "kl_others"].set_index("write")["value"]
+    changed = table[table["metric"] == "kl"].set_index("patch")["value"]
+    others = table[table["metric"] == "kl_others"].set_index("patch")["value"]
     assert changed["identity"] == 0.0
-    assert changed[write] + others[write] > 1e-6
-    assert changed[write] != changed[treatment]
-    if write == "elsewhere":  # the answer elsewhere changes, not this one
-        assert others[write] > changed[write]
+    assert changed[patch] + others[patch] > 1e-6
+    assert changed[patch] != changed[treatment]
+    if patch == "elsewhere":  # the answer elsewhere changes, not this one
+        assert others[patch] > changed[patch]
 
 
 def test_shuffled_labels_erase_something_else_than_the_label(logic: Counterfactuals) -> None:
@@ -233,33 +234,36 @@ def test_a_constituent_that_was_not_measured_is_not_written() -> None:
     task = lc.make_counterfactuals(lc.make_task(config), factorial=False)
     model = lc.HookedTransformer(replace(lc.preset("smoke", "logic").model, d_input=5),
                                  seed=1).eval()
-    names = ("donor", "set", "set_same", "steer", "erase", "set_shuffled", "mean")
+    names = ("interchange", "class_mean", "class_mean_base", "steer", "erase",
+             "class_mean_shuffled", "mean_ablation")
     table = intervene_model(model, task, [Intervention(name, "row", (1,)) for name in names],
                             split="unknown", n=600, n_reference=600).table
-    n = table[table["metric"] == "switch"].set_index("write")["n"]
-    assert n["donor"] == n["set_shuffled"] == n["mean"] > 0
-    assert (n[["set", "set_same", "steer", "erase"]] == 0).all()
-    assert table[table["write"] == "steer"]["value"].isna().all()
+    n = table[table["metric"] == "flip"].set_index("patch")["n"]
+    assert n["interchange"] == n["class_mean_shuffled"] == n["mean_ablation"] > 0
+    assert (n[["class_mean", "class_mean_base", "steer", "erase"]] == 0).all()
+    assert table[table["patch"] == "steer"]["value"].isna().all()
 
 
 def test_the_control_counts_where_the_model_answers_it(sraven: Counterfactuals) -> None:
     table = intervene_model(model_of("hyla"), sraven, [
-        Intervention(name, "everything", (0,), site="residual") for name in ("donor", "same")],
+        Intervention(name, "everything", (0,), site="residual") for name in ("interchange",
+                                                                             "control")],
         n=600).table
-    rates = table.pivot(index="write", columns="metric", values="value")
-    # With the whole input of the donor or the control, the answer is the one that counts there.
-    assert rates.loc["donor", "switch"] == 1.0
-    assert rates.loc["same", "stay"] == 1.0
-    assert rates.loc["same", "switch"] == 0.0
-    n = table[table["metric"] == "stay"].set_index("write")["n"]
-    assert 0 < n["same"] < n["donor"]
+    rates = table.pivot(index="patch", columns="metric", values="value")
+    # With the whole input of the source or the control, the answer is the one that counts there.
+    assert rates.loc["interchange", "flip"] == 1.0
+    assert rates.loc["control", "unchanged"] == 1.0
+    assert rates.loc["control", "flip"] == 0.0
+    n = table[table["metric"] == "unchanged"].set_index("patch")["n"]
+    assert 0 < n["control"] < n["interchange"]
 
 
 def test_numbers_that_cannot_be_used_are_one_error(sraven: Counterfactuals) -> None:
     for wrong, message in (({"n_reference": 0}, "n_reference is 0"), ({"n": 1}, "n is 1"),
                            ({"n_bootstrap": 0}, "n_bootstrap is 0; expected a whole number")):
         with pytest.raises(ConfigError, match=message):
-            intervene_model(model_of("hyla"), sraven, [Intervention("set", "row", (0,))], **wrong)
+            intervene_model(model_of("hyla"), sraven, [Intervention("class_mean", "row", (0,))],
+                            **wrong)
     with pytest.raises(ConfigError, match="is given 2 times; expected each intervention once"):
         intervene_model(model_of("hyla"), sraven, [Intervention(), Intervention()])
     with pytest.raises(ProbeError, match="gives logits that are not finite"):
@@ -270,4 +274,4 @@ def test_numbers_that_cannot_be_used_are_one_error(sraven: Counterfactuals) -> N
 def test_codes_without_normalisation_are_not_renormalised(sraven: Counterfactuals) -> None:
     with pytest.raises(ConfigError, match="expected renormalize=False"):
         intervene_model(model_of("linear"), sraven, [
-            Intervention("set", "row", (0,), renormalize=True)], n=10)
+            Intervention("class_mean", "row", (0,), renormalize=True)], n=10)

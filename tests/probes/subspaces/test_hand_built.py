@@ -16,7 +16,7 @@ from selector import K, Selector
 
 from latentcode.errors import LatentCodeError
 from latentcode.probes.common.results import where
-from latentcode.probes.interventions.sites import capture, write
+from latentcode.probes.interventions.sites import capture, run_patched
 from latentcode.probes.subspaces import SubspaceResult, find_subspace_model
 from latentcode.probes.subspaces.places import logits_from
 from latentcode.probes.subspaces.searching import Search
@@ -32,8 +32,8 @@ def found(name: str, site: str, layer: int, rank: int, *objectives: str) -> Subs
         learning_rate=0.05, n_bootstrap=100)
 
 
-def rate(result: SubspaceResult, search: str, of: str, objective: str, donor: str = BOTH) -> float:
-    rows = where(result.table, search=search, objective=objective, donor=donor, **{"class": of})
+def rate(result: SubspaceResult, search: str, of: str, objective: str, source: str = BOTH) -> float:
+    rows = where(result.table, search=search, objective=objective, source=source, **{"class": of})
     return float(rows["value"].iloc[0])
 
 
@@ -41,10 +41,10 @@ def rate(result: SubspaceResult, search: str, of: str, objective: str, donor: st
 def test_a_stream_that_holds_both_has_a_subspace_for_each() -> None:
     result = found("operands", "residual", 1, 2 * K, "operation", "operands")
     assert rate(result, "whole", "copied", "none") == 1.0
-    for objective, without in (("operation", "operands"), ("operands", "donor")):
+    for objective, without in (("operation", "operands"), ("operands", "interchange")):
         assert rate(result, "trained", objective, objective) > 0.95
         assert rate(result, "shuffled", objective, objective) < 0.5
-        # A donor that lacks what the subspace carries leaves the answer.
+        # A source that lacks what the subspace carries leaves the answer.
         assert rate(result, "trained", "instance", objective, without) > 0.95
     last = result.curves.set_index(["objective", "search"])["loss"]
     assert (last.xs("trained", level=1) < 0.8 * last.xs("shuffled", level=1)).all()
@@ -73,15 +73,15 @@ def test_what_follows_from_a_place_is_what_the_hooked_model_computes(
                              known=True, seed=0)
     held = search.heldout
     rows = torch.arange(len(held)).flip(0)
-    donors = held.pairs.batch(BOTH)
-    _, theirs = capture(search.model, donors.inputs, [place])
+    sources = held.pairs.batch(BOTH)
+    _, theirs = capture(search.model, sources.inputs, [place])
     mask = search.task.scope("row", held.pairs)
     mask = mask[:, None] if place[0] == "code" else mask.any(2)[..., None]
-    expected = write(search.model, held.pairs.instances.inputs, {
+    expected = run_patched(search.model, held.pairs.instances.inputs, {
         place: lambda live: torch.where(mask, theirs[place], live)})
     with torch.no_grad():
         own, patched = (logits_from(search.model, place, held, rows, x[rows])
-                        for x in (held.own, held.donors[BOTH]))
+                        for x in (held.own, held.sources[BOTH]))
     first = int(held.query.min())
     torch.testing.assert_close(own[:, first:], held.clean[rows, first:])
     torch.testing.assert_close(patched[:, first:], expected[rows, first:])

@@ -1,4 +1,4 @@
-"""Do the donors of a text differ in what they say, and does an answer tell whose it is?"""
+"""Do the sources of a text differ in what they say, and does an answer tell whose it is?"""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def changed(a: Tensor, b: Tensor) -> list[list[int]]:
 
 
 def test_the_text_itself_copies() -> None:
-    for pairs, batch in ((PAIRS, PAIRS.donors), (PLAIN_PAIRS, PLAIN_PAIRS.instances)):
+    for pairs, batch in ((PAIRS, PAIRS.sources), (PLAIN_PAIRS, PLAIN_PAIRS.instances)):
         text = TASK.build("ood", batch.info["sequence"], batch.info["query"])
         assert torch.equal(whole(batch), whole(text))
         assert torch.equal(at(text.targets, batch.info["query"]), batch.info["copied"])
@@ -48,11 +48,11 @@ def test_the_text_itself_copies() -> None:
         assert pairs.counts.float().mean() > 0.5
 
 
-def test_donors_differ_in_place_and_as_they_say() -> None:
+def test_sources_differ_in_place_and_as_they_say() -> None:
     pairs = PAIRS[PAIRS.counts]
     own, info = pairs.instances.inputs, pairs.instances.info
     a, b = at(own, info["query"]), info["copied"]
-    wanted = {"donors": {-1}, "operands": {0}, "operation+operands": {-1, 0}}
+    wanted = {"sources": {-1}, "operands": {0}, "operation+operands": {-1, 0}}
     for name, places in wanted.items():
         found = changed(own, pairs.batch(name).inputs)
         assert all(set(row) == {int(key) + place for place in places}
@@ -81,7 +81,7 @@ def test_donors_differ_in_place_and_as_they_say() -> None:
 def test_what_replaces_a_token_is_like_it() -> None:
     table = TASK.token_table
     for pairs in (PAIRS[PAIRS.counts], PLAIN_PAIRS[PLAIN_PAIRS.counts]):
-        other = pairs.others["operands"] if pairs.others else pairs.donors
+        other = pairs.others["operands"] if pairs.others else pairs.sources
         now, was = (batch.info["copied"] for batch in (other, pairs.instances))
         assert (now != was).all()
         for column in (table.classes, table.edges[:, 0], TASK.frequency_bins):
@@ -105,57 +105,57 @@ def test_pairs_of_given_instances_count_where_they_copy_what_occurred_once() -> 
 def test_the_control_changes_other_tokens() -> None:
     for pairs in (PAIRS, PLAIN_PAIRS):
         info = pairs.instances.info
-        found = changed(pairs.instances.inputs, pairs.same.inputs)
+        found = changed(pairs.instances.inputs, pairs.control.inputs)
         assert sum(map(len, found)) > 1.5 * len(pairs)
         for row, key, query in zip(found, info["key"], info["query"], strict=True):
             assert not {int(key), int(key) - 1, int(query)} & set(row)
             assert max(row, default=0) < query
-        was, now = (batch.inputs[pairs.instances.inputs != pairs.same.inputs]
-                    for batch in (pairs.instances, pairs.same))
-        row = (pairs.instances.inputs != pairs.same.inputs).nonzero()[:, 0]
+        was, now = (batch.inputs[pairs.instances.inputs != pairs.control.inputs]
+                    for batch in (pairs.instances, pairs.control))
+        row = (pairs.instances.inputs != pairs.control.inputs).nonzero()[:, 0]
         for tokens in (was, now):
             assert not (tokens == info["copied"][row]).any()
         assert not (now == at(pairs.instances.inputs, info["query"])[row]).any()
-        assert torch.equal(pairs.same.info["copied"], info["copied"])
+        assert torch.equal(pairs.control.info["copied"], info["copied"])
 
 
 def test_pairs_that_the_model_does_not_answer_do_not_count() -> None:
-    b, other = PAIRS.donors.info["copied"], PAIRS.others["operands"].info["copied"]
+    b, other = PAIRS.sources.info["copied"], PAIRS.others["operands"].info["copied"]
     third = (torch.maximum(b, other) + 1) % V
     says = {"B": saying(PAIRS, b), "B'": saying(PAIRS, other), "third": saying(PAIRS, third)}
     rows = PAIRS.counts & (third != torch.minimum(b, other))
-    wanted = {"instances": "third", "donors": "B", "operands": "third", "same": "third",
+    wanted = {"instances": "third", "sources": "B", "operands": "third", "control": "third",
               "operation+operands": "B'"}
     for of, right in wanted.items():
         for what, logits in says.items():
             assert (FACTORIAL.right(PAIRS, logits, of)[rows] == (what == right)).all()
-    for of, right in {"instances": "B", "donors": "B'", "same": "B"}.items():
+    for of, right in {"instances": "B", "sources": "B'", "control": "B"}.items():
         mine = saying(PLAIN_PAIRS, PLAIN_PAIRS.batch(of).info["copied"])
         assert PLAIN.right(PLAIN_PAIRS, mine, of).all(), right
 
 
 def test_answers_have_classes() -> None:
     pairs = PAIRS[PAIRS.counts]
-    b, other = pairs.donors.info["copied"], pairs.others["operands"].info["copied"]
+    b, other = pairs.sources.info["copied"], pairs.others["operands"].info["copied"]
     clean = (torch.maximum(b, other) + 1) % V
     elsewhere = (torch.maximum(b, other) + 2) % V
     keep = (clean != torch.minimum(b, other)) & (elsewhere != torch.minimum(b, other))
-    written = pairs.with_donors("operation+operands")
+    written = pairs.with_sources("operation+operands")
     for name, token in (("instance", clean), ("operation", b), ("copied", other),
                         ("else", elsewhere)):
         found = FACTORIAL.outcomes(written, saying(pairs, clean), saying(pairs, b),
                                    saying(pairs, token))
         assert {of: float(found[of][keep].mean()) for of in CLASSES} == {
             of: float(of == name) for of in CLASSES}
-        assert (found["switch"] == (name == "copied"))[keep].all()
-        assert (found["stay"] == (name == "instance"))[keep].all()
+        assert (found["flip"] == (name == "copied"))[keep].all()
+        assert (found["unchanged"] == (name == "instance"))[keep].all()
 
 
 def test_the_other_way_round_the_instance_copies() -> None:
     task = TextCounterfactuals(TASK, operation="nothing")
     pairs = task.sample("ood", 300, make_generator(0, "pairs"))
-    assert torch.equal(pairs.instances.inputs, PAIRS.donors.inputs)
-    assert torch.equal(pairs.donors.inputs, PAIRS.instances.inputs)
+    assert torch.equal(pairs.instances.inputs, PAIRS.sources.inputs)
+    assert torch.equal(pairs.sources.inputs, PAIRS.instances.inputs)
     for name, other in (("operands", "operation+operands"), ("rest", "operation+rest")):
         assert torch.equal(pairs.others[name].inputs, PAIRS.others[other].inputs)
         assert torch.equal(pairs.others[other].inputs, PAIRS.others[name].inputs)
@@ -165,15 +165,15 @@ def test_the_other_way_round_the_instance_copies() -> None:
     b, other = pairs.instances.info["copied"], pairs.others["operands"].info["copied"]
     third = (torch.maximum(b, other) + 1) % V
     keep = third != torch.minimum(b, other)
-    clean, donor = saying(pairs, b), saying(pairs, third)
+    clean, source = saying(pairs, b), saying(pairs, third)
     assert task.right(pairs, clean, "instances").all()
-    assert task.right(pairs, donor, "donors")[keep].all()
+    assert task.right(pairs, source, "sources")[keep].all()
     for name, token in (("instance", b), ("operation", third), ("operands", other)):
-        found = task.outcomes(pairs, clean, donor, saying(pairs, token))
+        found = task.outcomes(pairs, clean, source, saying(pairs, token))
         assert (found[name][keep] == 1).all()
 
 
-def test_donors_copy_from_elsewhere() -> None:
+def test_sources_copy_from_elsewhere() -> None:
     task = TextCounterfactuals(TASK, operation="elsewhere")
     drawn = task.sample("ood", 300, make_generator(0, "pairs"))
     assert drawn.counts.float().mean() > 0.4
@@ -181,7 +181,7 @@ def test_donors_copy_from_elsewhere() -> None:
     own, info = pairs.instances.inputs, pairs.instances.info
     assert torch.equal(whole(pairs.instances), whole(
         TASK.build("ood", info["sequence"], info["query"])))
-    query, here, there = info["query"], info["key"], pairs.donors.info["key"]
+    query, here, there = info["query"], info["key"], pairs.sources.info["key"]
     assert ((here - there).abs() > 1).all()
     assert (there < query).all()
     assert pairs.candidates is not None
@@ -189,20 +189,20 @@ def test_donors_copy_from_elsewhere() -> None:
     assert torch.equal(pairs.candidates[:, 1].long(), at(own, there))
     answers = dict(zip(("", "operation", "operands", "operation+operands"),
                        pairs.candidates.long().unbind(1), strict=True))
-    for name in ("instances", "donors", *OTHERS):
+    for name in ("instances", "sources", *OTHERS):
         batch = pairs.batch(name)
         if name == "unrelated":
             assert torch.equal(batch.inputs, TASK.build(
                 "ood", batch.info["sequence"], query).inputs)
             continue
-        is_elsewhere = name == "donors" or "operation" in name
+        is_elsewhere = name == "sources" or "operation" in name
         assert (batch.info["elsewhere"] == is_elsewhere).all()
         # Copied from its own place: the query's token stands there, and not at the other.
         is_a = [at(batch.inputs, key - 1) == at(batch.inputs, query) for key in (here, there)]
         assert is_a[is_elsewhere].all()
         assert not is_a[not is_elsewhere].any()
         part = "+".join(x for x in ("operation", "operands") if x in name or (
-            x == "operation" and name == "donors"))
+            x == "operation" and name == "sources"))
         says = at(batch.inputs, batch.info["key"])
         assert torch.equal(says, answers[part])
         assert torch.equal(says, at(batch.targets, query))
@@ -212,11 +212,11 @@ def test_donors_copy_from_elsewhere() -> None:
             found = changed(own, batch.inputs)
             assert all(set(row) <= {int(k) - 1, int(k), int(t) - 1, int(t)}
                        for row, k, t in zip(found, here, there, strict=True))
-    for row, k, t in zip(changed(own, pairs.same.inputs), here, there, strict=True):
+    for row, k, t in zip(changed(own, pairs.control.inputs), here, there, strict=True):
         assert not {int(k) - 1, int(k), int(t) - 1, int(t)} & set(row)
-    assert task.membership(pairs.donors)[:, 0].float().mean(0).tolist() == [0.0, 1.0]
+    assert task.membership(pairs.sources)[:, 0].float().mean(0).tolist() == [0.0, 1.0]
     clean = saying(pairs, answers[""])
-    written = pairs.with_donors("operation+operands")
+    written = pairs.with_sources("operation+operands")
     for name, of in (("instance", ""), ("operation", "operation"), ("operands", "operands"),
                      ("copied", "operation+operands")):
         outcome = task.outcomes(written, clean, saying(pairs, answers["operation+operands"]),
@@ -230,12 +230,12 @@ def test_donors_copy_from_elsewhere() -> None:
 
 def test_without_a_factorial_an_answer_moves() -> None:
     pairs = PLAIN_PAIRS[PLAIN_PAIRS.counts]
-    clean, donor = (saying(pairs, batch.info["copied"]) for batch in (
-        pairs.instances, pairs.donors))
-    half = PLAIN.outcomes(pairs, clean, donor, 0.25 * donor + 0.75 * clean)
+    clean, source = (saying(pairs, batch.info["copied"]) for batch in (
+        pairs.instances, pairs.sources))
+    half = PLAIN.outcomes(pairs, clean, source, 0.25 * source + 0.75 * clean)
     torch.testing.assert_close(half["moved"], torch.full_like(half["moved"], 0.25))
-    assert (half["stay"] == 1).all()
-    assert (PLAIN.outcomes(pairs, clean, donor, donor)["switch"] == 1).all()
+    assert (half["unchanged"] == 1).all()
+    assert (PLAIN.outcomes(pairs, clean, source, source)["flip"] == 1).all()
     assert not set(CLASSES) & set(half)
 
 
@@ -244,7 +244,7 @@ def test_the_likelier_of_two_answers() -> None:
     likelier.answer_among("answers")
     pairs = PLAIN_PAIRS[PLAIN_PAIRS.counts]
     ours, theirs = (saying(pairs, batch.info["copied"]) for batch in (
-        pairs.instances, pairs.donors))
+        pairs.instances, pairs.sources))
     faint = ours + 0.5 * theirs
     faint[..., 0] += 99.0  # rather something else
     assert likelier.right(pairs, faint, "instances").all()

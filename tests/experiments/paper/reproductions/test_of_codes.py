@@ -55,7 +55,7 @@ def test_words_of_causal_claims_name_what_their_quantity_says(claim: Claim) -> N
     assert isinstance(claim.rule, Excess)
     *_, place, answer = claim.id.split("-")
     site, scope = causal.PLACES[place]
-    said = {("code", "row"): "the donor's row of codes", ("code", "everything"): "all codes",
+    said = {("code", "row"): "the source's row of codes", ("code", "everything"): "all codes",
             ("value", "everything"): "all values"}
     classes = {"operation": ("B(a, b)", "g(x) "), "operands": ("f(x')",),
                "copied": ("B(a', b')", "g(x')")}
@@ -63,10 +63,10 @@ def test_words_of_causal_claims_name_what_their_quantity_says(claim: Claim) -> N
     assert claim.rule.quantity.removeprefix("rate of ").startswith(
         classes[causal.ANSWERS[answer]])
     assert set(claim.rule.controls) <= set(causal.CONTROLS)
-    with_other_query = {"donor with another function and the same query": "donor",
-                        "donor with the same rule and other operands": "operands"}
-    for control, write in with_other_query.items():
-        assert causal.CONTROLS[control] == write
+    with_other_query = {"source with another function and the same query": "interchange",
+                        "source with the same rule and other operands": "operands"}
+    for control, patch in with_other_query.items():
+        assert causal.CONTROLS[control] == patch
 
 
 def test_each_claim_of_figure_2_names_its_inputs_and_its_setting() -> None:
@@ -91,7 +91,7 @@ def test_evidence_leaves_out_what_else_a_row_says() -> None:
 def test_the_row_of_causal_is_called_after_the_token_that_answers() -> None:
     classes = pd.DataFrame([
         {"task": task, "features": features, "kind": "hyla", "id": "a", "site": "code",
-         "scope": "row", "write": causal.TOLD, "metric": "copied", "value": 1.0}
+         "scope": "row", "patch": causal.TOLD, "metric": "copied", "value": 1.0}
         for task, features in (("sraven", 3.0), ("logic", None))])
     sraven, logic = causal._said(classes).split(". ")
     assert "the response's row of codes: HYLA" in sraven

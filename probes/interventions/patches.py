@@ -1,4 +1,4 @@
-"""What is written: donors, means, differences, nothing, noise; and the controls of each.
+"""What is written: sources, means, differences, nothing, noise; and the controls of each.
 
 A *write* takes what is computed at a place in the patched run (`live`, so that what was written
 in an earlier layer has had its effect) and returns what to put there, of the same shape. Where
@@ -30,8 +30,8 @@ class Clean:
     """What the model computes for a batch before anything is written.
 
     pairs       the B pairs of the batch that count: the model gives both answers
-    answered    the logits of their donors
-    donors      name of a batch of `MinimalPairs` -> place -> its activations [B, ...]
+    answered    the logits of their sources
+    sources     name of a batch of `MinimalPairs` -> place -> its activations [B, ...]
     right       name of a batch -> bool [B]: the model answers it rightly
     pool        place -> activations of the whole batch, to transplant
     own         place -> activations of the pairs themselves
@@ -40,7 +40,7 @@ class Clean:
 
     pairs: MinimalPairs
     answered: Tensor
-    donors: Mapping[str, Mapping[Place, Tensor]]
+    sources: Mapping[str, Mapping[Place, Tensor]]
     right: Mapping[str, Tensor]
     pool: Mapping[Place, Tensor]
     own: Mapping[Place, Tensor]
@@ -51,13 +51,13 @@ class Clean:
 class Material:
     """What is at hand for one intervention on B instances.
 
-    clean      the instances and their donors
-    transplants  int64 [B], which of the pool has the donor's constituent in the same slot; -1 none
+    clean      the instances and their sources
+    transplants  int64 [B], which of the pool has the source's constituent in the same slot; -1 none
     references means over training instances
     erasers    place -> what erases the label from activations, given the scope; or empty
     generator  for noise
     scope      bool [B, Q, K], the codes that are written
-    third      int64 [B], a constituent that neither the instance nor its donor has, drawn among
+    third      int64 [B], a constituent that neither the instance nor its source has, drawn among
                those that were measured in the slot; -1 none
     """
 
@@ -78,7 +78,7 @@ class Material:
         return self.references.means[place][self.pairs.slot, constituent]
 
     def group(self, place: Place) -> Tensor:
-        """Return the mean of random instances, as many as have the donor's constituent."""
+        """Return the mean of random instances, as many as have the source's constituent."""
         return self.references.groups[place][self.pairs.slot, self.pairs.source_label]
 
     def others(self) -> Tensor:
@@ -98,14 +98,14 @@ class Material:
 
 
 @dataclass(frozen=True)
-class Write:
+class PatchKind:
     """One way to write.
 
     values       (material, place, live, alpha) -> what to put there
     description  one sentence for people
     control      whether nothing should come of it
-    donor        the batch of `MinimalPairs` that it comes from; "" for what comes from none
-    needs        of the task or the material: `same`, `factorial`, `permuted` (donors), `means`,
+    source       the batch of `MinimalPairs` that it comes from; "" for what comes from none
+    needs        of the task or the material: `control`, `factorial`, `permuted` (sources), `means`,
                  `erasers`, `pool`, `another` (instance of the batch), `elsewhere` or nothing
     measured     whose constituent must have been measured: `base_label`, `source_label`, `third`
     real         it is a code that the model computed for some instance: nothing to renormalise
@@ -118,7 +118,7 @@ class Write:
     values: Callable[[Material, Place, Tensor, float], Tensor]
     description: str
     control: bool = False
-    donor: str = ""
+    source: str = ""
     needs: str = ""
     measured: tuple[str, ...] = ()
     real: bool = False
@@ -144,92 +144,93 @@ def _set_any(m: Material, place: Place, live: Tensor, alpha: float) -> Tensor:
     return m.mean(place, m.any_constituent())
 
 
-def _pooled(mean: Callable[[Material, Place], Tensor], whose: str, **properties: Any) -> Write:
+def _pooled(mean: Callable[[Material, Place], Tensor], whose: str, **properties: Any) -> PatchKind:
     """Return what writes a mean over the positions of the scope, too: one code for all of them."""
     def values(m: Material, place: Place, live: Tensor, alpha: float) -> Tensor:
         scope = m.scope[:, None].to(live.dtype)  # [B, 1, Q, K]
         total = (mean(m, place) * scope).sum((2, 3), keepdim=True)
         return (total / scope.sum((2, 3), keepdim=True)).expand_as(live)
 
-    return Write(values, f"the mean over {whose}, and over positions", needs="means", pooled=True,
-                 **properties)
+    return PatchKind(values, f"the mean over {whose}, and over positions", needs="means",
+                     pooled=True, **properties)
 
 
 def _vector(place: Place, live: Tensor) -> int:
     return SITES[place[0]].vector % live.ndim
 
 
-def _from_donor(name: str, description: str, **properties: Any) -> Write:
+def _from_source(name: str, description: str, **properties: Any) -> PatchKind:
     """Return what writes the activations of a batch of `MinimalPairs`."""
-    return Write(lambda m, p, x, _: m.clean.donors[name][p], description, donor=name, real=True,
-                 **properties)
+    return PatchKind(lambda m, p, x, _: m.clean.sources[name][p], description, source=name,
+                     real=True, **properties)
 
 
-WRITES: Mapping[str, Write] = {
-    "donor": _from_donor("donors", "the minimal pair's: another operation"),
-    "same": _from_donor("same", "a donor's with the same constituents and fresh values",
-                        control=True, needs="same"),
-    **{name: _from_donor(name, f"a donor's with {what}", needs="factorial",
+PATCHES: Mapping[str, PatchKind] = {
+    "interchange": _from_source("sources", "the minimal pair's: another operation"),
+    "control": _from_source("control", "a source's with the same constituents and fresh values",
+                        control=True, needs="control"),
+    **{name: _from_source(name, f"a source's with {what}", needs="factorial",
                          control=name == "unrelated") for name, what in OTHERS.items()},
-    "permuted": _from_donor("permuted", "the instance's with its examples' values permuted",
+    "permuted": _from_source("permuted", "the instance's with its examples' values permuted",
                             control=True, needs="permuted"),
-    "frozen": _from_donor("operation+operands", f"a donor's with {OTHERS['operation+operands']}, "
+    "frozen": _from_source("operation+operands", f"a source's with {OTHERS['operation+operands']}, "
                           "while all codes are held", needs="factorial", frozen=True),
-    "elsewhere": _from_donor("donors", "the minimal pair's, at another position", control=True,
+    "elsewhere": _from_source("sources", "the minimal pair's, at another position", control=True,
                              needs="elsewhere", elsewhere=True),
-    "shuffled": Write(lambda m, p, x, _: m.clean.donors["donors"][p][m.others()],
-                      "the donor's of another instance", control=True, donor="donors",
+    "shuffled": PatchKind(lambda m, p, x, _: m.clean.sources["sources"][p][m.others()],
+                      "the source's of another instance", control=True, source="sources",
                       needs="another", real=True),
-    "transplant": Write(lambda m, p, x, _: m.clean.pool[p][m.transplants],
-                        "another instance's that has the donor's constituent", needs="pool",
+    "resample": PatchKind(lambda m, p, x, _: m.clean.pool[p][m.transplants],
+                        "another instance's that has the source's constituent", needs="pool",
                         real=True),
-    "set": Write(lambda m, p, x, _: m.mean(p, m.pairs.source_label),
-                 "the mean over instances with the donor's constituent", needs="means",
+    "class_mean": PatchKind(lambda m, p, x, _: m.mean(p, m.pairs.source_label),
+                 "the mean over instances with the source's constituent", needs="means",
                  measured=("source_label",)),
-    "set_same": Write(lambda m, p, x, _: m.mean(p, m.pairs.base_label),
+    "class_mean_base": PatchKind(lambda m, p, x, _: m.mean(p, m.pairs.base_label),
                       "the mean over instances with the instance's own constituent",
                       control=True, needs="means", measured=("base_label",)),
-    "set_shuffled": Write(_set_any, "the mean of a constituent drawn at random", control=True,
-                          needs="means"),
-    "set_third": Write(lambda m, p, x, _: m.mean(p, m.third),
+    "class_mean_shuffled": PatchKind(_set_any, "the mean of a constituent drawn at random",
+                                     control=True, needs="means"),
+    "class_mean_third": PatchKind(lambda m, p, x, _: m.mean(p, m.third),
                        "the mean over instances with a third constituent", control=True,
                        needs="means", measured=("third",)),
-    "set_group": Write(lambda m, p, x, _: m.group(p),
+    "class_mean_group": PatchKind(lambda m, p, x, _: m.group(p),
                        "the mean over as many instances drawn at random", control=True,
                        needs="means", measured=("source_label",)),
-    "set_pooled": _pooled(lambda m, p: m.mean(p, m.pairs.source_label),
-                          "instances with the donor's constituent", measured=("source_label",)),
-    "set_same_pooled": _pooled(lambda m, p: m.mean(p, m.pairs.base_label),
+    "class_mean_pooled": _pooled(lambda m, p: m.mean(p, m.pairs.source_label),
+                          "instances with the source's constituent", measured=("source_label",)),
+    "class_mean_base_pooled": _pooled(lambda m, p: m.mean(p, m.pairs.base_label),
                                "instances with the instance's own constituent", control=True,
                                measured=("base_label",)),
-    "set_third_pooled": _pooled(lambda m, p: m.mean(p, m.third),
+    "class_mean_third_pooled": _pooled(lambda m, p: m.mean(p, m.third),
                                 "instances with a third constituent", control=True,
                                 measured=("third",)),
-    "set_group_pooled": _pooled(lambda m, p: m.group(p),
+    "class_mean_group_pooled": _pooled(lambda m, p: m.group(p),
                                 "as many instances drawn at random", control=True,
                                 measured=("source_label",)),
-    "steer": Write(_steer, "plus alpha times the difference of the two means", needs="means",
+    "steer": PatchKind(_steer, "plus alpha times the difference of the two means", needs="means",
                    measured=("base_label", "source_label")),
-    "steer_third": Write(_steer_third, "plus alpha times the difference of a third constituent's "
-                         "mean", control=True, needs="means", measured=("base_label", "third")),
-    "steer_random": Write(_steer_random, "plus a random direction as long as that difference",
+    "steer_third": PatchKind(_steer_third, "plus alpha times the difference of a third "
+                             "constituent's mean", control=True, needs="means",
+                             measured=("base_label", "third")),
+    "steer_random": PatchKind(_steer_random, "plus a random direction as long as that difference",
                           control=True, needs="means", measured=("base_label", "source_label")),
-    "zero": Write(lambda m, p, x, _: torch.zeros_like(x), "zero"),
-    "mean": Write(lambda m, p, x, _: m.references.overall[p].expand_as(x),
+    "zero_ablation": PatchKind(lambda m, p, x, _: torch.zeros_like(x), "zero"),
+    "mean_ablation": PatchKind(lambda m, p, x, _: m.references.overall[p].expand_as(x),
                   "the mean over all training instances", needs="means"),
-    "erase": Write(lambda m, p, x, _: m.erasers[p](x), "the same without its label (LEACE)",
+    "erase": PatchKind(lambda m, p, x, _: m.erasers[p](x), "the same without its label (LEACE)",
                    needs="erasers", measured=("base_label",)),
-    "erase_shuffled": Write(lambda m, p, x, _: m.erasers[p](x),
+    "erase_shuffled": PatchKind(lambda m, p, x, _: m.erasers[p](x),
                             "the same without a shuffled label (LEACE)", control=True,
                             needs="erasers", measured=("base_label",)),
-    "random": Write(lambda m, p, x, _: noise_like(x, _vector(p, x), m.generator),
+    "random": PatchKind(lambda m, p, x, _: noise_like(x, _vector(p, x), m.generator),
                     "a random one of equal norm", control=True),
-    "identity": Write(lambda m, p, x, _: x, "itself: nothing changes", control=True, real=True),
+    "identity": PatchKind(lambda m, p, x, _: x, "itself: nothing changes", control=True, real=True),
 }
 """Ways to write, by name."""
 
 
-def possible(write: Write, material: Material) -> Tensor:
+def possible(patch: PatchKind, material: Material) -> Tensor:
     """Return which instances something can be written to, bool [B].
 
     Not those that have no other of their batch to take it from, whose constituents were not
@@ -237,13 +238,13 @@ def possible(write: Write, material: Material) -> Tensor:
     """
     pairs = material.pairs
     rows = torch.ones_like(pairs.counts)
-    if write.needs == "pool":
+    if patch.needs == "pool":
         rows = material.transplants >= 0
-    elif write.needs in ("same", "factorial") and write.donor in material.clean.right:
-        rows = material.clean.right[write.donor]
-    elif write.needs == "another" and len(pairs) == 1:
+    elif patch.needs in ("control", "factorial") and patch.source in material.clean.right:
+        rows = material.clean.right[patch.source]
+    elif patch.needs == "another" and len(pairs) == 1:
         rows = ~rows
-    for name in write.measured:
+    for name in patch.measured:
         if name == "third":
             rows = rows & (material.third >= 0)
         else:
@@ -252,7 +253,7 @@ def possible(write: Write, material: Material) -> Tensor:
 
 
 def thirds(pairs: MinimalPairs, count: Tensor, generator: torch.Generator) -> Tensor:
-    """Return for each instance a measured constituent that is neither its own nor its donor's.
+    """Return for each instance a measured constituent that is neither its own nor its source's.
 
     count float [slot, constituent] -> int64 [B], uniform; -1 where there is none
     """
@@ -266,10 +267,10 @@ def thirds(pairs: MinimalPairs, count: Tensor, generator: torch.Generator) -> Te
 def transplants(
     pool_membership: Tensor, pairs: MinimalPairs, generator: torch.Generator
 ) -> Tensor:
-    """Return for each instance one of a pool that has its donor's constituent in its slot.
+    """Return for each instance one of a pool that has its source's constituent in its slot.
 
     pool_membership bool [N, S, C] -> int64 [B], -1 where the pool has none. (An instance is never
-    its own, because it lacks the donor's constituent.)
+    its own, because it lacks the source's constituent.)
     """
     fits = pool_membership[:, pairs.slot, pairs.source_label].T  # [B, N]
     keys = torch.rand(fits.shape, generator=generator, device=fits.device)
