@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from latentcode.probes.attribution import AttributionResult as AttributionResult
     from latentcode.probes.attribution import attribute as attribute
     from latentcode.probes.attribution import attribute_model as attribute_model
+    from latentcode.probes.das import DASResult as DASResult
+    from latentcode.probes.das import das as das
+    from latentcode.probes.das import das_model as das_model
     from latentcode.probes.decoding import DecodingResult as DecodingResult
     from latentcode.probes.decoding import decode as decode
     from latentcode.probes.decoding import decode_codes as decode_codes
@@ -73,9 +76,6 @@ if TYPE_CHECKING:
     from latentcode.probes.similarity import SimilarityResult as SimilarityResult
     from latentcode.probes.similarity import similarity as similarity
     from latentcode.probes.similarity import similarity_codes as similarity_codes
-    from latentcode.probes.subspaces import SubspaceResult as SubspaceResult
-    from latentcode.probes.subspaces import find_subspace as find_subspace
-    from latentcode.probes.subspaces import find_subspace_model as find_subspace_model
     from latentcode.probes.topography import TopographyResult as TopographyResult
     from latentcode.probes.topography import topography as topography
     from latentcode.probes.topography import topography_codes as topography_codes

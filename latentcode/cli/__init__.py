@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 from latentcode.cli.align import Align
 from latentcode.cli.attribute import Attribute
 from latentcode.cli.check_model import CheckModel
+from latentcode.cli.das import DAS
 from latentcode.cli.decode import Decode
 from latentcode.cli.demo import Demo
 from latentcode.cli.explore import Explore
 from latentcode.cli.extract import Extract
 from latentcode.cli.failures import SIGPIPE, flush, of_this_machine, open_streams
-from latentcode.cli.find_subspace import FindSubspace
 from latentcode.cli.intervene import Intervene
 from latentcode.cli.mistakes import in_flags
 from latentcode.cli.official import ExportFlax, ImportFlax, Parity
@@ -47,7 +47,7 @@ COMMANDS: dict[str, type] = {
     "train": Train, "extract": Extract, "decode": Decode, "decode-rows": DecodeRows,
     "project": Project, "separation": Separation, "similarity": Similarity,
     "topography": Topography, "align": Align, "value-networks": ValueNetworks,
-    "intervene": Intervene, "attribute": Attribute, "find-subspace": FindSubspace, "show": Show,
+    "intervene": Intervene, "attribute": Attribute, "das": DAS, "show": Show,
     "explore": Explore, "zoo": Zoo, "push": Push, "sweep": Sweep, "demo": Demo,
     "text": Text, "reproduce": Reproduce, "report": Report,
     "extract-prompts": ExtractPrompts, "decode-prompts": DecodePrompts,

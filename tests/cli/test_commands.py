@@ -38,7 +38,7 @@ def test_help_lists_every_command_in_one_line(
                          for name, command in COMMANDS.items()}
     assert list(summaries)[:14] == [
         "train", "extract", "decode", "decode-rows", "project", "separation", "similarity",
-        "topography", "align", "value-networks", "intervene", "attribute", "find-subspace", "show"]
+        "topography", "align", "value-networks", "intervene", "attribute", "das", "show"]
 
 
 @pytest.mark.parametrize("command", ["train", "decode", "zoo", "sweep"])

@@ -77,7 +77,7 @@ def test_commands_answer(
 
 @pytest.mark.parametrize(("command", "message"), [
     ("topography", "defines no distance"), ("attribute", "expected ChosenPairs"),
-    ("find-subspace", "expected ChosenPairs"), ("check-model", "is a model that was trained here")])
+    ("das", "expected ChosenPairs"), ("check-model", "is a model that was trained here")])
 def test_what_cannot_be_asked_of_a_text_is_said_in_a_line(
     run: lc.Run, command: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

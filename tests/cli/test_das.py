@@ -1,4 +1,4 @@
-"""`latentcode find-subspace` on a model of the zoo."""
+"""`latentcode das` on a model of the zoo."""
 
 from __future__ import annotations
 
@@ -8,25 +8,24 @@ from pathlib import Path
 import pytest
 
 from latentcode.cli import main
-from latentcode.probes.subspaces import SubspaceResult
+from latentcode.probes.das import DASResult
 
 
 @pytest.mark.slow
-def test_find_subspace(
+def test_das(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
-    out = tmp_path / "subspace"
-    main(["find-subspace", "logic-hyla", "--layer", "0", "--rank", "2", "--n", "60", "--n-train",
-          "100", "--steps", "50", "--out", str(out)])
+    out = tmp_path / "das"
+    main(["das", "logic-hyla", "--layer", "0", "--rank", "2", "--n", "60", "--n-train", "100",
+          "--steps", "50", "--out", str(out)])
     assert f"wrote result {out}" in capsys.readouterr().out
-    result = SubspaceResult.load(out)
+    result = DASResult.load(out)
     assert list(dict.fromkeys(result.table["search"])) == [
         "trained", "shuffled", "untrained", "random", "whole"]
     assert set(result.curves["step"]) == {50}
     assert result.settings["layer"] == 0
     assert (out / "figure.png").stat().st_size > 1_000
-    assert "layer 9" in refused("find-subspace", "logic-hyla", "--layer", "9", "--out",
-                                tmp_path / "x")
+    assert "layer 9" in refused("das", "logic-hyla", "--layer", "9", "--out", tmp_path / "x")
 
 
 def test_errors(tmp_path: Path, refused: Callable[..., str]) -> None:
@@ -38,6 +37,5 @@ def test_errors(tmp_path: Path, refused: Callable[..., str]) -> None:
         (["--n", "0"], "--n is 0; expected a whole number of at least 2"),
         (["--n-train", "-1"], "--n-train is -1; expected a whole number of at least 2"),
     ):
-        assert message in refused("find-subspace", "logic-hyla", "--out", tmp_path / "new",
-                                  *arguments)
+        assert message in refused("das", "logic-hyla", "--out", tmp_path / "new", *arguments)
     assert not (tmp_path / "new").exists()

@@ -16,11 +16,11 @@ from latentcode.answers import CLASSES
 from latentcode.models.modes import evaluating
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.bootstrap import mean_and_interval
+from latentcode.probes.das.fitting import Fit, fit_subspace, interchange
+from latentcode.probes.das.places import BATCH, Held, hold, logits_from
+from latentcode.probes.das.result import DONOR
 from latentcode.probes.interventions.sites import Place
 from latentcode.probes.interventions.writes import WRITES
-from latentcode.probes.subspaces.fitting import Fit, fit_subspace, interchange
-from latentcode.probes.subspaces.places import BATCH, Held, hold, logits_from
-from latentcode.probes.subspaces.result import DONOR
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import ChosenPairs
 
@@ -46,8 +46,7 @@ class Search:
         cls, model: HookedTransformer, task: ChosenPairs, place: Place, *, n_train: int, n: int,
         split: str, known: bool, seed: int,
     ) -> Search:
-        """Draw the pairs and pass them through the model; arguments as in `find_subspace_model`.
-        """
+        """Draw the pairs and pass them through the model; arguments as in `das_model`."""
         device = next(model.parameters()).device
         train, heldout = (
             hold(model, task, place, donors, split=of, n=size, known=known,

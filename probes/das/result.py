@@ -1,4 +1,4 @@
-"""The outcome of a search for a subspace: classes of answers, learning curves, a figure."""
+"""The outcome of distributed alignment search: classes of answers, learning curves, a figure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pandas as pd
 
 from latentcode.figures.style import Figure
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
-from latentcode.probes.subspaces.figure import subspace_figure
+from latentcode.probes.das.figure import das_figure
 
 DONOR = "operation+operands"
 """The donor that searches are trained with, and that tells the classes apart."""
 
 
 @dataclass(frozen=True, repr=False)
-class SubspaceResult(TableResult):
+class DASResult(TableResult):
     """What came of a donor's coordinates in subspaces of an activation, on held-out combinations.
 
     Searches: `trained` towards the objective; `shuffled`, the same with the targets of other
@@ -33,7 +33,8 @@ class SubspaceResult(TableResult):
     """
 
     FORMAT = "latentcode.subspaces"
-    SHOWS = "classes of answers, donors with another operation and other operands"
+    SHOWS = ("distributed alignment search: classes of answers, donors with another operation and "
+             "other operands")
     COLUMNS: ClassVar = {
         "table": ("objective", "search", "rank", "donor", "class", "value", "low", "high", "n",
                   "n_combinations"),
@@ -64,5 +65,5 @@ class SubspaceResult(TableResult):
 
     def figure(self) -> Figure:
         """Return the rates of each objective's class over ranks, and the learning curves."""
-        return subspace_figure(where(self.table, donor=DONOR), self.curves,
-                               self.settings["objectives"])
+        return das_figure(where(self.table, donor=DONOR), self.curves,
+                          self.settings["objectives"])

@@ -1,4 +1,4 @@
-"""The figure of a search for a subspace: rates over ranks, and how the searches learned."""
+"""The figure of distributed alignment search: rates over ranks, and how the searches learned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SEARCHES = {"trained": (PALETTE[0], "o"), "shuffled": (PALETTE[1], "s"),
              "untrained": (PALETTE[2], "^"), "random": (GREY, "v")}
 
 
-def subspace_figure(
+def das_figure(
     table: pd.DataFrame, curves: pd.DataFrame, objectives: Sequence[str]
 ) -> Figure:
     """Return the rate of each objective's class over ranks, and below the losses over steps.

@@ -23,7 +23,7 @@ from latentcode.probes.interventions.sites import SITES, Place, capture
 from latentcode.probes.interventions.writes import WRITES
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
-SUBSPACE_SITES = ("code", "residual")
+DAS_SITES = ("code", "residual")
 BATCH = 250
 """Instances that are passed through the model at once."""
 ANSWERED = ("instances", "donors", *CORE)
@@ -59,7 +59,7 @@ def check_place(model: Any, place: Place) -> None:
     site, layer = place
     check(isinstance(model, HookedTransformer), f"model is a {type(model).__name__}; expected a "
           "latentcode.HookedTransformer, which can be computed from a layer on", ProbeError)
-    check_choice("site", site, SUBSPACE_SITES)
+    check_choice("site", site, DAS_SITES)
     if layer not in range(model.cfg.n_layers):
         raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
 

@@ -16,23 +16,23 @@ from selector import K, Selector
 
 from latentcode.errors import LatentCodeError
 from latentcode.probes.common.results import where
+from latentcode.probes.das import DASResult, das_model
+from latentcode.probes.das.places import logits_from
+from latentcode.probes.das.searching import Search
 from latentcode.probes.interventions.sites import capture, write
-from latentcode.probes.subspaces import SubspaceResult, find_subspace_model
-from latentcode.probes.subspaces.places import logits_from
-from latentcode.probes.subspaces.searching import Search
 
 BOTH = "operation+operands"
 STEPS = 60
 
 
-def found(name: str, site: str, layer: int, rank: int, *objectives: str) -> SubspaceResult:
-    return find_subspace_model(
+def found(name: str, site: str, layer: int, rank: int, *objectives: str) -> DASResult:
+    return das_model(
         MODELS[name](), Selector(), objectives, site=site, layer=layer, rank=rank,
         searches=("trained", "shuffled"), split="train", n_train=300, n=100, steps=STEPS,
         learning_rate=0.05, n_bootstrap=100)
 
 
-def rate(result: SubspaceResult, search: str, of: str, objective: str, donor: str = BOTH) -> float:
+def rate(result: DASResult, search: str, of: str, objective: str, donor: str = BOTH) -> float:
     rows = where(result.table, search=search, objective=objective, donor=donor, **{"class": of})
     return float(rows["value"].iloc[0])
 
@@ -57,7 +57,7 @@ def test_codes_that_are_the_operation_have_no_subspace_of_the_operands(tmp_path:
     assert rate(result, "trained", "operation", "operation") > 0.95
     assert rate(result, "trained", "operands", "operands") < 0.2
     assert rate(result, "random", "operation", "none") < 0.5
-    again = SubspaceResult.load(result.save(tmp_path / "result"))
+    again = DASResult.load(result.save(tmp_path / "result"))
     assert np.allclose(again.table["value"], result.table["value"])
     assert list(again.summary()["search"]) == 2 * ["trained", "shuffled"] + ["random", "whole"]
     assert "Without controls: untrained." in again.caveats
@@ -107,7 +107,7 @@ def test_the_subspace_of_the_operation_lies_in_the_blocks_of_the_rules() -> None
     ({"searches": ("random",)}, "search 'random'")])
 def test_what_cannot_be_searched(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(LatentCodeError) as error:
-        find_subspace_model(MODELS["operands"](), Selector(), **{
+        das_model(MODELS["operands"](), Selector(), **{
             "site": "residual", "layer": 1, "searches": (), "split": "train", "n_train": 8, "n": 20,
             "n_bootstrap": 100, **arguments})
     assert message in str(error.value)

@@ -1,4 +1,4 @@
-"""`latentcode find-subspace`: does a subspace carry the operation alone, or the operands alone?"""
+"""`latentcode das`: distributed alignment search, for the operation or operands alone."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from latentcode.cli.options import RunName, Sampling, Seeded, default_is
 
 
 @dataclass(frozen=True, kw_only=True)
-class FindSubspace(Seeded, Sampling):
-    """Does a subspace of codes carry the operation alone?
+class DAS(Seeded, Sampling):
+    """Does a subspace carry the operation alone? (distributed alignment search)
 
-    Example: latentcode find-subspace runs/sraven --out results/subspace --layer 3 --rank 4 16
+    Example: latentcode das runs/sraven --out results/das --layer 3 --rank 4 16
 
-    Trains an orthonormal basis of the response's codes (or of its residual stream) so that the
-    coordinates of a donor with another operation and other operands bring the operation alone, or
-    the operands alone, and counts answers on held-out combinations: beside shuffled targets, the
-    untrained model, a random subspace and the whole activation.
+    Distributed alignment search (Geiger et al. 2024): an orthonormal basis of the response's codes,
+    or of its residual stream, is trained so that the coordinates of a donor with another operation
+    and other operands bring the operation alone, or the operands alone. Answers are counted on
+    held-out combinations, beside shuffled targets, the untrained model, a random subspace and the
+    whole activation.
     """
 
     path: tyro.conf.Positional[RunName]
@@ -39,9 +40,9 @@ class FindSubspace(Seeded, Sampling):
     """Steps of a search, at most."""
 
     def run(self) -> None:
-        from latentcode.probes.subspaces import SubspaceResult, find_subspace
+        from latentcode.probes.das import DASResult, das
 
-        self.save_result(SubspaceResult, "searches", lambda progress: find_subspace(
+        self.save_result(DASResult, "searches", lambda progress: das(
             self.path, self.objective, site=self.site, layer=self.layer, rank=self.rank,
             split=self.split, n_train=self.n_train, n=self.n, steps=self.steps, seed=self.seed,
             device=self.device, progress=progress))

@@ -1,4 +1,4 @@
-"""Which subspace of an activation carries the operation alone, or the operands alone?"""
+"""Distributed alignment search: which subspace carries the operation, or the operands, alone?"""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import torch
 from latentcode.arguments import as_tuple
 from latentcode.errors import ProbeError, check, check_choice, check_count
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.subspaces.fitting import WINDOW, random_basis
-from latentcode.probes.subspaces.places import check_place
-from latentcode.probes.subspaces.result import SubspaceResult
-from latentcode.probes.subspaces.searching import Search
+from latentcode.probes.das.fitting import WINDOW, random_basis
+from latentcode.probes.das.places import check_place
+from latentcode.probes.das.result import DASResult
+from latentcode.probes.das.searching import Search
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed, make_generator
 from latentcode.tasks.counterfactuals import ChosenPairs, Counterfactuals
@@ -27,7 +27,7 @@ SEARCHES = ("trained", "shuffled", "untrained")
 
 
 @watched("searches")
-def find_subspace_model(
+def das_model(
     model: HookedTransformer,
     task: Counterfactuals,
     objective: str | Sequence[str] = "operation",
@@ -47,7 +47,7 @@ def find_subspace_model(
     n_bootstrap: int = 1_000,
     meta: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
-) -> SubspaceResult:
+) -> DASResult:
     """z + R R^T (z' - z): for which R does the donor's operation arrive, and its operands do not?
 
     z, z' [d] are an activation of the instance's response and of its donor's, which has another
@@ -60,7 +60,7 @@ def find_subspace_model(
     site, layer  `code`, the row of the response in a layer (d = H K), or `residual`, the stream of
                the response's token entering the layer (d = D); layer: default the last
     rank       k, or several, each searched for itself
-    searches   of `trained`, `shuffled` and `untrained` (controls; see `SubspaceResult`)
+    searches   of `trained`, `shuffled` and `untrained` (controls; see `DASResult`)
     untrained  the model's initial weights, for the control of that name
     n_train, n  pairs drawn for training and scoring, of which those count that the model answers
     steps, batch_size, learning_rate  of Adam; a search ends early where its loss is flat
@@ -107,9 +107,9 @@ def find_subspace_model(
     for name, basis in (*fixed, ("whole", torch.eye(of_model.d, device=device))):
         rows += [{"objective": "none", "search": name, **row}
                  for row in of_model.scored(basis, n_bootstrap, seed)]
-    return SubspaceResult(
-        pd.DataFrame(rows, columns=list(SubspaceResult.COLUMNS["table"])),
-        pd.DataFrame(curves, columns=list(SubspaceResult.COLUMNS["curves"])),
+    return DASResult(
+        pd.DataFrame(rows, columns=list(DASResult.COLUMNS["table"])),
+        pd.DataFrame(curves, columns=list(DASResult.COLUMNS["curves"])),
         {**(dict(meta) if meta else {}), "objectives": list(objectives), "site": site,
          "layer": place[1], "d": of_model.d, "ranks": list(ranks), "searches": list(searches),
          "split": split, "n_train": n_train, "n_train_known": len(of_model.train), "n": n,
