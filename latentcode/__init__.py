@@ -60,6 +60,9 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions import Writing as Writing
     from latentcode.probes.interventions import intervene as intervene
     from latentcode.probes.interventions import intervene_model as intervene_model
+    from latentcode.probes.knn_purity import KNNPurityResult as KNNPurityResult
+    from latentcode.probes.knn_purity import knn_purity as knn_purity
+    from latentcode.probes.knn_purity import knn_purity_codes as knn_purity_codes
     from latentcode.probes.model_checks import ModelCheckResult as ModelCheckResult
     from latentcode.probes.model_checks import check_model as check_model
     from latentcode.probes.projection import ProjectionResult as ProjectionResult
@@ -70,9 +73,6 @@ if TYPE_CHECKING:
     from latentcode.probes.prompts import intervene_prompts as intervene_prompts
     from latentcode.probes.rows import RowsResult as RowsResult
     from latentcode.probes.rows import decode_rows as decode_rows
-    from latentcode.probes.separation import SeparationResult as SeparationResult
-    from latentcode.probes.separation import separation as separation
-    from latentcode.probes.separation import separation_codes as separation_codes
     from latentcode.probes.similarity import SimilarityResult as SimilarityResult
     from latentcode.probes.similarity import similarity as similarity
     from latentcode.probes.similarity import similarity_codes as similarity_codes

@@ -37,7 +37,7 @@ _BENCH = {"model": MODEL, "split": "ood", "instance": "5", "which": "1", "target
           "what": "minimal pair", "scope": "everything"}
 
 STEPS: tuple[Step, ...] = (
-    Step("A map of codes", "", _CODES, ".st-key-separation-chart",
+    Step("A map of codes", "", _CODES, ".st-key-knn_purity-chart",
          "Each point is the code of one problem: one number per head. The page opens with the "
          "colour that these codes separate best; the bars compare it with the other labels, and "
          "each label with itself, shuffled (the dark mark).",

@@ -62,7 +62,7 @@ def test_codes_are_read_in_several_pairs(run: lc.Run) -> None:
 
 @pytest.mark.parametrize("command", [
     ["project", "--n", "100", "--method", "pca"], ["similarity", "--n", "100"],
-    ["separation", "--n", "100", "--labels", "copied"],
+    ["knn-purity", "--n", "100", "--labels", "copied"],
     ["value-networks", "--n", "256", "--labels", "copied"],
     ["intervene", "--n", "300", "--no-factorial", "--among", "answers", "--write", "donor", "same",
      "identity", "--scope", "pair", "everything"]])

@@ -49,7 +49,7 @@ def test_each_step_stands_on_what_its_page_shows(explorer: Explorer) -> None:
     page = explorer.page
 
     go(explorer, 1)
-    best = page.locator(".separation-row").first
+    best = page.locator(".knn-purity-row").first
     expect(best).to_have_attribute("aria-pressed", "true")  # the page opens with the best
     says(explorer, "These codes separate")
 

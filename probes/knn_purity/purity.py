@@ -10,8 +10,8 @@ import pandas as pd
 
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.sources import shuffle_classes
-from latentcode.probes.separation.labels import label_classes
-from latentcode.probes.separation.neighbours import nearest
+from latentcode.probes.knn_purity.labels import label_classes
+from latentcode.probes.knn_purity.neighbours import nearest
 from latentcode.seeds import checked_seed
 
 ALL, OTHER = "all", "of other combinations"

@@ -10,9 +10,9 @@ import pytest
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
-from latentcode.probes.separation import purity as module
-from latentcode.probes.separation.labels import judged_labels, label_classes
-from latentcode.probes.separation.purity import ALL, OTHER, purity, separates
+from latentcode.probes.knn_purity import purity as module
+from latentcode.probes.knn_purity.labels import judged_labels, label_classes
+from latentcode.probes.knn_purity.purity import ALL, OTHER, purity, separates
 
 
 def clusters(kind: np.ndarray, *, noise: float = 0.1, seed: int = 0) -> np.ndarray:

@@ -7,8 +7,8 @@ import pytest
 from sklearn.neighbors import NearestNeighbors
 
 from latentcode.errors import ProbeError, UnknownNameError
-from latentcode.probes.separation import neighbours
-from latentcode.probes.separation.neighbours import nearest
+from latentcode.probes.knn_purity import neighbours
+from latentcode.probes.knn_purity.neighbours import nearest
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])

@@ -1,4 +1,4 @@
-"""The picture of separation: a panel per layer, a line per label."""
+"""The picture of kNN purity: a panel per layer, a line per label."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from latentcode.figures.style import GREY, SOURCE_STYLES, Figure
 from latentcode.probes.common.figures import layers_in, panels, source_handles, sources_in
 
 
-def separation_figure(table: pd.DataFrame, title: str) -> Figure:
+def knn_purity_figure(table: pd.DataFrame, title: str) -> Figure:
     """Return the purity of each label, the best of the code's last layer at the top.
 
     table  columns layer, label, source, value, low, high, shuffled, excess; one pair, one `among`

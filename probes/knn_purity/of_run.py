@@ -1,4 +1,4 @@
-"""What do the codes of a trained run separate?"""
+"""`knn_purity`: what do the codes of a trained run separate?"""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from latentcode.config import TaskConfig
 from latentcode.probes.common.extraction import extract_with_untrained
 from latentcode.probes.common.own_labels import Labels, names_of, own_labels
-from latentcode.probes.separation.of_codes import separation_codes
-from latentcode.probes.separation.result import SeparationResult
+from latentcode.probes.knn_purity.of_codes import knn_purity_codes
+from latentcode.probes.knn_purity.result import KNNPurityResult
 from latentcode.progress import Progress, watched
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
@@ -18,7 +18,7 @@ from latentcode.tasks import as_task, make_task
 
 
 @watched("comparing neighbours")
-def separation(
+def knn_purity(
     run: Run | str | Path,
     labels: Labels | None = None,
     *,
@@ -31,7 +31,7 @@ def separation(
     device: str = "cpu",
     progress: Progress | None = None,
     **settings: Any,
-) -> SeparationResult:
+) -> KNNPurityResult:
     """What do the codes of a trained run separate: which label do the nearest neighbours share?
 
     run       a run, its folder, or a name of the zoo
@@ -42,10 +42,10 @@ def separation(
     pairs     default: the paper's pair, the first of the task's
     layers    default: all
     task      what to draw instances from; default: the task's own choice for probing
-    settings  of `separation_codes`
+    settings  of `knn_purity_codes`
     progress  called with (layers and pairs done, in all)
 
-    Raises what `load_run`, `own_labels`, `extract` and `separation_codes` raise.
+    Raises what `load_run`, `own_labels`, `extract` and `knn_purity_codes` raise.
     """
     run = load_run(run)
     source = as_task(task or make_task(run.config.task).probe_config)
@@ -53,5 +53,5 @@ def separation(
     codes, untrained = extract_with_untrained(
         run, split, further[0], n=n, pairs=pairs, layers=layers, task=source, seed=seed,
         device=device)
-    return separation_codes(codes, None if labels is None else names_of(labels),
+    return knn_purity_codes(codes, None if labels is None else names_of(labels),
                             untrained=untrained, seed=seed, progress=progress, **settings)

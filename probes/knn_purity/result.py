@@ -1,4 +1,4 @@
-"""The outcome of separation: the purity of neighbours beside its controls."""
+"""The outcome: the purity of nearest neighbours beside its controls."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pandas as pd
 
 from latentcode.figures.style import Figure
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
-from latentcode.probes.separation.figure import separation_figure
-from latentcode.probes.separation.purity import ALL, MOST_POINTS, MOST_QUERIES, OTHER
+from latentcode.probes.knn_purity.figure import knn_purity_figure
+from latentcode.probes.knn_purity.purity import ALL, MOST_POINTS, MOST_QUERIES, OTHER
 
 SUMMED_UP = 5
 """Labels of a layer and pair that the summary shows: those of the largest excess."""
 
 
 @dataclass(frozen=True, repr=False)
-class SeparationResult(TableResult):
+class KNNPurityResult(TableResult):
     """Which labels the nearest neighbours of a code share, beside controls.
 
     table     one row per layer, pair, label, source and `among` ("all" neighbours, or those "of
@@ -33,7 +33,8 @@ class SeparationResult(TableResult):
     """
 
     FORMAT = "latentcode.separation"
-    SHOWS = f"share of nearest neighbours with the same value, the {SUMMED_UP} best labels"
+    SHOWS = ("kNN purity, the share of nearest neighbours with the same value, "
+             f"the {SUMMED_UP} best labels")
     COLUMNS: ClassVar = {
         "table": ("layer", "pair", "label", "source", "among", "values", "value", "low", "high",
                   "shuffled", "spread", "excess", "n", "n_combinations")}
@@ -79,7 +80,7 @@ class SeparationResult(TableResult):
     def figure(self, *, pair: str | None = None, among: str = ALL) -> Figure:
         """Return a panel per layer: the purity of each label by source, and of shuffled labels."""
         pair = self.first_pair(pair)
-        return separation_figure(
+        return knn_purity_figure(
             where(self.table, pair=pair, among=among),
             f"share of the {self.settings['k']} nearest neighbours with the same value"
             + ("" if among == ALL else f", {among}") + f"; {pair}")

@@ -15,8 +15,8 @@ from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
 from latentcode.probes.common.labels import combination_clusters, label_names
 from latentcode.probes.common.sources import check_distinct, chosen, origin, sources_of, varies
-from latentcode.probes.separation.labels import judged_labels
-from latentcode.probes.separation.purity import (
+from latentcode.probes.knn_purity.labels import judged_labels
+from latentcode.probes.knn_purity.purity import (
     SHUFFLES,
     K,
     Shares,
@@ -25,13 +25,13 @@ from latentcode.probes.separation.purity import (
     sampled,
     shares,
 )
-from latentcode.probes.separation.result import SeparationResult
+from latentcode.probes.knn_purity.result import KNNPurityResult
 from latentcode.progress import Progress, reported, watched
 from latentcode.seeds import checked_seed
 
 
 @watched("comparing neighbours")
-def separation_codes(
+def knn_purity_codes(
     codes: LatentCodes,
     labels: Sequence[str] | None = None,
     *,
@@ -43,11 +43,11 @@ def separation_codes(
     n_bootstrap: int = 1000,
     seed: int = 0,
     progress: Progress | None = None,
-) -> SeparationResult:
+) -> KNNPurityResult:
     """P = 1/V sum_v 1/|I_v| sum_(i in I_v) |{j in N(i): y_j = v}| / k: what do codes separate?
 
     The share of a code's k nearest neighbours that have its value of a label, the mean over values;
-    see `probes.separation.purity.purity`, which also says how labels are shuffled.
+    see `probes.knn_purity.purity.purity`, which also says how labels are shuffled.
 
     labels     names; default: all that neighbours can agree on. Measurements are cut at their
                median
@@ -90,8 +90,8 @@ def separation_codes(
                                     shuffles=SHUFFLES, seed=seed)]
     check(any(row["source"] == "code" for row in table), "all codes are the same at every layer "
           "and pair; there is nothing to separate", ProbeError)
-    return SeparationResult(
-        pd.DataFrame(table)[list(SeparationResult.COLUMNS["table"])],
+    return KNNPurityResult(
+        pd.DataFrame(table)[list(KNNPurityResult.COLUMNS["table"])],
         {"labels": sorted({name for named in values.values() for name in named}),
          "cut": sorted({name for named in values.values() for name, of in named.items()
                         if is_measurement(pd.Series(of))}),

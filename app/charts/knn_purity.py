@@ -13,35 +13,35 @@ from latentcode.app.data.projections import is_measurement, offered
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.words import literal
 from latentcode.probes.common.sources import varies
-from latentcode.probes.separation.labels import judged_labels
-from latentcode.probes.separation.purity import ALL, MOST_QUERIES, OTHER, K, purity, separates
+from latentcode.probes.knn_purity.labels import judged_labels
+from latentcode.probes.knn_purity.purity import ALL, MOST_QUERIES, OTHER, K, purity, separates
 
 SAME = "All codes of this layer and pair are the same: nothing can be separated."
 STYLE = """
-.separation {max-height: 150px; overflow-y: auto; position: relative; font-size: .8rem;
+.knn-purity {max-height: 150px; overflow-y: auto; position: relative; font-size: .8rem;
     line-height: 17px; scrollbar-width: thin;}
-.separation-row {display: flex; align-items: center; gap: 6px; width: 100%; height: 18px;
+.knn-purity-row {display: flex; align-items: center; gap: 6px; width: 100%; height: 18px;
     padding: 0 4px 0 2px; border: 0; border-radius: 4px; background: none; cursor: pointer;
     color: var(--st-text-color); font: inherit; text-align: left;}
-.separation-row:hover {background: var(--st-secondary-background-color);}
-.separation-row:focus-visible {outline: 2px solid var(--st-primary-color);
+.knn-purity-row:hover {background: var(--st-secondary-background-color);}
+.knn-purity-row:focus-visible {outline: 2px solid var(--st-primary-color);
     outline-offset: -2px;}
-.separation-name {flex: 0 0 38%; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;}
-.separation-track {flex: 1; position: relative; height: 10px; border-radius: 2px;
+.knn-purity-name {flex: 0 0 38%; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;}
+.knn-purity-track {flex: 1; position: relative; height: 10px; border-radius: 2px;
     background: color-mix(in srgb, var(--st-text-color) 8%, transparent);}
-.separation-bar {position: absolute; inset: 0 auto 0 0; border-radius: 2px;
+.knn-purity-bar {position: absolute; inset: 0 auto 0 0; border-radius: 2px;
     background: color-mix(in srgb, var(--st-text-color) 30%, transparent);}
-.separation-shuffled {position: absolute; top: -2px; bottom: -2px; min-width: 3px;
+.knn-purity-shuffled {position: absolute; top: -2px; bottom: -2px; min-width: 3px;
     margin-left: -1px; background: color-mix(in srgb, var(--st-text-color) 75%, transparent);}
-.separation-value {flex: 0 0 2.5em; text-align: right; font-variant-numeric: tabular-nums;}
-.separation-row[aria-pressed=true] {font-weight: 600;}
-.separation-row[aria-pressed=true] .separation-bar {background: var(--st-primary-color);}
+.knn-purity-value {flex: 0 0 2.5em; text-align: right; font-variant-numeric: tabular-nums;}
+.knn-purity-row[aria-pressed=true] {font-weight: 600;}
+.knn-purity-row[aria-pressed=true] .knn-purity-bar {background: var(--st-primary-color);}
 """
 
 
 @st.cache_resource(max_entries=96, show_spinner="Looking at neighbours …", hash_funcs={
     Chosen: lambda chosen: (*chosen.key, chosen.layer, chosen.pair)})
-def separation(chosen: Chosen) -> pd.DataFrame | None:
+def knn_purity(chosen: Chosen) -> pd.DataFrame | None:
     """Return the `purity` of all labels that can colour the points, the largest excess first.
 
     None where there is nothing to tell: codes that are all the same, fewer than 4, or no label.
@@ -65,7 +65,7 @@ def separation(chosen: Chosen) -> pd.DataFrame | None:
 
 def best_label(chosen: Chosen, options: Sequence[str] | None = None) -> str | None:
     """Return the label that the codes separate best, among some; None where they separate none."""
-    table = separation(chosen)
+    table = knn_purity(chosen)
     if table is None:
         return None
     rows = table[(table["among"] == ALL) & separates(table)]
@@ -75,7 +75,7 @@ def best_label(chosen: Chosen, options: Sequence[str] | None = None) -> str | No
 
 def sentence(chosen: Chosen, colour: str) -> str:
     """Return one line of Markdown: the label that is separated best, and the current colour."""
-    table = separation(chosen)
+    table = knn_purity(chosen)
     if table is None:
         return SAME if not varies(chosen.points) else ""
     rows = table[table["among"] == ALL].set_index("label")
@@ -102,7 +102,7 @@ def show(chosen: Chosen, colour: str) -> None:
 
     Needs a list of the sidebar with the key "colour", as `choose_look` shows it.
     """
-    table = separation(chosen)
+    table = knn_purity(chosen)
     if table is None:
         return
     of_all, of_others = (table[table["among"] == among].set_index("label")
@@ -121,7 +121,7 @@ def show(chosen: Chosen, colour: str) -> None:
         bars.append({"label": name, "purity": share, "shuffled": shuffled, "spread": spread,
                      "told": f"{told}."})
     names = list(map(str, of_all.index))
-    pick("separation", {"bars": bars, "current": name_of(chosen, colour, names)}, names,
+    pick("knn_purity", {"bars": bars, "current": name_of(chosen, colour, names)}, names,
          key="colour", shown=colour, style=STYLE)
 
 
@@ -137,4 +137,4 @@ def name_of(chosen: Chosen, colour: str, names: Iterable[str]) -> str | None:
     return next((name for name in names if chosen.label(name).name == column), None)
 
 
-__all__ = ["best_label", "name_of", "numbers_of", "sentence", "separation", "show"]
+__all__ = ["best_label", "knn_purity", "name_of", "numbers_of", "sentence", "show"]

@@ -1,4 +1,4 @@
-"""`latentcode separation`: what do codes separate?"""
+"""`latentcode knn-purity`: what do codes separate? The purity of k nearest neighbours."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from latentcode.cli.options import OfRun, Sampling, Verb, default_is
 
 
 @dataclass(frozen=True, kw_only=True)
-class Separation(OfRun, Sampling):
-    """What do codes separate?
+class KNNPurity(OfRun, Sampling):
+    """What do codes separate? (purity of k nearest neighbours)
 
-    Example: latentcode separation runs/hyla --out results/separation
+    Example: latentcode knn-purity runs/hyla --out results/knn_purity
 
     For every label the share of a code's 10 nearest neighbours that have its value, and the same
     among the neighbours of other combinations, for the codes, the residual stream, an untrained
@@ -23,6 +23,6 @@ class Separation(OfRun, Sampling):
     """Labels that neighbours may share."""
 
     def verb(self) -> Verb:
-        from latentcode.probes.separation import SeparationResult, separation
+        from latentcode.probes.knn_purity import KNNPurityResult, knn_purity
 
-        return separation, SeparationResult
+        return knn_purity, KNNPurityResult

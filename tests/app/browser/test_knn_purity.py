@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 PAGE = """
 import streamlit as st
-from latentcode.app.charts import separation
+from latentcode.app.charts import knn_purity
 from latentcode.app.state.sidebar import choose_codes, choose_look
 
 chosen = choose_codes()
@@ -28,8 +28,8 @@ st.markdown(f"##### Coloured by {colour}")
 
 @st.fragment
 def body():
-    st.markdown(separation.sentence(chosen, colour))
-    separation.show(chosen, colour)
+    st.markdown(knn_purity.sentence(chosen, colour))
+    knn_purity.show(chosen, colour)
 
 body()
 """
@@ -37,7 +37,7 @@ body()
 
 @pytest.fixture(scope="module")
 def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    root = tmp_path_factory.mktemp("separation")
+    root = tmp_path_factory.mktemp("knn_purity")
     codes = drawn_codes(n=120)
     labels = codes.labels.assign(
         hostile=["<b onclick='x'>a</b>", "<img src=http://elsewhere.example/x.png>"] * 60)
@@ -50,12 +50,12 @@ def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def test_a_click_on_a_bar_recolours_the_page(explorer: Explorer) -> None:
     explorer.open(query={"model": "runs/codes", "colour": "loss"})
-    rows = explorer.page.locator(".separation-row")
+    rows = explorer.page.locator(".knn-purity-row")
     rows.first.wait_for()
     assert explorer.headline("Coloured by loss").is_visible()
     assert rows.first.get_attribute("data-label") == "rule"  # what the codes were drawn by
     assert explorer.page.get_by_text("These codes separate rule best: 1.00 of").is_visible()
-    pressed = explorer.page.locator(".separation-row[aria-pressed=true]")
+    pressed = explorer.page.locator(".knn-purity-row[aria-pressed=true]")
     assert pressed.get_attribute("data-label") == "loss"
     with explorer.rerun():
         rows.first.click()
@@ -75,13 +75,13 @@ def test_a_click_on_a_bar_recolours_the_page(explorer: Explorer) -> None:
 
 def test_bars_are_small_and_names_from_files_are_text(explorer: Explorer) -> None:
     explorer.open(query={"model": "runs/codes"})
-    shown = explorer.page.locator(".separation")
+    shown = explorer.page.locator(".knn-purity")
     shown.wait_for()
-    box, row = shown.bounding_box(), explorer.page.locator(".separation-row").first.bounding_box()
+    box, row = shown.bounding_box(), explorer.page.locator(".knn-purity-row").first.bounding_box()
     assert box is not None
     assert row is not None
     assert box["height"] <= 150.0
     assert 8 * row["height"] <= 150.0
-    assert explorer.page.locator(".separation img").count() == 0
+    assert explorer.page.locator(".knn-purity img").count() == 0
     assert "<img src=" in shown.inner_text()
     explorer.check()

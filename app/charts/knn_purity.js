@@ -3,7 +3,7 @@ const percent = share => `${100 * Math.min(Math.max(share, 0), 1)}%`;
 
 const part = (parent, name, text = '') => {
     const element = document.createElement('span');
-    element.className = `separation-${name}`;
+    element.className = `knn-purity-${name}`;
     element.textContent = text;
     parent.append(element);
     return element;
@@ -12,7 +12,7 @@ const part = (parent, name, text = '') => {
 const row = (bar, current, pick) => {
     const button = document.createElement('button');
     button.type = 'button';
-    button.className = 'separation-row';
+    button.className = 'knn-purity-row';
     button.title = bar.told;
     button.dataset.label = bar.label;
     button.setAttribute('aria-pressed', String(bar.label === current));
@@ -29,10 +29,10 @@ const row = (bar, current, pick) => {
 };
 
 export default function ({ data, parentElement, setTriggerValue }) {
-    let list = parentElement.querySelector('.separation');
+    let list = parentElement.querySelector('.knn-purity');
     if (!list) {
         list = document.createElement('div');
-        list.className = 'separation';
+        list.className = 'knn-purity';
         parentElement.append(list);
     }
     const focused = list.contains(document.activeElement)
