@@ -93,6 +93,7 @@ def das_model(
     plan = list(product(objectives, searches, ranks))
     for number, (towards, name, k) in enumerate(plan):
         search = prepared.get(name, of_model)
+        # "subspaces" names streams of random numbers: under another name, searches begin elsewhere.
         drawn = make_generator(seed, f"subspaces {towards} {name} {k}", device)
         fit = search.fit(towards, k, shuffled=name == "shuffled", generator=drawn, steps=steps,
                          batch_size=batch_size, learning_rate=learning_rate)

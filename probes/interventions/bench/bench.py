@@ -22,8 +22,6 @@ from latentcode.codes.instances import instances
 from latentcode.config import TaskConfig
 from latentcode.errors import ConfigError, UnknownNameError, check, check_choice, check_count
 from latentcode.probes.interventions.bench.cells import code_at
-from latentcode.probes.interventions.bench.hold import holding
-from latentcode.probes.interventions.bench.hold_outcome import HoldOutcome
 from latentcode.probes.interventions.bench.outcome import (
     HOW,
     WHAT,
@@ -33,6 +31,8 @@ from latentcode.probes.interventions.bench.outcome import (
     candidates,
 )
 from latentcode.probes.interventions.bench.passes import Passes, passes, where
+from latentcode.probes.interventions.bench.replicate import replicating
+from latentcode.probes.interventions.bench.replication import Replication
 from latentcode.probes.interventions.references import References, measure
 from latentcode.probes.interventions.sites import Place, capture, check_written
 from latentcode.progress import Progress
@@ -189,11 +189,11 @@ class Bench:
         pairs = self.pairs(writing.instance, writing.which, writing.target, DRAWS)
         return self._outcome(writing, passes(self, [writing], [pairs], DRAWS))
 
-    def hold(
+    def replicate(
         self, writing: Writing, instances: Sequence[int] | None = None, *, batch_size: int = 50,
         progress: Progress | None = None,
-    ) -> HoldOutcome:
-        """Does it hold: whose answers come out where the same is written into many instances?
+    ) -> Replication:
+        """Replicate it: whose answers come out where the same is written into many instances?
 
         writing    what, scope, layers and heads; its instance and target stand for any
         instances  their numbers; default: the first 200
@@ -202,19 +202,19 @@ class Bench:
 
         Each instance has its own target: drawn among those whose donor is natural, whose answers
         can be told apart, and whose donor the model answers rightly. An instance without such a
-        target, or that the model itself answers wrongly, does not count (`HoldOutcome.left_out`).
+        target, or that the model itself answers wrongly, does not count (`Replication.left_out`).
         What is written, and the controls `same` and `unrelated`, are those that `write` has for
         that target (its draw 0). Raises what `write` raises.
         """
-        for outcome in self.holding(writing, instances, batch_size=batch_size):
+        for outcome in self.replicating(writing, instances, batch_size=batch_size):
             if progress is not None:
                 progress(outcome.n_seen, outcome.n)
         return outcome
 
-    def holding(
+    def replicating(
         self, writing: Writing, instances: Sequence[int] | None = None, *, batch_size: int = 50
-    ) -> Iterator[HoldOutcome]:
-        """Yield what `hold` knows after each batch of instances, so that one can stop."""
+    ) -> Iterator[Replication]:
+        """Yield what `replicate` knows after each batch of instances, so that one can stop."""
         numbers = range(min(200, len(self))) if instances is None else as_tuple(instances)
         check(len(numbers) > 0, "instances are empty; expected the number of at least one")
         twice = [number for number, n in Counter(numbers).items() if n > 1]
@@ -222,7 +222,7 @@ class Bench:
         check_count("batch_size", batch_size)
         for number in numbers:
             self._check(replace(writing, instance=number))
-        return holding(self, writing, numbers, batch_size)
+        return replicating(self, writing, numbers, batch_size)
 
     @cached_property
     def references(self) -> References:

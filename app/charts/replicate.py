@@ -1,4 +1,4 @@
-"""Does it hold? The same writing in many problems: bars of whose answers came out, as they come."""
+"""Replicate it: the same writing in many problems, with bars of whose answers came out."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from latentcode.app.charts.theme import ACCENT, is_dark, show_still, styled
 from latentcode.app.data.benches import OpenBench
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.words import literal
-from latentcode.probes.interventions.bench.hold_outcome import HoldOutcome
 from latentcode.probes.interventions.bench.outcome import ANSWERS, Writing
+from latentcode.probes.interventions.bench.replication import Replication
 
 PROBLEMS = 200
 AT_ONCE = 20
 """Problems of one pass: a stop is heeded after each."""
 TITLES = {"same": "same {kind}s", "unrelated": "other problems", "random": "random codes"}
 """The controls in the words of the page."""
-_HELD, _BUTTON = "what holds", "what holds, button"
+_KEPT, _BUTTON = "replication", "replication, button"
 """Names in the session."""
 
 
 @dataclass
-class Held:
+class Replicating:
     """What is known so far of a writing in many problems.
 
     asked    the model, its split, and the writing without its problem and target
@@ -38,8 +38,8 @@ class Held:
     """
 
     asked: tuple[object, ...]
-    coming: Iterator[HoldOutcome]
-    outcome: HoldOutcome | None = None
+    coming: Iterator[Replication]
+    outcome: Replication | None = None
     running: bool = True
     seconds: float = 0.0
 
@@ -48,35 +48,35 @@ class Held:
         return self.outcome is not None and self.outcome.n_seen == self.outcome.n
 
 
-def show_hold(open_: OpenBench, writing: Writing) -> None:
+def show_replication(open_: OpenBench, writing: Writing) -> None:
     """Offer to write the same into many problems, and show what comes of it.
 
     What another part of the page changes ends a run; what was found stays while the writing does.
     """
     asked = (open_.name, replace(writing, instance=0, target=""))
-    held: Held | None = st.session_state.get(_HELD)
-    if held is not None:
-        held.running = False
-        if held.asked != asked:
-            del st.session_state[_HELD]
+    state: Replicating | None = st.session_state.get(_KEPT)
+    if state is not None:
+        state.running = False
+        if state.asked != asked:
+            del st.session_state[_KEPT]
     _section(open_, writing, asked)
 
 
 @st.fragment
 @guarded
 def _section(open_: OpenBench, writing: Writing, asked: tuple[object, ...]) -> None:
-    held: Held | None = st.session_state.get(_HELD)
+    state: Replicating | None = st.session_state.get(_KEPT)
     # The button is one and the same, whatever it says: one that a run leaves out would stay on the
     # page until the last run has ended.
-    with st.container(border=True, key="hold"):
-        if held is None:
+    with st.container(border=True, key="replicate"):
+        if state is None:
             _offer(open_, writing, asked)
             return
-        _controls(held)
-        if held.outcome is not None:
-            _show(open_, held.outcome)
-    if held.running:
-        _pass(open_, held)
+        _controls(state)
+        if state.outcome is not None:
+            _show(open_, state.outcome)
+    if state.running:
+        _pass(open_, state)
         st.rerun(scope="fragment")
 
 
@@ -84,55 +84,56 @@ def _offer(open_: OpenBench, writing: Writing, asked: tuple[object, ...]) -> Non
     n = min(PROBLEMS, len(open_.bench))
 
     def begin() -> None:
-        st.session_state[_HELD] = Held(asked, open_.bench.holding(
+        st.session_state[_KEPT] = Replicating(asked, open_.bench.replicating(
             writing, range(n), batch_size=AT_ONCE))
 
-    st.button("Does it hold?", icon=":material/bar_chart:", on_click=answering(begin), key=_BUTTON)
+    st.button(f"Replicate on {n} problems", icon=":material/bar_chart:", on_click=answering(begin),
+              key=_BUTTON)
     st.caption(f"Writes the same into {n} problems, each with a target of its own, beside the "
                "controls. It can be stopped at any time.")
 
 
-def _controls(held: Held) -> None:
+def _controls(state: Replicating) -> None:
     """Say how far it is, and let a person stop it or go on."""
-    seen, n = (0, PROBLEMS) if held.outcome is None else (held.outcome.n_seen, held.outcome.n)
+    seen, n = (0, PROBLEMS) if state.outcome is None else (state.outcome.n_seen, state.outcome.n)
     text = f"{seen} of {n} problems"
-    if held.running and seen:
-        text += f", about {max(1, round(held.seconds / seen * (n - seen)))} s left"
+    if state.running and seen:
+        text += f", about {max(1, round(state.seconds / seen * (n - seen)))} s left"
 
     def run(on: bool) -> None:
-        held.running = on
+        state.running = on
 
-    if not held.done:
-        label, icon = ("Stop", "stop") if held.running else ("Go on", "play_arrow")
+    if not state.done:
+        label, icon = ("Stop", "stop") if state.running else ("Go on", "play_arrow")
         st.button(label, icon=f":material/{icon}:", on_click=answering(run),
-                  args=(not held.running,), key=_BUTTON)
-    st.progress(seen / n, text=text if held.running or held.done else f"Stopped at {text}")
+                  args=(not state.running,), key=_BUTTON)
+    st.progress(seen / n, text=text if state.running or state.done else f"Stopped at {text}")
 
 
-def _pass(open_: OpenBench, held: Held) -> None:
+def _pass(open_: OpenBench, state: Replicating) -> None:
     """Let the next problems be written to, after which the section is shown again."""
     begun = time.monotonic()
     try:
-        held.outcome = open_.next_of(held.coming)
+        state.outcome = open_.next_of(state.coming)
     except Exception:
-        st.session_state.pop(_HELD, None)  # what has failed cannot go on
+        st.session_state.pop(_KEPT, None)  # what has failed cannot go on
         raise
-    held.seconds += time.monotonic() - begun
-    held.running = held.running and not held.done
+    state.seconds += time.monotonic() - begun
+    state.running = state.running and not state.done
 
 
-def _show(open_: OpenBench, outcome: HoldOutcome) -> None:
+def _show(open_: OpenBench, outcome: Replication) -> None:
     st.markdown(literal(outcome.sentence()))
     if outcome.n_counted:
-        show_still(bars(outcome, open_.kind, dark=is_dark()), "held")
+        show_still(bars(outcome, open_.kind, dark=is_dark()), "replicated")
     for note in outcome.notes():
         st.caption(f":material/info: {literal(note)}")
     st.download_button("Table, CSV", outcome.table.to_csv(index=False).encode(),
-                       f"{open_.file}-hold.csv", "text/csv", key="what holds, table",
+                       f"{open_.file}-replication.csv", "text/csv", key="replication, table",
                        on_click="ignore", icon=":material/download:")
 
 
-def bars(outcome: HoldOutcome, kind: str, *, dark: bool) -> go.Figure:
+def bars(outcome: Replication, kind: str, *, dark: bool) -> go.Figure:
     """The rate of each class of answers, and its interval: what was written beside its controls.
 
     kind  what the task calls a constituent
@@ -158,4 +159,4 @@ def bars(outcome: HoldOutcome, kind: str, *, dark: bool) -> go.Figure:
                   legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0})
 
 
-__all__ = ["bars", "show_hold"]
+__all__ = ["bars", "show_replication"]

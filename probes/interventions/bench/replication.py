@@ -1,4 +1,4 @@
-"""Whose answers came out over many instances, beside the same for the controls."""
+"""A replication: whose answers came out over many instances, beside the same for controls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IN_SHORT = {"same": "same constituents", "unrelated": "unrelated instances",
 
 
 @dataclass(frozen=True, repr=False)
-class HoldOutcome:
+class Replication:
     """What became of the answers of many instances.
 
     writing   what was written where; its instance and target stand for any
@@ -84,7 +84,7 @@ class HoldOutcome:
         return pd.DataFrame(rows)
 
     def sentence(self) -> str:
-        """Does it hold? One sentence: how often the answer stays, and what it most often becomes.
+        """Does it replicate? One sentence: how often the answer stays, and what it mostly becomes.
 
         Beside the latter, how often the controls bring the same.
         """
@@ -156,7 +156,7 @@ class HoldOutcome:
     def __repr__(self) -> str:
         asked = ", ".join(f"{k}={v!r}" for k, v in asdict(self.writing).items()
                           if v is not None and k not in ("instance", "target"))
-        return "\n".join([f"HoldOutcome({asked})", self.sentence(), *self.notes(), "",
+        return "\n".join([f"Replication({asked})", self.sentence(), *self.notes(), "",
                           self.summary().to_string(index=False)])
 
     def _repr_html_(self) -> str:

@@ -1,4 +1,4 @@
-"""Does it hold? One writing, applied to many instances, each with a target of its own."""
+"""Replicate one writing on many instances, each with a target of its own."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from latentcode.answers import CLASSES
-from latentcode.probes.interventions.bench.hold_outcome import LEFT_OUT, HoldOutcome
 from latentcode.probes.interventions.bench.outcome import ANSWERS, Writing, answer_of, possible
 from latentcode.probes.interventions.bench.passes import Passes, passes
+from latentcode.probes.interventions.bench.replication import LEFT_OUT, Replication
 from latentcode.probes.interventions.sites import capture
 from latentcode.tasks.counterfactuals import MinimalPairs, all_differ
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions.bench.bench import Bench
 
 
-def holding(
+def replicating(
     bench: Bench, writing: Writing, instances: Sequence[int], batch_size: int
-) -> Iterator[HoldOutcome]:
-    """Yield what `Bench.hold` knows after each batch of instances."""
+) -> Iterator[Replication]:
+    """Yield what `Bench.replicate` knows after each batch of instances."""
     left_out: Counter[str] = Counter(dict.fromkeys(LEFT_OUT, 0))
     frames, exact = [_frame(bench, writing, None)], True
     for start in range(0, len(instances), batch_size):
@@ -39,7 +39,7 @@ def holding(
                           [pairs for _, pairs in chosen.values()], draws=1)
             exact = exact and done.exact
             frames.append(_frame(bench, writing, done, list(chosen)))
-        yield HoldOutcome(
+        yield Replication(
             writing=writing, classes=possible(writing), table=pd.concat(frames[1:] or frames),
             n_seen=start + len(numbers), n=len(instances), left_out=dict(left_out),
             least=bench.task.least_difference, exact=exact, seed=bench.seed)
@@ -54,6 +54,7 @@ def _chosen(
     model answers rightly.
     """
     names = bench.task.constituents
+    # "hold" names a stream of random numbers: another name would draw other targets.
     waiting: dict[int, list[str]] = {}
     why = dict.fromkeys(numbers, "alike")
     for number, offered in zip(numbers, _offered(bench, writing, numbers).tolist(), strict=True):
@@ -133,7 +134,7 @@ def _candidates(bench: Bench, writing: Writing, pairs: MinimalPairs) -> Tensor:
 def _frame(
     bench: Bench, writing: Writing, done: Passes | None, numbers: Sequence[int] = ()
 ) -> pd.DataFrame:
-    """Return one row per instance and write (`HoldOutcome.table`); none before there are passes."""
+    """Return one row per instance and write (`Replication.table`); none before there are passes."""
     classes = possible(writing)
     columns = ["number", "combination", "base_label", "source_label", "write", "answer", "class",
                *(ANSWERS[name] for name in classes)]
@@ -159,4 +160,4 @@ def _frame(
     return frame[frame["write"] != "identity"][columns]
 
 
-__all__ = ["holding"]
+__all__ = ["replicating"]

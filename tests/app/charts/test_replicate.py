@@ -1,4 +1,4 @@
-"""The bars of what holds are the rates of the library, and names under bars do not overlap."""
+"""The bars of a replication are the rates of the library, and names under bars do not overlap."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pytest
 
 pytest.importorskip("streamlit")
 
-from latentcode.app.charts.hold import bars
 from latentcode.app.charts.intervene import names_below
-from latentcode.probes.interventions import HoldOutcome, Writing
+from latentcode.app.charts.replicate import bars
+from latentcode.probes.interventions import Replication, Writing
 
 
-def outcome(n: int = 24) -> HoldOutcome:
+def outcome(n: int = 24) -> Replication:
     """Return an outcome in which the writing brings B(x) in all instances but the first two."""
     rows = [{"number": i, "combination": i % 6, "source": "a", "target": "b", "write": write,
              "answer": 1.0, "class": name, "A(x)": 0.0, "B(x)": 1.0}
             for i in range(n) for write, name in (
                 ("donor", "operation" if i > 1 else "else"), ("same", "instance"),
                 ("unrelated", "else"), ("random", "else"))]
-    return HoldOutcome(Writing(0, "b"), ("instance", "operation"), pd.DataFrame(rows), n, n, {},
+    return Replication(Writing(0, "b"), ("instance", "operation"), pd.DataFrame(rows), n, n, {},
                        0.0, True, 0)
 
 

@@ -17,7 +17,7 @@ from latentcode.codes.instances import instances
 from latentcode.errors import ConfigError
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.interventions import Bench, Writing
-from latentcode.probes.interventions.bench.hold_outcome import N_BOOTSTRAP, HoldOutcome
+from latentcode.probes.interventions.bench.replication import N_BOOTSTRAP, Replication
 
 N = 40
 
@@ -38,7 +38,7 @@ def of_selector(name: str) -> Bench:
     return Bench(MODELS[name](), Selector(), drawn.instances, n_reference=300)
 
 
-def rate(outcome: HoldOutcome, write: str, name: str) -> float:
+def rate(outcome: Replication, write: str, name: str) -> float:
     rates = outcome.rates()
     return float(rates[(rates["write"] == write) & (rates["class"] == name)]["value"].iloc[0])
 
@@ -50,7 +50,7 @@ def test_each_instance_is_written_as_it_is_alone(name: str, what: str) -> None:
     bench = of_task(name, right=True)
     writing = Writing(0, bench.targets(0, 1)[0], 1, what, "everything", (0, 1), other=3,
                       numbers=(0.5,) * bench.model.cfg.n_heads)
-    out = bench.hold(writing, range(9), batch_size=5)
+    out = bench.replicate(writing, range(9), batch_size=5)
     assert out.exact
     assert out.n_counted == out.table["number"].nunique() >= 4
     classes = set()
@@ -78,7 +78,7 @@ def test_each_instance_is_written_as_it_is_alone(name: str, what: str) -> None:
 def test_what_codes_carry_is_what_comes_out(model: str, brings: str) -> None:
     bench = of_selector(model)
     layer = bench.model.cfg.n_layers - 1
-    out = bench.hold(Writing(0, "+0", what="operation+operands", scope="row", layers=(layer,)))
+    out = bench.replicate(Writing(0, "+0", what="operation+operands", scope="row", layers=(layer,)))
     assert (out.n_seen, out.n, out.n_counted) == (N, N, N)
     assert rate(out, "operation+operands", brings) == 1.0
     assert sum(rate(out, "operation+operands", name) for name in (*out.classes, "else")) == 1.0
@@ -91,7 +91,7 @@ def test_what_codes_carry_is_what_comes_out(model: str, brings: str) -> None:
 
 
 def test_intervals_are_those_of_the_library() -> None:
-    out = of_selector("operation").hold(Writing(0, "+0", scope="row"), batch_size=7)
+    out = of_selector("operation").replicate(Writing(0, "+0", scope="row"), batch_size=7)
     block = out.table[out.table["write"] == "random"]
     hits = (block["class"] == "else").to_numpy(np.float64)
     mean, low, high, n = mean_and_interval(hits, block["combination"].to_numpy(), N_BOOTSTRAP, 0)
@@ -105,7 +105,7 @@ def test_intervals_are_those_of_the_library() -> None:
 def test_the_size_of_a_batch_changes_nothing() -> None:
     bench = of_task("sraven", right=True)
     ask = Writing(0, bench.targets(0, 0)[0], what="operation+operands", layers=(0, 1))
-    few, many = (bench.hold(ask, range(12), batch_size=size).table for size in (3, 50))
+    few, many = (bench.replicate(ask, range(12), batch_size=size).table for size in (3, 50))
     few, many = (table[table["write"] != "random"].reset_index(drop=True).sort_values(
         ["number", "write"], ignore_index=True) for table in (few, many))
     pd.testing.assert_frame_equal(few, many)
@@ -113,31 +113,31 @@ def test_the_size_of_a_batch_changes_nothing() -> None:
 
 def test_what_does_not_count_is_said() -> None:
     bench = of_task("sraven", right=False)
-    out = bench.hold(Writing(0, bench.targets(0, 0)[0]))
+    out = bench.replicate(Writing(0, bench.targets(0, 0)[0]))
     assert out.left_out["wrong"] > N / 2
     assert out.left_out["alike"] >= sum(  # what its rule answers to other operands is not defined
         bench.constituents(i)[0] == "distribute-three" for i in range(N))
     assert out.n_counted + sum(out.left_out.values()) == N == out.n_seen
     assert f"{out.left_out['wrong']} that the model answers wrongly" in out.notes()[0]
     selector = of_selector("operation")
-    own = selector.hold(Writing(0, "+0", what="instance", other=4), range(3, 8))
+    own = selector.replicate(Writing(0, "+0", what="instance", other=4), range(3, 8))
     assert dict(own.left_out) == {"wrong": 0, "alike": 0, "unsolved": 0, "own": 1}
     assert 4 not in set(own.table["number"])
 
 
 def test_it_can_be_stopped() -> None:
     bench, seen = of_selector("operation"), []
-    first = next(bench.holding(Writing(0, "+0"), batch_size=15))
+    first = next(bench.replicating(Writing(0, "+0"), batch_size=15))
     assert (first.n_seen, first.n, first.n_counted) == (15, N, 15)
-    bench.hold(Writing(0, "+0"), range(20), batch_size=15,
-               progress=lambda done, total: seen.append((done, total)))
+    bench.replicate(Writing(0, "+0"), range(20), batch_size=15,
+                    progress=lambda done, total: seen.append((done, total)))
     assert seen == [(15, 20), (20, 20)]
 
 
 def test_nothing_counts() -> None:
     bench = of_selector("operation")
     bench.task.right = lambda pairs, logits, of: torch.zeros(len(logits), dtype=torch.bool)
-    out = bench.hold(Writing(0, "+0"), range(5))
+    out = bench.replicate(Writing(0, "+0"), range(5))
     assert out.sentence() == "None of 5 instances counts."
     assert len(out.table) == 0
     assert out.rates()["value"].isna().all()
@@ -145,7 +145,7 @@ def test_nothing_counts() -> None:
 
 
 def test_what_a_notebook_shows() -> None:
-    out = of_selector("operation").hold(Writing(0, "+0", what="instance", other=4))
+    out = of_selector("operation").replicate(Writing(0, "+0", what="instance", other=4))
     assert "becomes B(x), the target's answer, in" in out.sentence()
     assert out.sentence() in repr(out)
     assert "data:image/png;base64," in out._repr_html_()
@@ -164,4 +164,4 @@ def test_what_does_not_fit_is_one_error(
 ) -> None:
     writing = replace(Writing(0, "+0"), **change)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=message):
-        of_selector("operation").hold(writing, numbers, batch_size=size)
+        of_selector("operation").replicate(writing, numbers, batch_size=size)
