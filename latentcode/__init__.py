@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from latentcode.probes.attribution import AttributionResult as AttributionResult
     from latentcode.probes.attribution import attribute as attribute
     from latentcode.probes.attribution import attribute_model as attribute_model
+    from latentcode.probes.das import DASResult as DASResult
+    from latentcode.probes.das import das as das
+    from latentcode.probes.das import das_model as das_model
     from latentcode.probes.decoding import DecodingResult as DecodingResult
     from latentcode.probes.decoding import decode as decode
     from latentcode.probes.decoding import decode_codes as decode_codes
@@ -57,6 +60,9 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions import Patch as Patch
     from latentcode.probes.interventions import intervene as intervene
     from latentcode.probes.interventions import intervene_model as intervene_model
+    from latentcode.probes.knn_purity import KNNPurityResult as KNNPurityResult
+    from latentcode.probes.knn_purity import knn_purity as knn_purity
+    from latentcode.probes.knn_purity import knn_purity_codes as knn_purity_codes
     from latentcode.probes.model_checks import ModelCheckResult as ModelCheckResult
     from latentcode.probes.model_checks import check_model as check_model
     from latentcode.probes.projection import ProjectionResult as ProjectionResult
@@ -67,15 +73,9 @@ if TYPE_CHECKING:
     from latentcode.probes.prompts import intervene_prompts as intervene_prompts
     from latentcode.probes.rows import RowsResult as RowsResult
     from latentcode.probes.rows import decode_rows as decode_rows
-    from latentcode.probes.separation import SeparationResult as SeparationResult
-    from latentcode.probes.separation import separation as separation
-    from latentcode.probes.separation import separation_codes as separation_codes
     from latentcode.probes.similarity import SimilarityResult as SimilarityResult
     from latentcode.probes.similarity import similarity as similarity
     from latentcode.probes.similarity import similarity_codes as similarity_codes
-    from latentcode.probes.subspaces import SubspaceResult as SubspaceResult
-    from latentcode.probes.subspaces import find_subspace as find_subspace
-    from latentcode.probes.subspaces import find_subspace_model as find_subspace_model
     from latentcode.probes.topography import TopographyResult as TopographyResult
     from latentcode.probes.topography import topography as topography
     from latentcode.probes.topography import topography_codes as topography_codes

@@ -11,23 +11,23 @@ from latentcode.files.storage import read_json
 from latentcode.probes.alignment.result import AlignmentResult
 from latentcode.probes.attribution.result import AttributionResult
 from latentcode.probes.common.results import META_KEYS, TableResult
+from latentcode.probes.das.result import DASResult
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions.result import InterventionResult
+from latentcode.probes.knn_purity.result import KNNPurityResult
 from latentcode.probes.model_checks.result import ModelCheckResult
 from latentcode.probes.projection.result import ProjectionResult
 from latentcode.probes.rows.result import RowsResult
-from latentcode.probes.separation.result import SeparationResult
 from latentcode.probes.similarity.result import SimilarityResult
-from latentcode.probes.subspaces.result import SubspaceResult
 from latentcode.probes.topography.result import TopographyResult
 from latentcode.probes.value_networks.result import ValueNetworksResult
 
 Kinds = Sequence[type[TableResult]]
 
 RESULTS: Kinds = (
-    DecodingResult, RowsResult, SimilarityResult, SeparationResult, TopographyResult,
+    DecodingResult, RowsResult, SimilarityResult, KNNPurityResult, TopographyResult,
     AlignmentResult, ProjectionResult, ValueNetworksResult, InterventionResult, AttributionResult,
-    SubspaceResult, ModelCheckResult)
+    DASResult, ModelCheckResult)
 """The results of all questions; what each imports is what its pictures need."""
 
 

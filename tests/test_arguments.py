@@ -98,7 +98,7 @@ def test_a_count_is_a_whole_number(run: lc.Run, n: Any, unenforced: None) -> Non
         lambda: lc.align(["sraven-hyla", "sraven-linear"], n_train=n),
         lambda: lc.project("sraven-hyla", n=n), lambda: lc.similarity("sraven-hyla", n_samples=n),
         lambda: lc.value_networks("sraven-hyla", n=n),
-        lambda: lc.find_subspace("sraven-hyla", n=n)]
+        lambda: lc.das("sraven-hyla", n=n)]
     for ask in asked:
         with pytest.raises(lc.LatentCodeError, match=said):
             ask()

@@ -12,9 +12,9 @@ from latentcode.app.state.sidebar import Chosen
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.probes.common.sources import varies
-from latentcode.probes.separation.neighbours import nearest
-from latentcode.probes.separation.neighbours import shared_neighbours as common
-from latentcode.probes.separation.purity import K
+from latentcode.probes.knn_purity.neighbours import nearest
+from latentcode.probes.knn_purity.neighbours import shared_neighbours as common
+from latentcode.probes.knn_purity.purity import K
 
 SHARED = "shared neighbours"
 """Name of the colour."""

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from latentcode.app.charts.knn_purity import knn_purity, name_of, numbers_of
 from latentcode.app.charts.picking import pick
-from latentcode.app.charts.separation import name_of, numbers_of, separation
 from latentcode.app.state.sidebar import Chosen
 from latentcode.probes.common.sources import varies
+from latentcode.probes.knn_purity.purity import ALL
 from latentcode.probes.projection.alignment import AlignedPlanes, align_planes
-from latentcode.probes.separation.purity import ALL
 
 STYLE = """
 .track {position: relative; height: 102px; font-size: .75rem; margin-left: 16px;}
@@ -67,7 +67,7 @@ def over_layers(chosen: Chosen, colour: str) -> pd.DataFrame:
     """
     rows: list[tuple[int, float, float]] = []
     for layer in chosen.codes.layers:
-        table = separation(replace(chosen, layer=layer))
+        table = knn_purity(replace(chosen, layer=layer))
         share = shuffled = np.nan
         if table is not None:
             of_all = table[table["among"] == ALL].set_index("label")

@@ -12,8 +12,8 @@ import streamlit as st
 
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
-from latentcode.probes.interventions.bench.hold_outcome import HoldOutcome
 from latentcode.probes.interventions.bench.outcome import BenchOutcome, Patch
+from latentcode.probes.interventions.bench.replication import Replication
 
 if TYPE_CHECKING:
     from latentcode.probes.attribution import ProblemMap
@@ -56,7 +56,7 @@ class OpenBench:
                     self._outcomes[patch] = self.bench.patch(patch)
             return self._outcomes[patch]
 
-    def next_of(self, coming: Iterator[HoldOutcome]) -> HoldOutcome:
+    def next_of(self, coming: Iterator[Replication]) -> Replication:
         """Return the next of what this bench yields."""
         with self._lock:
             return next(coming)

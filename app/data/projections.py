@@ -19,10 +19,10 @@ from latentcode.app.data.loaded import UNTIL_REPLACED, progress_bar
 from latentcode.codes import LatentCodes
 from latentcode.codes.labels import is_measurement
 from latentcode.errors import ProbeError, check
+from latentcode.probes.knn_purity.labels import own_labels
 from latentcode.probes.projection.cache import CachedProjection
 from latentcode.probes.projection.methods import Projection, settings_of
 from latentcode.probes.projection.result import ProjectionResult
-from latentcode.probes.separation.labels import own_labels
 
 METHODS = {"t-SNE": "tsne", "UMAP": "umap", "PCA": "pca"}
 """Names of the projections, for people and for the library."""

@@ -9,7 +9,7 @@ import streamlit as st
 from latentcode.app.beside.instance import show_instance
 from latentcode.app.beside.kept import kept_here
 from latentcode.app.beside.selection import show_selection
-from latentcode.app.charts import export, pictures, separation, track
+from latentcode.app.charts import export, knn_purity, pictures, track
 from latentcode.app.data.preload import in_background
 from latentcode.app.data.projections import FEWEST, METHODS, colour_labels, reduced_settings
 from latentcode.app.state.messages import answering, guarded
@@ -35,11 +35,11 @@ def page() -> None:
     chosen = choose_codes()
     offered = colour_labels(chosen.codes, chosen.pair)
     method, colour = choose_look(
-        chosen.codes, chosen.pair, lambda: separation.best_label(chosen, offered))
+        chosen.codes, chosen.pair, lambda: knn_purity.best_label(chosen, offered))
     bars = st.sidebar.container()
     _body(chosen, method, colour)
     with bars:
-        separation.show(chosen, colour)
+        knn_purity.show(chosen, colour)
     in_background(chosen.entry)
 
 
@@ -127,7 +127,7 @@ def _title(chosen: Chosen, colour: str, show: str) -> None:
         f" of {chosen.pair} ({column})")
     st.markdown(f"##### {len(chosen.codes):,} codes of {literal(chosen.entry.key)}\n"
                 f"{literal(where)}, coloured by **{literal(colour)}**{whose}. "
-                + separation.sentence(chosen, colour))
+                + knn_purity.sentence(chosen, colour))
 
 
 def _quality(

@@ -10,7 +10,7 @@ import streamlit as st
 from latentcode.app.attribution.section import choose_keys, shown_key, where_it_lives
 from latentcode.app.beside.swap import choose_swap, show_swap
 from latentcode.app.charts import intervene as charts
-from latentcode.app.charts.hold import show_hold
+from latentcode.app.charts.replicate import show_replication
 from latentcode.app.charts.theme import is_dark, show_still
 from latentcode.app.data import loaded
 from latentcode.app.data.benches import MOST, OpenBench, drawn, given_pairs, open_bench
@@ -161,7 +161,7 @@ def _choose_where(bench: Bench) -> tuple[list[int], str, list[int]]:
 
 
 def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
-    """Show what became of the answer, whether that holds for others, and the controls."""
+    """Show what became of the answer, whether others replicate that, and the controls."""
     dark = is_dark()
     st.markdown(f"##### {outcome.sentence()}")
     for note in filter(None, (outcome.whose(), *outcome.caveats())):
@@ -171,7 +171,7 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
     show_still(charts.answers(outcome, dark=dark), "answers")
     if names := charts.names_below(outcome):
         st.caption(literal(names))
-    show_hold(open_, outcome.patch)
+    show_replication(open_, outcome.patch)
     st.markdown(f"**Controls**: instead, the codes of sources with the same {open_.kind}s and "
                 "fresh values, those of unrelated problems, and random ones of equal norm. None "
                 "of them should switch the answer, that is, make it the target's; the first "

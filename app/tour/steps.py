@@ -37,7 +37,7 @@ _BENCH = {"model": MODEL, "split": "ood", "instance": "5", "which": "1", "target
           "what": "minimal pair", "scope": "everything"}
 
 STEPS: tuple[Step, ...] = (
-    Step("A map of codes", "", _CODES, ".st-key-separation-chart",
+    Step("A map of codes", "", _CODES, ".st-key-knn_purity-chart",
          "Each point is the code of one problem: one number per head. The page opens with the "
          "colour that these codes separate best; the bars compare it with the other labels, and "
          "each label with itself, shuffled (the dark mark).",
@@ -61,7 +61,7 @@ STEPS: tuple[Step, ...] = (
          "replaced by those of the same problem with the rule sum in place of -1. The answer "
          "becomes what sum answers; what the controls write does not make it so.",
          "Choose another rule, fewer layers or a smaller scope."),
-    Step("Does it hold?", "intervene", _BENCH, ".st-key-hold",
+    Step("Replicate on 200 problems", "intervene", _BENCH, ".st-key-replicate",
          "One problem shows that it can happen, not how often it does.",
          "Press the button: the same is written into 200 problems, with bars that come as the "
          "model answers, beside the controls."),

@@ -15,13 +15,14 @@ from typing import Any, NoReturn
 from latentcode.cli.align import Align
 from latentcode.cli.attribute import Attribute
 from latentcode.cli.check_model import CheckModel
+from latentcode.cli.das import DAS
 from latentcode.cli.decode import Decode
 from latentcode.cli.demo import Demo
 from latentcode.cli.explore import Explore
 from latentcode.cli.extract import Extract
 from latentcode.cli.failures import SIGPIPE, flush, of_this_machine, open_streams
-from latentcode.cli.find_subspace import FindSubspace
 from latentcode.cli.intervene import Intervene
+from latentcode.cli.knn_purity import KNNPurity
 from latentcode.cli.mistakes import in_flags
 from latentcode.cli.official import ExportFlax, ImportFlax, Parity
 from latentcode.cli.options import take_imports
@@ -32,7 +33,6 @@ from latentcode.cli.prompts import DecodePrompts, ExtractPrompts, IntervenePromp
 from latentcode.cli.push import Push
 from latentcode.cli.reproduce import Report, Reproduce
 from latentcode.cli.rows import DecodeRows
-from latentcode.cli.separation import Separation
 from latentcode.cli.show import Show
 from latentcode.cli.similarity import Similarity
 from latentcode.cli.sweep import Sweep
@@ -45,9 +45,9 @@ from latentcode.errors import LatentCodeError
 
 COMMANDS: dict[str, type] = {
     "train": Train, "extract": Extract, "decode": Decode, "decode-rows": DecodeRows,
-    "project": Project, "separation": Separation, "similarity": Similarity,
+    "project": Project, "knn-purity": KNNPurity, "similarity": Similarity,
     "topography": Topography, "align": Align, "value-networks": ValueNetworks,
-    "intervene": Intervene, "attribute": Attribute, "find-subspace": FindSubspace, "show": Show,
+    "intervene": Intervene, "attribute": Attribute, "das": DAS, "show": Show,
     "explore": Explore, "zoo": Zoo, "push": Push, "sweep": Sweep, "demo": Demo,
     "text": Text, "reproduce": Reproduce, "report": Report,
     "extract-prompts": ExtractPrompts, "decode-prompts": DecodePrompts,

@@ -150,8 +150,8 @@ def _cards(
         place = next(model.parameters()).device
         with torch.inference_mode():
             logits = model(batch.inputs.to(place))
-            given = task.told(task.answers(logits, batch.targets.to(place)), batch)
-    target = task.told(batch.targets, batch)
+            given = task.format_answers(task.answers(logits, batch.targets.to(place)), batch)
+    target = task.format_answers(batch.targets, batch)
     return [ProblemCard(
         int(number),
         task.sketch(batch, i) if size == "small" else task.render(batch, i, "html"),

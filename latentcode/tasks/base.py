@@ -172,7 +172,7 @@ class Task(ABC):
         last = logits[:, -targets.shape[1]:]
         return last[..., 0] if targets.is_floating_point() else last.argmax(-1)
 
-    def told(self, answers: Tensor, batch: Batch) -> list[tuple[int | float | str, ...]]:
+    def format_answers(self, answers: Tensor, batch: Batch) -> list[tuple[int | float | str, ...]]:
         """Return of `answers`, or of targets, what a person is told of each instance.
 
         answers [B, n_targets]. By default all of them.

@@ -73,7 +73,7 @@ def register_task(
     config           a frozen dataclass whose fields have defaults, `name` that of the task
     counterfactuals  of a task, its minimal pairs, which interventions need
     distances        of a task, a label and a split, how far apart the values of the label are,
-                     which topography needs
+                     which topography, representational similarity analysis, needs
     replace          take the place of an earlier task of that name, as when a cell of a notebook
                      runs again
 

@@ -55,7 +55,7 @@ def align_codes(
     *,
     untrained: Models | None = None,
     controls: bool = True,
-    may_share: str = "nothing",
+    allow_overlap: str = "nothing",
     layers: Sequence[int] | int | None = None,
     pairs: Sequence[str] | None = None,
     n_bootstrap: int = 1000,
@@ -70,7 +70,7 @@ def align_codes(
     labels     what the transferred probes decode; see `probes.common.labels`
     untrained  the same of each model with its initial weights
     controls   False leaves out the untrained models and the residual streams and marks the result
-    may_share  what training and held-out codes may have in common, as in `decode_codes`
+    allow_overlap  what training and held-out codes may have in common, as in `decode_codes`
     layers, pairs  which to compare; all by default
     n_bootstrap  replicates of the intervals of transferred probes, which resample the held-out
                combinations
@@ -98,7 +98,7 @@ def align_codes(
     check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
     compared = _models(models, untrained, controls)
     first = models[0]
-    shared = shared_combinations(*first, may_share)
+    shared = shared_combinations(*first, allow_overlap)
     layers = chosen("layer", layers, first[0].layers)
     pairs = chosen("pair", pairs, [p.name for p in first[0].pairs])
     sources = tuple(compared[0].sources)
@@ -129,7 +129,7 @@ def align_codes(
     return AlignmentResult(**frames, settings={
         "labels": list(labels), "layers": list(layers), "pairs": list(pairs),
         "controls": list(sources[1:]), "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed,
-        "may_share": may_share, "shared_combinations": shared,
+        "allow_overlap": allow_overlap, "shared_combinations": shared,
         "n_groups": N_GROUPS, "n_random": N_RANDOM, "n_train": len(first[0]),
         "n_heldout": len(first[1]), "initial_seeds": dict(initial_seeds or {}),
         "heldout_trained_on": {k: list(v) for k, v in (heldout_trained_on or {}).items()},

@@ -11,7 +11,7 @@ import pandas as pd
 from latentcode.figures.style import Figure
 from latentcode.probes.alignment.figure import layers_figure, transfer_figure
 from latentcode.probes.common.results import TableResult, distinct, where
-from latentcode.probes.common.shared import shared_caveat
+from latentcode.probes.common.shared import OVERLAP_FORMERLY, shared_caveat
 
 ALIGNMENTS = ("own", "raw", "matched", "random", "matched, scaled", "random, scaled", "rotated")
 """What is done to the codes that a probe of another model reads."""
@@ -38,6 +38,7 @@ class AlignmentResult(TableResult):
     FORMAT = "latentcode.alignment"
     SHOWS = ("CKA, correlation of matched heads, and A's probe on B's held-out codes, means over "
              "pairs of runs")
+    SETTINGS_FORMERLY: ClassVar = OVERLAP_FORMERLY
     COLUMNS: ClassVar = {
         "layers": ("run_a", "run_b", "kind_a", "kind_b", "pair", "source", "layer_a", "layer_b",
                    "measure", "value", "low", "high", "null"),

@@ -44,6 +44,8 @@ class TableResult(ABC):
     """Columns that are text even where they look like numbers."""
     FORMERLY: ClassVar[Mapping[str, str]] = {}
     """Columns as earlier versions of the format called them, and what they are called now."""
+    SETTINGS_FORMERLY: ClassVar[Mapping[str, str]] = {}
+    """Settings as earlier versions called them, and what they are called now."""
     RENAMED: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     """Column -> entries that earlier versions of the format called otherwise."""
     OPEN: ClassVar[tuple[str, ...]] = ()
@@ -144,7 +146,9 @@ class TableResult(ABC):
                   f"{path} has columns {list(tables[name])}; expected {list(columns)}",
                   ArtifactError)
         result: Any = cls  # the subclass knows its fields
-        return result(**tables, settings=meta["settings"])
+        return result(**tables, settings={
+            cls.SETTINGS_FORMERLY.get(name, name): value
+            for name, value in meta["settings"].items()})
 
     def __repr__(self) -> str:
         notes = "".join(f"\n{note}" for note in self.caveats)

@@ -12,34 +12,36 @@ import pandas as pd
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check, check_choice
 
-MAY_SHARE: tuple[str, ...] = ("nothing", "combinations", "instances")
+OVERLAPS: tuple[str, ...] = ("nothing", "combinations", "instances")
 """What training and held-out codes may share: `combinations` asks about new instances of the same
 ones, as in the split `test`, `instances` about what the probe was fitted on itself."""
+OVERLAP_FORMERLY = {"may_share": "allow_overlap"}
+"""What stored results may call a setting, and what it is called now."""
 
 
 def shared_combinations(
-    train: LatentCodes, heldout: LatentCodes, may_share: str = "nothing"
+    train: LatentCodes, heldout: LatentCodes, allow_overlap: str = "nothing"
 ) -> int:
     """Return how many held-out combinations occur in training.
 
-    `ProbeError` where training and held-out codes share more than `may_share` allows,
-    `UnknownNameError` unless that is one of `MAY_SHARE`. See `shared_instances` for how instances
+    `ProbeError` where training and held-out codes share more than `allow_overlap` allows,
+    `UnknownNameError` unless that is one of `OVERLAPS`. See `shared_instances` for how instances
     are told apart.
     """
-    check_choice("may_share", may_share, MAY_SHARE)
+    check_choice("allow_overlap", allow_overlap, OVERLAPS)
     if not all("combination" in codes.labels for codes in (train, heldout)):
         return 0
     ours, theirs = (set(codes.labels["combination"].astype(str)) for codes in (train, heldout))
     common = sorted(ours & theirs)
-    if not common or may_share == "instances":
+    if not common or allow_overlap == "instances":
         return len(common)
     same, known_by = shared_instances(train, heldout)
     check(same == 0, f"{same} of {len(heldout)} held-out instances are training instances, too "
           f"({known_by}); expected others, such as those of the splits train and ood, or "
-          "may_share='instances' to score a probe on what it was fitted on", ProbeError)
-    check(may_share == "combinations", f"{len(common)} of {len(theirs)} held-out combinations "
+          "allow_overlap='instances' to score a probe on what it was fitted on", ProbeError)
+    check(allow_overlap == "combinations", f"{len(common)} of {len(theirs)} held-out combinations "
           f"occur in training, such as {common[0]!r}; expected others, such as those of the splits "
-          "train and ood, or may_share='combinations' for new instances of the same ones",
+          "train and ood, or allow_overlap='combinations' for new instances of the same ones",
           ProbeError)
     return len(common)
 
@@ -72,7 +74,7 @@ def shared_caveat(settings: Mapping[str, Any]) -> list[str]:
     n = settings.get("shared_combinations", 0)  # not in results of earlier versions
     if not n:
         return []
-    what = "what the probe was fitted on" if settings.get("may_share") == "instances" else (
+    what = "what the probe was fitted on" if settings.get("allow_overlap") == "instances" else (
         "new instances of known combinations")
     return [f"{n} held-out combinations occur in training: these are scores on {what}."]
 
@@ -91,4 +93,5 @@ def _digests(codes: LatentCodes, names: Sequence[Hashable]) -> np.ndarray:
     return pd.util.hash_pandas_object(rows, index=False).to_numpy()
 
 
-__all__ = ["MAY_SHARE", "shared_caveat", "shared_combinations", "shared_instances"]
+__all__ = ["OVERLAPS", "OVERLAP_FORMERLY", "shared_caveat", "shared_combinations",
+           "shared_instances"]

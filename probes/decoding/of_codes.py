@@ -71,7 +71,7 @@ def decode_codes(
     pairs: Sequence[str] | None = None,
     untrained: tuple[LatentCodes, LatentCodes] | None = None,
     controls: bool = True,
-    may_share: str = "nothing",
+    allow_overlap: str = "nothing",
     n_shuffles: int = 3,
     n_bootstrap: int = 1000,
     seed: int = 0,
@@ -87,9 +87,9 @@ def decode_codes(
     untrained  (training, held-out) codes of the model with its initial weights
     controls  False leaves out the untrained model and the residual stream and marks the result;
               shuffled labels are always there
-    may_share  what training and held-out codes may have in common: `nothing`, `combinations` (as
-              the splits train and test have), or `instances`, which scores a probe on what it was
-              fitted on. The result says so
+    allow_overlap  what training and held-out codes may have in common: `nothing`, `combinations`
+              (as the splits train and test have), or `instances`, which scores a probe on what it
+              was fitted on. The result says so
     n_shuffles  shuffles of the training labels; their mean score is reported, and their
               interval spans the shuffles as well as the held-out combinations
     n_bootstrap  replicates of the 95 % interval, which resamples the held-out combinations
@@ -111,7 +111,7 @@ def decode_codes(
     for name, value, least in (("n_bootstrap", n_bootstrap, 100), ("n_shuffles", n_shuffles, 1)):
         check_count(name, value, least, ProbeError)
     check_pair_of_codes(train, heldout, "codes")
-    shared = shared_combinations(train, heldout, may_share)
+    shared = shared_combinations(train, heldout, allow_overlap)
     check_controls(train, heldout, untrained, controls)
     layers = chosen("layer", layers, train.layers)
     pairs = chosen("pair", pairs, [p.name for p in train.pairs])
@@ -140,7 +140,7 @@ def decode_codes(
     return DecodingResult(pd.DataFrame(table), pd.DataFrame(per_class), {
         "controls": list(sources[1:]), "n_shuffles": n_shuffles,
         "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed, "penalties": list(PENALTIES),
-        "may_share": may_share, "shared_combinations": shared,
+        "allow_overlap": allow_overlap, "shared_combinations": shared,
         "n_folds": N_FOLDS, "selection_instances": SELECTION_INSTANCES,
         "train": origin(train), "heldout": origin(heldout),
         "scikit_learn": version("scikit-learn")})

@@ -10,7 +10,7 @@ import pandas as pd
 
 from latentcode.figures.style import Figure
 from latentcode.probes.common.results import TableResult, blocks, with_interval
-from latentcode.probes.common.shared import shared_caveat
+from latentcode.probes.common.shared import OVERLAP_FORMERLY, shared_caveat
 from latentcode.probes.decoding.figure import decoding_figure
 
 HEADLINE: tuple[str, ...] = ("accuracy", "f1")
@@ -31,6 +31,7 @@ class DecodingResult(TableResult):
 
     FORMAT = "latentcode.decoding"
     SHOWS = "score on held-out combinations, 95 % interval"
+    SETTINGS_FORMERLY: ClassVar = OVERLAP_FORMERLY
     COLUMNS: ClassVar = {
         "table": ("layer", "pair", "label", "source", "metric", "value", "low", "high", "chance",
                   "n_train", "n_heldout", "n_train_combinations", "n_heldout_combinations",

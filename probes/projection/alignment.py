@@ -11,8 +11,8 @@ import pandas as pd
 
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.rotation import fit_rotation
-from latentcode.probes.separation.neighbours import nearest, shared_neighbours
-from latentcode.probes.separation.purity import K, sampled
+from latentcode.probes.knn_purity.neighbours import nearest, shared_neighbours
+from latentcode.probes.knn_purity.purity import K, sampled
 from latentcode.seeds import checked_seed
 
 

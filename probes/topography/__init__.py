@@ -1,4 +1,4 @@
-"""Are tasks that are close to each other given codes that are close to each other?"""
+"""Representational similarity analysis: are close tasks given close codes?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of topographic similarity: per layer, and against performance across runs."""
+"""Pictures of representational similarity analysis: per layer, and against performance."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def generalization_figure(
                 axes.text(0.5, 1.02, stated, transform=axes.transAxes, ha="center", fontsize=8)
         name_panels(grid, [f"{title}\n" for title in _titles(columns)],
                     [f"{SOURCE_STYLES[source][2]}\nOOD {metric}" for source in sources],
-                    "topographic similarity")
+                    "RSA: Spearman's ρ")
         handles = [Line2D([], [], color=color, marker=marker, linestyle="", label=str(kind))
                    for kind, (color, marker) in kinds.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))

@@ -1,8 +1,8 @@
-"""Are tasks that are close to each other given codes that are close to each other?
+"""Representational similarity analysis (RSA): are close tasks given close codes?
 
-Topographic similarity (Brighton and Kirby 2006; with rank correlation Lazaridou et al. 2018), or
-representational similarity analysis (Kriegeskorte et al. 2008), is the Spearman correlation
-between distances of codes and distances of tasks. Two units are compared:
+The Spearman correlation of two dissimilarity structures, the distances of codes and those of tasks
+(Kriegeskorte et al. 2008). Of languages it is called topographic similarity (Brighton and Kirby
+2006; with rank correlation Lazaridou et al. 2018). Two units are compared:
 
     means      the mean points of a label's values, such as the eight rules
     instances  single instances of different combinations, for the label `combination`
@@ -51,6 +51,9 @@ def topography_codes(
     progress: Progress | None = None,
 ) -> TopographyResult:
     """rho = Spearman(d(z_i, z_j), D(i, j)) over pairs i < j of label means or of instances.
+
+    Representational similarity analysis (RSA): do the dissimilarities of codes follow those of
+    tasks?
 
     distances  label -> name of a distance -> D, [N, N] with the label's values as rows and columns
                (`Task.distances`). For `combination`, i and j are instances of different

@@ -1,4 +1,4 @@
-"""Do close tasks have close codes in trained runs, and do such runs generalise better?"""
+"""Representational similarity analysis of trained runs, and whether it goes with generalising."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ def topography(
     **settings: Any,
 ) -> TopographyResult:
     """Do close tasks have close codes, and do runs in which they do generalise better?
+
+    Representational similarity analysis (RSA): rho is the Spearman correlation of two dissimilarity
+    structures, distances of codes and distances of tasks; see `topography_codes`.
 
     runs      one run or several, their folders, or names of the zoo
     labels    default: the last that the task names for probing, `rule` or `terms`, and

@@ -1,4 +1,4 @@
-"""The outcome of topographic similarity: correlations per layer, and across runs."""
+"""The outcome of representational similarity analysis: correlations per layer and across runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCOPES = ("all runs", "within kind")
 
 @dataclass(frozen=True, repr=False)
 class TopographyResult(TableResult):
-    """How far the distances of points follow those of tasks.
+    """How far the distances of points follow those of tasks: representational similarity analysis.
 
     table        one row per run, layer, pair, label, source, distance of tasks and metric of
                  points: Spearman's `rho` with its 95 % interval, clustered by combination, `p` and
@@ -31,7 +31,8 @@ class TopographyResult(TableResult):
     """
 
     FORMAT = "latentcode.topography"
-    SHOWS = "Spearman correlation of code and task distances, 95 % interval"
+    SHOWS = ("representational similarity analysis (RSA), Spearman correlation of code and task "
+             "distances, 95 % interval")
     COLUMNS: ClassVar = {
         "table": ("run", "kind", "layer", "pair", "label", "unit", "source", "distance", "metric",
                   "rho", "low", "high", "p", "null_high", "n_units", "n_pairs"),

@@ -37,8 +37,8 @@ def test_help_lists_every_command_in_one_line(
     assert summaries == {name: str(command.__doc__).partition("\n")[0]
                          for name, command in COMMANDS.items()}
     assert list(summaries)[:14] == [
-        "train", "extract", "decode", "decode-rows", "project", "separation", "similarity",
-        "topography", "align", "value-networks", "intervene", "attribute", "find-subspace", "show"]
+        "train", "extract", "decode", "decode-rows", "project", "knn-purity", "similarity",
+        "topography", "align", "value-networks", "intervene", "attribute", "das", "show"]
 
 
 @pytest.mark.parametrize("command", ["train", "decode", "zoo", "sweep"])

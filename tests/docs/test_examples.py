@@ -27,7 +27,7 @@ SMALLER: dict[str, dict[str, Any]] = {
     "attribute": {"n": 48, "n_patched": 8},
     "decode": {"n_train": 400, "n_heldout": 400},
     "decode_rows": {"n_train": 300, "n_heldout": 300, "layers": [3], "sources": ["pair"]},
-    "find_subspace": {"n_train": 64, "n": 32, "steps": 20},
+    "das": {"n_train": 64, "n": 32, "steps": 20},
     "intervene": {"n": 16},
 }
 """Function -> arguments that take the place of those on a page, or of their defaults."""

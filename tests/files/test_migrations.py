@@ -26,10 +26,10 @@ from latentcode.files.migrations import CURRENT, FORMER_PATCHES, MIGRATIONS, upg
 from latentcode.files.storage import read_json, read_tensors
 from latentcode.probes.attribution.result import AttributionResult
 from latentcode.probes.common.results import EXACTLY
+from latentcode.probes.das.result import DASResult
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions import InterventionResult
 from latentcode.probes.interventions.patches import PATCHES
-from latentcode.probes.subspaces.result import SubspaceResult
 from latentcode.runs import Run
 from latentcode.training import train
 
@@ -61,7 +61,7 @@ def load(old: Path, name: str) -> object:
     if name == "latentcode.attribution":
         return AttributionResult.load(old / "attribution")
     if name == "latentcode.subspaces":
-        return SubspaceResult.load(old / "subspaces")
+        return DASResult.load(old / "subspaces")
     return Run.open(old / "run").load_model(2)
 
 
@@ -298,7 +298,7 @@ def test_what_was_a_donor_is_a_source() -> None:
     before = read_json(OLD / "attribution" / "attribution.json")["settings"]
     assert attribution.settings["source"] == before["donor"]
     assert "donor" not in attribution.settings
-    subspaces = SubspaceResult.load(OLD / "subspaces").table
+    subspaces = DASResult.load(OLD / "subspaces").table
     old = pd.read_csv(OLD / "subspaces" / "table.csv", **EXACTLY)
     assert subspaces["source"].tolist() == [FORMER_PATCHES.get(one, one) for one in old["donor"]]
     pd.testing.assert_frame_equal(subspaces.drop(columns="source"), old.drop(columns="donor"))

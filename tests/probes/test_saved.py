@@ -30,6 +30,11 @@ def test_every_result_that_is_offered_can_be_opened() -> None:
     assert {kind.FORMAT for kind in RESULTS} <= set(CURRENT)
 
 
+def test_results_that_were_renamed_keep_their_files() -> None:
+    assert lc.DASResult.marker() == "subspaces.json"
+    assert lc.KNNPurityResult.marker() == "separation.json"
+
+
 def test_other_folders_hold_no_result(tmp_path: Path) -> None:
     assert load_result(tmp_path) is None
     (tmp_path / "notes.json").write_text("{")

@@ -62,7 +62,7 @@ def test_codes_are_read_in_several_pairs(run: lc.Run) -> None:
 
 @pytest.mark.parametrize("command", [
     ["project", "--n", "100", "--method", "pca"], ["similarity", "--n", "100"],
-    ["separation", "--n", "100", "--labels", "copied"],
+    ["knn-purity", "--n", "100", "--labels", "copied"],
     ["value-networks", "--n", "256", "--labels", "copied"],
     ["intervene", "--n", "300", "--no-factorial", "--among", "answers", "--patch", "interchange",
      "control",
@@ -78,7 +78,7 @@ def test_commands_answer(
 
 @pytest.mark.parametrize(("command", "message"), [
     ("topography", "defines no distance"), ("attribute", "expected ChosenPairs"),
-    ("find-subspace", "expected ChosenPairs"), ("check-model", "is a model that was trained here")])
+    ("das", "expected ChosenPairs"), ("check-model", "is a model that was trained here")])
 def test_what_cannot_be_asked_of_a_text_is_said_in_a_line(
     run: lc.Run, command: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

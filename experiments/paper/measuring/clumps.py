@@ -20,7 +20,7 @@ from scipy.stats import rankdata
 
 from latentcode.files.storage import write_text
 from latentcode.probes.common.sources import shuffle_classes
-from latentcode.probes.separation.neighbours import MOST_NEIGHBORS, SHUFFLES, nearest
+from latentcode.probes.knn_purity.neighbours import MOST_NEIGHBORS, SHUFFLES, nearest
 
 CLASSES, CLUMPS = (4, 8, 46), (1, 4)
 """Of synthetic planes: 8 is the number of rules, 46 that of held-out functions."""
@@ -99,7 +99,7 @@ def measures(
     reach   as above
     nearer  chance that a point of one's class is nearer than one of another, 0 to 1 above a half
     """
-    from latentcode.probes.separation.neighbours import agreeing_neighbors
+    from latentcode.probes.knn_purity.neighbours import agreeing_neighbors
 
     agree, shuffled = agreeing_neighbors(points, kind, groups, "euclidean", rng)
     share, chance = float(agree.mean()), float(shuffled.mean())

@@ -20,9 +20,9 @@ from latentcode.experiments.paper.reproduction import KIND_TITLES, Work, about
 from latentcode.figures.style import Figure
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import where
+from latentcode.probes.knn_purity.neighbours import agreeing_neighbors
 from latentcode.probes.projection import ProjectionResult, project
 from latentcode.probes.projection.figure import ScatterCell, scatter_figure
-from latentcode.probes.separation.neighbours import agreeing_neighbors
 from latentcode.runs import Run
 from latentcode.tasks import make_task
 

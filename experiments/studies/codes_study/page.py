@@ -82,8 +82,9 @@ def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
         "of the untrained model, and shuffled labels.", _markdown(_decoded(tables["decoding"])),
         "## How many heads a code uses", _markdown(heads.reset_index().round(2)),
         "## Do close tasks have close codes?",
-        f"Spearman's rho of distances, {tables['topography']['metric'].iloc[0]} distance of "
-        "points.", _markdown(_distances(tables["topography"]))]
+        "Representational similarity analysis (RSA): Spearman's rho of distances, "
+        f"{tables['topography']['metric'].iloc[0]} distance of points.",
+        _markdown(_distances(tables["topography"]))]
     if "alignment" in tables:
         parts += ["## Are the codes of different runs the same?",
                   _markdown(tables["alignment"])]

@@ -21,7 +21,7 @@ import tyro
 
 from latentcode.experiments.studies.subspaces.page import write_page
 from latentcode.experiments.studies.subspaces.plan import jobs, search
-from latentcode.probes.subspaces import SubspaceResult
+from latentcode.probes.das import DASResult
 
 
 def main(
@@ -41,7 +41,7 @@ def main(
         only: Names of single results, if not all are wanted.
     """
     wanted = [job for job in jobs() if not only or job.folder in only]
-    left = [job for job in wanted if not (out / job.folder / SubspaceResult.marker()).is_file()]
+    left = [job for job in wanted if not (out / job.folder / DASResult.marker()).is_file()]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         searched = {pool.submit(search, job, sraven, out): job for job in left}
         for done in as_completed(searched):

@@ -16,8 +16,8 @@ from latentcode.figures.markdown import markdown_table
 from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.files.storage import write_text
 from latentcode.probes.common.results import blocks, where
-from latentcode.probes.subspaces import SubspaceResult
-from latentcode.probes.subspaces.result import SOURCE
+from latentcode.probes.das import DASResult
+from latentcode.probes.das.result import SOURCE
 
 PLACE = ("task", "kind", "site", "layer")
 CONTROLS = ("shuffled", "untrained", "whole")
@@ -37,8 +37,8 @@ def write_page(out: Path, rows: Path) -> None:
 
     rows  folder of the study of rows, which has read answers from residual streams
     """
-    found = [(job, SubspaceResult.load(out / job.folder)) for job in jobs()
-             if (out / job.folder / SubspaceResult.marker()).is_file()]
+    found = [(job, DASResult.load(out / job.folder)) for job in jobs()
+             if (out / job.folder / DASResult.marker()).is_file()]
     table = pd.concat([_of_job(job, result.table) for job, result in found], ignore_index=True)
     curves = pd.concat([_of_job(job, result.curves) for job, result in found], ignore_index=True)
     decided = verdicts(table)

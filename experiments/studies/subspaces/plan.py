@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from latentcode.probes.subspaces import find_subspace
+from latentcode.probes.das import das
 
 RANK = 16
 """The rank at which every claim is decided; others are looked at in one model."""
@@ -18,10 +18,10 @@ SEEDS = (0, 1, 2)
 
 @dataclass(frozen=True)
 class Job:
-    """One call of `find_subspace`, whose result goes to a folder of its own.
+    """One call of `das`, whose result goes to a folder of its own.
 
     task, kind, seed  which model
-    settings  arguments of `find_subspace`
+    settings  arguments of `das`
     """
 
     task: str
@@ -74,5 +74,5 @@ def jobs() -> Sequence[Job]:
 def search(job: Job, sraven: Path, out: Path) -> None:
     """Make the searches of a job, and save their result."""
     torch.set_num_threads(1)
-    result = find_subspace(job.run(sraven), site=job.site, layer=job.layer, **job.settings)
+    result = das(job.run(sraven), site=job.site, layer=job.layer, **job.settings)
     result.save(out / job.folder, figures=False)

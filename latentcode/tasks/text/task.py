@@ -213,7 +213,7 @@ class Text(Task):
         self.check_render(batch, index, "html")
         return draw_small(self.drawing(batch, index))
 
-    def told(self, answers: Tensor, batch: Batch) -> list[tuple[int | float | str, ...]]:
+    def format_answers(self, answers: Tensor, batch: Batch) -> list[tuple[int | float | str, ...]]:
         """Return the text of the token after each query, in quotation marks."""
         tokens = answers.gather(1, batch.info["query"][:, None].to(answers.device))[:, 0]
         return [(repr(self.token_table.pieces[token]),) for token in tokens.tolist()]

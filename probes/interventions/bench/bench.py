@@ -22,8 +22,6 @@ from latentcode.codes.instances import instances
 from latentcode.config import TaskConfig
 from latentcode.errors import ConfigError, UnknownNameError, check, check_choice, check_count
 from latentcode.probes.interventions.bench.cells import code_at
-from latentcode.probes.interventions.bench.hold import holding
-from latentcode.probes.interventions.bench.hold_outcome import HoldOutcome
 from latentcode.probes.interventions.bench.outcome import (
     HOW,
     WHAT,
@@ -33,6 +31,8 @@ from latentcode.probes.interventions.bench.outcome import (
     candidates,
 )
 from latentcode.probes.interventions.bench.passes import Passes, passes, where
+from latentcode.probes.interventions.bench.replicate import replicating
+from latentcode.probes.interventions.bench.replication import Replication
 from latentcode.probes.interventions.references import References, measure
 from latentcode.probes.interventions.sites import Place, capture, check_written
 from latentcode.progress import Progress
@@ -53,7 +53,7 @@ class Bench:
     model  anything with `cfg` and `run_with_hooks`
     task   `make_counterfactuals(make_task(...), factorial=False)`
     batch  the instances, numbered from 0
-    seed   of sources and of noise: the same writing gives the same outcome
+    seed   of sources and of noise: the same patch gives the same outcome
     n_reference  training instances that `mean` codes are taken of, when they are first asked for
 
     `ConfigError` for a task that offers no minimal pairs of a chosen constituent, or a model that
@@ -190,32 +190,32 @@ class Bench:
         pairs = self.pairs(patch.instance, patch.which, patch.target, DRAWS)
         return self._outcome(patch, passes(self, [patch], [pairs], DRAWS))
 
-    def hold(
+    def replicate(
         self, patch: Patch, instances: Sequence[int] | None = None, *, batch_size: int = 50,
         progress: Progress | None = None,
-    ) -> HoldOutcome:
-        """Does it hold: whose answers come out where the same is written into many instances?
+    ) -> Replication:
+        """Replicate it: whose answers come out where the same is written into many instances?
 
-        writing    what, scope, layers and heads; its instance and target stand for any
+        patch      what, scope, layers and heads; its instance and target stand for any
         instances  their numbers; default: the first 200
         batch_size  instances at once
         progress   called with (instances looked at, those in all)
 
         Each instance has its own target: drawn among those whose source is natural, whose answers
         can be told apart, and whose source the model answers rightly. An instance without such a
-        target, or that the model itself answers wrongly, does not count (`HoldOutcome.left_out`).
-        What is written, and the controls `same` and `unrelated`, are those that `patch` has for
+        target, or that the model itself answers wrongly, does not count (`Replication.left_out`).
+        What is written, and the controls `control` and `unrelated`, are those that `patch` has for
         that target (its draw 0). Raises what `patch` raises.
         """
-        for outcome in self.holding(patch, instances, batch_size=batch_size):
+        for outcome in self.replicating(patch, instances, batch_size=batch_size):
             if progress is not None:
                 progress(outcome.n_seen, outcome.n)
         return outcome
 
-    def holding(
+    def replicating(
         self, patch: Patch, instances: Sequence[int] | None = None, *, batch_size: int = 50
-    ) -> Iterator[HoldOutcome]:
-        """Yield what `hold` knows after each batch of instances, so that one can stop."""
+    ) -> Iterator[Replication]:
+        """Yield what `replicate` knows after each batch of instances, so that one can stop."""
         numbers = range(min(200, len(self))) if instances is None else as_tuple(instances)
         check(len(numbers) > 0, "instances are empty; expected the number of at least one")
         twice = [number for number, n in Counter(numbers).items() if n > 1]
@@ -223,7 +223,7 @@ class Bench:
         check_count("batch_size", batch_size)
         for number in numbers:
             self._check(replace(patch, instance=number))
-        return holding(self, patch, numbers, batch_size)
+        return replicating(self, patch, numbers, batch_size)
 
     @cached_property
     def references(self) -> References:

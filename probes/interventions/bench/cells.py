@@ -15,7 +15,7 @@ from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 
 def cells(task: Counterfactuals, patch: Patch, pairs: MinimalPairs) -> Tensor:
-    """Return which codes a writing writes, bool [B, Q, K]: those of its scope and its keys.
+    """Return which codes a patch overwrites, bool [B, Q, K]: those of its scope and its keys.
 
     `ConfigError` for keys that the instances, or the scope, do not have.
     """

@@ -63,7 +63,7 @@ def passes(
     """Write to several instances in one pass, and beside it `draws` times every control.
 
     writings  alike but for instance and target
-    pairs     the minimal pairs of each writing, at least `draws`
+    pairs     the minimal pairs of each patch, at least `draws`
     """
     patch, n = patches[0], len(patches)
     one = MinimalPairs.cat([drawn[:1] for drawn in pairs])
@@ -134,7 +134,7 @@ def _asked(
 
 
 def where(patch: Patch) -> Intervention:
-    """Return the intervention that writes a source's codes where a writing writes its own."""
+    """Return the intervention that writes a source's codes where a patch writes its own."""
     return Intervention("interchange", patch.scope, patch.layers, heads=patch.heads,
                         renormalize=patch.renormalize)
 

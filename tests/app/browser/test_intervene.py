@@ -42,10 +42,10 @@ def pick(explorer: Explorer, label: str, option: str) -> None:
 
 def begin(explorer: Explorer) -> Locator:
     """Begin, and return the button that stops it: the server's menu has one, too."""
-    explorer.page.get_by_role("button", name="Does it hold?").click()
-    stop = explorer.page.locator(".st-key-hold").get_by_role("button", name="Stop")
+    explorer.page.get_by_role("button", name="Replicate on").click()
+    stop = explorer.page.locator(".st-key-replicate").get_by_role("button", name="Stop")
     expect(stop).to_be_visible()
-    expect(explorer.page.get_by_role("button", name="Does it hold?")).to_have_count(0)
+    expect(explorer.page.get_by_role("button", name="Replicate on")).to_have_count(0)
     return stop
 
 
@@ -80,25 +80,25 @@ def test_every_kind_of_control(explorer: Explorer) -> None:
     explorer.check()
 
 
-def test_it_holds_over_200_problems(explorer: Explorer) -> None:
+def test_it_is_replicated_on_200_problems(explorer: Explorer) -> None:
     explorer.open("intervene", {"model": LOGIC, "what": "other term and operands"})
     page = explorer.page
     begin(explorer)
     expect(page.get_by_text("200 of 200 problems", exact=True)).to_be_visible(timeout=LONG)
     settle(page)
     said = re.search(r"Over (\d+) instances the answer stays A\(x\) in (\d+) %",
-                     page.locator(".st-key-hold").inner_text())
+                     page.locator(".st-key-replicate").inner_text())
     assert said is not None
     counted, stays = int(said[1]), int(said[2])
     assert 50 < counted <= 200
-    shown = explorer.chart("held")
+    shown = explorer.chart("replicated")
     assert [bar["name"] for bar in shown] == ["what was written", "same terms", "other problems",
                                               "random codes"]
     assert round(100 * shown[0]["y"][0]) == stays
     expect(page.get_by_text(f"{counted} of 200 instances count")).to_be_visible()
     settle(page)
     with page.expect_download() as download:
-        page.locator(".st-key-hold").get_by_role("button", name="Table, CSV").click()
+        page.locator(".st-key-replicate").get_by_role("button", name="Table, CSV").click()
     rows = list(csv.DictReader(download.value.path().read_text("utf-8").splitlines()))
     assert len(rows) == 4 * counted
     # It stays for another problem, and goes with another writing.
@@ -106,7 +106,7 @@ def test_it_holds_over_200_problems(explorer: Explorer) -> None:
         page.get_by_role("button", name="Another one").click()
     expect(page.get_by_text("200 of 200 problems", exact=True)).to_be_visible()
     explorer.press("Scope", "row")
-    expect(page.get_by_role("button", name="Does it hold?")).to_be_visible()
+    expect(page.get_by_role("button", name="Replicate on")).to_be_visible()
     expect(page.get_by_text("200 of 200 problems")).to_have_count(0)
     explorer.check()
 
@@ -121,10 +121,10 @@ def test_it_stops_and_goes_on(explorer: Explorer) -> None:
     page.wait_for_timeout(3_000)
     assert stopped.inner_text() == seen
     page.get_by_role("button", name="Go on").click()
-    page.locator(".st-key-held .js-plotly-plot").wait_for(timeout=LONG)
+    page.locator(".st-key-replicated .js-plotly-plot").wait_for(timeout=LONG)
     # Whatever else is changed ends it, and leaving the page.
     explorer.press("Scope", "row")
-    expect(page.get_by_role("button", name="Does it hold?")).to_be_visible(timeout=LONG)
+    expect(page.get_by_role("button", name="Replicate on")).to_be_visible(timeout=LONG)
     begin(explorer)
     explorer.go_to("Results")
     explorer.go_to("Intervene")

@@ -242,7 +242,7 @@ def test_bars_recolour_and_the_track_leads_to_a_layer(explorer: Explorer) -> Non
     explorer.open(query={"model": MODEL})
     before = explorer.map()
     colour = query(explorer)["colour"]
-    bars = explorer.page.locator(".separation-row")
+    bars = explorer.page.locator(".knn-purity-row")
     bars.filter(has_text=re.compile(r"^\s*rule(?!_)")).first.click()
     explorer.until(lambda: query(explorer).get("colour") != colour)
     settle(explorer.page)

@@ -49,7 +49,7 @@ def test_each_step_stands_on_what_its_page_shows(explorer: Explorer) -> None:
     page = explorer.page
 
     go(explorer, 1)
-    best = page.locator(".separation-row").first
+    best = page.locator(".knn-purity-row").first
     expect(best).to_have_attribute("aria-pressed", "true")  # the page opens with the best
     says(explorer, "These codes separate")
 
@@ -82,7 +82,7 @@ def test_each_step_stands_on_what_its_page_shows(explorer: Explorer) -> None:
     assert all(re.search(r"\b0 switch", text) for text in switched.all_inner_texts())
 
     go(explorer, 6)
-    expect(page.get_by_role("button", name="Does it hold?")).to_be_visible()
+    expect(page.get_by_role("button", name="Replicate on")).to_be_visible()
     says(explorer, "Writes the same into 200 problems")
 
     go(explorer, 7)

@@ -1,4 +1,4 @@
-"""Does the track show each layer's separation, and the sentence how much of a picture is kept?"""
+"""Does the track show each layer's purity, and the sentence how much of a picture is kept?"""
 
 from __future__ import annotations
 

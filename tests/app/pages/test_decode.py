@@ -19,7 +19,7 @@ from latentcode.runs import Run
 
 def save_decoding(folder: Path) -> pd.DataFrame:
     result = decode_codes(drawn_codes(0), drawn_codes(0, instances=1), ["rule"], controls=False,
-                          n_bootstrap=100, may_share="combinations", layers=[1],
+                          n_bootstrap=100, allow_overlap="combinations", layers=[1],
                           pairs=["response->response"])
     result.save(folder, figures=False)
     return result.table

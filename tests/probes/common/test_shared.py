@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -78,23 +79,37 @@ def test_probes_refuse_what_they_were_fitted_on(planted: Planted) -> None:
     fresh = planted("train", seed=1)
     with pytest.raises(ProbeError, match="9 of 9 held-out combinations occur in training, such as"):
         lc.decode_codes(train, fresh, "term_1", **FAST)
-    with pytest.raises(UnknownNameError, match="unknown may_share 'all'; expected one of: nothing"):
-        lc.decode_codes(train, fresh, "term_1", may_share="all", **FAST)
+    with pytest.raises(UnknownNameError, match="unknown allow_overlap 'all'; expected one of: "
+                                               "nothing"):
+        lc.decode_codes(train, fresh, "term_1", allow_overlap="all", **FAST)
 
 
 def test_what_is_allowed_is_said_in_the_result(planted: Planted) -> None:
     train = planted("train")
-    own = lc.decode_codes(train, train, "term_1", may_share="instances", **FAST)
-    fresh = lc.decode_codes(train, planted("train", seed=1), "term_1", may_share="combinations",
-                            **FAST)
+    own = lc.decode_codes(train, train, "term_1", allow_overlap="instances", **FAST)
+    fresh = lc.decode_codes(train, planted("train", seed=1), "term_1",
+                            allow_overlap="combinations", **FAST)
     apart = lc.decode_codes(train, planted("ood"), "term_1", **FAST)
     notes = ["9 held-out combinations occur in training: these are scores on what the probe was "
              "fitted on.", "9 held-out combinations occur in training: these are scores on new "
              "instances of known combinations."]
     assert [own.caveats[1:], fresh.caveats[1:]] == [(note,) for note in notes]
     assert not any("occur in training" in note for note in apart.caveats)
-    assert (own.settings["may_share"], own.settings["shared_combinations"]) == ("instances", 9)
-    assert (apart.settings["may_share"], apart.settings["shared_combinations"]) == ("nothing", 0)
+    asked = "allow_overlap", "shared_combinations"
+    assert [own.settings[name] for name in asked] == ["instances", 9]
+    assert [apart.settings[name] for name in asked] == ["nothing", 0]
+
+
+def test_a_stored_result_says_it_by_the_name_of_today(planted: Planted, tmp_path: Path) -> None:
+    train = planted("train")
+    result = lc.decode_codes(train, train, "term_1", allow_overlap="instances", **FAST)
+    file = result.save(tmp_path / "result", figures=False) / result.marker()
+    file.write_text(file.read_text().replace("allow_overlap", "may_share"))
+    again = lc.DecodingResult.load(tmp_path / "result")
+    assert again.settings == json.loads(json.dumps(dict(result.settings)))
+    assert again.caveats == result.caveats
+    shipped = lc.load_run("sraven-hyla").path / "results" / "decoding"
+    assert lc.DecodingResult.load(shipped).settings["allow_overlap"] == "nothing"
 
 
 def test_codes_that_all_look_alike_can_be_let_through(planted: Planted) -> None:

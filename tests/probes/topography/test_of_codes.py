@@ -1,4 +1,4 @@
-"""Is topographic similarity 1 for codes that mirror their tasks, 0 for others, and honest?"""
+"""Is the correlation of RSA 1 for codes that mirror their tasks, 0 for others, and honest?"""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def points() -> np.ndarray:
 
 
 @pytest.mark.parametrize("label", ["combination", "name"])
-def test_an_isometry_has_topographic_similarity_one(points: np.ndarray, label: str) -> None:
+def test_an_isometry_has_correlation_one(points: np.ndarray, label: str) -> None:
     task = {label: {"exact": distances(points), "monotone": distances(points) ** 3}}
     table = topography_codes(codes_at(2 * points, 3), task, **FAST).table
     rows = table[table["metric"] == "euclidean"]

@@ -1,0 +1,140 @@
+"""What do these codes separate? A bar per label, beside shuffled labels; a click recolours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from latentcode.app.charts.picking import pick
+from latentcode.app.data.projections import is_measurement, offered
+from latentcode.app.state.sidebar import Chosen
+from latentcode.app.words import literal
+from latentcode.probes.common.sources import varies
+from latentcode.probes.knn_purity.labels import judged_labels
+from latentcode.probes.knn_purity.purity import ALL, MOST_QUERIES, OTHER, K, purity, separates
+
+SAME = "All codes of this layer and pair are the same: nothing can be separated."
+STYLE = """
+.knn-purity {max-height: 150px; overflow-y: auto; position: relative; font-size: .8rem;
+    line-height: 17px; scrollbar-width: thin;}
+.knn-purity-row {display: flex; align-items: center; gap: 6px; width: 100%; height: 18px;
+    padding: 0 4px 0 2px; border: 0; border-radius: 4px; background: none; cursor: pointer;
+    color: var(--st-text-color); font: inherit; text-align: left;}
+.knn-purity-row:hover {background: var(--st-secondary-background-color);}
+.knn-purity-row:focus-visible {outline: 2px solid var(--st-primary-color);
+    outline-offset: -2px;}
+.knn-purity-name {flex: 0 0 38%; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;}
+.knn-purity-track {flex: 1; position: relative; height: 10px; border-radius: 2px;
+    background: color-mix(in srgb, var(--st-text-color) 8%, transparent);}
+.knn-purity-bar {position: absolute; inset: 0 auto 0 0; border-radius: 2px;
+    background: color-mix(in srgb, var(--st-text-color) 30%, transparent);}
+.knn-purity-shuffled {position: absolute; top: -2px; bottom: -2px; min-width: 3px;
+    margin-left: -1px; background: color-mix(in srgb, var(--st-text-color) 75%, transparent);}
+.knn-purity-value {flex: 0 0 2.5em; text-align: right; font-variant-numeric: tabular-nums;}
+.knn-purity-row[aria-pressed=true] {font-weight: 600;}
+.knn-purity-row[aria-pressed=true] .knn-purity-bar {background: var(--st-primary-color);}
+"""
+
+
+@st.cache_resource(max_entries=96, show_spinner="Looking at neighbours …", hash_funcs={
+    Chosen: lambda chosen: (*chosen.key, chosen.layer, chosen.pair)})
+def knn_purity(chosen: Chosen) -> pd.DataFrame | None:
+    """Return the `purity` of all labels that can colour the points, the largest excess first.
+
+    None where there is nothing to tell: codes that are all the same, fewer than 4, or no label.
+    """
+    labels = {name: values for name, values in judged_labels(chosen.codes, chosen.pair).items()
+              if offered(pd.Series(values))}
+    if len(chosen.codes) < 4 or not labels or not varies(chosen.points):
+        return None
+    known = chosen.codes.labels
+    table = purity(chosen.points, labels, combinations=(
+        known["combination"].to_numpy() if "combination" in known else None))
+    told = table[(table["among"] == ALL) & table["purity"].notna()]
+    table = table[table["label"].isin(told["label"])]
+    if not len(table):
+        return None
+    best = table[table["among"] == ALL].sort_values("excess", ascending=False, kind="stable")
+    order = {label: place for place, label in enumerate(best["label"])}
+    return table.sort_values("label", key=lambda names: names.map(order), kind="stable",
+                             ignore_index=True)
+
+
+def best_label(chosen: Chosen, options: Sequence[str] | None = None) -> str | None:
+    """Return the label that the codes separate best, among some; None where they separate none."""
+    table = knn_purity(chosen)
+    if table is None:
+        return None
+    rows = table[(table["among"] == ALL) & separates(table)]
+    found = [str(label) for label in rows["label"] if options is None or label in options]
+    return found[0] if found else None
+
+
+def sentence(chosen: Chosen, colour: str) -> str:
+    """Return one line of Markdown: the label that is separated best, and the current colour."""
+    table = knn_purity(chosen)
+    if table is None:
+        return SAME if not varies(chosen.points) else ""
+    rows = table[table["among"] == ALL].set_index("label")
+    best = str(rows.index[0])
+
+    def numbers(label: str) -> tuple[str, str]:
+        share, shuffled, _ = numbers_of(rows, label)
+        cut = ", cut at the median" if is_measurement(chosen.label(label)) else ""
+        return f"{share:.2f}", f"{shuffled:.2f}{cut}"
+
+    share, shuffled = numbers(best)
+    what = (f"{share} of a code's {K} nearest neighbours share it (mean over its values; shuffled "
+            f"labels {shuffled})")
+    if not separates(rows).iloc[0]:
+        return f"These codes separate no label: at best **{literal(best)}**, {what}."
+    mine = name_of(chosen, colour, rows.index)
+    also = "" if mine in (None, best) else "; {} {} ({})".format(
+        literal(colour), *numbers(str(mine)))
+    return f"These codes separate **{literal(best)}** best: {what}{also}."
+
+
+def show(chosen: Chosen, colour: str) -> None:
+    """Show the bars of all labels, and recolour the page by the one that is clicked.
+
+    Needs a list of the sidebar with the key "colour", as `choose_look` shows it.
+    """
+    table = knn_purity(chosen)
+    if table is None:
+        return
+    of_all, of_others = (table[table["among"] == among].set_index("label")
+                         for among in (ALL, OTHER))
+    bars = []
+    for name in map(str, of_all.index):
+        share, shuffled, spread = numbers_of(of_all, name)
+        told = (f"{name}: {share:.2f} of the {K} nearest neighbours agree, as a mean over its "
+                f"values; with shuffled labels {shuffled:.2f}")
+        if len(of_others) and np.isfinite((other := numbers_of(of_others, name))[0]):
+            told += f"; of those from other combinations {other[0]:.2f}, shuffled {other[1]:.2f}"
+        if is_measurement(chosen.label(name)):
+            told += ". A measurement, cut at its median"
+        if len(chosen.codes) > MOST_QUERIES:
+            told += f". Asked of {MOST_QUERIES:,} codes"
+        bars.append({"label": name, "purity": share, "shuffled": shuffled, "spread": spread,
+                     "told": f"{told}."})
+    names = list(map(str, of_all.index))
+    pick("knn_purity", {"bars": bars, "current": name_of(chosen, colour, names)}, names,
+         key="colour", shown=colour, style=STYLE)
+
+
+def numbers_of(rows: pd.DataFrame, label: str) -> tuple[float, float, float]:
+    """Return purity, shuffled and spread of a label, which is the index."""
+    share, shuffled, spread = rows.loc[[label], ["purity", "shuffled", "spread"]].to_numpy()[0]
+    return float(share), float(shuffled), float(spread)
+
+
+def name_of(chosen: Chosen, colour: str, names: Iterable[str]) -> str | None:
+    """Return which of some names stands for a label: `rule` for `rule_2` of the pair's token 2."""
+    column = chosen.label(colour).name
+    return next((name for name in names if chosen.label(name).name == column), None)
+
+
+__all__ = ["best_label", "knn_purity", "name_of", "numbers_of", "sentence", "show"]

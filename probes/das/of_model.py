@@ -1,0 +1,140 @@
+"""Distributed alignment search: which subspace carries the operation, or the operands, alone?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from latentcode.arguments import as_tuple
+from latentcode.errors import ProbeError, check, check_choice, check_count
+from latentcode.models.transformer import HookedTransformer
+from latentcode.probes.das.fitting import WINDOW, random_basis
+from latentcode.probes.das.places import check_place
+from latentcode.probes.das.result import DASResult
+from latentcode.probes.das.searching import Search
+from latentcode.progress import Progress, watched
+from latentcode.seeds import checked_seed, make_generator
+from latentcode.tasks.counterfactuals import ChosenPairs, Counterfactuals
+
+OBJECTIVES = ("operation", "operands")
+"""Classes of answers that a search can be trained towards: B(x), and A(x')."""
+SEARCHES = ("trained", "shuffled", "untrained")
+
+
+@watched("searches")
+def das_model(
+    model: HookedTransformer,
+    task: Counterfactuals,
+    objective: str | Sequence[str] = "operation",
+    *,
+    site: str = "code",
+    layer: int | None = None,
+    rank: int | Sequence[int] = 4,
+    searches: Sequence[str] = SEARCHES,
+    untrained: HookedTransformer | None = None,
+    split: str = "ood",
+    n_train: int = 2_048,
+    n: int = 600,
+    steps: int = 300,
+    batch_size: int = 64,
+    learning_rate: float = 0.01,
+    seed: int = 0,
+    n_bootstrap: int = 1_000,
+    meta: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> DASResult:
+    """z + R R^T (z' - z): for which R does the source's operation arrive, and its operands do not?
+
+    z, z' [d] are an activation of the instance's response and of its source's, which has another
+    operation B and other operands x'. R [d, k] is trained on training combinations (distributed
+    alignment search, Geiger et al. 2024), with the model as it is, and scored on held-out ones.
+
+    model      a model of ours
+    task       its pairs, with a factorial of sources: `make_counterfactuals(make_task(...))`
+    objective  `operation`, towards B(x), `operands`, towards A(x'), or both, each for itself
+    site, layer  `code`, the row of the response in a layer (d = H K), or `residual`, the stream of
+               the response's token entering the layer (d = D); layer: default the last
+    rank       k, or several, each searched for itself
+    searches   of `trained`, `shuffled` and `untrained` (controls; see `DASResult`)
+    untrained  the model's initial weights, for the control of that name
+    n_train, n  pairs drawn for training and scoring, of which those count that the model answers
+    steps, batch_size, learning_rate  of Adam; a search ends early where its loss is flat
+    progress   called with (searches done, in all)
+
+    Raises `ProbeError` for a model that is not ours, a rank above d and where no pair counts,
+    `ConfigError` and `UnknownNameError` for other arguments.
+    """
+    seed, searches, ranks = checked_seed(seed), as_tuple(searches), as_tuple(rank)
+    objectives = as_tuple(objective)
+    place = (site, model.cfg.n_layers - 1 if layer is None else layer)
+    check_place(model, place)
+    _check(task, objectives, ranks, searches, untrained, n_train=n_train, n=n, steps=steps,
+           batch_size=batch_size)
+    if not isinstance(task, ChosenPairs):
+        raise ProbeError(f"task is a {type(task).__name__}; expected ChosenPairs, which say "
+                         "whether an answer is a symbol, such as those of fuzzy logic and SRAVEN")
+    models = {"trained": model}
+    if untrained is not None and "untrained" in searches:
+        models["untrained"] = untrained
+    prepared = {name: Search.prepared(of, task, place, n_train=n_train, n=n, split=split,
+                                      known=name == "trained", seed=seed)
+                for name, of in models.items()}
+    of_model = prepared["trained"]
+    check(max(ranks) <= of_model.d, f"rank is {max(ranks)}; expected at most {of_model.d}, the "
+          f"dimensions of {site} in layer {place[1]}", ProbeError)
+    rows: list[dict[str, Any]] = []
+    curves: list[dict[str, Any]] = []
+    device = next(model.parameters()).device
+    plan = list(product(objectives, searches, ranks))
+    for number, (towards, name, k) in enumerate(plan):
+        search = prepared.get(name, of_model)
+        # "subspaces" names streams of random numbers: under another name, searches begin elsewhere.
+        drawn = make_generator(seed, f"subspaces {towards} {name} {k}", device)
+        fit = search.fit(towards, k, shuffled=name == "shuffled", generator=drawn, steps=steps,
+                         batch_size=batch_size, learning_rate=learning_rate)
+        of = {"objective": towards, "search": name}
+        rows += [{**of, **row} for row in search.scored(fit.basis, n_bootstrap, seed)]
+        curves += [{**of, "rank": k, "step": end, "loss": np.mean(fit.losses[end - WINDOW:end])}
+                   for end in range(WINDOW, len(fit.losses) + 1, WINDOW)]
+        if progress is not None:
+            progress(number + 1, len(plan))
+    fixed = [("random", random_basis(
+        of_model.d, k, make_generator(seed, f"subspaces random {k}", device))) for k in ranks]
+    for name, basis in (*fixed, ("whole", torch.eye(of_model.d, device=device))):
+        rows += [{"objective": "none", "search": name, **row}
+                 for row in of_model.scored(basis, n_bootstrap, seed)]
+    return DASResult(
+        pd.DataFrame(rows, columns=list(DASResult.COLUMNS["table"])),
+        pd.DataFrame(curves, columns=list(DASResult.COLUMNS["curves"])),
+        {**(dict(meta) if meta else {}), "objectives": list(objectives), "site": site,
+         "layer": place[1], "d": of_model.d, "ranks": list(ranks), "searches": list(searches),
+         "split": split, "n_train": n_train, "n_train_known": len(of_model.train), "n": n,
+         "n_known": len(of_model.heldout), "steps": steps, "batch_size": batch_size,
+         "learning_rate": learning_rate, "seed": seed, "n_bootstrap": n_bootstrap, "level": 0.95})
+
+
+def _check(
+    task: Counterfactuals, objectives: Sequence[str], ranks: Sequence[int], searches: Sequence[str],
+    untrained: HookedTransformer | None, **numbers: int,
+) -> None:
+    """Raise an error for what cannot be searched, before anything is computed."""
+    for objective in objectives:
+        check_choice("objective", objective, OBJECTIVES)
+    for name in searches:
+        check_choice("search", name, SEARCHES)
+    check(task.factorial, "these pairs have no factorial of sources; expected make_counterfactuals("
+          "task) of a task that offers one")
+    check(len(ranks) > 0 and min(ranks) >= 1, f"rank is {', '.join(map(str, ranks)) or 'empty'}; "
+          "expected one or several numbers from 1 on")
+    for name, values in (("objective", objectives), ("searches", searches), ("rank", ranks)):
+        for one in values:
+            check(values.count(one) == 1, f"{name} has {one} more than once; expected it once")
+    for name, value in numbers.items():
+        check_count(name, value, 2 if name in ("n", "n_train") else 1)
+    check("untrained" not in searches or untrained is not None, "'untrained' is among the searches "
+          "without the model of that name; expected untrained=, the initial weights")

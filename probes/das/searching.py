@@ -1,0 +1,116 @@
+"""Searches in one model at one place: what the loss asks for, and how a subspace is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from latentcode.answers import CLASSES
+from latentcode.models.modes import evaluating
+from latentcode.models.transformer import HookedTransformer
+from latentcode.probes.common.bootstrap import mean_and_interval
+from latentcode.probes.das.fitting import Fit, fit_subspace, interchange
+from latentcode.probes.das.places import BATCH, Held, hold, logits_from
+from latentcode.probes.das.result import SOURCE
+from latentcode.probes.interventions.patches import PATCHES
+from latentcode.probes.interventions.sites import Place
+from latentcode.seeds import make_generator
+from latentcode.tasks.counterfactuals import ChosenPairs
+
+SCORED = (SOURCE, "interchange", "operands", "control", "unrelated")
+"""Writes whose sources' coordinates are put into each subspace that was found."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Pairs to train a subspace on, and others to score it on.
+
+    train, heldout  what `model` computes of them below `place`
+    """
+
+    model: HookedTransformer
+    task: ChosenPairs
+    place: Place
+    train: Held
+    heldout: Held
+
+    @classmethod
+    def prepared(
+        cls, model: HookedTransformer, task: ChosenPairs, place: Place, *, n_train: int, n: int,
+        split: str, known: bool, seed: int,
+    ) -> Search:
+        """Draw the pairs and pass them through the model; arguments as in `das_model`."""
+        device = next(model.parameters()).device
+        train, heldout = (
+            hold(model, task, place, sources, split=of, n=size, known=known,
+                 generator=make_generator(seed, f"subspaces {use} {of}", device))
+            for use, of, size, sources in (("train", "train", n_train, (SOURCE,)),
+                                          ("score", split, n, SCORED)))
+        return cls(model, task, place, train, heldout)
+
+    @property
+    def d(self) -> int:
+        """The number of dimensions of the place."""
+        return self.train.own.shape[1]
+
+    def fit(
+        self, objective: str, rank: int, *, shuffled: bool, generator: torch.Generator, steps: int,
+        batch_size: int, learning_rate: float, progress: Callable[[], None] | None = None,
+    ) -> Fit:
+        """Return the subspace that brings the objective's answer from the source (`SOURCE`).
+
+        shuffled  ask for the answers of other training pairs
+        """
+        train = self.train
+        assert train.pairs.candidates is not None
+        targets = train.pairs.candidates[:, list(CLASSES).index(objective)]
+        if shuffled:
+            targets = targets[torch.randperm(len(train), generator=generator,
+                                             device=generator.device)]
+
+        def loss(basis: Tensor, rows: Tensor) -> Tensor:
+            written = interchange(train.own[rows], train.sources[SOURCE][rows], basis)
+            logits = logits_from(self.model, self.place, train, rows, written)
+            answer = logits[torch.arange(len(rows), device=rows.device), train.query[rows]]
+            if self.task.symbolic:
+                return F.cross_entropy(answer, targets[rows].long())
+            return F.mse_loss(answer[:, 0], targets[rows].to(answer.dtype))
+
+        with evaluating(self.model), torch.enable_grad():
+            return fit_subspace(loss, self.d, rank, len(train), steps=steps, batch_size=batch_size,
+                                learning_rate=learning_rate, generator=generator,
+                                progress=progress)
+
+    def scored(
+        self, basis: Float[Tensor, "d k"], n_bootstrap: int, seed: int
+    ) -> list[dict[str, Any]]:
+        """Return the rate of each class of answers, for each source of `SCORED`."""
+        held, rows = self.heldout, []
+        for name in SCORED:
+            count = held.right[name].nonzero()[:, 0]
+            patched = held.clean.clone()
+            with evaluating(self.model):
+                for part in count.split(BATCH):
+                    written = interchange(held.own[part], held.sources[name][part], basis)
+                    logits = logits_from(self.model, self.place, held, part, written)
+                    first = int(held.query.min())
+                    patched[part, first:] = logits[:, first:]
+            outcomes = self.task.outcomes(held.pairs.with_sources(PATCHES[name].source), held.clean,
+                                          held.clean, patched)
+            frame = pd.DataFrame({
+                "combination": held.pairs.instances.combination.cpu().numpy(),
+                **{of: outcomes[of].double().cpu().numpy() for of in CLASSES}})
+            frame = frame.iloc[count.cpu().numpy()]
+            means, low, high, n_clusters = mean_and_interval(
+                frame[list(CLASSES)].to_numpy(), frame["combination"].to_numpy(), n_bootstrap, seed)
+            rows += [{"rank": basis.shape[1], "source": name, "class": of, "value": means[i],
+                      "low": low[i], "high": high[i], "n": len(frame),
+                      "n_combinations": n_clusters} for i, of in enumerate(CLASSES)]
+        return rows

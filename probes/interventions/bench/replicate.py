@@ -1,0 +1,163 @@
+"""Replicate one patch on many instances, each with a target of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from latentcode.answers import CLASSES
+from latentcode.probes.interventions.bench.outcome import ANSWERS, Patch, answer_of, possible
+from latentcode.probes.interventions.bench.passes import Passes, passes
+from latentcode.probes.interventions.bench.replication import LEFT_OUT, Replication
+from latentcode.probes.interventions.sites import capture
+from latentcode.tasks.counterfactuals import MinimalPairs, all_differ
+
+if TYPE_CHECKING:
+    from latentcode.probes.interventions.bench.bench import Bench
+
+
+def replicating(
+    bench: Bench, patch: Patch, instances: Sequence[int], batch_size: int
+) -> Iterator[Replication]:
+    """Yield what `Bench.replicate` knows after each batch of instances."""
+    left_out: Counter[str] = Counter(dict.fromkeys(LEFT_OUT, 0))
+    frames, exact = [_frame(bench, patch, None)], True
+    for start in range(0, len(instances), batch_size):
+        numbers = instances[start:start + batch_size]
+        chosen, reasons = _chosen(bench, patch, numbers)
+        left_out.update(reasons)
+        if chosen:
+            done = passes(bench, [replace(patch, instance=number, target=target)
+                                  for number, (target, _) in chosen.items()],
+                          [pairs for _, pairs in chosen.values()], draws=1)
+            exact = exact and done.exact
+            frames.append(_frame(bench, patch, done, list(chosen)))
+        yield Replication(
+            patch=patch, classes=possible(patch), table=pd.concat(frames[1:] or frames),
+            n_seen=start + len(numbers), n=len(instances), left_out=dict(left_out),
+            least=bench.task.least_difference, exact=exact, seed=bench.seed)
+
+
+def _chosen(
+    bench: Bench, patch: Patch, numbers: Sequence[int]
+) -> tuple[dict[int, tuple[str, MinimalPairs]], list[str]]:
+    """Return a target and its pair for each instance that counts, and why the others do not.
+
+    The target is the first, in a random order, whose answers can be told apart and whose source the
+    model answers rightly.
+    """
+    names = bench.task.constituents
+    # "hold" names a stream of random numbers: another name would draw other targets.
+    waiting: dict[int, list[str]] = {}
+    why = dict.fromkeys(numbers, "alike")
+    for number, offered in zip(numbers, _offered(bench, patch, numbers).tolist(), strict=True):
+        order = torch.randperm(len(names), device=bench.device, generator=bench.generator(
+            "hold", number, patch.which, "")).tolist()
+        waiting[number] = [names[c] for c in order if offered[c]]
+        if patch.what == "instance" and patch.other == number:
+            waiting[number], why[number] = [], "own"
+    chosen: dict[int, tuple[str, MinimalPairs]] = {}
+    while waiting := {number: targets for number, targets in waiting.items() if targets}:
+        targets = {number: targets.pop(0) for number, targets in waiting.items()}
+        drawn = [bench.pairs(number, patch.which, target)[:1]
+                 for number, target in targets.items()]
+        one = MinimalPairs.cat(drawn)
+        logits, _ = capture(bench.model, torch.cat([
+            one.instances.inputs, one.batch(patch.source).inputs]), ())
+        own, source = logits.chunk(2)
+        known = bench.task.right(one, own, "instances").tolist()
+        solved = bench.task.right(one, source, patch.source).tolist()
+        told = _told_apart(bench, patch, one).tolist()
+        for row, (number, target) in enumerate(targets.items()):
+            if not known[row]:
+                why[number] = "wrong"
+            elif told[row] and not solved[row]:
+                why[number] = "unsolved"
+            elif told[row]:
+                chosen[number] = target, drawn[row]
+            if not known[row] or number in chosen:
+                waiting.pop(number)
+    return ({number: chosen[number] for number in numbers if number in chosen},
+            [why[number] for number in numbers if number not in chosen])
+
+
+def _offered(bench: Bench, patch: Patch, numbers: Sequence[int]) -> Tensor:
+    """Return which targets are worth a try, bool [N, constituent].
+
+    By what hangs on the instance and the target alone, and not on which operands a source has.
+    """
+    batch = bench.rows(list(numbers))
+    which = torch.full((len(batch),), patch.which, device=bench.device)
+    offered = bench.task.choices(batch, which)
+    generator = bench.generator("offered", numbers[0], patch.which, "")
+    alone = replace(patch, what="interchange" if "operation" in possible(patch) else "rest")
+    for target in range(len(bench.task.constituents)):
+        rows = offered[:, target].nonzero()[:, 0]
+        if len(rows):
+            pairs = bench.task.with_target(
+                batch[rows], which[rows], torch.full_like(rows, target), generator)
+            offered[rows, target] = _told_apart(bench, alone, pairs)
+    return offered
+
+
+def _told_apart(bench: Bench, patch: Patch, pairs: MinimalPairs) -> Tensor:
+    """Return where the answers that can come out tell whose they are, bool [B].
+
+    All are defined and differ, and the task could have drawn the sources: one that is not natural
+    may be answered rightly by luck. A mean must have been measured.
+    """
+    task, answers = bench.task, _candidates(bench, patch, pairs)
+    told = answers.isfinite().all(1) & all_differ(answers, task.least_difference)
+    for batch in (pairs.sources, pairs.batch(patch.source)):
+        told = told & task.natural(batch, pairs.slot)
+    if patch.what == "mean":
+        told = told & (bench.references.count[pairs.slot, pairs.source_label] > 0)
+    return told
+
+
+def _candidates(bench: Bench, patch: Patch, pairs: MinimalPairs) -> Tensor:
+    """Return the answer of each class that can come out, float64 [B, class]."""
+    found = pairs.candidates
+    if found is None:  # without a factorial: A(x) and B(x)
+        both = torch.stack([pairs.base_label, pairs.source_label], 1)
+        found = bench.task.answers(pairs).gather(1, both)
+    return found[:, [list(ANSWERS).index(name) for name in possible(patch)]]
+
+
+def _frame(
+    bench: Bench, patch: Patch, done: Passes | None, numbers: Sequence[int] = ()
+) -> pd.DataFrame:
+    """Return one row per instance and write (`Replication.table`); none before there are passes."""
+    classes = possible(patch)
+    columns = ["number", "combination", "base_label", "source_label", "patch", "answer", "class",
+               *(ANSWERS[name] for name in classes)]
+    if done is None:
+        return pd.DataFrame(columns=columns)
+    owner, pairs = done.owner.cpu().numpy(), done.pairs
+    outputs = bench.task.outputs(pairs.slot[done.owner], done.patched).cpu().numpy()
+    answers = np.array([answer_of(output) for output in outputs])
+    candidates = _candidates(bench, patch, pairs).cpu().numpy()
+    distance = np.abs(answers[:, None] - candidates[owner])
+    near = distance <= bench.task.least_difference / 2  # at most one: they are told apart
+    found = np.where(near.any(1), near.argmax(1), len(classes))
+    names = np.array(bench.task.constituents)
+    frame = pd.DataFrame({
+        "number": np.array(numbers)[owner],
+        "combination": pairs.instances.combination.cpu().numpy()[owner],
+        "base_label": names[pairs.base_label.cpu().numpy()][owner],
+        "source_label": names[pairs.source_label.cpu().numpy()][owner],
+        "patch": done.writes, "answer": answers,
+        "class": np.array([*classes, [*CLASSES][-1]])[found]})
+    for column, name in enumerate(classes):
+        frame[ANSWERS[name]] = candidates[owner, column]
+    return frame[frame["patch"] != "identity"][columns]
+
+
+__all__ = ["replicating"]

@@ -1,0 +1,134 @@
+"""What do codes separate? The purity of neighbours, layer by layer, beside its controls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latentcode.codes import LatentCodes
+from latentcode.codes.labels import is_measurement
+from latentcode.errors import ProbeError, check, check_count
+from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
+from latentcode.probes.common.labels import combination_clusters, label_names
+from latentcode.probes.common.sources import check_distinct, chosen, origin, sources_of, varies
+from latentcode.probes.knn_purity.labels import judged_labels
+from latentcode.probes.knn_purity.purity import (
+    SHUFFLES,
+    K,
+    Shares,
+    balanced,
+    beside,
+    sampled,
+    shares,
+)
+from latentcode.probes.knn_purity.result import KNNPurityResult
+from latentcode.progress import Progress, reported, watched
+from latentcode.seeds import checked_seed
+
+
+@watched("comparing neighbours")
+def knn_purity_codes(
+    codes: LatentCodes,
+    labels: Sequence[str] | None = None,
+    *,
+    layers: Sequence[int] | int | None = None,
+    pairs: Sequence[str] | None = None,
+    untrained: LatentCodes | None = None,
+    controls: bool = True,
+    k: int = K,
+    n_bootstrap: int = 1000,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> KNNPurityResult:
+    """P = 1/V sum_v 1/|I_v| sum_(i in I_v) |{j in N(i): y_j = v}| / k: what do codes separate?
+
+    The share of a code's k nearest neighbours that have its value of a label, the mean over values;
+    see `probes.knn_purity.purity.purity`, which also says how labels are shuffled.
+
+    labels     names; default: all that neighbours can agree on. Measurements are cut at their
+               median
+    layers, pairs  default: all that the codes have
+    untrained  codes of the same instances under the model's initial weights
+    controls   False leaves out the untrained model and the residual stream and marks the result
+    k          neighbours
+    n_bootstrap  replicates of the 95 % intervals, which resample the combinations (without that
+               label the instances) and leave everybody's neighbours as they are
+
+    Where all codes are the same, as in a layer that cannot know the instance yet, there is nothing
+    to tell, which the result says. Raises `UnknownNameError` for a label, layer or pair that there
+    is not; `ProbeError` for missing controls, for a label that `purity` refuses, for what is
+    repeated, and where no layer and pair has different codes.
+    """
+    seed = checked_seed(seed)
+    check_count("k", k, 1, ProbeError)
+    check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
+    layers = chosen("layer", layers, codes.layers)
+    pairs = chosen("pair", pairs, [p.name for p in codes.pairs])
+    sources = sources_of(codes, untrained, controls)
+    values = {pair: _values(codes, labels, pair) for pair in pairs}
+    combinations = combination_clusters(codes) if "combination" in codes.labels else None
+    rows, asked = sampled(len(codes), seed)
+    clusters = np.arange(len(asked)) if combinations is None else pd.factorize(
+        combinations[rows][asked])[0]
+    weights = resample(int(clusters.max()) + 1, n_bootstrap, np.random.default_rng([seed, 2]))
+    table: list[dict[str, Any]] = []
+    constant: list[str] = []
+    for pair, layer in reported(product(pairs, layers), len(pairs) * len(layers), progress):
+        for source in sources:
+            x = source.points(layer, pair)
+            if not varies(x):
+                constant.append(f"{source.name} of layer {layer}, {pair}")
+                continue
+            table += [
+                {"layer": layer, "pair": pair, "source": source.name, **_row(
+                    found, clusters, weights)}
+                for found in shares(x, values[pair], combinations=combinations, k=k,
+                                    shuffles=SHUFFLES, seed=seed)]
+    check(any(row["source"] == "code" for row in table), "all codes are the same at every layer "
+          "and pair; there is nothing to separate", ProbeError)
+    return KNNPurityResult(
+        pd.DataFrame(table)[list(KNNPurityResult.COLUMNS["table"])],
+        {"labels": sorted({name for named in values.values() for name in named}),
+         "cut": sorted({name for named in values.values() for name, of in named.items()
+                        if is_measurement(pd.Series(of))}),
+         "layers": list(layers), "pairs": list(pairs), "constant": constant,
+         "controls": [s.name for s in sources[1:]], "k": k, "shuffles": SHUFFLES,
+         "points": len(rows), "queries": len(asked), "n_bootstrap": n_bootstrap, "level": LEVEL,
+         "seed": seed, "codes": origin(codes)})
+
+
+def _values(codes: LatentCodes, labels: Sequence[str] | None, pair: str) -> dict[str, np.ndarray]:
+    """Return the values of the labels that are asked about, by name."""
+    if labels is None:
+        found = judged_labels(codes, pair)
+        check(bool(found), "the codes have no label that neighbours can agree on; they have: "
+              f"{', '.join(map(str, codes.labels.columns))}", ProbeError)
+        return found
+    names = label_names(labels)
+    check(len(names) > 0, "no label is given; expected at least one", ProbeError)
+    check_distinct("labels", names)
+    return {name: codes.label(name, pair).to_numpy() for name in names}
+
+
+def _row(found: Shares, clusters: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
+    """Return the columns of the table that the neighbours of one place give."""
+    known = np.isfinite(found.own)
+    cells = clusters[known], found.kind[known]
+    sums, counts = np.zeros((2, weights.shape[1], int(found.kind.max()) + 1))
+    np.add.at(sums, cells, found.own[known])
+    np.add.at(counts, cells, 1.0)
+    of_value = LabelSums(sums[..., None], counts).resampled(weights)[..., 0]  # [replicate, value]
+    present = np.isfinite(of_value)
+    n_values = present.sum(axis=1)
+    means = np.where(present, of_value, 0.0).sum(axis=1) / np.where(n_values, n_values, np.nan)
+    n_combinations = int((counts.sum(axis=1) > 0).sum())
+    low, high = percentile_interval(means, n_combinations)
+    stands = beside(found)
+    return {"label": found.label, "among": found.among, "values": len(np.unique(found.kind)),
+            "value": balanced(found.own, found.kind), "low": float(low), "high": float(high),
+            "shuffled": stands["shuffled"], "spread": stands["spread"],
+            "excess": stands["excess"], "n": int(known.sum()), "n_combinations": n_combinations}

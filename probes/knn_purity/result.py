@@ -1,0 +1,86 @@
+"""The outcome: the purity of nearest neighbours beside its controls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from latentcode.figures.style import Figure
+from latentcode.probes.common.results import TableResult, blocks, where, with_interval
+from latentcode.probes.knn_purity.figure import knn_purity_figure
+from latentcode.probes.knn_purity.purity import ALL, MOST_POINTS, MOST_QUERIES, OTHER
+
+SUMMED_UP = 5
+"""Labels of a layer and pair that the summary shows: those of the largest excess."""
+
+
+@dataclass(frozen=True, repr=False)
+class KNNPurityResult(TableResult):
+    """Which labels the nearest neighbours of a code share, beside controls.
+
+    table     one row per layer, pair, label, source and `among` ("all" neighbours, or those "of
+              other combinations"): the purity `value` with its 95 % interval `low`, `high`
+              clustered by combination, what labels give that were `shuffled` among the cells of
+              equal combination and value (mean, `spread` as standard deviation), the `excess` over
+              that, how many `values` the label has, and on how many instances and combinations.
+              NaN where no value occurs in two combinations
+    settings  everything else that determines the numbers
+
+    Sources: `code`, `residual`, `untrained`.
+    """
+
+    FORMAT = "latentcode.separation"
+    SHOWS = ("kNN purity, the share of nearest neighbours with the same value, "
+             f"the {SUMMED_UP} best labels")
+    COLUMNS: ClassVar = {
+        "table": ("layer", "pair", "label", "source", "among", "values", "value", "low", "high",
+                  "shuffled", "spread", "excess", "n", "n_combinations")}
+
+    table: pd.DataFrame
+    settings: Mapping[str, Any]
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        notes = self.controls_caveat()
+        if self.settings["cut"]:
+            notes.append("Measurements are cut at their median, above it or not: "
+                         f"{', '.join(self.settings['cut'])}.")
+        notes += [f"The {place} is the same in all instances, and separates nothing."
+                  for place in self.settings["constant"]]
+        n = self.settings["codes"]["n"]
+        if self.settings["queries"] < n:
+            notes.append(f"Of {n:,} instances the neighbours of {self.settings['queries']:,} are "
+                         f"looked for among {self.settings['points']:,} (at most {MOST_QUERIES:,} "
+                         f"and {MOST_POINTS:,}).")
+        return tuple(notes)
+
+    def best(self, *, layer: int, pair: str, among: str = ALL) -> pd.DataFrame:
+        """Return the rows of the code of a layer and pair, the largest excess first."""
+        rows = where(self.table, layer=layer, pair=pair, source="code", among=among)
+        return rows.sort_values("excess", ascending=False, kind="stable", ignore_index=True)
+
+    def summary(self) -> pd.DataFrame:
+        """Return the best labels of each pair and layer, and `value [low, high]` by source."""
+        rows = []
+        for place, block in blocks(where(self.table, source="code", among=ALL), ("pair", "layer")):
+            for label in self.best(**place)["label"][:SUMMED_UP]:
+                mine = where(self.table, **place, label=label)
+                row = {**place, "label": label}
+                row |= {str(found.source): with_interval(found)
+                        for found in where(mine, among=ALL).itertuples()}
+                row["shuffled"] = f"{block.set_index('label').loc[label, 'shuffled']:.2f}"
+                for found in where(mine, source="code", among=OTHER).itertuples():
+                    row[OTHER] = with_interval(found)
+                rows.append(row)
+        return pd.DataFrame(rows).fillna("")
+
+    def figure(self, *, pair: str | None = None, among: str = ALL) -> Figure:
+        """Return a panel per layer: the purity of each label by source, and of shuffled labels."""
+        pair = self.first_pair(pair)
+        return knn_purity_figure(
+            where(self.table, pair=pair, among=among),
+            f"share of the {self.settings['k']} nearest neighbours with the same value"
+            + ("" if among == ALL else f", {among}") + f"; {pair}")

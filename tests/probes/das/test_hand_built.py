@@ -1,0 +1,113 @@
+"""A search finds the subspace of a hand-built model that carries one thing, and no other.
+
+The residual stream that enters layer 1 of `operands_model` holds a query's rule and the symbol in
+blocks of K numbers each; the codes of `operation_model` are the rule and nothing else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hand_built import FIRST, MODELS, RULE_0, RULE_1, SECOND
+from selector import K, Selector
+
+from latentcode.errors import LatentCodeError
+from latentcode.probes.common.results import where
+from latentcode.probes.das import DASResult, das_model
+from latentcode.probes.das.places import logits_from
+from latentcode.probes.das.searching import Search
+from latentcode.probes.interventions.sites import capture
+
+BOTH = "operation+operands"
+STEPS = 60
+
+
+def found(name: str, site: str, layer: int, rank: int, *objectives: str) -> DASResult:
+    return das_model(
+        MODELS[name](), Selector(), objectives, site=site, layer=layer, rank=rank,
+        searches=("trained", "shuffled"), split="train", n_train=300, n=100, steps=STEPS,
+        learning_rate=0.05, n_bootstrap=100)
+
+
+def rate(result: DASResult, search: str, of: str, objective: str, source: str = BOTH) -> float:
+    rows = where(result.table, search=search, objective=objective, source=source, **{"class": of})
+    return float(rows["value"].iloc[0])
+
+
+@pytest.mark.slow
+def test_a_stream_that_holds_both_has_a_subspace_for_each() -> None:
+    result = found("operands", "residual", 1, 2 * K, "operation", "operands")
+    assert rate(result, "whole", "copied", "none") == 1.0
+    for objective, without in (("operation", "operands"), ("operands", "interchange")):
+        assert rate(result, "trained", objective, objective) > 0.95
+        assert rate(result, "shuffled", objective, objective) < 0.5
+        # A source that lacks what the subspace carries leaves the answer.
+        assert rate(result, "trained", "instance", objective, without) > 0.95
+    last = result.curves.set_index(["objective", "search"])["loss"]
+    assert (last.xs("trained", level=1) < 0.8 * last.xs("shuffled", level=1)).all()
+
+
+@pytest.mark.slow
+def test_codes_that_are_the_operation_have_no_subspace_of_the_operands(tmp_path: Path) -> None:
+    result = found("operation", "code", 0, K, "operation", "operands")
+    assert rate(result, "whole", "operation", "none") == 1.0
+    assert rate(result, "trained", "operation", "operation") > 0.95
+    assert rate(result, "trained", "operands", "operands") < 0.2
+    assert rate(result, "random", "operation", "none") < 0.5
+    again = DASResult.load(result.save(tmp_path / "result"))
+    assert np.allclose(again.table["value"], result.table["value"])
+    assert list(again.summary()["search"]) == 2 * ["trained", "shuffled"] + ["random", "whole"]
+    assert "Without controls: untrained." in again.caveats
+
+
+@pytest.mark.parametrize(("name", "place"), [
+    ("operands", ("residual", 0)), ("operands", ("residual", 1)), ("operands", ("code", 1)),
+    ("answer", ("code", 0)), ("operation", ("code", 0))])
+def test_what_follows_from_a_place_is_what_the_hooked_model_computes(
+    name: str, place: tuple[str, int]
+) -> None:
+    search = Search.prepared(MODELS[name](), Selector(), place, n_train=20, n=50, split="train",
+                             known=True, seed=0)
+    held = search.heldout
+    rows = torch.arange(len(held)).flip(0)
+    sources = held.pairs.batch(BOTH)
+    _, theirs = capture(search.model, sources.inputs, [place])
+    mask = search.task.scope("row", held.pairs)
+    mask = mask[:, None] if place[0] == "code" else mask.any(2)[..., None]
+    expected = run_patched(search.model, held.pairs.instances.inputs, {
+        place: lambda live: torch.where(mask, theirs[place], live)})
+    with torch.no_grad():
+        own, patched = (logits_from(search.model, place, held, rows, x[rows])
+                        for x in (held.own, held.sources[BOTH]))
+    first = int(held.query.min())
+    torch.testing.assert_close(own[:, first:], held.clean[rows, first:])
+    torch.testing.assert_close(patched[:, first:], expected[rows, first:])
+    assert not torch.allclose(patched[:, first:], own[:, first:])
+
+
+def test_the_subspace_of_the_operation_lies_in_the_blocks_of_the_rules() -> None:
+    search = Search.prepared(MODELS["operands"](), Selector(), ("residual", 1), n_train=300, n=20,
+                             split="train", known=True, seed=0)
+    fit = search.fit("operation", 2 * K, shuffled=False, steps=STEPS, batch_size=64,
+                     learning_rate=0.05, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(fit.basis.T @ fit.basis, torch.eye(2 * K), atol=1e-5, rtol=0)
+    share = fit.basis.square().sum(1)  # of each dimension of the stream that is in the subspace
+    rules, symbols = (torch.cat([share[block] for block in blocks]).mean()
+                      for blocks in ((RULE_0, RULE_1), (FIRST, SECOND)))
+    assert rules > 0.4 > 0.1 > symbols
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"objective": "rule"}, "objective 'rule'"), ({"rank": 0}, "rank is 0"),
+    ({"rank": 2 * 24 + 1}, "dimensions of residual"), ({"site": "value"}, "site 'value'"),
+    ({"layer": 7}, "layer 7"), ({"searches": ("untrained",)}, "untrained="),
+    ({"searches": ("random",)}, "search 'random'")])
+def test_what_cannot_be_searched(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(LatentCodeError) as error:
+        das_model(MODELS["operands"](), Selector(), **{
+            "site": "residual", "layer": 1, "searches": (), "split": "train", "n_train": 8, "n": 20,
+            "n_bootstrap": 100, **arguments})
+    assert message in str(error.value)
