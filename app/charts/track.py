@@ -12,7 +12,7 @@ import streamlit as st
 from latentcode.app.charts.picking import pick
 from latentcode.app.charts.separation import name_of, numbers_of, separation
 from latentcode.app.state.sidebar import Chosen
-from latentcode.probes.common.sources import varies
+from latentcode.probes.common.features import varies
 from latentcode.probes.projection.alignment import AlignedPlanes, align_planes
 from latentcode.probes.separation.purity import ALL
 

@@ -18,8 +18,8 @@ from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 from latentcode.models.hypernetwork import value_network
 from latentcode.models.transformer import HookedTransformer
+from latentcode.probes.common.features import shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, make_target
-from latentcode.probes.common.sources import shuffle_labels
 from latentcode.probes.value_networks.measures import (
     centred,
     cosines,

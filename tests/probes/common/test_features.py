@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError
-from latentcode.probes.common.sources import (
+from latentcode.probes.common.features import (
     check_controls,
     check_pair_of_codes,
     check_same_instances,
