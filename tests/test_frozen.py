@@ -397,7 +397,7 @@ def test_topography_is_what_it_was() -> None:
     quantiles = ["low", "high", "p", "null_high"]
     assert_tables(found.table, frozen.table, 0.02, without=quantiles)
     assert_tables(found.table[quantiles], frozen.table[quantiles], 0.2)
-    code = frozen.correlation["source"] == "code"
+    code = frozen.correlation["features"] == "code"
     assert_tables(found.correlation[code], frozen.correlation[code], 0.01)
 
 

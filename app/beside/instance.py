@@ -16,7 +16,7 @@ from latentcode.app.state.sidebar import Chosen
 from latentcode.app.state.url import choose, remember
 from latentcode.app.words import literal, shortened
 from latentcode.errors import LatentCodeError
-from latentcode.probes.common.sources import varies
+from latentcode.probes.common.features import varies
 
 LOOKS = ("labels", "attention")
 """How the problem is drawn: with its labels (rules, terms, the marks of a text), or with the scores

@@ -7,10 +7,10 @@ import plotly.graph_objects as go
 
 from latentcode.app.charts.theme import panel_grid, styled_grid
 from latentcode.app.words import shortened
-from latentcode.figures.style import GREY, SOURCE_STYLES
+from latentcode.figures.style import FEATURE_STYLES, GREY
 
 SPREAD = 0.09
-"""How far the sources of a layer stand apart, in layers, so that their intervals do not overlap."""
+"""How far features of a layer stand apart, in layers, so that their intervals do not overlap."""
 
 _SYMBOLS = {"code": "circle", "residual": "square", "untrained": "triangle-up", "shuffled": "x"}
 
@@ -22,23 +22,23 @@ def decoding_chart(table: pd.DataFrame, *, dark: bool) -> go.Figure:
     """
     panels = list(table[["label", "metric"]].drop_duplicates().itertuples(index=False))
     figure, places = panel_grid([_title(label, metric, table) for label, metric in panels])
-    sources = [s for s in SOURCE_STYLES if s in set(table["source"])]
+    feature_sets = [s for s in FEATURE_STYLES if s in set(table["features"])]
     layers = sorted(table["layer"].unique())
     for i, ((label, metric), place) in enumerate(zip(panels, places, strict=True)):
         block = table[(table["label"] == label) & (table["metric"] == metric)]
-        for number, source in enumerate(sources):
-            rows_of = block[block["source"] == source].sort_values("layer")
-            shift = SPREAD * (number - (len(sources) - 1) / 2)
+        for number, features in enumerate(feature_sets):
+            rows_of = block[block["features"] == features].sort_values("layer")
+            shift = SPREAD * (number - (len(feature_sets) - 1) / 2)
             figure.add_scatter(
                 x=[layers.index(layer) + shift for layer in rows_of["layer"]], y=rows_of["value"],
-                mode="lines+markers", name=SOURCE_STYLES[source][2], legendgroup=source,
-                showlegend=i == 0, marker={"size": 8, "symbol": _SYMBOLS[source],
-                                           "color": SOURCE_STYLES[source][0]},
-                line={"width": 1.5, "color": SOURCE_STYLES[source][0]},
+                mode="lines+markers", name=FEATURE_STYLES[features][2], legendgroup=features,
+                showlegend=i == 0, marker={"size": 8, "symbol": _SYMBOLS[features],
+                                           "color": FEATURE_STYLES[features][0]},
+                line={"width": 1.5, "color": FEATURE_STYLES[features][0]},
                 customdata=rows_of[["layer", "low", "high", "n_heldout", "n_heldout_combinations"]],
                 error_y={"array": rows_of["high"] - rows_of["value"], "thickness": 1.2, "width": 3,
                          "arrayminus": rows_of["value"] - rows_of["low"], "symmetric": False},
-                hovertemplate=f"{SOURCE_STYLES[source][2]}, layer %{{customdata[0]}}<br>"
+                hovertemplate=f"{FEATURE_STYLES[features][2]}, layer %{{customdata[0]}}<br>"
                               "%{y:.3f} [%{customdata[1]:.3f}, %{customdata[2]:.3f}]<br>"
                               "%{customdata[3]:,} instances of %{customdata[4]} combinations"
                               "<extra></extra>", **place)

@@ -12,7 +12,7 @@ from latentcode.app.charts.picking import pick
 from latentcode.app.data.projections import is_measurement, offered
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.words import literal
-from latentcode.probes.common.sources import varies
+from latentcode.probes.common.features import varies
 from latentcode.probes.knn_purity.labels import judged_labels
 from latentcode.probes.knn_purity.purity import ALL, MOST_QUERIES, OTHER, K, purity, separates
 

@@ -11,7 +11,7 @@ import streamlit as st
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
-from latentcode.probes.common.sources import varies
+from latentcode.probes.common.features import varies
 from latentcode.probes.knn_purity.neighbours import nearest
 from latentcode.probes.knn_purity.neighbours import shared_neighbours as common
 from latentcode.probes.knn_purity.purity import K

@@ -12,7 +12,7 @@ import streamlit as st
 from latentcode.app.charts.knn_purity import knn_purity, name_of, numbers_of
 from latentcode.app.charts.picking import pick
 from latentcode.app.state.sidebar import Chosen
-from latentcode.probes.common.sources import varies
+from latentcode.probes.common.features import varies
 from latentcode.probes.knn_purity.purity import ALL
 from latentcode.probes.projection.alignment import AlignedPlanes, align_planes
 

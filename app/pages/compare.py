@@ -26,7 +26,7 @@ from latentcode.app.state.url import choose_several, remember
 from latentcode.app.words import literal, path_end
 from latentcode.codes import LatentCodes
 from latentcode.errors import LatentCodeError
-from latentcode.probes.common.sources import varies
+from latentcode.probes.common.features import varies
 
 MOST = 4
 """Models that stand side by side."""

@@ -16,7 +16,7 @@ from latentcode.app.data.results import computed_results, saved_results
 from latentcode.app.state.sidebar import choose_entry, choose_pair
 from latentcode.app.state.url import choose
 from latentcode.app.words import literal
-from latentcode.figures.style import SOURCE_STYLES
+from latentcode.figures.style import FEATURE_STYLES
 from latentcode.probes.decoding.result import HEADLINE, DecodingResult
 
 
@@ -46,7 +46,7 @@ def page() -> None:
     st.markdown("**The same as a table**")
     summary = result.summary([str(metric) for metric in table["metric"].unique()])
     show_whole(summary[summary["pair"] == pair].drop(columns="pair").rename(
-        columns={source: words for source, (_, _, words) in SOURCE_STYLES.items()}),
+        columns={features: words for features, (_, _, words) in FEATURE_STYLES.items()}),
         key="decoding-table")
 
 
@@ -59,10 +59,10 @@ def best_layers(table: pd.DataFrame) -> str:
     """
     lines = []
     for (label, metric), block in table.groupby(["label", "metric"], sort=False):
-        codes = block[block["source"] == "code"]
+        codes = block[block["features"] == "code"]
         best = codes.iloc[int(codes["value"].argmax())]
-        beside = [f"{SOURCE_STYLES[str(row.source)][2]} {row.value:.2f}" for row in block[
-            (block["layer"] == best["layer"]) & (block["source"] != "code")].itertuples()]
+        beside = [f"{FEATURE_STYLES[str(row.features)][2]} {row.value:.2f}" for row in block[
+            (block["layer"] == best["layer"]) & (block["features"] != "code")].itertuples()]
         of = f", the best of {len(codes)}" if len(codes) > 1 else ""
         beside.append(f"chance {best['chance']:.2f}")
         lines.append(f"**{literal(label)}**: {literal(metric).replace('_', ' ')} "

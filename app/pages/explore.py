@@ -17,7 +17,7 @@ from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_look
 from latentcode.app.state.url import choose, remember, remembered_number
 from latentcode.app.words import literal
-from latentcode.probes.common.sources import varies
+from latentcode.probes.common.features import varies
 from latentcode.probes.projection.alignment import AlignedPlanes
 from latentcode.probes.projection.methods import Projection
 

@@ -25,8 +25,8 @@ from latentcode.app.state.selection import clicked_text
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_label
 from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
-from latentcode.figures.style import SOURCE_STYLES
-from latentcode.probes.common.sources import varies
+from latentcode.figures.style import FEATURE_STYLES
+from latentcode.probes.common.features import varies
 from latentcode.probes.similarity.measures import cluster_order, cosine_matrix
 from latentcode.probes.similarity.result import SimilarityResult
 
@@ -131,7 +131,7 @@ def _controls(
                      & (table["pair"] == pair) & (table["centring"] == centring)
                      & (table["row"] == one) & (table["column"] == other)]
         if len(rows):
-            texts = [f"{SOURCE_STYLES[str(row.source)][2]} {row.value:.2f} "
+            texts = [f"{FEATURE_STYLES[str(row.features)][2]} {row.value:.2f} "
                      f"[{row.low:.2f}, {row.high:.2f}]" for row in rows.itertuples()]
             n = result.settings["codes"]["n"]
             return (f"\n\nSaved result of {n:,} instances, 95 % intervals: " + ", ".join(texts)
@@ -142,14 +142,14 @@ def _controls(
 def beside_controls(rows: pd.DataFrame) -> str:
     """Return a sentence: is the cosine of a cell above its controls, and above which is it not?
 
-    rows  of `SimilarityResult.cosines`, one per source
+    rows  of `SimilarityResult.cosines`, one per set of features
     """
-    by_source = rows.set_index("source")
-    if "code" not in by_source.index:
+    by_features = rows.set_index("features")
+    if "code" not in by_features.index:
         return ""
-    others = by_source.drop(index="code").dropna(subset=["high"])
-    least = float(by_source["low"]["code"])
-    reaching = [SOURCE_STYLES[str(source)][2] for source in others.index[others["high"] >= least]]
+    others = by_features.drop(index="code").dropna(subset=["high"])
+    least = float(by_features["low"]["code"])
+    reaching = [FEATURE_STYLES[str(name)][2] for name in others.index[others["high"] >= least]]
     if others.empty or np.isnan(least):
         return ""
     if not reaching:

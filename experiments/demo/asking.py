@@ -94,9 +94,9 @@ class Asked:
         """Whether so many count that rates are shown."""
         return self.n_counted >= LEAST_COUNTED
 
-    def score(self, reading: Reading, source: str = "code") -> pd.Series:
-        """Return the row of a source in the last layer: `value`, `low`, `high`, `chance`."""
-        table = where(self.decoded[reading].table, source=source)
+    def score(self, reading: Reading, features: str = "code") -> pd.Series:
+        """Return the row of some features in the last layer: `value`, `low`, `high`, `chance`."""
+        table = where(self.decoded[reading].table, features=features)
         return table.sort_values("layer").iloc[-1]
 
     def rate(self, place: str, outcome: str, source: str = TELLING) -> float:

@@ -20,7 +20,7 @@ from latentcode.experiments.studies.rows.tables import ranged
 from latentcode.probes.common.results import with_interval
 
 CONTROLS: dict[str, str] = {"untrained": "untrained model", "shuffled": "shuffled labels"}
-"""Sources that a code has to exceed before it is said to tell something."""
+"""Features that a code has to exceed before it is said to tell something."""
 HOW: dict[Reading, str] = {
     "fixed_query": "where all problems share one query and their examples differ",
     "fixed_context": "where all problems share one context and their queries differ"}
@@ -120,8 +120,8 @@ def _scores(some: Sequence[Asked], reading: Reading) -> str:
 
 def _best_control(one: Asked, reading: Reading) -> tuple[str, pd.Series]:
     """Return the control whose interval reaches highest."""
-    scores = {source: one.score(reading, source) for source in CONTROLS}
-    best = max(scores, key=lambda source: float(scores[source]["high"]))
+    scores = {features: one.score(reading, features) for features in CONTROLS}
+    best = max(scores, key=lambda features: float(scores[features]["high"]))
     return best, scores[best]
 
 

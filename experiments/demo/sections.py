@@ -15,12 +15,12 @@ from latentcode.experiments.studies.operation.words import CRITERIA
 from latentcode.figures.style import GREY
 from latentcode.figures.style import Figure as DrawnFigure
 from latentcode.probes.common.figures import (
+    feature_handles,
+    features_in,
     layers_in,
     name_panels,
     panels,
     points_per_layer,
-    source_handles,
-    sources_in,
 )
 from latentcode.probes.projection.figure import ScatterCell, scatter_figure
 from latentcode.probes.projection.methods import fit_projection
@@ -33,13 +33,13 @@ from latentcode.tasks.logic.counterfactuals import LEAST_DIFFERENCE, WINDOWS
 SHORT: Mapping[str, str] = {
     "code": "code", "untrained": "untrained model's", "shuffled": "shuffled labels",
     "residual": "residual stream"}
-"""Sources of the first table."""
+"""Features of the first table."""
 
 
 def found(asked: Sequence[Asked]) -> Section:
     """What was found, in sentences and one table."""
     rows = [{"shared by all problems": words, "model": one.name, **{
-        short: f"{one.score(reading, source)['value']:.2f}" for source, short in SHORT.items()}}
+        short: f"{one.score(reading, features)['value']:.2f}" for features, short in SHORT.items()}}
         for reading, words in READINGS.items() for one in asked]
     return Section("What was found", [
         *(Text(text, opening=heading) for heading, text in findings(asked).items()),
@@ -122,18 +122,18 @@ def decoding(asked: Sequence[Asked]) -> Section:
 def _decoding_figure(asked: Sequence[Asked]) -> DrawnFigure:
     """Draw the score per layer: a row per reading, a column per model."""
     every = pd.concat([result.table for one in asked for result in one.decoded.values()])
-    sources, layers = sources_in(every), layers_in(every)
+    feature_sets, layers = features_in(every), layers_in(every)
     with panels(len(READINGS), len(asked), 2.0 * len(asked) + 1.9, 1.9 * len(READINGS) + 0.4,
                 sharex=True, sharey=True) as (figure, grid):
         for row, reading in zip(grid, READINGS, strict=True):
             for axes, one in zip(row, asked, strict=True):
-                points_per_layer(axes, one.decoded[reading].table, sources, layers)
+                points_per_layer(axes, one.decoded[reading].table, feature_sets, layers)
                 axes.axhline(one.score(reading)["chance"], color=GREY, linestyle="--",
                              linewidth=1.0, zorder=1)
         grid[0, 0].set_ylim(-0.02, 1.02)
         name_panels(grid, [one.name for one in asked],
                     [f"{words}\nF1" for words in READINGS.values()], "layer")
-        figure.legend(handles=source_handles(sources), loc="outside right upper")
+        figure.legend(handles=feature_handles(feature_sets), loc="outside right upper")
     return figure
 
 

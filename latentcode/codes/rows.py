@@ -1,6 +1,6 @@
 """What else is there to read of one instance than one code? Rows, all codes, values, streams.
 
-source     numbers  in each layer
+features   numbers  in each layer
 pair       H        the code of one (query, key) pair
 row        T H      the codes of that query over all keys
 row.NAME   n H      of that query over the keys of a set that the task names (`Task.key_sets`)
@@ -12,9 +12,9 @@ codes.NAME n T H    the codes of the queries at a place of the task (`Task.place
 values.NAME n H d   the values of its tokens
 tokens.NAME n D     the residual streams of its tokens
 
-A source x of more than WIDEST numbers is reduced while it is read, to x R / sqrt(WIDEST) with R
-[d, WIDEST] standard normal: the same R for all instances and models, and R of its own for each
-source and layer. Memory grows with instances times WIDEST, not with all codes.
+Features x of more than WIDEST numbers are reduced while they are read, to x R / sqrt(WIDEST) with R
+[d, WIDEST] standard normal: the same R for all instances and models, and another for any other
+features and layer. Memory grows with instances times WIDEST, not with all codes.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from latentcode.tasks import Task, try_task
 from latentcode.tasks.base import DRAW
 
 WIDEST = 512
-"""Numbers per instance, layer and source that are kept."""
+"""Numbers per instance, layer and features that are kept."""
 LARGEST = 2**17
-"""Numbers of a source per layer whose projection, 4 * WIDEST bytes for each, fits in memory."""
+"""Numbers of features per layer whose projection, 4 * WIDEST bytes for each, fits in memory."""
 ALL_LAYERS = "all"
 """The layer of the codes of all layers together."""
 
 Place = tuple[str, str]
-"""A source and its layer, a number as text or `ALL_LAYERS`."""
+"""Features and their layer, a number as text or `ALL_LAYERS`."""
 Hook = Callable[[Tensor, object], None]
 
 
@@ -60,7 +60,7 @@ class Rows:
     """N instances, read at one pair's query.
 
     values  place -> float32 [N, d], or [N, WIDEST] where d is larger
-    sizes   place -> d, the numbers that the source has
+    sizes   place -> d, the numbers that the features have
     labels  of the instances (`Task.labels`)
     meta    which model, task and instances
     """
@@ -78,7 +78,7 @@ def read_rows(
     n: int = 4_096,
     pair: str | None = None,
     layers: Sequence[int] | int | None = None,
-    sources: Sequence[str] | None = None,
+    features: Sequence[str] | None = None,
     untrained: bool = False,
     task: Task | TaskConfig | None = None,
     step: int | None = None,
@@ -86,14 +86,14 @@ def read_rows(
     device: str = "cpu",
     batch_size: int = 256,
 ) -> Rows:
-    """Run a model over the instances of `extract(run, split, n=n, seed=seed)` and keep sources.
+    """Run a model over the instances of `extract(run, split, n=n, seed=seed)` and keep features.
 
     pair     whose query and code are read; default: the paper's, the first of the task's
-    sources  default: all but those of places that have no more than `LARGEST` numbers in a layer
+    features  default: all but those of places that have no more than `LARGEST` numbers in a layer
     others   as in `extract`
 
-    Raises what `extract` raises, `UnknownNameError` for a source, and `ConfigError` for one that is
-    too large.
+    Raises what `extract` raises, `UnknownNameError` for unknown features, and `ConfigError` for
+    those that are too large.
     """
     seed = checked_seed(seed)
     model, drawn_from, meta = opened(load_run(run), untrained=untrained, task=task, step=step,
@@ -106,20 +106,20 @@ def read_rows(
     on = next(model.parameters()).device
     batch = drawn(drawn_from, split, 0, seed, on)
     places = drawn_from.places(batch)
-    known = source_names(drawn_from.key_sets(batch), places)
+    known = feature_names(drawn_from.key_sets(batch), places)
     sizes = _sizes(known, drawn_from, model, {name: at.shape[1] for name, at in places.items()})
-    wanted = (tuple(source for source in source_names(drawn_from.key_sets(batch))
-                    if sizes.get(source, 0) <= LARGEST)
-              if sources is None else as_tuple(sources))
+    wanted = (tuple(name for name in feature_names(drawn_from.key_sets(batch))
+                    if sizes.get(name, 0) <= LARGEST)
+              if features is None else as_tuple(features))
     kept = tuple(range(model.cfg.n_layers)) if layers is None else as_tuple(layers)
     choices: tuple[tuple[str, Sequence[Any], Sequence[Any]], ...] = (
-        ("source", wanted, known), ("layer", kept, range(model.cfg.n_layers)))
+        ("feature", wanted, known), ("layer", kept, range(model.cfg.n_layers)))
     for what, names, available in choices:
         check(len(names) > 0, f"{what}s is empty; expected some of {list(available)}")
         for unknown in set(names).difference(available):
             raise UnknownNameError(what, unknown, available)
-    for source in wanted:
-        check(sizes.get(source, 0) <= LARGEST, f"source {source!r} has {sizes.get(source)} numbers "
+    for name in wanted:
+        check(sizes.get(name, 0) <= LARGEST, f"feature {name!r} has {sizes.get(name)} numbers "
               f"in each layer; expected at most {LARGEST}, whose projection fits in memory")
     batch_size = at_once(drawn_from, batch_size)
     gathered = _Gathered(n, wanted, kept)
@@ -138,7 +138,7 @@ def read_rows(
                 model.run_with_hooks(batch.inputs[part], fwd_hooks=gathered.hooks(
                     query[part], key[part], {name: keys[part] for name, keys in sets.items()},
                     {name: tokens[part] for name, tokens in places.items()}))
-    order = [(source, layer) for source in wanted for layer in (*map(str, kept), ALL_LAYERS)]
+    order = [(name, layer) for name in wanted for layer in (*map(str, kept), ALL_LAYERS)]
     values = {place: gathered.values[place] for place in order if place in gathered.values}
     return Rows(values, gathered.sizes, pd.concat(tables, ignore_index=True), meta | {
         "split": split, "seed": seed, "pair": pair, "widest": WIDEST})
@@ -147,7 +147,7 @@ def read_rows(
 def _sizes(
     names: Sequence[str], task: Task, model: Any, places: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return how many numbers in a layer those sources have that hold something of many tokens.
+    """Return how many numbers in a layer those features have that hold something of many tokens.
 
     places  how many tokens each has
     """
@@ -159,10 +159,10 @@ def _sizes(
     return {name: every[name] for name in names if name in every}
 
 
-def source_names(
+def feature_names(
     key_sets: Mapping[str, object], places: Mapping[str, object] | None = None
 ) -> tuple[str, ...]:
-    """Return every source that can be read, given the task's sets of keys and its places."""
+    """Return all features that can be read, given the task's sets of keys and its places."""
     return ("pair", "row", *(f"row.{name}" for name in key_sets), "codes", "values", "residual",
             "tokens", *(f"{name}.{place}" for name in ("codes", "values", "tokens")
                         for place in places or ()))
@@ -171,8 +171,8 @@ def source_names(
 class _Gathered:
     """What has been read so far; the next batch begins at instance `start`."""
 
-    def __init__(self, n: int, sources: Sequence[str], layers: Sequence[int]) -> None:
-        self.n, self.sources, self.layers, self.start = n, sources, layers, 0
+    def __init__(self, n: int, features: Sequence[str], layers: Sequence[int]) -> None:
+        self.n, self.features, self.layers, self.start = n, features, layers, 0
         self.values: dict[Place, np.ndarray] = {}
         self.sizes: dict[Place, int] = {}
         self._projections: dict[Place, Tensor] = {}
@@ -198,9 +198,9 @@ class _Gathered:
                 self._add_wanted(layer, found | at_places("codes", pattern.movedim(2, 1)))
             return store
 
-        def at_places(source: str, x: Float[Tensor, "B T ..."]) -> dict[str, Tensor]:
-            return {f"{source}.{name}": x[at[:, None], tokens] for name, tokens in places.items()
-                    if f"{source}.{name}" in self.sources}
+        def at_places(kind: str, x: Float[Tensor, "B T ..."]) -> dict[str, Tensor]:
+            return {f"{kind}.{name}": x[at[:, None], tokens] for name, tokens in places.items()
+                    if f"{kind}.{name}" in self.features}
 
         def of_values(layer: int) -> Hook:
             def store(values: Float[Tensor, "B T H d"], hook: object) -> None:
@@ -213,7 +213,7 @@ class _Gathered:
                                  | at_places("tokens", stream))
             return store
 
-        kinds = {source.split(".")[0] for source in self.sources}
+        kinds = {name.split(".")[0] for name in self.features}
         wanted: list[tuple[str, Callable[[int], Hook], bool]] = [
             ("hook_resid_pre", of_stream, bool({"residual", "tokens"} & kinds)),
             ("attn.hook_v", of_values, "values" in kinds),
@@ -222,20 +222,20 @@ class _Gathered:
                 for layer in self.layers for name, hook, is_wanted in wanted if is_wanted]
 
     def _add_wanted(self, layer: int, found: Mapping[str, Tensor]) -> None:
-        for source, values in found.items():
-            if source in self.sources:
-                self._add(source, layer, values)
+        for name, values in found.items():
+            if name in self.features:
+                self._add(name, layer, values)
 
-    def _add(self, source: str, layer: int, x: Tensor) -> None:
+    def _add(self, name: str, layer: int, x: Tensor) -> None:
         """Keep x [B, ...] of the present batch, reduced where it is wide."""
         x = x.detach().flatten(1)
-        place, d = (source, str(layer)), x.shape[1]
-        every = source == "codes" and len(self.layers) > 1
+        place, d = (name, str(layer)), x.shape[1]
+        every = name == "codes" and len(self.layers) > 1
         projected = x @ self._projection(place, x) if d > WIDEST or every else x
         self._room(place, d, min(d, WIDEST))[:len(x)] = (
             projected if d > WIDEST else x).cpu().numpy()
         if every:  # the projection of layers together is the sum of theirs
-            together = (source, ALL_LAYERS)
+            together = (name, ALL_LAYERS)
             self._room(together, d * len(self.layers), WIDEST)[:len(x)] += projected.cpu().numpy()
 
     def _room(self, place: Place, d: int, kept: int) -> np.ndarray:
@@ -254,4 +254,4 @@ class _Gathered:
         return self._projections[place]
 
 
-__all__ = ["ALL_LAYERS", "WIDEST", "Place", "Rows", "read_rows", "source_names"]
+__all__ = ["ALL_LAYERS", "WIDEST", "Place", "Rows", "feature_names", "read_rows"]

@@ -23,7 +23,7 @@ PALETTE: tuple[str, ...] = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9
                             "#000000", "#E0D020")
 """The colours of Okabe and Ito (2008), the yellow a little darker to show on white."""
 MARKERS: tuple[str, ...] = ("o", "^", "s", "X", "D", "v")
-"""Shapes that tell categories apart beyond the eight colours, and sources in print."""
+"""Shapes that tell categories apart beyond the eight colours, and features in print."""
 SEQUENTIAL = "cividis"
 """Colour map of continuous labels."""
 DIVERGING = "RdBu_r"
@@ -31,7 +31,7 @@ DIVERGING = "RdBu_r"
 GREY = "#7A7A7A"
 """Chance lines and the shuffled control."""
 
-SOURCE_STYLES: dict[str, tuple[str, str, str]] = {
+FEATURE_STYLES: dict[str, tuple[str, str, str]] = {
     "code": ("#0072B2", "o", "latent code"),
     "residual": ("#E69F00", "s", "residual stream"),
     "untrained": ("#009E73", "^", "untrained model"),

@@ -23,21 +23,21 @@ CURRENT: dict[str, int] = {
     "latentcode.codes": 3,
     "latentcode.card": 1,
     "latentcode.manifest": 1,
-    "latentcode.decoding": 2,
-    "latentcode.rows": 1,
-    "latentcode.separation": 1,
-    "latentcode.similarity": 1,
-    "latentcode.topography": 1,
-    "latentcode.alignment": 1,
+    "latentcode.decoding": 3,
+    "latentcode.rows": 2,
+    "latentcode.separation": 2,
+    "latentcode.similarity": 2,
+    "latentcode.topography": 2,
+    "latentcode.alignment": 2,
     "latentcode.interventions": 4,
     "latentcode.attribution": 2,
     "latentcode.subspaces": 2,
     "latentcode.projection": 1,
     "latentcode.cached_projection": 1,
-    "latentcode.value_networks": 1,
+    "latentcode.value_networks": 2,
     "latentcode.model_checks": 1,
     "latentcode.hyla_variance": 1,
-    "latentcode.reproduction": 1,
+    "latentcode.reproduction": 2,
     "latentcode.text": 1,
     "latentcode.tokens": 1,
 }
@@ -100,6 +100,31 @@ def _with_source(data: Data) -> Data:
                                  "rate": FORMER_METRICS.get(rate, rate)}}
 
 
+def _features_of(row: Mapping[str, Any]) -> Data:
+    """What a probe read was called its source, which is now what an intervention puts in."""
+    return {"features" if key == "source" else key: value for key, value in row.items()}
+
+
+def _with_features_of_zeros(data: Data) -> Data:
+    """Version 1 said of which source codes are zero; `TableResult.FORMERLY` knows the columns."""
+    settings = data["settings"]
+    return {**data, "settings": {**settings, "zero": [_features_of(z) for z in settings["zero"]]}}
+
+
+def _with_features_in_tables(data: Data) -> Data:
+    """Version 1 had columns `source` and `write` in its tables, now `features` and `patch`; the
+    `source` of a claim is where it stands."""
+    def renamed(row: Data) -> Data:
+        if "write" not in row:
+            return _features_of(row)
+        named = {"patch" if key == "write" else key: value for key, value in row.items()}
+        return {key: FORMER_PATCHES.get(value, value) if key in ("patch", "against") else value
+                for key, value in named.items()}
+
+    return {**data, "tables": {name: [renamed(row) for row in rows]
+                               for name, rows in data["tables"].items()}}
+
+
 MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
     ("latentcode.checkpoint", 1): _without_checksums(
         "model.safetensors", "optimizer.safetensors", "rng.safetensors"),
@@ -116,6 +141,14 @@ MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
     ("latentcode.attribution", 1): _with_source,
     ("latentcode.subspaces", 1): dict,
     ("latentcode.decoding", 1): _without_checksums("table.csv", "per_class.csv"),
+    ("latentcode.decoding", 2): dict,
+    ("latentcode.rows", 1): dict,
+    ("latentcode.separation", 1): dict,
+    ("latentcode.similarity", 1): dict,
+    ("latentcode.topography", 1): _with_features_of_zeros,
+    ("latentcode.alignment", 1): dict,
+    ("latentcode.value_networks", 1): dict,
+    ("latentcode.reproduction", 1): _with_features_in_tables,
 }
 """(format, version) -> what turns its data into those of the next version."""
 

@@ -10,8 +10,8 @@ from matplotlib.colors import Normalize
 
 from latentcode.errors import ProbeError, check
 from latentcode.figures.heat_maps import heat_map
-from latentcode.figures.style import GREY, SOURCE_STYLES, Figure, category_styles
-from latentcode.probes.common.figures import layers_in, name_panels, panels, sources_in
+from latentcode.figures.style import FEATURE_STYLES, GREY, Figure, category_styles
+from latentcode.probes.common.figures import features_in, layers_in, name_panels, panels
 from latentcode.probes.common.results import distinct, where
 
 HIGHEST = {"cka": 1.0, "procrustes": 2.0}
@@ -19,22 +19,22 @@ HIGHEST = {"cka": 1.0, "procrustes": 2.0}
 
 
 def layers_figure(table: pd.DataFrame, title: str, measure: str) -> Figure:
-    """Return layers of A against layers of B: a row per source, a column per two kinds.
+    """Return layers of A against layers of B: a row per set of features, a column per two kinds.
 
-    table  columns run_a, run_b, kind_a, kind_b, source, layer_a, layer_b, value; the mean over
+    table  columns run_a, run_b, kind_a, kind_b, features, layer_a, layer_b, value; the mean over
            pairs of runs is drawn and written
     """
     check(len(table) > 0, "there are no rows to draw", ProbeError)
     kinds = distinct(table, "kind_a", "kind_b")
-    sources = sources_in(table)
+    feature_sets = features_in(table)
     n_layers = table["layer_a"].nunique()
     side = max(1.7, 0.36 * n_layers)
-    with panels(len(sources), len(kinds), max(side * len(kinds) + 1.6, 4.8),
-                side * len(sources) + 0.9, title) as (figure, grid):
+    with panels(len(feature_sets), len(kinds), max(side * len(kinds) + 1.6, 4.8),
+                side * len(feature_sets) + 0.9, title) as (figure, grid):
         norm = Normalize(0.0, HIGHEST[measure])
         titles = []
-        for axes, (source, (a, b)) in zip(grid.flat, product(sources, kinds), strict=True):
-            block = where(table, source=source, kind_a=a, kind_b=b)
+        for axes, (features, (a, b)) in zip(grid.flat, product(feature_sets, kinds), strict=True):
+            block = where(table, features=features, kind_a=a, kind_b=b)
             matrix = block.pivot_table(index="layer_a", columns="layer_b", values="value",
                                        dropna=False)
             drawn = heat_map(axes, matrix, norm, numbers=True)
@@ -42,27 +42,27 @@ def layers_figure(table: pd.DataFrame, title: str, measure: str) -> Figure:
             n = len(block[["run_a", "run_b"]].drop_duplicates())
             titles.append(f"{a} (down), {b}\n{n} {'pair' if n == 1 else 'pairs'} of runs")
         name_panels(grid, titles[:len(kinds)],
-                    [f"{SOURCE_STYLES[source][2]}\nlayer" for source in sources],
+                    [f"{FEATURE_STYLES[features][2]}\nlayer" for features in feature_sets],
                     [f"layer of {b}" for _, b in kinds])
         figure.colorbar(drawn, ax=grid, label=measure, shrink=0.6)
     return figure
 
 
 def transfer_figure(table: pd.DataFrame, alignments: Sequence[str], title: str) -> Figure:
-    """Return the score of transferred probes per layer: a row per source, two kinds across.
+    """Return the score of transferred probes per layer: features down, two kinds across.
 
-    table  columns run_a, run_b, kind_a, kind_b, source, layer, alignment, metric, value, chance;
+    table  columns run_a, run_b, kind_a, kind_b, features, layer, alignment, metric, value, chance;
            a line per alignment is the mean over pairs of runs, its band their range
     """
     check(len(table) > 0, "there are no rows to draw", ProbeError)
     kinds = distinct(table, "kind_a", "kind_b")
-    sources = sources_in(table)
+    feature_sets = features_in(table)
     layers = layers_in(table)
     looks = category_styles(list(alignments))
-    with panels(len(sources), len(kinds), max(2.2 * len(kinds) + 2.0, 6.4),
-                1.9 * len(sources) + 0.5, title, sharex=True, sharey=True) as (figure, grid):
-        for axes, (source, (a, b)) in zip(grid.flat, product(sources, kinds), strict=True):
-            block = where(table, source=source, kind_a=a, kind_b=b)
+    with panels(len(feature_sets), len(kinds), max(2.2 * len(kinds) + 2.0, 6.4),
+                1.9 * len(feature_sets) + 0.5, title, sharex=True, sharey=True) as (figure, grid):
+        for axes, (features, (a, b)) in zip(grid.flat, product(feature_sets, kinds), strict=True):
+            block = where(table, features=features, kind_a=a, kind_b=b)
             for name, (color, marker) in looks.items():
                 values = block[block["alignment"] == name].groupby("layer")["value"]
                 axes.fill_between(range(len(layers)), values.min(), values.max(), color=color,
@@ -76,7 +76,8 @@ def transfer_figure(table: pd.DataFrame, alignments: Sequence[str], title: str) 
             axes.set_ylim(-0.02, 1.02)
         metric = table["metric"].iloc[0]
         name_panels(grid, [f"probe of {a},\ncodes of {b}" for a, b in kinds],
-                    [f"{SOURCE_STYLES[source][2]}\n{metric}" for source in sources], "layer")
+                    [f"{FEATURE_STYLES[features][2]}\n{metric}" for features in feature_sets],
+                    "layer")
         handles, names = grid[0, 0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside right upper")
     return figure

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from latentcode.errors import ProbeError, check
-from latentcode.probes.common.sources import ROUNDING, varies
+from latentcode.probes.common.features import ROUNDING, varies
 
 
 @dataclass(frozen=True)

@@ -27,17 +27,17 @@ from latentcode.probes.alignment.matching import (
 from latentcode.probes.alignment.result import AlignmentResult
 from latentcode.probes.alignment.transfer import N_RANDOM, Transfer
 from latentcode.probes.common.bootstrap import LEVEL
-from latentcode.probes.common.labels import combination_clusters, label_names
-from latentcode.probes.common.shared import shared_combinations
-from latentcode.probes.common.sources import (
-    Source,
+from latentcode.probes.common.features import (
+    Features,
     check_distinct,
     check_pair_of_codes,
     check_same_instances,
     chosen,
+    features_of,
     origin,
-    sources_of,
 )
+from latentcode.probes.common.labels import combination_clusters, label_names
+from latentcode.probes.common.shared import shared_combinations
 from latentcode.progress import Progress, reported, watched
 from latentcode.seeds import checked_seed
 
@@ -101,34 +101,36 @@ def align_codes(
     shared = shared_combinations(*first, allow_overlap)
     layers = chosen("layer", layers, first[0].layers)
     pairs = chosen("pair", pairs, [p.name for p in first[0].pairs])
-    sources = tuple(compared[0].sources)
+    feature_sets = tuple(compared[0].feature_sets)
     groups = combination_clusters(first[1]) % N_GROUPS
     couples = list(combinations_with_replacement(compared, 2))
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in AlignmentResult.COLUMNS}
-    for pair, source, (a, b) in reported(
-            product(pairs, sources, couples), len(pairs) * len(sources) * len(couples), progress):
-        place = a.beside(b) | {"pair": pair, "source": source}
+    for pair, features, (a, b) in reported(
+            product(pairs, feature_sets, couples),
+            len(pairs) * len(feature_sets) * len(couples), progress):
+        place = a.beside(b) | {"pair": pair, "features": features}
         tables["layers"] += [place | row for row in _compare_layers(
-            a, b, source, pair, layers, groups, seed)]
+            a, b, features, pair, layers, groups, seed)]
         for layer in layers if a is not b else ():
             tables["heads"] += [place | {"layer": layer} | row for row in _matched_heads(
-                a.points(source, layer, pair), b.points(source, layer, pair))]
+                a.points(features, layer, pair), b.points(features, layer, pair))]
     for pair, label in product(pairs, labels):
         scorer = Transfer.of(first, label, pair, n_bootstrap, seed)
-        for source, layer, a in product(sources, layers, compared):
-            x = a.points(source, layer, pair)
+        for features, layer, a in product(feature_sets, layers, compared):
+            x = a.points(features, layer, pair)
             probe = scorer.fit(x[0])
             for b in compared:
                 if a is not b:
-                    place = a.beside(b) | {"pair": pair, "label": label, "source": source,
+                    place = a.beside(b) | {"pair": pair, "label": label, "features": features,
                                            "layer": layer}
                     tables["transfer"] += [place | row for row in scorer.scores(
-                        probe, x, b.points(source, layer, pair))]
+                        probe, x, b.points(features, layer, pair))]
     frames = {name: pd.DataFrame(rows)[list(AlignmentResult.COLUMNS[name])]
               for name, rows in tables.items()}
     return AlignmentResult(**frames, settings={
         "labels": list(labels), "layers": list(layers), "pairs": list(pairs),
-        "controls": list(sources[1:]), "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed,
+        "controls": list(feature_sets[1:]), "n_bootstrap": n_bootstrap, "level": LEVEL,
+        "seed": seed,
         "allow_overlap": allow_overlap, "shared_combinations": shared,
         "n_groups": N_GROUPS, "n_random": N_RANDOM, "n_train": len(first[0]),
         "n_heldout": len(first[1]), "initial_seeds": dict(initial_seeds or {}),
@@ -138,11 +140,11 @@ def align_codes(
 
 @dataclass(frozen=True)
 class _Model:
-    """The points of one model: source -> (training, held-out)."""
+    """The points of one model: features -> (training, held-out)."""
 
     name: str
     kind: str
-    sources: Mapping[str, tuple[Source, Source]]
+    feature_sets: Mapping[str, tuple[Features, Features]]
 
     @classmethod
     def of(
@@ -150,13 +152,13 @@ class _Model:
         untrained: tuple[LatentCodes, LatentCodes] | None, controls: bool,
     ) -> _Model:
         check_pair_of_codes(*codes, f"codes of {codes[0].meta.get('run')}")
-        train, heldout = (sources_of(codes[i], untrained[i] if untrained else None, controls)
+        train, heldout = (features_of(codes[i], untrained[i] if untrained else None, controls)
                           for i in range(2))
         return cls(str(codes[0].meta.get("run", "?")), str(codes[0].meta.get("kind", "?")),
                    {a.name: (a, b) for a, b in zip(train, heldout, strict=True)})
 
-    def points(self, source: str, layer: int, pair: str) -> tuple[np.ndarray, np.ndarray]:
-        train, heldout = self.sources[source]
+    def points(self, features: str, layer: int, pair: str) -> tuple[np.ndarray, np.ndarray]:
+        train, heldout = self.feature_sets[features]
         return train.points(layer, pair), heldout.points(layer, pair)
 
     def beside(self, other: _Model) -> dict[str, Any]:
@@ -193,7 +195,7 @@ def _check_same_axes(first: LatentCodes, other: LatentCodes) -> None:
 
 
 def _compare_layers(
-    a: _Model, b: _Model, source: str, pair: str, layers: Sequence[int], groups: np.ndarray,
+    a: _Model, b: _Model, features: str, pair: str, layers: Sequence[int], groups: np.ndarray,
     seed: int,
 ) -> list[dict[str, Any]]:
     """Return CKA and Procrustes of the held-out points of all layers of A and B."""
@@ -204,7 +206,7 @@ def _compare_layers(
     for layer_a, layer_b in product(layers, layers):
         if a is b and layer_a >= layer_b:
             continue
-        x, y = a.points(source, layer_a, pair)[1], b.points(source, layer_b, pair)[1]
+        x, y = a.points(features, layer_a, pair)[1], b.points(features, layer_b, pair)[1]
         moments = Moments.of(x, y, groups)
         unrelated = Moments.of(x, y[shuffled], groups).whole()
         for name, measure in MEASURES.items():

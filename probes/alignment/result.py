@@ -21,30 +21,31 @@ ALIGNMENTS = ("own", "raw", "matched", "random", "matched, scaled", "random, sca
 class AlignmentResult(TableResult):
     """How far the codes of several models agree.
 
-    layers    one row per two runs (or one with itself), pair, source, layer of each and measure
+    layers    one row per two runs (or one with itself), pair, features, layer of each and measure
               (`cka`, `procrustes`): `value` with its 95 % interval, and `null`, what instances
               of one model that were shuffled give
-    heads     one row per two runs, pair, source, layer and head of A: the matched head of B, the
+    heads     one row per two runs, pair, features, layer and head of A: the matched head of B, the
               sign, and their correlation on the instances that the matching was fitted on
               (`fitted`) and on held-out combinations (`heldout`); `by_chance` is the held-out
               correlation, in size, with the other heads on average, NaN of a single head
-    transfer  one row per two runs, pair, layer, label, source and alignment: the `metric` of
+    transfer  one row per two runs, pair, layer, label, features and alignment: the `metric` of
               A's probe on B's held-out codes
     settings  everything else that determines the numbers
 
-    Sources: `code`, `residual`, and `untrained`, the initial weights of both models.
+    Features: `code`, `residual`, and `untrained`, the initial weights of both models.
     """
 
     FORMAT = "latentcode.alignment"
     SHOWS = ("CKA, correlation of matched heads, and A's probe on B's held-out codes, means over "
              "pairs of runs")
     SETTINGS_FORMERLY: ClassVar = OVERLAP_FORMERLY
+    FORMERLY: ClassVar = {"source": "features"}
     COLUMNS: ClassVar = {
-        "layers": ("run_a", "run_b", "kind_a", "kind_b", "pair", "source", "layer_a", "layer_b",
+        "layers": ("run_a", "run_b", "kind_a", "kind_b", "pair", "features", "layer_a", "layer_b",
                    "measure", "value", "low", "high", "null"),
-        "heads": ("run_a", "run_b", "kind_a", "kind_b", "pair", "source", "layer", "head_a",
+        "heads": ("run_a", "run_b", "kind_a", "kind_b", "pair", "features", "layer", "head_a",
                   "head_b", "sign", "fitted", "heldout", "by_chance"),
-        "transfer": ("run_a", "run_b", "kind_a", "kind_b", "pair", "label", "source", "layer",
+        "transfer": ("run_a", "run_b", "kind_a", "kind_b", "pair", "label", "features", "layer",
                      "alignment", "metric", "value", "low", "high", "chance", "n_heldout",
                      "n_heldout_combinations")}
     TEXT: ClassVar = ("label", "run_a", "run_b", "kind_a", "kind_b", "alignment")
@@ -90,9 +91,9 @@ class AlignmentResult(TableResult):
         return table[[a != b and (a, b) not in alike and (b, a) not in alike for a, b in couples]]
 
     def summary(self) -> pd.DataFrame:
-        """Return one row per two kinds, pair, layer and source, means over pairs of runs whose
+        """Return one row per two kinds, pair, layer and features, means over pairs of runs whose
         initial weights were drawn with different seeds."""
-        place = ["kind_a", "kind_b", "pair", "layer", "source"]
+        place = ["kind_a", "kind_b", "pair", "layer", "features"]
         same = self.layers[self.layers["layer_a"] == self.layers["layer_b"]]
         same, heads = (_both_ways(self._independent(table)) for table in (same, self.heads))
         measured = same.rename(columns={"layer_a": "layer"}).pivot_table(
@@ -108,14 +109,14 @@ class AlignmentResult(TableResult):
         return joined.round(2).reset_index()
 
     def figure(self, *, pair: str | None = None, measure: str = "cka") -> Figure:
-        """Return a measure of all layers against all: a row per source, a column per two kinds."""
+        """Return a measure of all layers against all: features down, two kinds across."""
         pair = self.first_pair(pair)
         table = where(self.layers, pair=pair, measure=measure)
         return layers_figure(self._independent(table), f"{measure}, {pair}, mean over pairs of "
                              "runs", measure)
 
     def transfer_figure(self, *, pair: str | None = None, label: str | None = None) -> Figure:
-        """Return the score of transferred probes per layer, a row per source, two kinds across."""
+        """Return the score of transferred probes per layer: features down, two kinds across."""
         pair = self.first_pair(pair)
         label = self.settings["labels"][0] if label is None else label
         table = where(self.transfer, pair=pair, label=label)

@@ -22,9 +22,9 @@ from latentcode.codes import LatentCodes
 from latentcode.probes.alignment.matching import match_heads, random_match
 from latentcode.probes.alignment.result import ALIGNMENTS
 from latentcode.probes.common.bootstrap import count_by_cluster, percentile_interval, resample
+from latentcode.probes.common.features import ROUNDING
 from latentcode.probes.common.labels import Target, combination_clusters, make_target
 from latentcode.probes.common.rotation import fit_rotation
-from latentcode.probes.common.sources import ROUNDING
 from latentcode.probes.decoding.logistic import LogisticProbe, fit_probe
 from latentcode.probes.decoding.of_codes import METRICS, chance
 

@@ -1,1 +1,1 @@
-"""What all probes share: labels, sources with their controls, intervals, results, figures."""
+"""What all probes share: labels, features with their controls, intervals, results, figures."""

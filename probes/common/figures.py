@@ -1,4 +1,4 @@
-"""What the figures of several questions draw: grids of panels, values per layer by source."""
+"""What the figures of several questions draw: grids of panels, values per layer by features."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from latentcode.figures.style import SOURCE_STYLES, Figure, style
+from latentcode.figures.style import FEATURE_STYLES, Figure, style
 
 
-def sources_in(table: pd.DataFrame) -> list[str]:
-    """Return the sources of a table in the order in which they are always drawn."""
-    return [source for source in SOURCE_STYLES if source in set(table["source"])]
+def features_in(table: pd.DataFrame) -> list[str]:
+    """Return the features of a table in the order in which they are always drawn."""
+    return [features for features in FEATURE_STYLES if features in set(table["features"])]
 
 
 def layers_in(table: pd.DataFrame) -> list[int]:
@@ -54,15 +54,15 @@ def name_panels(
 
 
 def points_per_layer(
-    axes: Axes, table: pd.DataFrame, sources: Sequence[str], layers: Sequence[int], *,
+    axes: Axes, table: pd.DataFrame, feature_sets: Sequence[str], layers: Sequence[int], *,
     value: str = "value",
 ) -> None:
-    """Draw a column of values with their intervals over the layers, sources side by side."""
-    for i, source in enumerate(sources):
-        rows = table[table["source"] == source].sort_values("layer")
-        color, marker, _ = SOURCE_STYLES[source]
+    """Draw a column of values with their intervals over the layers, features side by side."""
+    for i, features in enumerate(feature_sets):
+        rows = table[table["features"] == features].sort_values("layer")
+        color, marker, _ = FEATURE_STYLES[features]
         place = np.array([layers.index(layer) for layer in rows["layer"]])
-        x = place + 0.16 * (i - (len(sources) - 1) / 2)
+        x = place + 0.16 * (i - (len(feature_sets) - 1) / 2)
         # A mean over shuffles can lie outside the interval of skewed scores; bars cannot.
         bars = np.stack([rows[value] - rows["low"], rows["high"] - rows[value]])
         axes.errorbar(x, rows[value], yerr=np.clip(np.nan_to_num(bars), 0.0, None), color=color,
@@ -71,7 +71,7 @@ def points_per_layer(
     axes.set_xlim(-0.5, len(layers) - 0.5)
 
 
-def source_handles(sources: Sequence[str]) -> list[Line2D]:
-    """Return the entries of a legend of sources."""
-    return [Line2D([], [], color=SOURCE_STYLES[s][0], marker=SOURCE_STYLES[s][1], linestyle="",
-                   markersize=4.5, label=SOURCE_STYLES[s][2]) for s in sources]
+def feature_handles(feature_sets: Sequence[str]) -> list[Line2D]:
+    """Return the entries of a legend of features."""
+    return [Line2D([], [], color=FEATURE_STYLES[s][0], marker=FEATURE_STYLES[s][1], linestyle="",
+                   markersize=4.5, label=FEATURE_STYLES[s][2]) for s in feature_sets]

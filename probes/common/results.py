@@ -18,7 +18,7 @@ from latentcode.files.storage import checksums, replace_folder, write_json
 
 FIGURE = "figure.png"
 CONTROLS = "residual", "untrained"
-"""Sources that stand beside the code unless the caller leaves them out."""
+"""Features that stand beside the code unless the caller leaves them out."""
 META_KEYS = {"format", "format_version", "provenance", "sha256", "settings"}
 EXACTLY: dict[str, Any] = (
     {"float_precision": "round_trip"} if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
@@ -126,6 +126,7 @@ class TableResult(ABC):
         version."""
         folder = Path(folder)
         meta = read_checked(folder / cls.marker(), cls.FORMAT, META_KEYS, "settings", cls._files())
+        text = [*cls.TEXT, *(old for old, new in cls.FORMERLY.items() if new in cls.TEXT)]
         tables = {}
         for (name, columns), file in zip(cls.COLUMNS.items(), cls._files(), strict=True):
             path = folder / file
@@ -134,8 +135,7 @@ class TableResult(ABC):
                 continue
             try:
                 tables[name] = pd.read_parquet(path) if name in cls.OPEN else pd.read_csv(
-                    path, dtype=dict.fromkeys((*cls.TEXT, *(
-                        old for old, new in cls.FORMERLY.items() if new in cls.TEXT)), str),
+                    path, dtype=dict.fromkeys(text, str),
                     keep_default_na=False, na_values=[""], **EXACTLY)
             except (OSError, ValueError) as error:
                 raise ArtifactError(f"{folder} is damaged: {error}") from None

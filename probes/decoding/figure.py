@@ -11,12 +11,12 @@ from matplotlib.lines import Line2D
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import GREY, Figure
 from latentcode.probes.common.figures import (
+    feature_handles,
+    features_in,
     layers_in,
     name_panels,
     panels,
     points_per_layer,
-    source_handles,
-    sources_in,
 )
 from latentcode.probes.common.results import distinct, where
 
@@ -27,14 +27,14 @@ def decoding_figure(table: pd.DataFrame, *, missing: Sequence[str] = ()) -> Figu
     """Return the score per layer of a decoding table (`DecodingResult.table`).
 
     One panel per pair and per label and metric, the longer of the two lists across; markers are
-    sources, bars their 95 % intervals, the dashed line is the best constant answer. `missing`
+    features, bars their 95 % intervals, the dashed line is the best constant answer. `missing`
     names the controls that were left out, which the figure then says.
     """
     check(len(table) > 0, "the decoding table holds no rows of the chosen metrics", ProbeError)
     kinds = distinct(table, "label", "metric")
     pairs = list(table["pair"].unique())
     layers = layers_in(table)
-    sources = sources_in(table)
+    feature_sets = features_in(table)
     kinds_across = len(kinds) > len(pairs)
     names = [f"{label}\n{_METRIC_NAMES[metric]}" for label, metric in kinds]
     down, across = (pairs, names) if kinds_across else (names, pairs)
@@ -47,14 +47,14 @@ def decoding_figure(table: pd.DataFrame, *, missing: Sequence[str] = ()) -> Figu
                 row, column = (j, i) if kinds_across else (i, j)
                 block = where(table, label=label, metric=metric, pair=pair)
                 axes = grid[row, column]
-                points_per_layer(axes, block, sources, layers)
+                points_per_layer(axes, block, feature_sets, layers)
                 chance = block.drop_duplicates("layer").sort_values("layer")["chance"].to_numpy()
                 axes.step(np.r_[-0.5, np.arange(len(layers)) + 0.5], np.r_[chance[:1], chance],
                           color=GREY, linestyle="--", linewidth=1.0, zorder=1)
         grid[0, 0].set_ylim(-0.02, 1.02)
         name_panels(grid, across, down, "layer")
         figure.legend(handles=[
-            *source_handles(sources),
+            *feature_handles(feature_sets),
             Line2D([], [], color=GREY, linestyle="--", label="best constant answer")],
             loc="outside right upper")
         if missing:

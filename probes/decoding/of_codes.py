@@ -29,17 +29,17 @@ from latentcode.probes.common.bootstrap import (
     percentile_interval,
     resample,
 )
-from latentcode.probes.common.labels import Target, combination_clusters, label_names, make_target
-from latentcode.probes.common.shared import shared_combinations
-from latentcode.probes.common.sources import (
-    SOURCES,
-    Source,
+from latentcode.probes.common.features import (
+    FEATURES,
+    Features,
     check_controls,
     check_pair_of_codes,
     chosen,
     origin,
     shuffle_labels,
 )
+from latentcode.probes.common.labels import Target, combination_clusters, label_names, make_target
+from latentcode.probes.common.shared import shared_combinations
 from latentcode.probes.decoding.logistic import (
     N_FOLDS,
     PENALTIES,
@@ -58,7 +58,7 @@ METRICS: dict[bool, dict[str, Callable[[ClassCounts], np.ndarray]]] = {
 """Metrics of single-label and of multi-label problems."""
 
 _Place = tuple[int, str, str, str]
-"""Layer, pair, label, source."""
+"""Layer, pair, label, features."""
 
 
 @watched("fitting probes")
@@ -115,30 +115,30 @@ def decode_codes(
     check_controls(train, heldout, untrained, controls)
     layers = chosen("layer", layers, train.layers)
     pairs = chosen("pair", pairs, [p.name for p in train.pairs])
-    sources = SOURCES if controls else ("code", "shuffled")
+    feature_sets = FEATURES if controls else ("code", "shuffled")
     read = {name: untrained if name == "untrained" and untrained else (train, heldout)
-            for name in sources}
+            for name in feature_sets}
     # Everything is looked up before anything is fitted: a bad label is told at once.
     problems: dict[Hashable, _Problem] = {}
     solved_by: dict[_Place, Hashable] = {}
-    for label, pair, source in product(labels, pairs, sources):
-        found = _problems(read[source], source, label, pair, layers, n_shuffles)
+    for label, pair, features in product(labels, pairs, feature_sets):
+        found = _problems(read[features], features, label, pair, layers, n_shuffles)
         for layer, (key, problem) in zip(layers, found, strict=True):
             problems[key] = problem
-            solved_by[layer, pair, label, source] = key
+            solved_by[layer, pair, label, features] = key
     solved = Parallel(n_jobs, return_as="generator")(
         delayed(_probe)(problem, n_bootstrap, seed) for problem in problems.values())
     outcomes = dict(zip(problems, reported(solved, len(problems), progress), strict=True))
 
     table: list[dict[str, Any]] = []
     per_class: list[dict[str, Any]] = []
-    for label, pair, layer, source in product(labels, pairs, layers, sources):
-        place = {"layer": layer, "pair": pair, "label": label, "source": source}
-        outcome = outcomes[solved_by[layer, pair, label, source]]
+    for label, pair, layer, features in product(labels, pairs, layers, feature_sets):
+        place = {"layer": layer, "pair": pair, "label": label, "features": features}
+        outcome = outcomes[solved_by[layer, pair, label, features]]
         table += [place | row for row in outcome.rows]
         per_class += [place | row for row in outcome.class_rows]
     return DecodingResult(pd.DataFrame(table), pd.DataFrame(per_class), {
-        "controls": list(sources[1:]), "n_shuffles": n_shuffles,
+        "controls": list(feature_sets[1:]), "n_shuffles": n_shuffles,
         "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed, "penalties": list(PENALTIES),
         "allow_overlap": allow_overlap, "shared_combinations": shared,
         "n_folds": N_FOLDS, "selection_instances": SELECTION_INSTANCES,
@@ -177,7 +177,7 @@ def _problems(
     """Yield the problem of each layer, after what tells it from others: equal ones are one."""
     target = make_target(*codes, label, pair)
     groups, heldout_groups = map(combination_clusters, codes)
-    train, heldout = (Source(name, part) for part in codes)
+    train, heldout = (Features(name, part) for part in codes)
     for layer in layers:
         yield (name, target.columns, layer, train.place(pair)), _Problem(
             f"{name} of layer {layer}, pair {pair!r}, label {label!r}",

@@ -21,22 +21,23 @@ HEADLINE: tuple[str, ...] = ("accuracy", "f1")
 class DecodingResult(TableResult):
     """Scores of probes beside their controls.
 
-    table      one row per layer, pair, label, source and metric: `value`, its 95 % interval
+    table      one row per layer, pair, label, features and metric: `value`, its 95 % interval
                `low`, `high` clustered by held-out combination (NaN for a single one), `chance`,
                the numbers of instances, combinations and classes, held-out instances of classes
                that training lacks (`n_unseen`), `C`, and whether the optimiser `converged`
-    per_class  one row per layer, pair, label, source and class: `f1`, `low`, `high`, instances
+    per_class  one row per layer, pair, label, features and class: `f1`, `low`, `high`, instances
     settings   everything else that determines the numbers
     """
 
     FORMAT = "latentcode.decoding"
     SHOWS = "score on held-out combinations, 95 % interval"
     SETTINGS_FORMERLY: ClassVar = OVERLAP_FORMERLY
+    FORMERLY: ClassVar = {"source": "features"}
     COLUMNS: ClassVar = {
-        "table": ("layer", "pair", "label", "source", "metric", "value", "low", "high", "chance",
+        "table": ("layer", "pair", "label", "features", "metric", "value", "low", "high", "chance",
                   "n_train", "n_heldout", "n_train_combinations", "n_heldout_combinations",
                   "n_classes", "n_unseen", "C", "converged"),
-        "per_class": ("layer", "pair", "label", "source", "class", "f1", "low", "high",
+        "per_class": ("layer", "pair", "label", "features", "class", "f1", "low", "high",
                       "n_heldout", "n_train")}
 
     table: pd.DataFrame
@@ -49,19 +50,19 @@ class DecodingResult(TableResult):
         unseen = self.table.groupby("label", sort=False)["n_unseen"].max()
         notes += [f"Label {label}: {n} held-out instances have a class that training lacks; "
                   "they count as errors." for label, n in unseen.items() if n > 0]
-        failed = self.table.loc[~self.table["converged"], ["layer", "pair", "label", "source"]]
-        notes += [f"The optimiser did not converge: {source}, label {label}, layer {layer}, "
-                  f"{pair}." for layer, pair, label, source
+        failed = self.table.loc[~self.table["converged"], ["layer", "pair", "label", "features"]]
+        notes += [f"The optimiser did not converge: {features}, label {label}, layer {layer}, "
+                  f"{pair}." for layer, pair, label, features
                   in failed.drop_duplicates().itertuples(index=False)]
         if (self.table["n_heldout_combinations"] < 2).any():
             notes.append("A single held-out combination gives no interval.")
         return tuple(notes)
 
     def summary(self, metrics: Sequence[str] = HEADLINE) -> pd.DataFrame:
-        """Return one row per layer, pair, label and metric, and `value [low, high]` by source."""
+        """Return one row per layer, pair, label and metric, and `value [low, high]` by features."""
         table = self.table[self.table["metric"].isin(list(metrics))]
         return pd.DataFrame([
-            place | {str(r.source): with_interval(r, digits=3)
+            place | {str(r.features): with_interval(r, digits=3)
                      for r in block.itertuples()} | {"chance": f"{block['chance'].iloc[0]:.3f}"}
             for place, block in blocks(table, ("label", "metric", "pair", "layer"))])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from latentcode.errors import ProbeError, check, check_choice
-from latentcode.probes.common.sources import shuffle_classes
+from latentcode.probes.common.features import shuffle_classes
 
 MOST_NEIGHBORS = 15
 """Neighbours that the trustworthiness of a plane and the agreement of its labels look at."""

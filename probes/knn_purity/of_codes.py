@@ -13,8 +13,8 @@ from latentcode.codes import LatentCodes
 from latentcode.codes.labels import is_measurement
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
+from latentcode.probes.common.features import check_distinct, chosen, features_of, origin, varies
 from latentcode.probes.common.labels import combination_clusters, label_names
-from latentcode.probes.common.sources import check_distinct, chosen, origin, sources_of, varies
 from latentcode.probes.knn_purity.labels import judged_labels
 from latentcode.probes.knn_purity.purity import (
     SHUFFLES,
@@ -68,7 +68,7 @@ def knn_purity_codes(
     check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
     layers = chosen("layer", layers, codes.layers)
     pairs = chosen("pair", pairs, [p.name for p in codes.pairs])
-    sources = sources_of(codes, untrained, controls)
+    feature_sets = features_of(codes, untrained, controls)
     values = {pair: _values(codes, labels, pair) for pair in pairs}
     combinations = combination_clusters(codes) if "combination" in codes.labels else None
     rows, asked = sampled(len(codes), seed)
@@ -78,17 +78,17 @@ def knn_purity_codes(
     table: list[dict[str, Any]] = []
     constant: list[str] = []
     for pair, layer in reported(product(pairs, layers), len(pairs) * len(layers), progress):
-        for source in sources:
-            x = source.points(layer, pair)
+        for features in feature_sets:
+            x = features.points(layer, pair)
             if not varies(x):
-                constant.append(f"{source.name} of layer {layer}, {pair}")
+                constant.append(f"{features.name} of layer {layer}, {pair}")
                 continue
             table += [
-                {"layer": layer, "pair": pair, "source": source.name, **_row(
+                {"layer": layer, "pair": pair, "features": features.name, **_row(
                     found, clusters, weights)}
                 for found in shares(x, values[pair], combinations=combinations, k=k,
                                     shuffles=SHUFFLES, seed=seed)]
-    check(any(row["source"] == "code" for row in table), "all codes are the same at every layer "
+    check(any(row["features"] == "code" for row in table), "all codes are the same at every layer "
           "and pair; there is nothing to separate", ProbeError)
     return KNNPurityResult(
         pd.DataFrame(table)[list(KNNPurityResult.COLUMNS["table"])],
@@ -96,7 +96,7 @@ def knn_purity_codes(
          "cut": sorted({name for named in values.values() for name, of in named.items()
                         if is_measurement(pd.Series(of))}),
          "layers": list(layers), "pairs": list(pairs), "constant": constant,
-         "controls": [s.name for s in sources[1:]], "k": k, "shuffles": SHUFFLES,
+         "controls": [s.name for s in feature_sets[1:]], "k": k, "shuffles": SHUFFLES,
          "points": len(rows), "queries": len(asked), "n_bootstrap": n_bootstrap, "level": LEVEL,
          "seed": seed, "codes": origin(codes)})
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from latentcode.errors import ProbeError, check, check_count
-from latentcode.probes.common.sources import shuffle_classes
+from latentcode.probes.common.features import shuffle_classes
 from latentcode.probes.knn_purity.labels import label_classes
 from latentcode.probes.knn_purity.neighbours import nearest
 from latentcode.seeds import checked_seed

@@ -21,7 +21,7 @@ SUMMED_UP = 5
 class KNNPurityResult(TableResult):
     """Which labels the nearest neighbours of a code share, beside controls.
 
-    table     one row per layer, pair, label, source and `among` ("all" neighbours, or those "of
+    table     one row per layer, pair, label, features and `among` ("all" neighbours, or those "of
               other combinations"): the purity `value` with its 95 % interval `low`, `high`
               clustered by combination, what labels give that were `shuffled` among the cells of
               equal combination and value (mean, `spread` as standard deviation), the `excess` over
@@ -29,14 +29,15 @@ class KNNPurityResult(TableResult):
               NaN where no value occurs in two combinations
     settings  everything else that determines the numbers
 
-    Sources: `code`, `residual`, `untrained`.
+    Features: `code`, `residual`, `untrained`.
     """
 
     FORMAT = "latentcode.separation"
     SHOWS = ("kNN purity, the share of nearest neighbours with the same value, "
              f"the {SUMMED_UP} best labels")
+    FORMERLY: ClassVar = {"source": "features"}
     COLUMNS: ClassVar = {
-        "table": ("layer", "pair", "label", "source", "among", "values", "value", "low", "high",
+        "table": ("layer", "pair", "label", "features", "among", "values", "value", "low", "high",
                   "shuffled", "spread", "excess", "n", "n_combinations")}
 
     table: pd.DataFrame
@@ -59,26 +60,27 @@ class KNNPurityResult(TableResult):
 
     def best(self, *, layer: int, pair: str, among: str = ALL) -> pd.DataFrame:
         """Return the rows of the code of a layer and pair, the largest excess first."""
-        rows = where(self.table, layer=layer, pair=pair, source="code", among=among)
+        rows = where(self.table, layer=layer, pair=pair, features="code", among=among)
         return rows.sort_values("excess", ascending=False, kind="stable", ignore_index=True)
 
     def summary(self) -> pd.DataFrame:
-        """Return the best labels of each pair and layer, and `value [low, high]` by source."""
+        """Return the best labels of each pair and layer, and `value [low, high]` by features."""
         rows = []
-        for place, block in blocks(where(self.table, source="code", among=ALL), ("pair", "layer")):
+        codes = where(self.table, features="code", among=ALL)
+        for place, block in blocks(codes, ("pair", "layer")):
             for label in self.best(**place)["label"][:SUMMED_UP]:
                 mine = where(self.table, **place, label=label)
                 row = {**place, "label": label}
-                row |= {str(found.source): with_interval(found)
+                row |= {str(found.features): with_interval(found)
                         for found in where(mine, among=ALL).itertuples()}
                 row["shuffled"] = f"{block.set_index('label').loc[label, 'shuffled']:.2f}"
-                for found in where(mine, source="code", among=OTHER).itertuples():
+                for found in where(mine, features="code", among=OTHER).itertuples():
                     row[OTHER] = with_interval(found)
                 rows.append(row)
         return pd.DataFrame(rows).fillna("")
 
     def figure(self, *, pair: str | None = None, among: str = ALL) -> Figure:
-        """Return a panel per layer: the purity of each label by source, and of shuffled labels."""
+        """Return a panel per layer: the purity of labels by features, and of shuffled labels."""
         pair = self.first_pair(pair)
         return knn_purity_figure(
             where(self.table, pair=pair, among=among),

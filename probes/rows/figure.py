@@ -1,4 +1,4 @@
-"""The pictures of decoded rows: scores and gains per layer, a colour per source."""
+"""The pictures of decoded rows: scores and gains per layer, a colour per set of features."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def _grid(
     check(len(table) > 0, "there are no rows of the chosen metrics to draw", ProbeError)
     kinds, places = distinct(table, *columns), distinct(table, "pair", "width")
     layers = sorted(table["layer"].unique(), key=lambda name: (len(name), name))  # `all` last
-    sources = list(table["source"].unique())
-    colors = {source: color for source, (color, _) in category_styles(sources).items()}
-    width = max(2.2, 0.09 * len(layers) * len(sources) + 0.6)
+    feature_sets = list(table["features"].unique())
+    colors = {features: color for features, (color, _) in category_styles(feature_sets).items()}
+    width = max(2.2, 0.09 * len(layers) * len(feature_sets) + 0.6)
     with panels(len(places), len(kinds), width * len(kinds) + 1.8, 2.1 * len(places) + 0.6, title,
                 sharex=True) as (figure, grid):
         for row, (pair, width) in enumerate(places):
@@ -63,8 +63,8 @@ def _grid(
                                  zorder=1)
         name_panels(grid, [titled(kind) for kind in kinds],
                     [f"{pair}\n{width} dimensions" for pair, width in places], "layer")
-        handles = [Line2D([], [], color=color, marker="o", linestyle="", markersize=4, label=source)
-                   for source, color in colors.items()]
+        handles = [Line2D([], [], color=color, marker="o", linestyle="", markersize=4, label=name)
+                   for name, color in colors.items()]
         handles += [Line2D([], [], color=GREY, linestyle="", markersize=4, label=model,
                            **style)
                     for model, style in MODELS.items() if model in set(table["model"])]
@@ -79,8 +79,8 @@ def _draw(
 ) -> None:
     step = 0.8 / max(len(colors), 1)
     for model, style in MODELS.items():
-        for i, (source, color) in enumerate(colors.items()):
-            rows = where(block, model=model, source=source)
+        for i, (features, color) in enumerate(colors.items()):
+            rows = where(block, model=model, features=features)
             x = np.array([layers.index(layer) for layer in rows["layer"]]) + step * (
                 i - (len(colors) - 1) / 2)
             bars = np.stack([rows[value] - rows["low"], rows["high"] - rows[value]])

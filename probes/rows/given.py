@@ -1,7 +1,7 @@
-"""Is there operation in a source beyond what the answer tells of it?
+"""Is there operation in features beyond what the answer tells of it?
 
 A code that determines the answer tells something of the rule, as the answer does. So two probes
-are compared: one that knows the answer, and one that knows the answer and the source. What is
+are compared: one that knows the answer, and one that knows the answer and the features. What is
 known enters as log p(class | answer), the table of the training split, as a linear probe on
 [one-hot answer] would learn it; with answer and operands it is log p(class | answer, operands),
 which no linear probe on one-hot vectors could learn: they determine the answer together with the
@@ -26,7 +26,7 @@ TABLE_INSTANCES = 65_536
 
 @dataclass(frozen=True)
 class Known:
-    """What is known beside a source: log p(class | known labels), float64 [N, class].
+    """What is known beside features: log p(class | known labels), float64 [N, class].
 
     label   what is decoded; given: the name of what is known
     losses  of the probe that has nothing else, on the held-out instances, nats, float64 [N]

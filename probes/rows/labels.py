@@ -55,7 +55,7 @@ def targets_of(
 
 
 def conditions(frame: pd.DataFrame) -> Mapping[str, tuple[str, ...]]:
-    """Return what may be known beside a source: the answer, or the answer and all operands."""
+    """Return what may be known beside features: the answer, or the answer and all operands."""
     operands = tuple(str(name) for name in frame if str(name).startswith(OPERAND))
     if ANSWER not in frame:
         return {}

@@ -31,7 +31,7 @@ from latentcode.seeds import checked_seed
 from latentcode.tasks import Task, as_task, make_task
 
 WIDTHS = 16, 128
-"""Dimensions that every source is reduced to: those of a narrow source, and of a wide one."""
+"""Dimensions that all features are reduced to: as narrow ones have them, and as wide ones do."""
 N_BOOTSTRAP = 1_000
 """Bootstrap replicates."""
 
@@ -43,7 +43,7 @@ def decode_rows(
     *,
     pairs: Sequence[str] | None = None,
     layers: Sequence[int] | int | None = None,
-    sources: Sequence[str] | None = None,
+    features: Sequence[str] | None = None,
     widths: Sequence[int] | int = WIDTHS,
     n_train: int = 4_096,
     n_heldout: int = 4_096,
@@ -57,18 +57,18 @@ def decode_rows(
 ) -> RowsResult:
     """Which of operation, operands and answer do a pair, a row, all codes, values, streams say?
 
-    Each source is reduced to the same numbers of dimensions, z = (x R / sqrt(512) - mean) V: while
-    it is read by a fixed random projection R, where it has more than 512 numbers, then onto the
+    All features x are reduced to the same dimensions, z = (x R / sqrt(512) - mean) V: while they
+    are read by a fixed random projection R, where they have more than 512 numbers, then onto the
     first principal axes V of the training instances. Logistic probes on z are fitted on
     `train` combinations and scored on `ood` ones. For the labels of the operation there is also
-    the held-out log loss that a source gains over the answer, and over answer and operands.
+    the held-out log loss that features gain over the answer, and over answer and operands.
 
     run      a run, its folder, or a name of the zoo
     labels   default: operation, operands and answer as the task names them (`Task.row_labels`),
              such as rule, operand_1, operand_2 and answer; or functions of a batch
     pairs    whose queries are read; default: the paper's, the first of the task's
-    sources  of `latentcode.codes.rows`; default: all
-    widths   dimensions; a source that varies in fewer is read in these alone, merely rotated
+    features  of `latentcode.codes.rows`; default: all
+    widths   dimensions; features that vary in fewer are read in these alone, merely rotated
     task     what to draw instances from; default: the task's own choice for probing
     step     the checkpoint; default: the newest
     controls  False leaves out the untrained model
@@ -87,7 +87,7 @@ def decode_rows(
            if isinstance(labels, Mapping) else [{}, {}])
     pairs = tuple(drawn_from.pairs)[:1] if pairs is None else as_tuple(pairs)
     drawn_from.check_pairs(pairs)
-    read = partial(read_rows, run, layers=layers, sources=sources, task=drawn_from, step=step,
+    read = partial(read_rows, run, layers=layers, features=features, task=drawn_from, step=step,
                    seed=seed, device=device)
     models = ("trained", "untrained") if controls else ("trained",)
     table: list[dict[str, Any]] = []
@@ -120,7 +120,7 @@ def decode_rows(
 def _reduced(
     model: str, train: Rows, heldout: Rows, widths: Sequence[int]
 ) -> Iterator[Reading]:
-    """Yield every source of a model, reduced; what was read is given up on the way."""
+    """Yield all features of a model, reduced; what was read is given up on the way."""
     for place in list(train.values):
         x, x_heldout = train.values.pop(place), heldout.values.pop(place)
         try:
@@ -133,7 +133,7 @@ def _reduced(
         for width in widths:
             by_dimensions.setdefault(min(width, z.shape[1]), []).append(width)
         for dimensions, same in by_dimensions.items():
-            yield Reading({"layer": place[1], "source": place[0], "model": model,
+            yield Reading({"layer": place[1], "features": place[0], "model": model,
                            "size": train.sizes[place], "dimensions": dimensions}, same,
                           z[:, :dimensions], heldout_z[:, :dimensions])
 
@@ -142,7 +142,7 @@ def _questions(
     task: Task, pair: str, labels: Labels | None, train: pd.DataFrame, heldout: pd.DataFrame,
     own: Sequence[Mapping[str, np.ndarray]], seed: int,
 ) -> Questions:
-    """Return what is asked of every source that was read at a pair."""
+    """Return what is asked of all features that were read at a pair."""
     # The training instances are drawn with this seed, so that the counted ones need another.
     counted = task.labels(instances(task, "train", TABLE_INSTANCES, seed=seed + 1).to("cpu"))
     frames = asked(task, task.pairs[pair].token, train, (heldout, counted))

@@ -1,4 +1,4 @@
-"""One reduced source, and every question that is asked of it."""
+"""Reduced features, and every question that is asked of them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from latentcode.probes.common.bootstrap import percentile_interval
+from latentcode.probes.common.features import shuffle_labels
 from latentcode.probes.common.labels import Target
-from latentcode.probes.common.sources import shuffle_labels
 from latentcode.probes.decoding.logistic import LogisticProbe, fit_probe
 from latentcode.probes.rows.given import Known, log_posteriors
 from latentcode.probes.rows.labels import conditions, is_operation
@@ -28,10 +28,10 @@ Tables = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Reading:
-    """One source of one model, reduced.
+    """Features of one model, reduced.
 
-    place   layer, source, model, size and dimensions: the columns of both tables
-    widths  those that it answers for: a narrow source is the same at several
+    place   layer, features, model, size and dimensions: the columns of both tables
+    widths  those that it answers for: narrow features are the same at several
     train, heldout  float32 [N, dimensions]
     """
 
@@ -43,9 +43,9 @@ class Reading:
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked of every source.
+    """What is asked of all features.
 
-    targets  label -> its classes; known: what may be known beside the source
+    targets  label -> its classes; known: what may be known beside the features
     groups, clusters  the combination of each training and held-out instance, int [N]
     weights  float64 [replicate, held-out combination], the bootstrap's
     """
@@ -66,7 +66,7 @@ class Questions:
 def known_beside(
     questions: Questions, frames: Sequence[pd.DataFrame], seed: int
 ) -> list[Known]:
-    """Return what may be known beside a source, for each label of the operation.
+    """Return what may be known beside features, for each label of the operation.
 
     frames  what training, held-out and counted instances are asked (`asked`)
     """
@@ -130,30 +130,30 @@ def _of_label(
 def _of_known(
     reading: Reading, questions: Questions, known: Known, target: Target, seed: int
 ) -> list[dict[str, Any]]:
-    """Return what a source adds to what is known, and what another instance's source adds."""
+    """Return what features add to what is known, and what another instance's features add."""
     about = {"label": known.label, "given": known.given, "known": float(known.losses.mean())}
     trained = reading.place["model"] == "trained"
-    sources: dict[str, tuple[np.ndarray, ...]] = {
+    feature_sets: dict[str, tuple[np.ndarray, ...]] = {
         reading.place["model"]: (reading.train, reading.heldout)}
     if trained:
         rng = np.random.default_rng([seed, 3])
-        sources["shuffled"] = tuple(x[rng.permutation(len(x))]
-                                    for x in (reading.train, reading.heldout))
+        feature_sets["shuffled"] = tuple(x[rng.permutation(len(x))]
+                                         for x in (reading.train, reading.heldout))
     if not reading.train.shape[1]:
-        return [{**about, **_nothing("gain"), "with_source": np.nan, "model": model,
-                 "status": FLAT} for model in sources]
+        return [{**about, **_nothing("gain"), "with_features": np.nan, "model": model,
+                 "status": FLAT} for model in feature_sets]
     rows = []
     how: dict[str, Any] = {}
-    for model, (source, source_heldout) in sources.items():
-        x = np.concatenate([known.train, source], axis=1)
-        x_heldout = np.concatenate([known.heldout, source_heldout], axis=1)
+    for model, (features, features_heldout) in feature_sets.items():
+        x = np.concatenate([known.train, features], axis=1)
+        x_heldout = np.concatenate([known.heldout, features_heldout], axis=1)
         probe = questions.fit(x, target, target.train, seed=seed, **how)
-        how = {"penalties": [probe.penalty]}  # of the source itself, which comes first
+        how = {"penalties": [probe.penalty]}  # of the features themselves, which come first
         losses = probe.log_losses(x_heldout, target.heldout)
         low, high = percentile_interval(*cluster_means(
             known.losses - losses, questions.clusters, questions.weights))
         rows.append({**about, "gain": float((known.losses - losses).mean()), "low": float(low),
-                     "high": float(high), "with_source": float(losses.mean()), "model": model,
+                     "high": float(high), "with_features": float(losses.mean()), "model": model,
                      "converged": probe.converged, "status": READ})
     return rows
 

@@ -1,4 +1,4 @@
-"""Sources of 16 and of 46,656 numbers, brought to the same number of dimensions."""
+"""Features of 16 and of 46,656 numbers, brought to the same number of dimensions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentcode.errors import ProbeError, check
-from latentcode.probes.common.sources import ROUNDING
+from latentcode.probes.common.features import ROUNDING
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Reduction:
     """z = (x - mean) V, with V the first principal axes of the training points.
 
     mean  float64 [d]
-    axes  V, float64 [d, w]; w is 0 for a source that does not vary
+    axes  V, float64 [d, w]; w is 0 for features that do not vary
     """
 
     mean: np.ndarray

@@ -11,14 +11,14 @@ from matplotlib.colors import TwoSlopeNorm
 
 from latentcode.errors import ProbeError, check
 from latentcode.figures.heat_maps import heat_map, signed_norm
-from latentcode.figures.style import SOURCE_STYLES, Figure
+from latentcode.figures.style import FEATURE_STYLES, Figure
 from latentcode.probes.common.figures import (
+    feature_handles,
+    features_in,
     layers_in,
     name_panels,
     panels,
     points_per_layer,
-    source_handles,
-    sources_in,
 )
 from latentcode.probes.common.results import where
 
@@ -29,27 +29,27 @@ MEASURE_NAMES = {
 
 
 def cosine_figure(table: pd.DataFrame, order: Sequence[str], title: str) -> Figure:
-    """Return cosine matrices: a row per source, a column per layer.
+    """Return cosine matrices: a row per set of features, a column per layer.
 
-    table  columns layer, source, row, column, value; one pair and one centring
+    table  columns layer, features, row, column, value; one pair and one centring
     order  the classes from left to right and from top to bottom
     """
     check(len(table) > 0, "there are no cosines to draw", ProbeError)
-    sources = sources_in(table)
+    feature_sets = features_in(table)
     layers = layers_in(table)
     side = max(1.35, 0.13 * len(order))
     names = 0.07 * max(map(len, order)) + 0.3
-    with panels(len(sources), len(layers), side * len(layers) + names + 1.1,
-                side * len(sources) + names + 0.6, title) as (figure, grid):
-        for axes, (source, layer) in zip(grid.flat, product(sources, layers), strict=True):
-            block = where(table, source=source, layer=layer)
+    with panels(len(feature_sets), len(layers), side * len(layers) + names + 1.1,
+                side * len(feature_sets) + names + 0.6, title) as (figure, grid):
+        for axes, (features, layer) in zip(grid.flat, product(feature_sets, layers), strict=True):
+            block = where(table, features=features, layer=layer)
             matrix = block.pivot(index="row", columns="column", values="value").loc[
                 list(order), list(order)]
             drawn = heat_map(axes, matrix, TwoSlopeNorm(0.0, -1.0, 1.0), rotation=90)
             axes.set_box_aspect(1.0)
             axes.label_outer()
         name_panels(grid, [f"layer {layer}" for layer in layers],
-                    [SOURCE_STYLES[source][2] for source in sources], "")
+                    [FEATURE_STYLES[features][2] for features in feature_sets], "")
         figure.colorbar(drawn, ax=grid, label="cosine", shrink=0.6, ticks=[-1, 0, 1])
     return figure
 
@@ -92,18 +92,18 @@ def codes_figure(
 
 
 def concentration_figure(table: pd.DataFrame, title: str) -> Figure:
-    """Return one panel per measure: its value per layer, sources side by side.
+    """Return one panel per measure: its value per layer, features side by side.
 
-    table  columns layer, source, measure, value, low, high
+    table  columns layer, features, measure, value, low, high
     """
     measures = list(table["measure"].unique())
-    sources = sources_in(table)
+    feature_sets = features_in(table)
     layers = layers_in(table)
     with panels(1, len(measures), 1.75 * len(measures) + 0.4, 2.7, title) as (figure, grid):
         for axes, measure in zip(grid[0], measures, strict=True):
-            points_per_layer(axes, table[table["measure"] == measure], sources, layers)
+            points_per_layer(axes, table[table["measure"] == measure], feature_sets, layers)
             axes.set(title=MEASURE_NAMES.get(measure, measure), xlabel="layer")
             axes.set_ylim(-0.03, 1.03)
-        figure.legend(handles=source_handles(sources), loc="outside lower center",
-                      ncols=len(sources))
+        figure.legend(handles=feature_handles(feature_sets), loc="outside lower center",
+                      ncols=len(feature_sets))
     return figure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from latentcode.errors import ProbeError, check
-from latentcode.probes.common.sources import ROUNDING
+from latentcode.probes.common.features import ROUNDING
 
 ONE_HOT = 0.9
 """A code is one-hot when its largest head holds at least this share of sum_h |a_h|."""

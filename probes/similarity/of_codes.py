@@ -15,8 +15,8 @@ import pandas as pd
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
+from latentcode.probes.common.features import chosen, features_of, origin, shuffle_labels
 from latentcode.probes.common.labels import Target, combination_clusters, make_target
-from latentcode.probes.common.sources import chosen, origin, shuffle_labels, sources_of
 from latentcode.probes.similarity.measures import ONE_HOT, concentration, cosine_matrix
 from latentcode.probes.similarity.result import ALL, SimilarityResult
 from latentcode.progress import Progress, reported, watched
@@ -65,7 +65,7 @@ def similarity_codes(
     check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
     layers = chosen("layer", layers, codes.layers)
     pairs = chosen("pair", pairs, [p.name for p in codes.pairs])
-    sources = sources_of(codes, untrained, controls)
+    feature_sets = features_of(codes, untrained, controls)
     clusters = combination_clusters(codes)
     shuffling, drawing, resampling = map(
         np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
@@ -75,15 +75,15 @@ def similarity_codes(
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in SimilarityResult.COLUMNS}
     for pair, layer in reported(product(pairs, layers), len(pairs) * len(layers), progress):
         names, truth = [str(c) for c in targets[pair].classes], targets[pair].train
-        for source in sources:
-            x = source.points(layer, pair)
-            place = {"layer": layer, "pair": pair, "label": label, "source": source.name}
+        for features in feature_sets:
+            x = features.points(layer, pair)
+            place = {"layer": layer, "pair": pair, "label": label, "features": features.name}
             sums = LabelSums.of(x, truth, clusters)
             found = [("cosines", _cosines(sums, weights, names), place)]
-            if source.name == "code":
+            if features.name == "code":
                 dealt = LabelSums.of(x, shuffle_labels(truth, clusters, shuffling), clusters)
                 found.append(("cosines", _cosines(dealt, weights, names),
-                              place | {"source": "shuffled"}))
+                              place | {"features": "shuffled"}))
             found += [
                 ("means", _means(sums, truth, names), place),
                 ("samples", _samples(x, truth, names, rows), place),
@@ -96,7 +96,7 @@ def similarity_codes(
     return SimilarityResult(**frames, settings={
         "label": label, "layers": list(layers), "pairs": list(pairs),
         "classes": sorted({str(c) for target in targets.values() for c in target.classes}),
-        "controls": [s.name for s in sources[1:]], "n_samples": n_samples,
+        "controls": [s.name for s in feature_sets[1:]], "n_samples": n_samples,
         "n_bootstrap": n_bootstrap, "level": LEVEL, "one_hot": ONE_HOT, "seed": seed,
         "codes": origin(codes)})
 
@@ -145,9 +145,9 @@ def _concentrations(
     Where a control is zero it does not count. `ProbeError` where the code is.
     """
     counted: np.ndarray = (x != 0.0).any(axis=1)
-    check(place["source"] != "code" or bool(counted.all()), f"code of layer {place['layer']}, pair "
-          f"{place['pair']!r}: {int((~counted).sum())} of {len(x)} codes are zero in all heads; "
-          "expected some score in each", ProbeError)
+    check(place["features"] != "code" or bool(counted.all()), f"code of layer {place['layer']}, "
+          f"pair {place['pair']!r}: {int((~counted).sum())} of {len(x)} codes are zero in all "
+          "heads; expected some score in each", ProbeError)
     measures = concentration(np.where(counted[:, None], x, 1.0))
     truth = np.column_stack([np.ones(len(x), dtype=bool), truth]) & counted[:, None]
     n_clusters = weights.shape[1]

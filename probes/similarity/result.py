@@ -23,27 +23,29 @@ ALL = "(all)"
 class SimilarityResult(TableResult):
     """How the codes of a label's values compare, and how many heads they use.
 
-    cosines        one row per layer, pair, source, centring (`raw`, `centred`) and two classes
+    cosines        one row per layer, pair, features, centring (`raw`, `centred`) and two classes
                    `row`, `column`: the cosine `value` of their mean points with its interval
     means          the mean point of each class, one row per component (the head, of a code)
     samples        some instances, likewise
-    concentration  one row per layer, pair, source, class ("(all)" for all instances) and measure,
+    concentration  one row per layer, pair, features, class ("(all)" for all instances) and measure,
                    see `concentration`
     settings       everything else that determines the numbers
 
-    Sources: `code`, `residual`, `untrained`, and `shuffled`, the code with labels of other
+    Features: `code`, `residual`, `untrained`, and `shuffled`, the code with labels of other
     instances. Intervals are 95 % bootstrap intervals (percentiles) clustered by combination.
     Resampled means are noisier than the means themselves and their cosines nearer to 0: of classes
     that are almost alike an interval can lie below its own cosine.
     """
 
     FORMAT = "latentcode.similarity"
+    FORMERLY: ClassVar = {"source": "features"}
     COLUMNS: ClassVar = {
-        "cosines": ("layer", "pair", "label", "source", "centring", "row", "column", "value",
+        "cosines": ("layer", "pair", "label", "features", "centring", "row", "column", "value",
                     "low", "high"),
-        "means": ("layer", "pair", "label", "source", "class", "component", "value", "n"),
-        "samples": ("layer", "pair", "label", "source", "instance", "class", "component", "value"),
-        "concentration": ("layer", "pair", "label", "source", "class", "measure", "value", "low",
+        "means": ("layer", "pair", "label", "features", "class", "component", "value", "n"),
+        "samples": ("layer", "pair", "label", "features", "instance", "class", "component",
+                    "value"),
+        "concentration": ("layer", "pair", "label", "features", "class", "measure", "value", "low",
                           "high", "n", "n_combinations")}
     TEXT: ClassVar = ("label", "class", "row", "column")
 
@@ -65,35 +67,35 @@ class SimilarityResult(TableResult):
                  "not 0, because centred means add up to zero.", *self.controls_caveat()]
         whole = self.concentration[self.concentration["class"] == ALL]
         total = whole["n"].max()  # of the code, of which none is zero
-        zero = whole[whole["n"] < total].drop_duplicates(["source", "layer", "pair"])
-        notes += [f"The {row.source} of layer {row.layer}, {row.pair} is zero in {total - row.n} "
+        zero = whole[whole["n"] < total].drop_duplicates(["features", "layer", "pair"])
+        notes += [f"The {row.features} of layer {row.layer}, {row.pair} is zero in {total - row.n} "
                   f"of {total} instances, of which there is no concentration."
                   for row in zero.itertuples()]
         return tuple(notes)
 
     def matrix(
-        self, *, layer: int, pair: str, source: str = "code", centring: str = "centred"
+        self, *, layer: int, pair: str, features: str = "code", centring: str = "centred"
     ) -> pd.DataFrame:
-        """Return the cosines [class, class] of one layer, pair and source, in clustering order."""
-        block = where(self.cosines, layer=layer, pair=pair, source=source, centring=centring)
-        check(len(block) > 0, f"there are no {centring} cosines of source {source!r}, layer "
+        """Return the cosines [class, class] of a layer, pair and features, in clustering order."""
+        block = where(self.cosines, layer=layer, pair=pair, features=features, centring=centring)
+        check(len(block) > 0, f"there are no {centring} cosines of features {features!r}, layer "
               f"{layer!r}, pair {pair!r}", ProbeError)
         frame = block.pivot(index="row", columns="column", values="value")
         names = frame.index[cluster_order(frame.to_numpy())]
         return frame.loc[names, names]
 
     def summary(self) -> pd.DataFrame:
-        """Return, per layer, pair and source, the measures of all codes and the closest classes."""
+        """Return, per layer, pair and features, measures of all codes and the closest classes."""
         rows = []
         whole = self.concentration[self.concentration["class"] == ALL]
-        for place, block in blocks(whole, ("pair", "layer", "source")):
+        for place, block in blocks(whole, ("pair", "layer", "features")):
             measures = {str(r.measure): with_interval(r)
                         for r in block.itertuples()}
             rows.append(place | measures | {"closest classes": _closest(self.matrix(**place))})
         return pd.DataFrame(rows)
 
     def figure(self, *, pair: str | None = None, centring: str = "centred") -> Figure:
-        """Return the cosine matrices, a row per source and a column per layer (Fig. 5E, A8C).
+        """Return the cosine matrices, features down and layers across (Fig. 5E, A8C).
 
         All matrices have the order in which the code of the last layer clusters.
         """
@@ -104,24 +106,24 @@ class SimilarityResult(TableResult):
         return cosine_figure(block, order, f"{centring} cosine of mean points per "
                              f"{self.settings['label']}, {pair}")
 
-    def codes_figure(self, *, pair: str | None = None, source: str = "code") -> Figure:
+    def codes_figure(self, *, pair: str | None = None, features: str = "code") -> Figure:
         """Return sampled points above and mean points per class below, per layer (A8A, B)."""
         pair = self.first_pair(pair)
-        samples, means = (where(table, pair=pair, source=source)
+        samples, means = (where(table, pair=pair, features=features)
                           for table in (self.samples, self.means))
-        check(len(means) > 0, f"there are no points of source {source!r}, pair {pair!r}",
+        check(len(means) > 0, f"there are no points of features {features!r}, pair {pair!r}",
               ProbeError)
-        return codes_figure(samples, means, f"{source}, {pair}", self.settings["classes"])
+        return codes_figure(samples, means, f"{features}, {pair}", self.settings["classes"])
 
     def concentration_figure(self, *, pair: str | None = None) -> Figure:
-        """Return the measures of concentration per layer, sources side by side."""
+        """Return the measures of concentration per layer, features side by side."""
         pair = self.first_pair(pair)
         return concentration_figure(where(self.concentration, pair=pair, **{"class": ALL}), pair)
 
     def figures(self) -> dict[str, Figure]:
         """Return all pictures of the first pair, by file name."""
-        named = {f"points_{source}.png": self.codes_figure(source=source)
-                 for source in self.samples["source"].unique()}
+        named = {f"points_{features}.png": self.codes_figure(features=features)
+                 for features in self.samples["features"].unique()}
         return super().figures() | named | {"concentration.png": self.concentration_figure()}
 
 

@@ -23,8 +23,8 @@ import pandas as pd
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import LEVEL, resample
+from latentcode.probes.common.features import chosen, features_of, origin
 from latentcode.probes.common.labels import combination_clusters, make_target
-from latentcode.probes.common.sources import chosen, origin, sources_of
 from latentcode.probes.topography.result import TopographyResult
 from latentcode.probes.topography.units import InstancePairs, MeanPoints, has_direction
 from latentcode.progress import Progress, reported, watched
@@ -81,7 +81,7 @@ def topography_codes(
     pairs = chosen("pair", pairs, [p.name for p in codes.pairs])
     check(len(distances) > 0, "distances is empty; expected those of at least one label",
           ProbeError)
-    sources = sources_of(codes, untrained, controls)
+    feature_sets = features_of(codes, untrained, controls)
     drawing, resampling, permuting = map(
         np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
     clusters = combination_clusters(codes)
@@ -91,8 +91,8 @@ def topography_codes(
     table: list[dict[str, Any]] = []
     zeros: list[dict[str, Any]] = []
     for pair, layer in reported(product(pairs, layers), len(pairs) * len(layers), progress):
-        points = {source.name: source.points(layer, pair) for source in sources}
-        zeros += [{"run": run["run"], "source": name, "layer": layer, "pair": pair,
+        points = {features.name: features.points(layer, pair) for features in feature_sets}
+        zeros += [{"run": run["run"], "features": name, "layer": layer, "pair": pair,
                    "n": int((~x.any(axis=1)).sum()), "of": len(x)}
                   for name, x in points.items() if not x.any(axis=1).all()]
         for label, frames in distances.items():
@@ -101,9 +101,9 @@ def topography_codes(
                         for name, frame in frames.items()}
             order = np.argsort(permuting.random((n_permutations, len(values.names))), axis=1)
             place = run | {"layer": layer, "pair": pair, "label": label}
-            for (source, x), metric in product(points.items(), METRICS):
+            for (features, x), metric in product(points.items(), METRICS):
                 compared = _compared(x, values, metric, drawn)
-                table += [place | {"unit": compared.UNIT, "source": source, "distance": name,
+                table += [place | {"unit": compared.UNIT, "features": features, "distance": name,
                                    "metric": metric, **compared.correlate(matrix, order)}
                           for name, matrix in matrices.items()]
     columns = TopographyResult.COLUMNS
@@ -111,14 +111,14 @@ def topography_codes(
         pd.DataFrame(table)[list(columns["table"])], pd.DataFrame(columns=columns["runs"]),
         pd.DataFrame(columns=columns["correlation"]), {
             "labels": list(distances), "layers": list(layers), "pairs": list(pairs),
-            "controls": [s.name for s in sources[1:]], "n_instances": n_instances,
+            "controls": [s.name for s in feature_sets[1:]], "n_instances": n_instances,
             "n_permutations": n_permutations, "n_bootstrap": n_bootstrap, "level": LEVEL,
             "seed": seed, "codes": [origin(codes)], "zero": zeros})
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """What chance decides, the same for all layers and sources.
+    """What chance decides, the same for all layers and features.
 
     clusters  combination of each instance, int [N]
     rows      instances whose pairs are compared

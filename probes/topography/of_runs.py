@@ -73,7 +73,7 @@ def topography(
     correlation = results[0].correlation
     if described["performance"].notna().sum() >= LEAST_RUNS:
         correlation = correlate_runs(
-            table, described, ["layer", "pair", "label", "source", "distance", "metric"])
+            table, described, ["layer", "pair", "label", "features", "distance", "metric"])
     joined = {name: [row for result in results for row in result.settings[name]]
               for name in ("codes", "zero")}
     return TopographyResult(table, described, correlation, {**results[0].settings, **joined})

@@ -21,7 +21,7 @@ SCOPES = ("all runs", "within kind")
 class TopographyResult(TableResult):
     """How far the distances of points follow those of tasks: representational similarity analysis.
 
-    table        one row per run, layer, pair, label, source, distance of tasks and metric of
+    table        one row per run, layer, pair, label, features, distance of tasks and metric of
                  points: Spearman's `rho` with its 95 % interval, clustered by combination, `p` and
                  `null_high`, the 95 % quantile when the tasks are permuted
     runs         one row per run: its kind, seeds and `performance` on held-out combinations
@@ -33,11 +33,12 @@ class TopographyResult(TableResult):
     FORMAT = "latentcode.topography"
     SHOWS = ("representational similarity analysis (RSA), Spearman correlation of code and task "
              "distances, 95 % interval")
+    FORMERLY: ClassVar = {"source": "features"}
     COLUMNS: ClassVar = {
-        "table": ("run", "kind", "layer", "pair", "label", "unit", "source", "distance", "metric",
+        "table": ("run", "kind", "layer", "pair", "label", "unit", "features", "distance", "metric",
                   "rho", "low", "high", "p", "null_high", "n_units", "n_pairs"),
         "runs": ("run", "kind", "seed", "split_seed", "metric", "performance"),
-        "correlation": ("layer", "pair", "label", "source", "distance", "metric", "scope",
+        "correlation": ("layer", "pair", "label", "features", "distance", "metric", "scope",
                         "n_runs", "rho", "low", "high", "p", "smallest_p", "detectable")}
     TEXT: ClassVar = ("label", "run", "kind", "scope")
 
@@ -49,15 +50,15 @@ class TopographyResult(TableResult):
     @property
     def caveats(self) -> tuple[str, ...]:
         notes = self.controls_caveat()
-        flat = self.table[self.table["rho"].isna()][["source", "layer", "pair"]].drop_duplicates()
-        notes += [f"Nothing to correlate: the {source} of layer {layer}, {pair}, or the task "
-                  "distance, does not vary." for source, layer, pair
+        flat = self.table[self.table["rho"].isna()][["features", "layer", "pair"]].drop_duplicates()
+        notes += [f"Nothing to correlate: the {features} of layer {layer}, {pair}, or the task "
+                  "distance, does not vary." for features, layer, pair
                   in flat.itertuples(index=False)]
         lacking = self.runs.loc[self.runs["performance"].isna(), "run"]
         if len(self.runs) > 1 and len(lacking):
             notes.append(f"Without a metric on held-out combinations: {', '.join(lacking)}.")
         for zero in self.settings.get("zero", ()):
-            notes.append(f"The {zero['source']} of {zero['run']}, layer {zero['layer']}, "
+            notes.append(f"The {zero['features']} of {zero['run']}, layer {zero['layer']}, "
                          f"{zero['pair']} is zero in {zero['n']} of {zero['of']} instances, which "
                          "have no cosine and are left out of cosine distances.")
         if len(self.correlation):
@@ -69,14 +70,14 @@ class TopographyResult(TableResult):
         return tuple(notes)
 
     def summary(self) -> pd.DataFrame:
-        """Return one row per kind, label, distance, metric and layer: by source, `rho [low, high]
+        """Return one row per kind, label, distance, metric and layer: by features, `rho [low, high]
         p` of a single run, else the mean and the range over the runs of a kind."""
         place = ["kind", "label", "distance", "metric", "pair", "layer"]
         rows = []
         for row, block in blocks(self.table, place):
-            for source, mine in block.groupby("source", sort=False):
+            for features, mine in block.groupby("features", sort=False):
                 rho, first = mine["rho"], mine.iloc[0]
-                row[str(source)] = (
+                row[str(features)] = (
                     f"{with_interval(first, 'rho')} "
                     f"p={first['p']:.3f}" if len(mine) == 1 else
                     f"{rho.mean():.2f} ({rho.min():.2f} to {rho.max():.2f}, n={len(mine)})")
@@ -118,8 +119,8 @@ def _power(scope: str, rows: pd.DataFrame) -> list[str]:
     able = rows[rows["smallest_p"] < 0.05]
     if len(able) == 0:
         return [*notes, f"Scope {scope}: no p < 0.05 is possible with {runs}."]
-    for what, mine in (("the code", able[able["source"] == "code"]),
-                       ("its controls", able[able["source"] != "code"])):
+    for what, mine in (("the code", able[able["features"] == "code"]),
+                       ("its controls", able[able["features"] != "code"])):
         if len(mine):
             notes.append(f"Scope {scope}: of the {len(mine)} correlations of {what}, at most "
                          f"{0.05 * len(mine):.1f} would have p < 0.05 by chance, and "

@@ -11,7 +11,7 @@ from scipy.spatial.distance import pdist, squareform
 from scipy.stats import rankdata
 
 from latentcode.probes.common.bootstrap import LabelSums, percentile_interval
-from latentcode.probes.common.sources import varies
+from latentcode.probes.common.features import varies
 from latentcode.probes.similarity.measures import cosine_matrix
 
 

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from latentcode.figures.heat_maps import heat_map
-from latentcode.figures.style import GREY, PALETTE, SOURCE_STYLES, Figure, style
+from latentcode.figures.style import FEATURE_STYLES, GREY, PALETTE, Figure, style
 from latentcode.probes.common.figures import layers_in, panels
 from latentcode.probes.common.results import distinct, where
 
@@ -57,8 +57,8 @@ def class_figure(
 ) -> Figure:
     """Return one class's networks: singular values, cosines to the others, and how far they are
     from the mean network, beside the controls; the tables of one label, class and pair."""
-    trained = spectra[spectra["source"] == "code"]
-    others = cosine[(cosine["source"] == "code") & (cosine["other"] != cosine["class"])]
+    trained = spectra[spectra["features"] == "code"]
+    others = cosine[(cosine["features"] == "code") & (cosine["other"] != cosine["class"])]
     with style():
         figure = Figure(figsize=(10.2, 2.9), layout="constrained")
         left, middle, right = figure.subplots(1, 3, width_ratios=[1.0, 1.1, 0.9])
@@ -110,10 +110,10 @@ def _draw_others(axes: Axes, cosine: pd.DataFrame) -> None:
 
 def _draw_distances(axes: Axes, networks: pd.DataFrame) -> None:
     weights = [part for part in networks["part"].unique() if part != "response"][-1]
-    for source, of_source in networks.groupby("source", sort=False):
-        color, marker, name = SOURCE_STYLES[str(source)]
+    for features, of_features in networks.groupby("features", sort=False):
+        color, marker, name = FEATURE_STYLES[str(features)]
         for part, line in ((weights, "-"), ("response", "--")):
-            values = of_source[of_source["part"] == part]
+            values = of_features[of_features["part"] == part]
             axes.plot(values["layer"], values["apart"], line, color=color, marker=marker,
                       markersize=4, label=f"{name}, {part}")
     axes.set(xlabel="layer", title="distance from the mean / norm", ylim=(0.0, None))

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentcode.models.hypernetwork import ValueNetwork, value_network
-from latentcode.probes.common.sources import ROUNDING
+from latentcode.probes.common.features import ROUNDING
 
 
 def effective_rank(singular: Float[Tensor, "... r"]) -> Float[Tensor, "..."]:

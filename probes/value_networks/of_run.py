@@ -19,9 +19,9 @@ from latentcode.codes.of_tasks import code_reader
 from latentcode.config import TaskConfig
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.models.modes import evaluating
+from latentcode.probes.common.features import shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, make_target, single_labels
 from latentcode.probes.common.own_labels import Labels, names_of, own_labels
-from latentcode.probes.common.sources import shuffle_labels
 from latentcode.probes.value_networks.measures import (
     centred,
     cosines,
@@ -128,7 +128,7 @@ def value_networks(
             values, classes = _classes(codes, name, pair, untrained, controls, seed)
             for i, layer in enumerate(codes.layers):
                 for kind, of_class in classes.items():
-                    place = {"layer": layer, "pair": pair, "label": name, "source": kind}
+                    place = {"layer": layer, "pair": pair, "label": name, "features": kind}
                     found = _tables(reader.model, layer, codes.select(layer=layer, pair=pair),
                                     values, of_class, x[i, p])
                     for table, rows in found.items():
@@ -148,7 +148,7 @@ def value_networks(
 def _classes(
     codes: LatentCodes, name: str, pair: str, untrained: bool, controls: bool, seed: int
 ) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
-    """Return the values of a label, and per source which of them each instance has, int [N]."""
+    """Return the values of a label, and by features which of them each instance has, int [N]."""
     target = make_target(codes, codes, name, pair)
     check(not target.multilabel, f"label {name!r} stands for several columns, so that an instance "
           f"has several classes; expected one of: {', '.join(target.columns)}", ProbeError)

@@ -24,10 +24,10 @@ class ValueNetworksResult(TableResult):
 
     Parts of a network are `matrix`, W_qk of an affine network, or `weights 1`, `weights 2`, ...
     of its generated layers, and `response`, its outputs on all inputs as a matrix
-    [input, d_model] over the root of their number. Sources are `code`, `untrained` and
+    [input, d_model] over the root of their number. Features are `code`, `untrained` and
     `shuffled` (labels).
 
-    networks  one row per layer, pair, label, source, class and part: instances `n`, Frobenius
+    networks  one row per layer, pair, label, features, class and part: instances `n`, Frobenius
               `norm`, `effective_rank`, `stable_rank`; `apart`, the distance from the mean over
               the classes over the norm; with part `response` and hidden units, the share of units
               that are `active`, on all inputs, and `active_own`, with the instances' own codes
@@ -40,12 +40,13 @@ class ValueNetworksResult(TableResult):
 
     FORMAT = "latentcode.value_networks"
     SHOWS = "means over classes"
+    FORMERLY: ClassVar = {"source": "features"}
     COLUMNS: ClassVar = {
-        "networks": ("layer", "pair", "label", "source", "class", "part", "n", "norm",
+        "networks": ("layer", "pair", "label", "features", "class", "part", "n", "norm",
                      "effective_rank", "stable_rank", "apart", "active", "active_own"),
-        "spectra": ("layer", "pair", "label", "source", "class", "part", "index",
+        "spectra": ("layer", "pair", "label", "features", "class", "part", "index",
                     "singular_value"),
-        "cosines": ("layer", "pair", "label", "source", "part", "class", "other", "cosine",
+        "cosines": ("layer", "pair", "label", "features", "part", "class", "other", "cosine",
                     "centred")}
     TEXT: ClassVar = ("label", "class", "other")
 
@@ -59,7 +60,7 @@ class ValueNetworksResult(TableResult):
         notes = []
         if not self.settings["controls"]:
             notes.append("Without controls: untrained, shuffled.")
-        trained = self.networks[self.networks["source"] == "code"]
+        trained = self.networks[self.networks["features"] == "code"]
         few = trained[trained["n"] < FEW]
         notes += [f"Label {label}: the mean code of {value} is of {n} instances only."
                   for label, value, n in few[["label", "class", "n"]].drop_duplicates()
@@ -73,9 +74,9 @@ class ValueNetworksResult(TableResult):
         return tuple(notes)
 
     def summary(self) -> pd.DataFrame:
-        """Return, per layer, pair, label, source and part, means over the classes, and the mean
+        """Return, per layer, pair, label, features and part, means over the classes, and the mean
         cosine of two different ones."""
-        keys = ["layer", "pair", "label", "source", "part"]
+        keys = ["layer", "pair", "label", "features", "part"]
         means = self.networks.groupby(keys, sort=False)[
             ["norm", "effective_rank", "stable_rank", "apart", "active", "active_own"]].mean()
         different = self.cosines[self.cosines["class"] != self.cosines["other"]]
@@ -84,7 +85,7 @@ class ValueNetworksResult(TableResult):
 
     def figures(self) -> dict[str, Figure]:
         """Return `figure.png` and one figure per label, class and pair, by file name."""
-        places = self.networks[self.networks["source"] == "code"][["label", "class", "pair"]]
+        places = self.networks[self.networks["features"] == "code"][["label", "class", "pair"]]
         several = places["pair"].nunique() > 1
         named = {FIGURE: self.figure()}
         for label, value, pair in places.drop_duplicates().itertuples(index=False):
@@ -100,7 +101,7 @@ class ValueNetworksResult(TableResult):
     def figure(self) -> Figure:
         """Return cosines between the networks of the classes: raw ones above the diagonal,
         centred ones below; layers across, labels, pairs and parts down."""
-        return cosines_figure(self.cosines[self.cosines["source"] == "code"])
+        return cosines_figure(self.cosines[self.cosines["features"] == "code"])
 
     def class_figure(self, label: str, value: str, pair: str | None = None) -> Figure:
         """Return one class's networks: singular values, cosines to the others, and how far they
@@ -117,5 +118,5 @@ class ValueNetworksResult(TableResult):
         spectra, cosine, networks = (where(table, **{"class": value}) for table in mine)
         return class_figure(spectra, cosine, networks, (
             f"{label} {value}, {pair}, {self.settings['kind']}: mean code of "
-            f"{networks[networks['source'] == 'code']['n'].iloc[0]:,} instances of "
+            f"{networks[networks['features'] == 'code']['n'].iloc[0]:,} instances of "
             f"{self.settings['split']}"))

@@ -22,7 +22,7 @@ def test_align(
     assert "matched, scaled" in printed
     assert "Run softmax1 was trained on" in printed
     result = AlignmentResult.load(out)
-    assert set(result.transfer["source"]) == {"code", "residual", "untrained"}
+    assert set(result.transfer["features"]) == {"code", "residual", "untrained"}
 
 
 def test_runs_that_cannot_be_aligned(

@@ -86,7 +86,7 @@ def test_the_example_learns_what_cannot_be_remembered(
     assert learned is not None
     assert learned.mean > 0.95
     result = lc.decode(run, labels="sum", layers=1, n_train=1_000, n_heldout=1_000)
-    scores = result.table.query("metric == 'accuracy'").set_index("source")
+    scores = result.table.query("metric == 'accuracy'").set_index("features")
     # The code tells the sum of numbers that were never added in training, and only a trained one.
     assert scores.loc["code", "low"] > scores.loc["untrained", "high"]
     assert scores.loc["code", "low"] > scores.loc["shuffled", "high"]

@@ -62,7 +62,7 @@ def test_decode_prompts_with_all_controls(
     shown = capsys.readouterr().out
     assert f"wrote result {out}" in shown
     result = lc.DecodingResult.load(out)
-    table = result.table[result.table["metric"] == "accuracy"].set_index("source")
+    table = result.table[result.table["metric"] == "accuracy"].set_index("features")
     assert set(table.index) == {"code", "residual", "untrained", "shuffled"}
     assert (table["n_heldout_combinations"] == 3).all()
     assert (table["n_train"] == 24).all()

@@ -22,7 +22,7 @@ def test_similarity(
     assert f"wrote result {out}" in printed
     result = SimilarityResult.load(out)
     assert result.settings["label"] == "rule"
-    assert set(result.concentration["source"]) == {"code", "residual", "untrained"}
+    assert set(result.concentration["features"]) == {"code", "residual", "untrained"}
     assert (out / "figure.png").stat().st_size > 1_000
     assert "exists already" in refused("similarity", run, "--out", out)
     assert "unknown label 'colour'" in refused(

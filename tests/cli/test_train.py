@@ -32,7 +32,7 @@ def test_train_extract_decode_show(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "residual" in out
     assert f"wrote result {tmp_path / 'decoding'}" in out
     result = lc.DecodingResult.load(tmp_path / "decoding")
-    assert set(result.table["source"]) == {"code", "residual", "untrained", "shuffled"}
+    assert set(result.table["features"]) == {"code", "residual", "untrained", "shuffled"}
     assert (tmp_path / "decoding" / "figure.png").stat().st_size > 1_000
     for arguments, word in (([str(folder)], "linear on logic"),
                             ([str(tmp_path / "decoding")], "untrained"),

@@ -1,4 +1,4 @@
-"""Are the sources what the hooks show, and what becomes of the wide ones?"""
+"""Are the features what the hooks show, and what becomes of the wide ones?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(smoke_run: Callable[[str, str], lc.Run]) -> lc.Run:
     return smoke_run("sraven", "hyla")
 
 
-def test_sources_are_what_the_hooks_show(run: lc.Run) -> None:
+def test_features_are_what_the_hooks_show(run: lc.Run) -> None:
     pair = "response.0->row3.panel2.same"
     rows = read_rows(run, n=6, pair=pair, batch_size=4)
     task, batch = lc.make_task(run.config.task), lc.instances(run, n=6)
@@ -32,10 +32,10 @@ def test_sources_are_what_the_hooks_show(run: lc.Run) -> None:
         "row.last_row": pattern[at, :, query, -n_row:], "codes": pattern,
         "values": cache["blocks.1.attn.hook_v"], "residual": stream[at, query], "tokens": stream}
     narrow = 0
-    for source, values in shown.items():
+    for name, values in shown.items():
         expected = values.flatten(1)
-        assert rows.sizes[source, "1"] == expected.shape[1]
-        kept = rows.values[source, "1"]
+        assert rows.sizes[name, "1"] == expected.shape[1]
+        kept = rows.values[name, "1"]
         assert kept.shape == (6, min(expected.shape[1], WIDEST))
         if expected.shape[1] <= WIDEST:
             narrow += 1
@@ -45,9 +45,9 @@ def test_sources_are_what_the_hooks_show(run: lc.Run) -> None:
 
 
 def test_places_are_read_token_by_token(run: lc.Run) -> None:
-    sources = [f"{name}.{place}" for name in ("codes", "values", "tokens")
+    features = [f"{name}.{place}" for name in ("codes", "values", "tokens")
                for place in ("context", "operands", "response")]
-    rows = read_rows(run, n=6, sources=sources, batch_size=4)
+    rows = read_rows(run, n=6, features=features, batch_size=4)
     task = lc.make_task(run.config.task)
     _, cache = run.load_model().run_with_cache(lc.instances(run, n=6).inputs)
     m = task.config.n_features
@@ -56,20 +56,20 @@ def test_places_are_read_token_by_token(run: lc.Run) -> None:
     shown = {"codes": cache["blocks.1.attn.hook_pattern"].movedim(2, 1),
              "values": cache["blocks.1.attn.hook_v"], "tokens": cache["blocks.1.hook_resid_pre"]}
     narrow = 0
-    for source in sources:
-        name, place = source.split(".")
+    for both in features:
+        name, place = both.split(".")
         expected = shown[name][:, at[place]].flatten(1)
-        assert rows.sizes[source, "1"] == expected.shape[1]
+        assert rows.sizes[both, "1"] == expected.shape[1]
         if expected.shape[1] <= WIDEST:
             narrow += 1
-            np.testing.assert_allclose(rows.values[source, "1"], expected, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(rows.values[both, "1"], expected, rtol=1e-4, atol=1e-4)
     assert narrow >= 3
-    assert not any("." in source and "last_row" not in source
-                   for source, _ in read_rows(run, n=2).values)
+    assert not any("." in name and "last_row" not in name
+                   for name, _ in read_rows(run, n=2).values)
 
 
-def test_wide_sources_are_projected_and_layers_add_up(run: lc.Run) -> None:
-    rows = read_rows(run, n=5, sources="codes", batch_size=2)
+def test_wide_features_are_projected_and_layers_add_up(run: lc.Run) -> None:
+    rows = read_rows(run, n=5, features="codes", batch_size=2)
     _, cache = run.load_model().run_with_cache(lc.instances(run, n=5).inputs)
     total = 0.0
     for layer in range(run.config.model.n_layers):
@@ -84,7 +84,7 @@ def test_wide_sources_are_projected_and_layers_add_up(run: lc.Run) -> None:
 
 def test_what_there_is_not_is_said(run: lc.Run) -> None:
     with pytest.raises(UnknownNameError, match=r"rows.*row\.last_row"):
-        read_rows(run, n=2, sources=["rows"])
+        read_rows(run, n=2, features=["rows"])
     with pytest.raises(UnknownNameError, match="layer"):
         read_rows(run, n=2, layers=[9])
     with pytest.raises(ConfigError, match="n is 0; expected a whole number of at least 1"):
@@ -96,9 +96,9 @@ def test_what_is_too_large_to_project_is_left_out_or_named(
 ) -> None:
     whole = read_rows(run, n=3)
     monkeypatch.setattr(rows_module, "LARGEST", max(
-        size for (source, layer), size in whole.sizes.items() if source == "tokens"))
+        size for (name, layer), size in whole.sizes.items() if name == "tokens"))
     found = read_rows(run, n=3)
-    assert {source for source, _ in whole.values} - {source for source, _ in found.values} == {
+    assert {name for name, _ in whole.values} - {name for name, _ in found.values} == {
         "codes"}
-    with pytest.raises(ConfigError, match=r"source 'codes' has \d+ numbers in each layer; "):
-        read_rows(run, n=3, sources="codes")
+    with pytest.raises(ConfigError, match=r"feature 'codes' has \d+ numbers in each layer; "):
+        read_rows(run, n=3, features="codes")

@@ -22,14 +22,22 @@ from places import GOLDEN
 import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, LatentCodeError, RunError
+from latentcode.experiments.paper.results import read_result
 from latentcode.files.migrations import CURRENT, FORMER_PATCHES, MIGRATIONS, upgrade
 from latentcode.files.storage import read_json, read_tensors
-from latentcode.probes.attribution.result import AttributionResult
-from latentcode.probes.common.results import EXACTLY
-from latentcode.probes.das.result import DASResult
+from latentcode.probes.alignment import AlignmentResult
+from latentcode.probes.attribution import AttributionResult
+from latentcode.probes.common.results import EXACTLY, TableResult
+from latentcode.probes.das import DASResult
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions import InterventionResult
 from latentcode.probes.interventions.patches import PATCHES
+from latentcode.probes.knn_purity import KNNPurityResult
+from latentcode.probes.rows import RowsResult
+from latentcode.probes.rows.result import FLAT
+from latentcode.probes.similarity import SimilarityResult
+from latentcode.probes.topography import TopographyResult
+from latentcode.probes.value_networks import ValueNetworksResult
 from latentcode.runs import Run
 from latentcode.training import train
 
@@ -42,7 +50,28 @@ FILES = {
     "latentcode.interventions": "interventions/interventions.json",
     "latentcode.attribution": "attribution/attribution.json",
     "latentcode.subspaces": "subspaces/subspaces.json",
+    "latentcode.rows": "rows/rows.json",
+    "latentcode.separation": "separation/separation.json",
+    "latentcode.similarity": "similarity/similarity.json",
+    "latentcode.topography": "topography/topography.json",
+    "latentcode.alignment": "alignment/alignment.json",
+    "latentcode.value_networks": "value_networks/value_networks.json",
+    "latentcode.reproduction": "reproduction/result.json",
 }
+RESULTS: dict[str, type[TableResult]] = {kind.FORMAT: kind for kind in (
+    DecodingResult, InterventionResult, RowsResult, KNNPurityResult, SimilarityResult,
+    TopographyResult, AlignmentResult, ValueNetworksResult, AttributionResult, DASResult)}
+FROZEN = GOLDEN / "frozen"
+OF_FEATURES = [
+    *((kind, OLD / name.removeprefix("latentcode.")) for name, kind in RESULTS.items()
+      if kind not in (InterventionResult, AttributionResult, DASResult)),
+    *((DecodingResult, FROZEN / name) for name in (
+        "decoding", "decoding-codes", "decoding-sraven")),
+    (SimilarityResult, FROZEN / "similarity"), (TopographyResult, FROZEN / "topography"),
+    (AlignmentResult, FROZEN / "alignment"), (ValueNetworksResult, FROZEN / "value-networks"),
+    *((kind, Path(lc.__file__).parent / "models/zoo/sraven-hyla/results" / name)
+      for kind, name in ((DecodingResult, "decoding"), (SimilarityResult, "similarity")))]
+"""Results of every version that called what a probe reads its source."""
 
 
 @pytest.fixture
@@ -58,10 +87,10 @@ def load(old: Path, name: str) -> object:
         return DecodingResult.load(old / "decoding")
     if name == "latentcode.interventions":
         return InterventionResult.load(old / "interventions")
-    if name == "latentcode.attribution":
-        return AttributionResult.load(old / "attribution")
-    if name == "latentcode.subspaces":
-        return DASResult.load(old / "subspaces")
+    if name in RESULTS:
+        return RESULTS[name].load((old / FILES[name]).parent)
+    if name == "latentcode.reproduction":
+        return read_result(old / "reproduction")
     return Run.open(old / "run").load_model(2)
 
 
@@ -69,7 +98,7 @@ def test_the_examples_are_of_the_first_version() -> None:
     for name, file in FILES.items():
         data = read_json(OLD / file)
         assert (data["format"], data["format_version"]) == (name, 1)
-    assert sum(len(content) for content in contents(OLD).values()) < 150_000
+    assert sum(len(content) for content in contents(OLD).values()) < 220_000
 
 
 def test_every_version_leads_to_the_present_one() -> None:
@@ -94,6 +123,53 @@ def test_bases_and_sources_of_older_results_keep_their_roles(folder: Path) -> No
         assert table["base_label"].tolist() == written["source"].tolist() != []
         assert table["source_label"].tolist() == written["target"].tolist()
         assert (table["base_label"] != table["source_label"]).all()
+
+
+@pytest.mark.parametrize(("kind", "folder"), OF_FEATURES, ids=lambda of: of.name if isinstance(
+    of, Path) else of.__name__)
+def test_sources_of_older_probes_are_features(kind: type[TableResult], folder: Path) -> None:
+    """Every row is the one that was written, under the names that its columns have now."""
+    version = read_json(folder / kind.marker())["format_version"]
+    assert 1 <= version < CURRENT[kind.FORMAT]
+    result, found = kind.load(folder), 0
+    for name, columns in kind.COLUMNS.items():
+        head, _, rows = (folder / f"{name}.csv").read_text(encoding="utf-8").partition("\n")
+        now = head.replace(",source,", ",features,").replace(",with_source,", ",with_features,")
+        table = getattr(result, name)
+        assert table.to_csv(index=False, lineterminator="\n") == f"{now}\n{rows}"
+        found += len(table) if "features" in columns else 0
+    assert found > 0
+
+
+def test_rows_without_anything_to_read_say_so_in_the_words_of_today(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(OLD / "rows", tmp_path / "rows"))
+    table = pd.read_csv(folder / "table.csv", dtype=str, keep_default_na=False)
+    table.loc[table.index[0], "status"] = "the source does not vary: nothing to read"
+    table.to_csv(folder / "table.csv", index=False)
+    meta = read_json(folder / "rows.json")
+    meta["sha256"]["table.csv"] = sha256((folder / "table.csv").read_bytes()).hexdigest()
+    (folder / "rows.json").write_text(json.dumps(meta))
+    result = RowsResult.load(folder)
+    assert result.table["status"].iloc[0] == FLAT
+    assert any(FLAT in note for note in result.caveats)
+
+
+def test_zeros_of_an_older_topography_are_told() -> None:
+    result = TopographyResult.load(OLD / "topography")
+    assert "The code of kind=hyla,seed=1, layer 0, query->query is zero in 5 of 200 instances" in (
+        " ".join(result.caveats))
+    assert all("source" not in zero for zero in result.settings["zero"])
+
+
+def test_tables_of_an_older_reproduction_have_features_and_its_claims_a_source() -> None:
+    written, result = read_json(OLD / "reproduction" / "result.json"), read_result(
+        OLD / "reproduction")
+    assert result["claims"] == written["claims"]
+    for name, rows in written["tables"].items():
+        assert result["tables"][name] == [
+            {"features" if key == "source" else key: value for key, value in row.items()}
+            for row in rows]
+    assert {row["features"] for row in result["tables"]["cosines"]} == {"code", "residual"}
 
 
 def test_sources_of_older_results_have_the_names_of_today(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
 
 def test_copying_is_decoded_with_all_controls_by_document(run: lc.Run) -> None:
     result = lc.decode(run, n_train=300, n_heldout=200)
-    assert set(result.table["source"]) == {"code", "residual", "untrained", "shuffled"}
+    assert set(result.table["features"]) == {"code", "residual", "untrained", "shuffled"}
     assert set(result.table["label"]) == set(lc.make_task(run.config.task).probe_labels)
     documents = lc.extract(run, n=200).labels["document"].nunique()
     assert set(result.table["n_heldout_combinations"]) == {documents}
@@ -39,9 +39,9 @@ def test_copying_is_decoded_with_all_controls_by_document(run: lc.Run) -> None:
 
 def test_rows_tell_operand_operation_and_answer_apart(run: lc.Run) -> None:
     result = lc.decode_rows(run, n_train=300, n_heldout=200, widths=[8],
-                            sources=["pair", "row", "row.patterns", "residual"])
+                            features=["pair", "row", "row.patterns", "residual"])
     assert {"operand_query", "copied", "answer"} <= set(result.table["label"])
-    assert {"pair", "row", "row.patterns", "residual"} == set(result.table["source"])
+    assert {"pair", "row", "row.patterns", "residual"} == set(result.table["features"])
 
 
 def test_codes_are_read_in_several_pairs(run: lc.Run) -> None:

@@ -19,7 +19,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from latentcode.files.storage import write_text
-from latentcode.probes.common.sources import shuffle_classes
+from latentcode.probes.common.features import shuffle_classes
 from latentcode.probes.knn_purity.neighbours import MOST_NEIGHBORS, SHUFFLES, nearest
 
 CLASSES, CLUMPS = (4, 8, 46), (1, 4)

@@ -14,8 +14,8 @@ import pandas as pd
 
 from latentcode.codes.of_tasks import extract
 from latentcode.probes.common.bootstrap import LabelSums, percentile_interval, resample
+from latentcode.probes.common.features import Features, shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, make_target
-from latentcode.probes.common.sources import Source, shuffle_labels
 from latentcode.probes.similarity.measures import cosine_matrix
 from latentcode.runs import Run
 
@@ -37,7 +37,7 @@ def sum_and_difference(
     """Is cos(m_sum, m_difference) larger than with any other rule, and than by chance?
 
     m_r is the mean code of rule r at the paper's pair, on held-out combinations. A row per layer,
-    `source` (`code`, or the `residual` stream at the query), `centring` and `against`: the cosine
+    `features` (`code`, or the `residual` stream at the query), `centring` and `against`: the cosine
     (None), or its difference from `LARGEST_OTHER` and, of the code, from `SHUFFLED`, the mean over
     20 shuffles; `value`, with the 95 % interval over combinations. Nothing for a layer whose codes
     do not vary, and for a task without these rules.
@@ -45,7 +45,7 @@ def sum_and_difference(
     codes = extract(run, "ood", n=n, residuals=True, seed=seed, device=device)
     pair, = (pair.name for pair in codes.pairs)
     target = make_target(codes, codes, "rule", pair)
-    columns = ["layer", "source", "centring", "against", "value", "low", "high"]
+    columns = ["layer", "features", "centring", "against", "value", "low", "high"]
     if not set(PAIR_OF_RULES) <= set(target.classes):
         return pd.DataFrame(columns=columns)
     i, j = (target.classes.index(rule) for rule in PAIR_OF_RULES)
@@ -56,10 +56,11 @@ def sum_and_difference(
 
     def rows() -> Iterator[dict[str, Any]]:
         for layer in codes.layers:
-            for source in ("code", "residual"):
-                x = Source(source, codes).points(layer, pair)
+            for features in ("code", "residual"):
+                x = Features(features, codes).points(layer, pair)
                 sums = LabelSums.of(x, target.train, clusters)
-                dealt = [LabelSums.of(x, y, clusters) for y in shuffles] if source == "code" else []
+                dealt = [LabelSums.of(x, y, clusters)
+                         for y in (shuffles if features == "code" else [])]
                 for centring in ("raw", "centred"):
                     cosines = _cosines(sums, weights, centring)
                     own = cosines[:, i, j]
@@ -68,7 +69,7 @@ def sum_and_difference(
                     if dealt:
                         values[SHUFFLED] = own - np.mean(
                             [_cosines(one, weights, centring)[:, i, j] for one in dealt], axis=0)
-                    yield from ({"layer": layer, "source": source, "centring": centring,
+                    yield from ({"layer": layer, "features": features, "centring": centring,
                                  "against": against} | _with_interval(of_all, weights)
                                 for against, of_all in values.items() if np.isfinite(of_all[0]))
 

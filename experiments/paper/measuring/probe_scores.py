@@ -27,9 +27,9 @@ from latentcode.probes.common.bootstrap import (
     resample,
 )
 from latentcode.probes.common.extraction import extract_with_untrained
+from latentcode.probes.common.features import Features, shuffle_labels, varies
 from latentcode.probes.common.labels import combination_clusters, indicated, label_columns
 from latentcode.probes.common.results import where
-from latentcode.probes.common.sources import Source, shuffle_labels, varies
 from latentcode.probes.decoding.logistic import LogisticProbe, fit_probe
 from latentcode.probes.decoding.of_codes import chance
 from latentcode.probes.rows.scores import balanced_accuracy
@@ -44,7 +44,7 @@ ALL = "(all)"
 N_SHUFFLES, N_BOOTSTRAP = 3, 1_000
 CONTROLS: Mapping[str, str] = {
     "shuffled labels": "shuffled", "the code of the untrained model": "untrained"}
-"""What the claims call a control -> source."""
+"""What the claims call a control -> features."""
 
 
 Found = tuple[str, Run, pd.DataFrame]
@@ -97,12 +97,12 @@ def probe_scores(
     n_train, n  instances that probes are fitted on, and those of each split that they are scored on
 
     split    `test` or `ood`
-    layer, source   what is read: `code`, `residual`, `untrained` or `shuffled`
+    layer, features   what is read: `code`, `residual`, `untrained` or `shuffled`
     varies   whether that differs between instances at all
     metric   `f1`, the mean over classes, of a group of labels, else `balanced_accuracy`; `f1` of
              single classes
     class    `ALL`, or the class
-    against  a source, or `layer 1`, whose score is subtracted; None: nothing
+    against  other features, or `layer 1`, whose score is subtracted; None: nothing
     value, low, high   with the 95 % interval over combinations, of the difference where there is
              one; single classes have none
     chance   the best score that any constant answer reaches
@@ -123,28 +123,28 @@ def probe_scores(
                                np.random.default_rng(seed)) for split in SPLITS}
     metric = macro_f1 if multilabel else balanced_accuracy
 
-    def points(split: str, source: str, layer: int) -> np.ndarray:
-        return Source(source, parts[split][source == "untrained"]).points(layer, pair)
+    def points(split: str, features: str, layer: int) -> np.ndarray:
+        return Features(features, parts[split][features == "untrained"]).points(layer, pair)
 
     found: dict[tuple[str, int, str], _Scores] = {}
     for layer in codes.layers:
-        for source in ("code", "residual", "untrained"):
-            x = points("train", source, layer)
+        for features in ("code", "residual", "untrained"):
+            x = points("train", features, layer)
             probe = fit_probe(x, target.train, groups, multilabel=multilabel, seed=seed)
-            probes: dict[str, tuple[LogisticProbe, ...]] = {source: (probe,)}
-            if source == "code":
+            probes: dict[str, tuple[LogisticProbe, ...]] = {features: (probe,)}
+            if features == "code":
                 probes["shuffled"] = _of_shuffled(x, target.train, groups, multilabel, probe, seed)
             for name, fitted in probes.items():
                 for split in SPLITS:
-                    z = points(split, source, layer)
+                    z = points(split, features, layer)
                     counts = tuple(count_by_cluster(truth[split], one.predict(z), clusters[split])
                                    for one in fitted)
                     found[split, layer, name] = _Scores(metric, counts, weights[split])
 
     def rows() -> Iterable[dict[str, Any]]:
-        for (split, layer, source), scores in found.items():
-            place = {"split": split, "layer": layer, "source": source,
-                     "varies": _varies(parts[split], source, layer, pair),
+        for (split, layer, features), scores in found.items():
+            place = {"split": split, "layer": layer, "features": features,
+                     "varies": _varies(parts[split], features, layer, pair),
                      "metric": "f1" if multilabel else "balanced_accuracy", "class": ALL,
                      "against": None,
                      "chance": _chance(truth[split], multilabel)}
@@ -153,7 +153,7 @@ def probe_scores(
                                  "chance": np.nan}
                         for name, value in zip(target.classes, scores.by_class(), strict=True)
                         if np.isfinite(value))
-            if source == "code":
+            if features == "code":
                 others = {name: found[split, layer, name]
                           for name in ("residual", "untrained", "shuffled")}
                 others |= {f"layer {other}": found[split, other, "code"]
@@ -178,9 +178,9 @@ def _of_shuffled(
 
 
 def _varies(
-    codes: tuple[LatentCodes, LatentCodes], source: str, layer: int, pair: str
+    codes: tuple[LatentCodes, LatentCodes], features: str, layer: int, pair: str
 ) -> bool:
-    read = Source("code" if source == "shuffled" else source, codes[source == "untrained"])
+    read = Features("code" if features == "shuffled" else features, codes[features == "untrained"])
     return varies(read.values(layer, pair))
 
 
@@ -191,19 +191,19 @@ def _chance(truth: np.ndarray, multilabel: bool) -> float:
 
 def best_layer(scores: pd.DataFrame, split: str = "test") -> int:
     """Return the layer whose codes score best on a split."""
-    own = where(scores, split=split, source="code", **{"class": ALL})
+    own = where(scores, split=split, features="code", **{"class": ALL})
     own = own[own["against"].isna()]
     return int(own["layer"].to_numpy()[own["value"].to_numpy().argmax()])
 
 
 def first_varying(scores: pd.DataFrame) -> int:
     """Return the first layer whose codes differ between instances."""
-    return int(scores.loc[(scores["source"] == "code") & scores["varies"], "layer"].min())
+    return int(scores.loc[(scores["features"] == "code") & scores["varies"], "layer"].min())
 
 
 def against(scores: pd.DataFrame, layer: int, other: str) -> dict[str, Any]:
-    """Return the difference of a layer's code from another source or layer, on `ood`."""
-    rows = where(scores, split="ood", source="code", layer=layer, against=other)
+    """Return the difference of a layer's code from other features or another layer, on `ood`."""
+    rows = where(scores, split="ood", features="code", layer=layer, against=other)
     return {name: float(rows[name].iloc[0]) for name in ("value", "low", "high")}
 
 
@@ -219,7 +219,7 @@ def above_controls(
 def in_layer(
     found: Sequence[Found], layer: Callable[[pd.DataFrame], int]
 ) -> pd.DataFrame:
-    """Return every source's score on `ood` in one layer of each run, a row per run and source."""
+    """Return the scores of all features on `ood` in one layer of each run, a row each."""
     rows = []
     for member, run, scores in found:
         own = where(scores, split="ood", layer=layer(scores), **{"class": ALL})
@@ -233,10 +233,10 @@ def with_controls(scores: pd.DataFrame) -> str:
     What does not vary between instances, as a residual stream where all share the query, is left
     out.
     """
-    said = [per_kind(where(scores, source="code"))]
-    for source, name in (("untrained", "the untrained model"), ("shuffled", "shuffled labels"),
+    said = [per_kind(where(scores, features="code"))]
+    for features, name in (("untrained", "the untrained model"), ("shuffled", "shuffled labels"),
                          ("residual", "the residual stream")):
-        rows = where(scores, source=source)
+        rows = where(scores, features=features)
         said += [f"{name} {per_kind(rows, runs=False)}"] if rows["varies"].any() else []
     return "; ".join(said)
 

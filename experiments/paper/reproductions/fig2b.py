@@ -77,7 +77,7 @@ def measure(work: Work) -> Findings:
 
 def chosen_on_heldout(found: Sequence[Found]) -> pd.DataFrame:
     """Return the code's scores in the layer that is best on the held-out functions themselves."""
-    return where(in_layer(found, partial(best_layer, split="ood")), source="code")
+    return where(in_layer(found, partial(best_layer, split="ood")), features="code")
 
 
 REPRODUCTION = Reproduction(

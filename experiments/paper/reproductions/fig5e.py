@@ -47,7 +47,7 @@ def measure(work: Work) -> Findings:
     cosines = _of_runs(runs, [_last_layer(work.measured(
         run, similarity, SimilarityResult, label="rule", n=n)) for _, run in runs])
     last = alike[alike["layer"] == alike["layer"].max()]
-    rows = where(last, source="code", centring="raw")
+    rows = where(last, features="code", centring="raw")
     known = {run.name for _, run in runs if knows_rules(run)}
     evidence = {claim.id: [
         {**row, "control": row["against"]} for row in rows[rows["run"].isin(known)].to_dict(
@@ -87,7 +87,7 @@ def _said(rows: pd.DataFrame) -> str:
 
 
 def _drawn(cosines: pd.DataFrame, confused: pd.DataFrame, title: str) -> Figure:
-    code = where(cosines, source="code")
+    code = where(cosines, features="code")
     rules = [rule for rule in RULES if rule in set(confused["rule"]) | set(code["row"])]
     signed = TwoSlopeNorm(0.0, -1.0, 1.0)
     shown = [("cosine of mean codes", where(code, centring="raw"), ("row", "column"), signed),

@@ -45,7 +45,7 @@ def measure(work: Work) -> Findings:
             about(member, run) | {"control": controls_of(claim)[0]}
             | against(scores, last_layer(scores), f"layer {first_varying(scores)}")
             for member, run, scores in found if first_varying(scores) < last_layer(scores)],
-        "fig5f-strongly-predictive": lambda claim: where(last, source="code")[
+        "fig5f-strongly-predictive": lambda claim: where(last, features="code")[
             ["member", "run", "seed", "split_seed", "value"]].to_dict("records")}
     runs = [run for _, run, _ in found]
     return Findings(

@@ -66,7 +66,7 @@ def measure(work: Work) -> Findings:
 
 
 def _last(similar: SimilarityResult, table: pd.DataFrame) -> pd.DataFrame:
-    return where(table, layer=max(similar.settings["layers"]), source="code")
+    return where(table, layer=max(similar.settings["layers"]), features="code")
 
 
 def _drawn(similar: SimilarityResult, title: str) -> Figure:

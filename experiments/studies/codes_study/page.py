@@ -69,7 +69,7 @@ def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
     """Return the tables that a reader wants first, as Markdown."""
     task = make_task(runs[0].config.task)
     heads = tables["concentration"].pivot_table(
-        index=["kind", "layer", "source"], columns="measure", values="value", sort=False)
+        index=["kind", "layer", "features"], columns="measure", values="value", sort=False)
     parts = [
         f"# What the codes of {task.name} models say, and what they cause",
         "Written by `python -m latentcode.experiments.studies.codes_study`; see its module for the "
@@ -100,21 +100,21 @@ def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
 
 
 def _decoded(decoding: pd.DataFrame) -> pd.DataFrame:
-    """Return the headline scores of each kind, label and layer, a column per source."""
+    """Return the headline scores of each kind, label and layer, features across."""
     headline = decoding[decoding["metric"].isin(["accuracy", "f1"])]
     cells = headline.assign(score=_with_range(headline, "value"))
     place = ["kind", "label", "layer"]
-    table = cells.pivot_table(index=place, columns="source", values="score", aggfunc="first",
+    table = cells.pivot_table(index=place, columns="features", values="score", aggfunc="first",
                               sort=False)
     table["chance"] = cells.groupby(place, sort=False)["chance"].first().map("{:.2f}".format)
     return table.reset_index()
 
 
 def _distances(topography: pd.DataFrame) -> pd.DataFrame:
-    """Return how distances of codes follow those of tasks, a column per source."""
+    """Return how distances of codes follow those of tasks, features across."""
     first = topography[topography["metric"] == topography["metric"].iloc[0]]
     return first.assign(rho=_with_range(first, "mean")).pivot_table(
-        index=["kind", "label", "distance", "layer"], columns="source", values="rho",
+        index=["kind", "label", "distance", "layer"], columns="features", values="rho",
         aggfunc="first", sort=False).reset_index()
 
 

@@ -36,13 +36,13 @@ def summarised(runs: Sequence[Run], found: Results) -> dict[str, pd.DataFrame]:
     tables = {
         "runs": _described(runs),
         "decoding": _over_seeds(
-            decoding, runs, ["layer", "pair", "label", "source", "metric"], ["value", "chance"]),
+            decoding, runs, ["layer", "pair", "label", "features", "metric"], ["value", "chance"]),
         "decoding_per_run": _per_run(decoding),
         "concentration": _over_seeds(
             {name: _whole(result) for name, result in found.similar.items()}, runs,
-            ["layer", "pair", "source", "measure"], ["value"]),
+            ["layer", "pair", "features", "measure"], ["value"]),
         "topography": found.topography.table.groupby(
-            ["kind", "layer", "label", "source", "distance", "metric"],
+            ["kind", "layer", "label", "features", "distance", "metric"],
             sort=False)["rho"].agg(["mean", "min", "max", "count"]).reset_index(),
         "topography_per_run": found.topography.table,
         "generalization": found.topography.correlation,

@@ -44,7 +44,7 @@ N_DECODED = 2_048
 """Problems that probes are fitted on, and that they are scored on."""
 WIDTH = 128
 """Dimensions that what is decoded from is reduced to."""
-SOURCES_READ = ("pair", "codes.context", "values.context", "tokens.context")
+FEATURES_READ = ("pair", "codes.context", "values.context", "tokens.context")
 """What is decoded from, beside the paper's pair: codes, values and streams of the context."""
 LABELS_READ = {"sraven": ("rule", "answer"), "logic": ("term_1", "answer")}
 
@@ -139,11 +139,12 @@ class Context:
                 for path in sorted(folder.glob("*.parquet"))}
 
     def _decoded(self, run: Run) -> RowsResult:
-        key = key_of([run], {"n": N_DECODED, "seed": self.seed, "sources": SOURCES_READ})
+        # They were called sources, and what was kept under that name is found again.
+        key = key_of([run], {"n": N_DECODED, "seed": self.seed, "sources": FEATURES_READ})
         folder = self.work / f"{run.path.parent.name}-{run.name}-rows-{key}"
         return kept(folder, RowsResult, partial(
             decode_rows, run, LABELS_READ[run.config.task.name], task=run.config.task,
-            sources=SOURCES_READ, widths=WIDTH, n_train=N_DECODED, n_heldout=N_DECODED,
+            features=FEATURES_READ, widths=WIDTH, n_train=N_DECODED, n_heldout=N_DECODED,
             seed=self.seed, progress=bar("decoding")))
 
 

@@ -188,7 +188,7 @@ def entering(scores: pd.DataFrame) -> dict[tuple[str, str, str, int], float]:
     """
     if not len(scores):
         return {}
-    read = scores[scores["counts"] & (scores["source"] == "tokens.context")
+    read = scores[scores["counts"] & (scores["features"] == "tokens.context")
                   & (scores["label"] == "answer") & (scores["metric"] == "balanced_accuracy")]
     by = read.pivot_table(index=[*OF_RUN, "layer"], columns="model", values="value", dropna=False)
     over = (by["trained"] - by["untrained"]).groupby(["role", "task", "kind", "layer"]).mean()

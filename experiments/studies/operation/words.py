@@ -32,12 +32,12 @@ def answer_entering(scores: pd.DataFrame) -> dict[tuple[str, str, int], float]:
     """
     read = where(scores[scores["part"] != "milestones"], metric="balanced_accuracy",
                  label="answer", width=128)
-    read = read[read["source"].isin(STREAMS) & read["inputs"].fillna("").isin(("", "uniform"))]
-    index = ["part", "kind", "layer", "source", "seed"]
+    read = read[read["features"].isin(STREAMS) & read["inputs"].fillna("").isin(("", "uniform"))]
+    index = ["part", "kind", "layer", "features", "seed"]
     by_model = read.pivot_table(index=index, columns="model", values="value", dropna=False)
     null = by_model["untrained"].fillna(read.groupby(index)["best_constant"].first())
     over = (by_model["trained"].fillna(null) - null).dropna()
-    means = over.groupby(["part", "kind", "layer", "source"]).mean()
+    means = over.groupby(["part", "kind", "layer", "features"]).mean()
     best = means.groupby(["part", "kind", "layer"]).max().reset_index(name="value")
     return {(str(row["part"]), str(row["kind"]), int(row["layer"])): float(row["value"])
             for row in best.to_dict("records")}

@@ -62,9 +62,9 @@ def findings(found: Found) -> list[str]:
         f"on, and {found.accuracy['left out']:.1%} of those that were left out."]
     table = found.decoding.table[found.decoding.table["metric"] == "accuracy"]
     for pair, rows in table.groupby("pair", sort=False):
-        codes = rows[rows["source"] == "code"]
+        codes = rows[rows["features"] == "code"]
         best = codes.sort_values("value", kind="stable").iloc[-1]
-        beside = rows[rows["layer"] == best["layer"]].set_index("source")["value"]
+        beside = rows[rows["layer"] == best["layer"]].set_index("features")["value"]
         sentences.append(
             f"At {pair} the code tells the relation best in layer {best['layer']}: "
             f"{best['value']:.2f} [{best['low']:.2f}, {best['high']:.2f}] for held-out countries, "

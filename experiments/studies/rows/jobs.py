@@ -17,7 +17,7 @@ LOGIC = ("logic-hyla", "logic-linear", "logic-softmax")
 READINGS: tuple[Literal["fixed_context", "fixed_query"], ...] = "fixed_context", "fixed_query"
 """What all instances share: the examples' inputs, as in the paper, or the query's."""
 SMALL = ("pair", "row", "residual")
-"""Sources of seeds beyond the first, and of milestones."""
+"""Features of seeds beyond the first, and of milestones."""
 STEPS = (750, 1_500, 3_000, 4_500, 6_000)
 """Milestones that are read; the newest checkpoint is read in any case."""
 FINISHED = 9_000
@@ -52,7 +52,7 @@ def jobs(sraven: Path, checkpoints: Path) -> list[Job]:
     milestones = [job for step in STEPS for run in first
                   for job in _milestone(checkpoints / run.path.name, step)]
     return [*(_sraven(run, {}) for run in first), *_logic(), *milestones,
-            *(_sraven(run, {"sources": SMALL, "widths": (128,)}) for run in rest)]
+            *(_sraven(run, {"features": SMALL, "widths": (128,)}) for run in rest)]
 
 
 def _sraven(run: Run, how: Mapping[str, Any]) -> Job:
@@ -67,7 +67,7 @@ def _milestone(folder: Path, step: int) -> Sequence[Job]:
         return ()
     return [Job(f"milestone-{_short(run)}-{step:04d}", run,
                 {"part": "milestones", **_of(run), "step": step},
-                {"sources": SMALL, "widths": (128,), "step": step, "controls": False})]
+                {"features": SMALL, "widths": (128,), "step": step, "controls": False})]
 
 
 def _logic() -> list[Job]:
@@ -80,12 +80,12 @@ def _logic() -> list[Job]:
         found += [Job(f"{name}-{inputs}", run, {
             "part": "logic", **_of(run), "step": run.checkpoints()[-1], "inputs": inputs}, {
             "task": replace(config, inputs=inputs),
-            "sources": ("pair", "row", "values", "residual"), "widths": (128,),
+            "features": ("pair", "row", "values", "residual"), "widths": (128,),
             "labels": ("term_1", "terms", "operand", "answer")}) for inputs in READINGS]
         # As the model was trained, and as sources are drawn: is the answer there yet?
         found.append(Job(f"{name}-{config.inputs}", run, {
             "part": "logic", **_of(run), "step": run.checkpoints()[-1], "inputs": config.inputs},
-            {"sources": ("residual", "tokens"), "widths": (128,),
+            {"features": ("residual", "tokens"), "widths": (128,),
              "labels": ("operand", "answer")}))
     return found
 

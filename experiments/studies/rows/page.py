@@ -16,20 +16,20 @@ from latentcode.probes.common.results import where
 from latentcode.probes.rows import RowsResult
 from latentcode.tasks import make_task
 
-PLACE = ("kind", "source", "layer")
+PLACE = ("kind", "features", "layer")
 HOW = """\
-Logistic probes are fitted on training combinations and scored on held-out ones. Each source is
+Logistic probes are fitted on training combinations and scored on held-out ones. All features are
 reduced to the same number of dimensions, at most 128 or 16 (`dimensions` in the tables): by a fixed
-random projection to 512 where it is wider, then onto the principal axes of the training instances.
-These axes are those that vary most: where a source scores lower than a part of it does, the
-reduction left the rest out.
+random projection to 512 where they are wider, then onto the principal axes of the training
+instances. These axes are those that vary most: where features score lower than a part of them does,
+the reduction left the rest out.
 
-Each cell is trained / untrained / shuffled. Untrained is the same source of the initial weights;
-shuffled is the trained source with labels of other instances or, under gains, the source of another
-instance. A dash says that the initial weights' source does not vary. `tables/` has every number
-with its interval (95 %, clustered by held-out combination), balanced accuracy, macro F1 and log
-loss, the score of the training prior on the held-out part, and that of the best constant answer,
-which knows the held-out shares and so is an oracle."""
+Each cell is trained / untrained / shuffled. Untrained: the same features of the initial weights;
+shuffled: the trained features with labels of other instances or, under gains, the features of
+another instance. A dash says that the features of the initial weights do not vary. `tables/` has
+every number with its interval (95 %, clustered by held-out combination), balanced accuracy, macro
+F1 and log loss, the score of the training prior on the held-out part, and that of the best constant
+answer, which knows the held-out shares and so is an oracle."""
 GAINS = """\
 Held-out log loss gained, in nats, over a probe that knows the answer alone, or the answer and both
 operands. The gain over the answer includes what operands and answer together tell of the rule; the
@@ -96,30 +96,30 @@ def along(scores: pd.DataFrame) -> pd.DataFrame:
     """Return the scores of first seeds over updates, those of the ends included; empty without."""
     milestones = where(scores, part="milestones", model="trained")
     ends = where(scores, part="sraven", seed=0, width=128)
-    ends = ends[ends["source"].isin(milestones["source"].unique())]
+    ends = ends[ends["features"].isin(milestones["features"].unique())]
     start = where(ends, model="untrained").assign(step=0)
     return pd.concat([start, milestones, where(ends, model="trained")]) if len(
         milestones) else milestones
 
 
 def milestones_figure(moments: pd.DataFrame) -> Figure:
-    """Return accuracy over updates: a row per kind, a column per source, a line per label; the
+    """Return accuracy over updates: a row per kind, features across, a line per label; the
     deeper the layer, the darker."""
-    kinds, sources = moments["kind"].unique(), moments["source"].unique()
+    kinds, feature_sets = moments["kind"].unique(), moments["features"].unique()
     labels, layers = list(moments["label"].unique()), sorted(moments["layer"].unique())
-    with panels(len(kinds), len(sources), 2.6 * len(sources) + 1.4, 1.9 * len(kinds) + 0.5,
-                sharex=True, sharey=True) as (figure, grid):
+    with panels(len(kinds), len(feature_sets), 2.6 * len(feature_sets) + 1.4,
+                1.9 * len(kinds) + 0.5, sharex=True, sharey=True) as (figure, grid):
         for row, kind in enumerate(kinds):
-            for column, source in enumerate(sources):
+            for column, features in enumerate(feature_sets):
                 for label, color in zip(labels, PALETTE, strict=False):
                     for depth, layer in enumerate(layers):
-                        line = where(moments, kind=kind, source=source, label=label,
+                        line = where(moments, kind=kind, features=features, label=label,
                                      layer=layer).sort_values("step")
                         grid[row, column].plot(
                             line["step"], line["value"], color=color, marker="o", markersize=2.5,
                             alpha=(depth + 1) / len(layers),
                             label=label if layer == layers[-1] else None)
-        name_panels(grid, list(sources), [f"{kind}\naccuracy" for kind in kinds], "updates")
+        name_panels(grid, list(feature_sets), [f"{kind}\naccuracy" for kind in kinds], "updates")
         handles, names = grid[0, 0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside right upper",
                       title=f"layer {layers[0]} faint,\n{layers[-1]} full")
@@ -127,9 +127,9 @@ def milestones_figure(moments: pd.DataFrame) -> Figure:
 
 
 def _over_steps(moments: pd.DataFrame) -> pd.DataFrame:
-    """Return the last layer's accuracies: a row per kind, source and label, a column per step."""
+    """Return the last layer's accuracies: a row per kind, features and label, a column per step."""
     last = where(moments, layer=max(moments["layer"]))
-    table = last.pivot_table(index=["kind", "source", "label"], columns="step", values="value",
+    table = last.pivot_table(index=["kind", "features", "label"], columns="step", values="value",
                              sort=False).sort_index(axis=1)
     return table.map("{:.2f}".format, na_action="ignore").fillna("").reset_index()
 
@@ -157,7 +157,7 @@ def _nulls(block: pd.DataFrame) -> str:
 def _known(block: pd.DataFrame) -> str:
     said = [f"{ranged(where(block, given=name)['known'])} with {name}"
             for name in block["given"].unique()]
-    return f"The log loss without a source is {', '.join(said)}."
+    return f"The log loss without features is {', '.join(said)}."
 
 
 def _table(table: pd.DataFrame) -> str:

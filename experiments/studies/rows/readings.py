@@ -16,11 +16,11 @@ def readings(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     sraven = where(scores, part="sraven", width=128)
     last = where(sraven, layer="3")
     found = []
-    for source in ("pair", "row", "residual"):
-        rows = where(last, source=source)
+    for features in ("pair", "row", "residual"):
+        rows = where(last, features=features)
         if len(rows):
             found.append(
-                f"- SRAVEN, {source}, last layer: rule {span(rows, 'rule')}, first operand "
+                f"- SRAVEN, {features}, last layer: rule {span(rows, 'rule')}, first operand "
                 f"{span(rows, 'operand_1')}, answer {span(rows, 'answer')}; untrained "
                 f"{span(rows, 'rule', 'untrained')}, {span(rows, 'operand_1', 'untrained')} and "
                 f"{span(rows, 'answer', 'untrained')}.")
@@ -28,20 +28,20 @@ def readings(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         rows = where(given, part="sraven", width=128, layer="3", given=condition)
         if len(rows):
             gains = "; ".join(
-                f"{source} {span(block, 'rule', value='gain')}, {above(block)} (source of "
+                f"{features} {span(block, 'rule', value='gain')}, {above(block)} (features of "
                 f"another instance: {span(block, 'rule', 'shuffled', value='gain')})"
-                for source in ("pair", "row", "residual")
-                if len(block := where(rows, source=source)))
+                for features in ("pair", "row", "residual")
+                if len(block := where(rows, features=features)))
             found.append(f"- The rule beyond {condition}, last layer, nats gained of "
                          f"{ranged(rows['known'])}: {gains}.")
     for inputs in ("fixed_context", "fixed_query"):
         rows = where(scores, part="logic", width=128, inputs=inputs, layer="1", label="terms")
         if len(rows):
-            by_source = "; ".join(
-                f"{source} {span(block, 'terms')} (untrained {span(block, 'terms', 'untrained')})"
-                for source, block in rows.groupby("source", sort=False))
+            by_features = "; ".join(
+                f"{features} {span(block, 'terms')} (untrained {span(block, 'terms', 'untrained')})"
+                for features, block in rows.groupby("features", sort=False))
             found.append(f"- Fuzzy logic, `{inputs}`, F1 of the terms in the last layer: "
-                         f"{by_source}; best constant answer {rows['best_constant'].min():.2f}.")
+                         f"{by_features}; best constant answer {rows['best_constant'].min():.2f}.")
     return found
 
 

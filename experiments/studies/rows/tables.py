@@ -11,7 +11,7 @@ from latentcode.probes.common.results import where
 from latentcode.probes.rows.result import FLAT, ONE_CLASS, RowsResult
 
 ORDER = ("pair", "row", "row.last_row", "row.examples", "codes", "values", "residual", "tokens")
-"""The order in which sources are listed."""
+"""The order in which features are listed."""
 LEFT_OUT = ("run", "pair", "n_classes", "n_heldout_combinations", "penalty")
 """Columns that are the same for all, or that only results of single models need."""
 NOTHING = {FLAT: "nothing to read", ONE_CLASS: "the same for all"}
@@ -27,8 +27,9 @@ def joined(found: Sequence[tuple[Job, RowsResult]]) -> dict[str, pd.DataFrame]:
         table = pd.concat(parts, ignore_index=True)
         first = ["part", "kind", "seed", "step", "inputs"]
         rest = [column for column in table if column not in (*first, *LEFT_OUT)]
-        rank = table["source"].map(ORDER.index)
-        order = table.assign(source=rank).sort_values(["kind", "source", "layer"], kind="stable")
+        rank = table["features"].map(ORDER.index)
+        order = table.assign(features=rank).sort_values(
+            ["kind", "features", "layer"], kind="stable")
         tables[name] = table.loc[order.index, first + rest]
     return tables
 

@@ -93,7 +93,7 @@ def measure(run: Run, work: Path, n: int, n_probe: int, seed: int) -> Measured:
         Work("paper", KnownRuns({}), work).table(run, token_losses),
         keep("probes", DecodingResult, decode, labels=varying(run),
              pairs=CRITERIA["pairs"], **size),
-        keep("streams", RowsResult, decode_rows, labels=["answer"], sources=["residual"],
+        keep("streams", RowsResult, decode_rows, labels=["answer"], features=["residual"],
              widths=WIDTH, **size),
         written("pairs", places(n_layers), ("interchange", "control"), factorial=False,
                 among="answers"),

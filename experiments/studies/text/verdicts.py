@@ -61,19 +61,19 @@ def telling(scores: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for key, block in _accuracy(scores).groupby(["kind", "label", "pair", "layer"], sort=False):
         assert isinstance(key, tuple)
-        code = where(block, source="code").set_index("seed")
+        code = where(block, features="code").set_index("seed")
         beaten, fails = [], []
         row: dict[str, Any] = dict(zip(("kind", "label", "pair", "layer"), key, strict=True))
         row |= {"code": code["value"].mean(), "min": code["value"].min(),
                 "max": code["value"].max()}
         for control in CONTROLS:
             other = (code["chance"] if control == "chance" else
-                     where(block, source=control).set_index("seed")["value"].reindex(code.index))
+                     where(block, features=control).set_index("seed")["value"].reindex(code.index))
             row[control] = other.mean()
             beaten.append(bool((code["low"] > other).all())
                           and row["code"] - row[control] >= CRITERIA["tells"])
             fails.append(bool((code["high"] < other + CRITERIA["tells"]).all()))
-        rows.append({**row, "residual": where(block, source="residual")["value"].mean(),
+        rows.append({**row, "residual": where(block, features="residual")["value"].mean(),
                      "seeds": len(code),
                      "tells": verdict(all(beaten), any(fails), len(code)) if bool(
                          (code["chance"] < CRITERIA["varies"]).all()) else UNDECIDED})
@@ -87,8 +87,8 @@ def kinds_apart(scores: pd.DataFrame) -> pd.DataFrame:
     more            the kind whose code gains more, or `undecided`
     """
     table = where(_accuracy(scores), pair=INDUCTION)
-    wide = table[table["source"].isin(["code", "untrained"])].pivot(
-        index=["label", "kind", "seed", "layer"], columns="source", values="value")
+    wide = table[table["features"].isin(["code", "untrained"])].pivot(
+        index=["label", "kind", "seed", "layer"], columns="features", values="value")
     gains = (wide["code"] - wide["untrained"]).groupby(["label", "kind", "seed"],
                                                        sort=False).mean()
     rows: list[dict[str, Any]] = []

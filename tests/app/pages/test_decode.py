@@ -31,7 +31,7 @@ def test_scores_stand_beside_their_controls(run: Run) -> None:
     assert not test.exception
     figure = charts(test)["decoding"]
     assert [trace.name for trace in figure.data] == ["latent code", "shuffled labels"]
-    expected = table[(table["metric"] == "accuracy") & (table["source"] == "code")].iloc[0]
+    expected = table[(table["metric"] == "accuracy") & (table["features"] == "code")].iloc[0]
     code = figure.data[0]
     assert list(code.y) == [pytest.approx(expected["value"])]
     assert list(code.error_y.array) == [pytest.approx(expected["high"] - expected["value"])]
@@ -42,9 +42,9 @@ def test_scores_stand_beside_their_controls(run: Run) -> None:
 
 
 def test_the_best_layer_is_named_with_its_controls() -> None:
-    rows = [{"label": "rule", "metric": "accuracy", "layer": layer, "source": source,
+    rows = [{"label": "rule", "metric": "accuracy", "layer": layer, "features": features,
              "value": value, "low": value - 0.1, "high": value + 0.1, "chance": 0.2}
-            for layer, source, value in ((0, "code", 0.3), (1, "code", 0.6), (2, "code", 0.5),
+            for layer, features, value in ((0, "code", 0.3), (1, "code", 0.6), (2, "code", 0.5),
                                          (0, "residual", 0.9), (1, "residual", 0.7))]
     assert best_layers(pd.DataFrame(rows)) == (
         "**rule**: accuracy 0.60 [0.50, 0.70] from the code of layer 1, the best of 3; residual "

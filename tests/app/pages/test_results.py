@@ -33,9 +33,9 @@ def test_other_results_are_shown_with_their_summary(codes: Path) -> None:
     result.save(codes / "results" / "similarity", figures=False)
     test = shown("results", model="runs/codes")
     assert not test.exception
-    names = [name.replace("_", " ") for name in result.summary().columns if name != "source"]
+    names = [name.replace("_", " ") for name in result.summary().columns if name != "features"]
     assert list(test.table[0].value.columns) == names
-    assert "In every row: source code." in [caption.value for caption in test.caption]
+    assert "In every row: features code." in [caption.value for caption in test.caption]
     assert "Heads that a code uses" in text(test)
     assert len(test.image) == 1
 

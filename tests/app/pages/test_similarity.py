@@ -67,7 +67,7 @@ def test_it_says_for_which_values_codes_are_no_more_alike_than_shuffled() -> Non
 
 
 def test_it_says_above_which_controls_a_cosine_is_not() -> None:
-    rows = pd.DataFrame({"source": ["code", "shuffled", "untrained"], "value": [0.65, -0.8, 0.61],
+    rows = pd.DataFrame({"features": ["code", "shuffled", "untrained"], "value": [0.65, -0.8, 0.61],
                          "low": [0.55, -0.9, -0.1], "high": [0.72, 0.3, 0.79]})
     said = beside_controls(rows)
     assert "**Not above every control.**" in said

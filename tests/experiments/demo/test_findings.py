@@ -36,10 +36,10 @@ def decoded(code: float, wide: float = 0.04, chance: float = 0.28, **others: flo
     """Scores of the last layer, each with an interval of +- `wide`; in layer 0 all are 0.9."""
     scores = {"code": code, **CONTROLS, **others}
     return DecodingResult(pd.DataFrame([
-        {"layer": layer, "pair": "query->query", "label": "terms", "source": source,
+        {"layer": layer, "pair": "query->query", "label": "terms", "features": features,
          "metric": "f1", "value": value, "low": value - wide, "high": value + wide,
          "chance": chance, "n_unseen": 0, "converged": True, "n_heldout_combinations": 9}
-        for layer in (0, 1) for source, score in scores.items()
+        for layer in (0, 1) for features, score in scores.items()
         for value in [score if layer else 0.9]]), pd.DataFrame(), {"controls": []})
 
 

@@ -139,7 +139,7 @@ def test_from_training_to_the_page(
         assert text in page
     decoding = lc.DecodingResult.load(out / "decoding")
     assert set(decoding.table["pair"]) == {"last->relation", "last->country", "last->last"}
-    assert set(decoding.table["source"]) == {"code", "residual", "untrained", "shuffled"}
+    assert set(decoding.table["features"]) == {"code", "residual", "untrained", "shuffled"}
     assert set(decoding.per_class["class"]) == set(VALUES)
     assert decoding.settings["heldout"]["split"] == "ood"
     for order in ("relation_first", "country_first"):

@@ -20,7 +20,7 @@ def test_the_page_shows_the_results(
     """Once computed, nothing is computed again; the cells are the numbers of the results."""
     run = smoke_run("sraven", "hyla")
     about = {"run": "hyla", "kind": "hyla", "step": 30}
-    how = {"sources": ("pair", "residual"), "layers": (0, 1), "widths": (128,)}
+    how = {"features": ("pair", "residual"), "layers": (0, 1), "widths": (128,)}
     planned = [Job("first", run, about | {"part": "sraven", "seed": 0}, how),
                Job("step", run, about | {"part": "milestones", "seed": 0, "step": 15},
                    how | {"controls": False})]
@@ -32,7 +32,7 @@ def test_the_page_shows_the_results(
     study.run()
     page = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     table = lc.RowsResult.load(tmp_path / "work" / "first").table
-    row = table[(table["source"] == "residual") & (table["layer"] == "1")
+    row = table[(table["features"] == "residual") & (table["layer"] == "1")
                 & (table["metric"] == "accuracy") & (table["label"] == "rule")]
     cell = " / ".join(f"{row.loc[row['model'] == model, 'value'].item():.2f}"
                       for model in ("trained", "untrained", "shuffled"))

@@ -61,10 +61,10 @@ def scores(code: dict[str, float], controls: float = 0.5, half: float = 0.02,
     """Return scores of one label: kind -> that of the code, the same in every seed."""
     return pd.DataFrame([
         {"kind": kind, "seed": seed, "layer": layer, "pair": INDUCTION, "label": "copied",
-         "source": source, "metric": "accuracy", "value": value, "low": value - half,
+         "features": features, "metric": "accuracy", "value": value, "low": value - half,
          "high": value + half, "chance": controls}
         for kind, own in code.items() for seed in SEEDS
-        for source, value in (("code", own), ("untrained", controls), ("shuffled", controls),
+        for features, value in (("code", own), ("untrained", controls), ("shuffled", controls),
                               ("residual", 0.9))])
 
 
@@ -83,9 +83,9 @@ def test_a_label_that_hardly_varies_is_undecided() -> None:
 
 def test_one_control_that_tells_as_much_is_enough() -> None:
     table = scores({"hyla": 0.60})
-    table.loc[table["source"] == "untrained", "value"] = 0.60
+    table.loc[table["features"] == "untrained", "value"] = 0.60
     assert telling(table)["tells"].tolist() == ["no"]
-    table.loc[(table["source"] == "untrained") & (table["seed"] == 2), "value"] = 0.50
+    table.loc[(table["features"] == "untrained") & (table["seed"] == 2), "value"] = 0.50
     assert telling(table)["tells"].tolist() == ["undecided"]
 
 
@@ -93,7 +93,7 @@ def test_kinds_are_apart_where_no_seed_is_between() -> None:
     table = scores({"hyla": 0.7, "softmax": 0.6})
     assert kinds_apart(table)["more"].tolist() == ["hyla"]
     spoiled = table.copy()
-    at = (table["kind"] == "softmax") & (table["source"] == "code") & (table["seed"] == 1)
+    at = (table["kind"] == "softmax") & (table["features"] == "code") & (table["seed"] == 1)
     spoiled.loc[at, "value"] = 0.71
     assert kinds_apart(spoiled)["more"].tolist() == ["undecided"]
     assert kinds_apart(table[table["seed"] < 2])["more"].tolist() == ["undecided"]
@@ -123,7 +123,7 @@ def test_words_are_asked_where_enough_instances_count() -> None:
          "value": 0.5, "low": 0.4} for seed in SEEDS for against in ("operands", "unrelated")])
     streams = pd.DataFrame([
         {"part": "language", "kind": "hyla", "seed": seed, "inputs": "", "layer": 1,
-         "metric": "balanced_accuracy", "label": "answer", "width": 128, "source": "residual",
+         "metric": "balanced_accuracy", "label": "answer", "width": 128, "features": "residual",
          "model": model, "value": 0.3, "best_constant": 0.1,
          "n_classes": 8}
         for seed in SEEDS for model in ("trained", "untrained")])

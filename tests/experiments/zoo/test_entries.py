@@ -94,10 +94,10 @@ def test_the_controls_are_there(tmp_path: Path) -> None:
     assert len(identity) == 2
     assert (identity["value"] == 1.0).all()
     decoded = lc.DecodingResult.load(entry / "results/decoding").table
-    assert {"code", "residual", "untrained", "shuffled"} == set(decoded["source"])
+    assert {"code", "residual", "untrained", "shuffled"} == set(decoded["features"])
     cosines = pd.read_csv(entry / "results/similarity/cosines.csv")
     assert cosines["value"].abs().max() == 1.0
-    assert {"code", "untrained"} <= set(cosines["source"])
+    assert {"code", "untrained"} <= set(cosines["features"])
 
 
 def test_a_training_is_described(trained: lc.Run) -> None:

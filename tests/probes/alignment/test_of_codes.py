@@ -161,7 +161,7 @@ def values(result: AlignmentResult, table: str, **where: object) -> Any:
 
 
 def test_a_permuted_model_is_the_same_model(result: AlignmentResult) -> None:
-    where = {"run_a": "a", "run_b": "permuted", "source": "code"}
+    where = {"run_a": "a", "run_b": "permuted", "features": "code"}
     same = values(result, "layers", **where, layer_a=1, layer_b=1).set_index("measure")
     assert same.loc["cka", "value"] == pytest.approx(1.0, abs=1e-5)
     assert same.loc["procrustes", "value"] == pytest.approx(0.0, abs=1e-3)
@@ -175,7 +175,7 @@ def test_a_permuted_model_is_the_same_model(result: AlignmentResult) -> None:
 
 @pytest.mark.parametrize("label", ["term_1", "terms"])
 def test_probes_transfer_after_matching_only(result: AlignmentResult, label: str) -> None:
-    where = {"label": label, "source": "code", "layer": 1}
+    where = {"label": label, "features": "code", "layer": 1}
     score = values(result, "transfer", run_a="a", run_b="permuted", **where).set_index(
         "alignment")["value"]
     assert score["matched"] == pytest.approx(score["own"])
@@ -191,13 +191,13 @@ def test_probes_transfer_after_matching_only(result: AlignmentResult, label: str
 
 
 def test_every_comparison_is_there_with_its_controls(result: AlignmentResult) -> None:
-    assert set(result.layers["source"]) == {"code", "residual", "untrained"}
+    assert set(result.layers["features"]) == {"code", "residual", "untrained"}
     couples = set(result.layers[["run_a", "run_b"]].itertuples(index=False, name=None))
     assert len(couples) == 6
-    itself = values(result, "layers", run_a="a", run_b="a", source="code", measure="cka")
+    itself = values(result, "layers", run_a="a", run_b="a", features="code", measure="cka")
     assert list(itself[["layer_a", "layer_b"]].itertuples(index=False, name=None)) == [(0, 1)]
     assert len(result.transfer) == 6 * 3 * 2 * 2 * len(ALIGNMENTS)  # ordered pairs of runs
-    untrained = values(result, "transfer", source="untrained", alignment="matched")
+    untrained = values(result, "transfer", features="untrained", alignment="matched")
     assert (untrained["value"] < 0.6).all()
 
 
@@ -286,7 +286,7 @@ def written_in(result: AlignmentResult) -> list[object]:
 
 
 def test_runs_that_began_alike_count_in_tables_only(result: AlignmentResult) -> None:
-    where = ["kind_a", "kind_b", "pair", "layer", "source"]
+    where = ["kind_a", "kind_b", "pair", "layer", "features"]
     seeded = replace(result, settings={**result.settings, "initial_seeds": {
         "a": 0, "permuted": 0, "noise": 1}})
     apart = replace(result, **{name: table[
@@ -296,7 +296,7 @@ def test_runs_that_began_alike_count_in_tables_only(result: AlignmentResult) -> 
     assert not seeded.summary().equals(result.summary())
     told = next(note for note in seeded.caveats if "same seed" in note)
     assert told.endswith(": a and permuted.")
-    code = seeded.summary().set_index(where).xs("code", level="source")
+    code = seeded.summary().set_index(where).xs("code", level="features")
     assert (code["cka"] < 0.5).all()  # that of a and permuted is 1
     assert written_in(seeded) == written_in(apart) != written_in(result)
     alone = replace(result, settings={**result.settings, "initial_seeds": dict.fromkeys(

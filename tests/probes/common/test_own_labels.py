@@ -132,7 +132,7 @@ def test_labels_of_codes_give_what_functions_give(runs: list[lc.Run]) -> None:
     given = lc.similarity_codes(codes, "even", layers=0, controls=False, n_bootstrap=100)
     found = lc.similarity(run, {"even": even}, n=80, layers=0, n_bootstrap=100)
     keys = ["centring", "row", "column"]
-    ours, theirs = (result.cosines[result.cosines["source"] == "code"].set_index(keys)["value"]
+    ours, theirs = (result.cosines[result.cosines["features"] == "code"].set_index(keys)["value"]
                     for result in (given, found))
     pd.testing.assert_series_equal(ours, theirs)
 

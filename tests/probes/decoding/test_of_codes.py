@@ -43,29 +43,29 @@ def test_planted_terms_are_decoded_on_unseen_functions(
     result: DecodingResult, label: str, metric: str
 ) -> None:
     place = CODE | {"label": label, "metric": metric}
-    code = row(result, **place, source="code")
+    code = row(result, **place, features="code")
     assert code["value"] > 0.95
     assert code["low"] > 0.85
     assert code["high"] <= 1.0
-    assert row(result, **place, source="residual")["value"] > 0.8
-    assert row(result, **place, source="untrained")["value"] < 0.5
-    assert row(result, **place, source="shuffled")["value"] < 0.5
+    assert row(result, **place, features="residual")["value"] > 0.8
+    assert row(result, **place, features="untrained")["value"] < 0.5
+    assert row(result, **place, features="shuffled")["value"] < 0.5
 
 
 @pytest.mark.parametrize("place", [{"layer": 0, "pair": "query->query"},
                                    {"layer": 1, "pair": "query->example"}])
 def test_noise_is_at_chance(result: DecodingResult, place: dict[str, object]) -> None:
-    noise = row(result, **place, label="term_1", metric="accuracy", source="code")
+    noise = row(result, **place, label="term_1", metric="accuracy", features="code")
     assert noise["low"] <= noise["chance"] <= noise["high"]
-    f1 = row(result, **place, label="terms", metric="f1", source="code")
+    f1 = row(result, **place, label="terms", metric="f1", features="code")
     assert f1["value"] < f1["chance"]
 
 
 def test_table_is_tidy_and_complete(result: DecodingResult) -> None:
     table = result.table
-    # 2 layers, 2 pairs, 4 sources; two metrics for term_1 and one for terms.
+    # 2 layers, 2 pairs, 4 features; two metrics for term_1 and one for terms.
     assert len(table) == 2 * 2 * 4 * 3
-    key = ["layer", "pair", "label", "source", "metric"]
+    key = ["layer", "pair", "label", "features", "metric"]
     assert not table.duplicated(key).any()
     assert table[["value", "low", "high", "chance", "C"]].notna().all(axis=None)
     assert table["value"].between(0, 1).all()
@@ -78,7 +78,7 @@ def test_table_is_tidy_and_complete(result: DecodingResult) -> None:
 
 
 def test_probes_on_the_same_residual_stream_agree(result: DecodingResult) -> None:
-    residual = result.table[result.table["source"] == "residual"]
+    residual = result.table[result.table["features"] == "residual"]
     by_pair = residual.pivot(index=["layer", "label", "metric"], columns="pair", values="value")
     np.testing.assert_array_equal(by_pair["query->query"], by_pair["query->example"])
 
@@ -86,10 +86,10 @@ def test_probes_on_the_same_residual_stream_agree(result: DecodingResult) -> Non
 def test_scores_per_class(result: DecodingResult, planted: Callable[..., LatentCodes]) -> None:
     classes = result.per_class
     mine = classes[(classes["layer"] == 1) & (classes["pair"] == "query->query")
-                   & (classes["label"] == "terms") & (classes["source"] == "code")]
+                   & (classes["label"] == "terms") & (classes["features"] == "code")]
     assert list(mine["class"]) == ["t0", "t1", "t2", "t3", "t4", "t5"]
     assert (mine["n_heldout"] == 40).all()
-    headline = row(result, **CODE, label="terms", metric="f1", source="code")
+    headline = row(result, **CODE, label="terms", metric="f1", features="code")
     assert mine["f1"].mean() == pytest.approx(headline["value"])
 
 
@@ -104,7 +104,7 @@ def test_only_the_seed_changes_the_numbers(planted: Callable[..., LatentCodes]) 
     pd.testing.assert_frame_equal(first, run(0), check_exact=True)
     pd.testing.assert_frame_equal(first, run(0, n_jobs=2), check_exact=True)
     other = run(1)
-    shuffled = first["source"] == "shuffled"
+    shuffled = first["features"] == "shuffled"
     assert (first.loc[~shuffled, "value"] == other.loc[~shuffled, "value"]).all()
     assert (first.loc[shuffled, "value"] != other.loc[shuffled, "value"]).any()
 
@@ -125,7 +125,7 @@ def test_unseen_classes_are_errors_and_are_told(planted: Callable[..., LatentCod
     less = train.subset((train.labels["term_1"] != "t3").to_numpy())
     unseen = decode_codes(less, heldout, ["term_1"], layers=[1], pairs=["query->query"],
                     controls=False, **FAST)
-    code = row(unseen, source="code", metric="accuracy")
+    code = row(unseen, features="code", metric="accuracy")
     assert code["n_unseen"] == 20
     assert code["n_classes"] == 4
     assert code["value"] == pytest.approx(100 / 120, abs=0.03)
@@ -139,7 +139,7 @@ def test_without_controls_the_result_says_so(planted: Callable[..., LatentCodes]
     bare = decode_codes(planted("train", residuals=False), planted("ood", residuals=False),
                         ["term_1"], layers=[1], controls=False, **FAST)
     assert bare.missing_controls == ("residual", "untrained")
-    assert set(bare.table["source"]) == {"code", "shuffled"}
+    assert set(bare.table["features"]) == {"code", "shuffled"}
     assert "Without controls: residual, untrained." in repr(bare)
     assert "Without controls" in bare._repr_html_()
     title = bare.figure()._suptitle  # type: ignore[attr-defined]
@@ -212,7 +212,7 @@ def test_chance_is_the_best_constant_answer() -> None:
     assert chance(heldout, "f1") == pytest.approx((0.8 + 0.5) / 2)
 
 
-def test_summary_shows_every_source(result: DecodingResult) -> None:
+def test_summary_shows_all_features(result: DecodingResult) -> None:
     summary = result.summary()
     assert list(summary.columns) == ["label", "metric", "pair", "layer", "code", "residual",
                                      "untrained", "shuffled", "chance"]
@@ -240,7 +240,7 @@ def test_a_changed_number_is_noticed(result: DecodingResult, tmp_path: Path, nam
         DecodingResult.load(folder)
 
 
-def test_figure_shows_each_source_in_each_panel(result: DecodingResult) -> None:
+def test_figure_shows_all_features_in_each_panel(result: DecodingResult) -> None:
     figure = result.figure(("accuracy", "macro_f1", "f1"))
     assert len(figure.axes) == 3 * 2
     assert [axes.get_title() for axes in figure.axes[:3]] == [
@@ -251,7 +251,7 @@ def test_figure_shows_each_source_in_each_panel(result: DecodingResult) -> None:
     for axes in figure.axes:
         assert len(axes.containers) == 4
     values = figure.axes[0].containers[0][0].get_ydata()
-    table = result.table[(result.table["source"] == "code") & (result.table["label"] == "term_1")
+    table = result.table[(result.table["features"] == "code") & (result.table["label"] == "term_1")
                          & (result.table["metric"] == "accuracy")
                          & (result.table["pair"] == "query->query")]
     np.testing.assert_array_equal(values, table.sort_values("layer")["value"])

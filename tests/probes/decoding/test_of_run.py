@@ -23,4 +23,4 @@ def test_the_tasks_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(FuzzyLogic, "__init__", spy)
     result = lc.decode(run, ["term_1"], n_train=200, n_heldout=200)
     assert [config.inputs for config in made] == ["uniform", "fixed_context"]
-    assert set(result.table["source"]) >= {"code", "untrained"}
+    assert set(result.table["features"]) >= {"code", "untrained"}

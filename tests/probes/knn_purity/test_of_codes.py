@@ -32,10 +32,10 @@ def test_the_numbers_are_those_of_the_arrays(result: KNNPurityResult, planted: P
     codes = planted("ood")
     wanted = purity(codes.select(layer=1, pair=PAIR), {"target": codes.labels["target"]},
                     combinations=codes.labels["combination"].to_numpy()).set_index("among")
-    found = where(result.table, layer=1, label="target", source="code").set_index("among")
+    found = where(result.table, layer=1, label="target", features="code").set_index("among")
     for mine, theirs in (("value", "purity"), ("values", "values")):
         pd.testing.assert_series_equal(found[mine], wanted[theirs], check_names=False)
-    assert set(result.table["source"]) == {"code", "residual", "untrained"}
+    assert set(result.table["features"]) == {"code", "residual", "untrained"}
     assert result.settings["cut"] == ["target"]
 
 
@@ -50,14 +50,14 @@ def test_each_combination_is_a_cluster_which_is_no_excess(result: KNNPurityResul
     # 0+3 and 0+5 share the first term, 1+4 and 1+2, too: other combinations tell it, in part.
     assert others.loc["term", "excess"] > 0.15
     assert others.loc["term", "low"] <= others.loc["term", "value"] <= others.loc["term", "high"]
-    untrained = where(result.table, layer=1, source="untrained", among=ALL).set_index("label")
+    untrained = where(result.table, layer=1, features="untrained", among=ALL).set_index("label")
     assert untrained.loc["combination", "value"] < 0.4
 
 
 def test_a_balanced_mean_has_an_interval_about_it(result: KNNPurityResult) -> None:
     known = result.table[np.isfinite(result.table["low"])]
     assert (known["low"] <= known["high"]).all()
-    noise = where(known, layer=0, source="code", among=ALL, label="target")
+    noise = where(known, layer=0, features="code", among=ALL, label="target")
     assert noise["low"].item() < 0.5 < noise["high"].item() + 0.1
 
 
@@ -125,4 +125,4 @@ def test_a_run_separates_as_its_codes(runs: list[lc.Run]) -> None:
     wanted = knn_purity_codes(codes.with_labels(even=even), "even", controls=False,
                               n_bootstrap=100)
     pd.testing.assert_frame_equal(
-        where(found.table, source="code").reset_index(drop=True), wanted.table)
+        where(found.table, features="code").reset_index(drop=True), wanted.table)

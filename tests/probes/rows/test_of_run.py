@@ -25,11 +25,11 @@ def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_every_source_at_every_width(smoke_run: SmokeRun, tmp_path: Path) -> None:
+def test_all_features_at_every_width(smoke_run: SmokeRun, tmp_path: Path) -> None:
     done: list[tuple[int, int]] = []
     result = lc.decode_rows(
         smoke_run("sraven", "hyla"), ["rule", "answer"], layers=[0, 1], widths=(4, 8),
-        sources=["pair", "codes", "residual"], n_train=300, n_heldout=200,
+        features=["pair", "codes", "residual"], n_train=300, n_heldout=200,
         progress=lambda *given: done.append(given))
     assert done[-1][0] == done[-1][1] == len(done)
     table = result.table
@@ -37,10 +37,10 @@ def test_every_source_at_every_width(smoke_run: SmokeRun, tmp_path: Path) -> Non
     assert set(table["model"]) == {"trained", "untrained", "shuffled"}
     assert set(table["metric"]) == {"accuracy", "balanced_accuracy", "macro_f1", "log_loss"}
     # The response is blank: where it attends to itself in layer 0 nothing depends on the problem.
-    blank = where(table, layer="0", source="pair", model="trained")
+    blank = where(table, layer="0", features="pair", model="trained")
     assert blank["value"].isna().all()
     assert (blank["dimensions"] == 0).all()
-    wide = where(table, layer="1", source="codes", width=8)
+    wide = where(table, layer="1", features="codes", width=8)
     assert (wide["dimensions"] == 8).all()
     assert (wide["size"] > 8).all()
     assert wide["value"].between(wide["low"], wide["high"]).mean() > 0.8
@@ -57,7 +57,7 @@ def test_every_source_at_every_width(smoke_run: SmokeRun, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_one_query_for_all_instances(smoke_run: SmokeRun) -> None:
     run = smoke_run("logic", "softmax")
-    result = lc.decode_rows(run, ["terms", "operand"], sources="residual", layers=1, widths=8,
+    result = lc.decode_rows(run, ["terms", "operand"], features="residual", layers=1, widths=8,
                             n_train=200, n_heldout=200, controls=False,
                             task=replace(run.config.task, inputs="fixed_query"))
     operand = where(result.table, label="operand")
@@ -71,7 +71,7 @@ def test_one_query_for_all_instances(smoke_run: SmokeRun) -> None:
 def test_labels_can_be_functions(smoke_run: SmokeRun) -> None:
     result = lc.decode_rows(
         smoke_run("sraven", "hyla"), {"even": lambda batch: batch.targets[:, 0] % 2 == 0},
-        sources="row", layers=1, widths=4, n_train=200, n_heldout=100, controls=False)
+        features="row", layers=1, widths=4, n_train=200, n_heldout=100, controls=False)
     assert set(result.table["label"]) == {"even"}
     assert len(result.given) == 0
 
@@ -79,7 +79,7 @@ def test_labels_can_be_functions(smoke_run: SmokeRun) -> None:
 def test_what_cannot_be_asked_is_said(smoke_run: SmokeRun) -> None:
     run = smoke_run("sraven", "hyla")
     with pytest.raises(UnknownNameError, match="label 'rules_'"):
-        lc.decode_rows(run, ["rules_"], sources="pair", n_train=50, n_heldout=50)
+        lc.decode_rows(run, ["rules_"], features="pair", n_train=50, n_heldout=50)
     with pytest.raises(ProbeError, match="n_train is 0; expected a whole number of at least 1"):
         lc.decode_rows(run, n_train=0)
     with pytest.raises(ProbeError, match="widths is 0; expected a whole number of at least 1"):

@@ -38,7 +38,7 @@ def asked() -> tuple[Questions, list[pd.DataFrame]]:
 
 
 def gains(x: np.ndarray, x_heldout: np.ndarray, questions: Questions) -> dict[str, float]:
-    place = {"layer": "0", "source": "row", "model": "trained", "size": 4, "dimensions": 4}
+    place = {"layer": "0", "features": "row", "model": "trained", "size": 4, "dimensions": 4}
     _, given = answers(Reading(place, [16], x, x_heldout), questions, 0)
     return {row["given"]: row["gain"] for row in given if row["model"] == "trained"}
 
@@ -69,11 +69,11 @@ def test_operands_tell_the_rule_given_the_answer_but_not_given_both(
 
 
 def test_what_holds_nothing_has_no_score(asked: tuple[Questions, list[pd.DataFrame]]) -> None:
-    place = {"layer": "0", "source": "pair", "model": "trained", "size": 4, "dimensions": 0}
+    place = {"layer": "0", "features": "pair", "model": "trained", "size": 4, "dimensions": 0}
     table, given = answers(Reading(place, [16, 128], np.zeros((N, 0)), np.zeros((N, 0))),
                            asked[0], 0)
     assert {row["status"] for row in table + given} == {
-        "the source does not vary: nothing to read"}
+        "the features do not vary: nothing to read"}
     assert all(np.isnan(row["value"]) for row in table)
     assert {row["width"] for row in table} == {16, 128}
 
@@ -82,7 +82,7 @@ def test_shuffled_labels_and_noise_score_as_nothing(
     asked: tuple[Questions, list[pd.DataFrame]],
 ) -> None:
     questions, (train, heldout, _) = asked
-    place = {"layer": "0", "source": "row", "model": "trained", "size": 4, "dimensions": 4}
+    place = {"layer": "0", "features": "row", "model": "trained", "size": 4, "dimensions": 4}
     table, _ = answers(Reading(place, [4], one_hot(train["answer"]), one_hot(heldout["answer"])),
                        questions, 0)
     scores = {(row["model"], row["label"], row["metric"]): row["value"] for row in table}

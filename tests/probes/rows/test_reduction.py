@@ -1,4 +1,4 @@
-"""What is left of a source in a few dimensions, and of one that holds nothing?"""
+"""What is left of features in a few dimensions, and of those that hold nothing?"""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_planted_means_are_found_beside_their_controls(
 ) -> None:
     codes = planted("ood")
     slow = codes.mean_by("term_1", layer=1, pair="query->query").to_numpy(np.float64)
-    mine = result.means[(result.means["source"] == "code") & (result.means["layer"] == 1)
+    mine = result.means[(result.means["features"] == "code") & (result.means["layer"] == 1)
                         & (result.means["pair"] == "query->query")]
     np.testing.assert_allclose(
         mine.pivot(index="class", columns="component", values="value"), slow, atol=1e-6)
@@ -114,11 +114,11 @@ def test_planted_means_are_found_beside_their_controls(
     slow_cosine = cosine_matrix(slow)
     names = sorted(matrix.index)
     np.testing.assert_allclose(matrix.loc[names, names], slow_cosine, atol=1e-6)
-    assert set(result.cosines["source"]) == {"code", "residual", "untrained", "shuffled"}
-    assert set(result.concentration["source"]) == {"code", "residual", "untrained"}
-    shuffled = result.cosines.query("source == 'shuffled' and layer == 1 and centring == 'raw' "
+    assert set(result.cosines["features"]) == {"code", "residual", "untrained", "shuffled"}
+    assert set(result.concentration["features"]) == {"code", "residual", "untrained"}
+    shuffled = result.cosines.query("features == 'shuffled' and layer == 1 and centring == 'raw' "
                                     "and pair == 'query->query' and row != column")
-    code = result.cosines.query("source == 'code' and layer == 1 and centring == 'raw' "
+    code = result.cosines.query("features == 'code' and layer == 1 and centring == 'raw' "
                                 "and pair == 'query->query' and row != column")
     assert not np.allclose(shuffled["value"], code["value"])
     assert ((code["low"] <= code["value"]) & (code["value"] <= code["high"])).mean() > 0.9
@@ -174,7 +174,7 @@ def test_errors_say_what_is_wrong(planted: Planted) -> None:
 def test_residual_means_are_those_of_the_stream(planted: Planted, result: SimilarityResult) -> None:
     codes = planted("ood")
     stream = codes.select_residual(layer=1, pair="query->query").astype(float)
-    mine = result.means.query("source == 'residual' and layer == 1 and pair == 'query->query'")
+    mine = result.means.query("features == 'residual' and layer == 1 and pair == 'query->query'")
     slow = pd.DataFrame(stream).groupby(codes.labels["term_1"].to_numpy()).mean()
     np.testing.assert_allclose(
         mine.pivot(index="class", columns="component", values="value"), slow, atol=1e-6)
@@ -198,7 +198,7 @@ def test_intervals_are_those_of_a_slow_bootstrap(planted: Planted) -> None:
         size = np.abs(x[rows])
         largest[r, 0, 0] = (size.max(axis=1) / size.sum(axis=1)).mean()
     low, high = percentile_interval(cosines, n)
-    raw = found.cosines.query("source == 'code' and centring == 'raw'")
+    raw = found.cosines.query("features == 'code' and centring == 'raw'")
     np.testing.assert_allclose(raw["low"], low.ravel(), atol=1e-9)
     np.testing.assert_allclose(raw["high"], high.ravel(), atol=1e-9)
     low, high = percentile_interval(largest[:, 0, 0], n)
@@ -217,7 +217,7 @@ def test_shuffled_labels_stay_together_in_a_combination(planted: Planted) -> Non
     labels = codes.labels.assign(name=codes.labels["combination"])
     found = similarity_codes(replace(codes, scores=scores, labels=labels), "name", controls=False,
                              n_bootstrap=100).cosines
-    apart = found.query("source == 'shuffled' and centring == 'raw' and row != column")
+    apart = found.query("features == 'shuffled' and centring == 'raw' and row != column")
     assert len(apart) == 4 * 30
     np.testing.assert_allclose(apart["value"], 0.0, atol=1e-12)
 
@@ -230,13 +230,13 @@ def test_a_control_that_is_zero_has_no_measures(planted: Planted, tmp_path: Path
     found = similarity_codes(codes, "term_1", untrained=replace(untrained, scores=scores),
                              n_bootstrap=100, pairs=["query->query"])
     whole = found.concentration[(found.concentration["class"] == ALL)
-                                & (found.concentration["source"] == "untrained")]
+                                & (found.concentration["features"] == "untrained")]
     assert whole.loc[whole["layer"] == 0, ["value", "low", "high"]].isna().all(axis=None)
     some = whole[whole["layer"] == 1].set_index("measure")
     assert set(some["n"]) == {len(codes) - 7}
     slow = concentration(scores[7:, 1, 0].astype(float))["participation_ratio"].mean()
     assert some.loc["participation_ratio", "value"] == pytest.approx(slow)
-    assert found.cosines.query("source == 'untrained' and layer == 0")["value"].isna().all()
+    assert found.cosines.query("features == 'untrained' and layer == 0")["value"].isna().all()
     assert ("The untrained of layer 0, query->query is zero in 120 of 120 instances, of which "
             "there is no concentration.") in found.caveats
     assert any("layer 1, query->query is zero in 7 of 120" in note for note in found.caveats)

@@ -107,7 +107,7 @@ def test_controls_stand_beside_the_code(planted: Planted, tmp_path: Path) -> Non
     result = topography_codes(
         planted("ood"), {"terms": {"line": line}}, untrained=planted("ood", strength=0.0),
         layers=[1], pairs=["query->query"], n_permutations=200, n_bootstrap=200)
-    assert set(result.table["source"]) == {"code", "residual", "untrained"}
+    assert set(result.table["features"]) == {"code", "residual", "untrained"}
     folder = result.save(tmp_path / "result")
     again = TopographyResult.load(folder)
     np.testing.assert_allclose(again.table["rho"], result.table["rho"])
@@ -202,7 +202,7 @@ def test_a_control_that_is_zero_says_so(planted: Planted) -> None:
         planted("ood"), {"terms": {"line": line}}, untrained=untrained, layers=[1],
         pairs=["query->query"], n_permutations=100, n_bootstrap=100)
     missing = found.table[found.table["rho"].isna()]
-    assert set(missing["source"]) == {"untrained"}
+    assert set(missing["features"]) == {"untrained"}
     assert len(missing) == 2
     assert any("untrained of planted, layer 1, query->query is zero in 120 of 120" in note
                for note in found.caveats)
@@ -220,7 +220,7 @@ def test_residual_distances_are_those_of_the_stream(planted: Planted) -> None:
     both = list(combinations(means.index, 2))
     slow = stats.spearmanr([np.linalg.norm(means.loc[a] - means.loc[b]) for a, b in both],
                            [task.loc[a, b] for a, b in both]).statistic
-    row = found[(found["source"] == "residual") & (found["metric"] == "euclidean")]
+    row = found[(found["features"] == "residual") & (found["metric"] == "euclidean")]
     assert row["rho"].item() == pytest.approx(slow)
 
 
@@ -259,8 +259,8 @@ def test_only_correlations_that_can_be_small_are_counted(points: np.ndarray) -> 
                                     **FAST)
     row = {"layer": 0, "pair": "q->q", "label": "name", "distance": "task", "metric": "cosine",
            "n_runs": 6, "rho": 0.5, "low": 0.1, "high": 0.9, "detectable": 0.93}
-    rows = [row | {"source": source, "scope": scope, "p": p, "smallest_p": smallest}
-            for source, scope, p, smallest in (
+    rows = [row | {"features": features, "scope": scope, "p": p, "smallest_p": smallest}
+            for features, scope, p, smallest in (
                 ("code", "all runs", 0.01, 0.003), ("code", "all runs", 0.3, 0.003),
                 ("residual", "all runs", 0.2, 0.003), ("untrained", "all runs", np.nan, np.nan),
                 ("code", "within kind", 0.06, 0.056), ("residual", "within kind", 0.3, 0.056))]

@@ -18,8 +18,8 @@ from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 from latentcode.models.hypernetwork import value_network
 from latentcode.models.transformer import HookedTransformer
+from latentcode.probes.common.features import shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, make_target
-from latentcode.probes.common.sources import shuffle_labels
 from latentcode.probes.value_networks.measures import (
     centred,
     cosines,
@@ -154,7 +154,7 @@ def test_inputs_belong_to_the_instances_that_are_extracted(run: lc.Run) -> None:
 def test_the_tables_say_what_the_mean_codes_generate(
     run: lc.Run, result: ValueNetworksResult
 ) -> None:
-    assert set(result.networks["source"]) == {"code", "shuffled", "untrained"}
+    assert set(result.networks["features"]) == {"code", "shuffled", "untrained"}
     assert set(result.networks["part"]) == {"weights 1", "weights 2", "response"}
     codes = lc.extract(run, "ood", n=512, pairs=["response->row3.panel1"])
     means = codes.mean_by("rule", layer=1, pair="response->row3.panel1")
@@ -162,10 +162,10 @@ def test_the_tables_say_what_the_mean_codes_generate(
         weight = value_network(run.load_model(), 1, torch.tensor(means.to_numpy())).weights[1]
     singular = torch.linalg.svdvals(weight[list(means.index).index("sum")])
     found = result.spectra.query("layer == 1 and `class` == 'sum' and part == 'weights 2' and "
-                                 "source == 'code'")["singular_value"].to_numpy()
+                                 "features == 'code'")["singular_value"].to_numpy()
     np.testing.assert_allclose(found, singular.numpy()[:len(found)], rtol=1e-4)
     row = result.networks.query("layer == 1 and `class` == 'sum' and part == 'weights 2' and "
-                                "source == 'code'").iloc[0]
+                                "features == 'code'").iloc[0]
     assert row["norm"] == pytest.approx(float(weight[list(means.index).index("sum")].norm()),
                                         rel=1e-4)
     assert row["n"] == int((codes.label("rule", "response->row3.panel1") == "sum").sum())
@@ -180,14 +180,14 @@ def test_untrained_networks_are_those_of_the_initial_weights(
     run: lc.Run, result: ValueNetworksResult
 ) -> None:
     norms = result.networks[result.networks["part"] == "weights 1"].pivot_table(
-        index=["layer", "class"], columns="source", values="norm")
+        index=["layer", "class"], columns="features", values="norm")
     assert not np.allclose(norms["untrained"], norms["code"], rtol=1e-3)
     assert not np.allclose(norms["shuffled"], norms["code"], rtol=1e-6)
     without = value_networks(run, n=512, n_inputs=32, pairs=["response->row3.panel1"],
                             controls=False)
     pd.testing.assert_frame_equal(
         without.networks,
-        result.networks[result.networks["source"] == "code"].reset_index(drop=True))
+        result.networks[result.networks["features"] == "code"].reset_index(drop=True))
     assert "Without controls: untrained, shuffled." in without.caveats
 
 
@@ -254,7 +254,7 @@ def test_shuffled_labels_are_dealt_to_whole_combinations(
     target = make_target(codes, codes, "rule", pair)
     dealt = shuffle_labels(target.train, combination_clusters(codes), np.random.default_rng(0))
     rows = result.networks.query("layer == 1 and part == 'response'").set_index(
-        ["source", "class"])["n"]
+        ["features", "class"])["n"]
     expected = {str(c): int(n) for c, n in zip(target.classes, dealt.sum(axis=0), strict=True)
                 if n}
     assert rows["shuffled"].to_dict() == expected
@@ -272,7 +272,7 @@ def test_units_of_the_own_code_are_those_of_the_forward_pass(
         _, cache = model.run_with_cache(batch.inputs)
     active = cache["blocks.1.attn.hook_value_hidden"][torch.arange(32), query, key] > 0.0
     rules = lc.extract(run, "ood", n=32, pairs=[pair]).label("rule", pair).to_numpy()
-    found = result.networks.query("layer == 1 and part == 'response' and source == 'code'")
+    found = result.networks.query("layer == 1 and part == 'response' and features == 'code'")
     for row in found[["class", "active_own"]].itertuples(index=False):
         mine = torch.from_numpy(rules == row[0])
         if mine.any():

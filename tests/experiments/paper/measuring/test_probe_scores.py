@@ -59,7 +59,7 @@ def table() -> pd.DataFrame:
             ("test", 2, None, 0.5, True), ("ood", 1, None, 0.2, True), ("ood", 2, None, 0.9, True),
             ("ood", 1, "shuffled", 0.1, True), ("ood", 2, "shuffled", 0.3, True)]
     return pd.DataFrame([
-        {"split": split, "layer": layer, "source": "code", "class": ALL, "against": other,
+        {"split": split, "layer": layer, "features": "code", "class": ALL, "against": other,
          "value": value, "low": value - 0.1, "high": value + 0.1, "varies": varies}
         for split, layer, other, value, varies in rows])
 
@@ -84,7 +84,7 @@ def test_over_runs_gives_the_standard_error_and_leaves_a_single_run_as_it_is() -
 
 
 def test_a_run_whose_codes_do_not_vary_counts_where_those_of_another_do() -> None:
-    rows = pd.DataFrame({"layer": [0, 0, 1, 1], "source": "code", "value": [0.1, 0.1, 0.1, 0.5],
+    rows = pd.DataFrame({"layer": [0, 0, 1, 1], "features": "code", "value": [0.1, 0.1, 0.1, 0.5],
                          "varies": [False, False, False, True]})
     assert of_varying(rows)["value"].tolist() == [0.1, 0.5]
     assert of_varying(rows[:0]).empty

@@ -105,7 +105,7 @@ def test_the_row_of_causal_is_called_after_the_token_that_answers() -> None:
 @pytest.mark.parametrize("title", ["", "not all models know their rules"])
 def test_nothing_touches_the_edges_of_the_cosines(title: str) -> None:
     square = pd.DataFrame(product(RULES, RULES), columns=["row", "column"]).assign(
-        value=0.5, source="code")
+        value=0.5, features="code")
     figure = fig5e._drawn(
         pd.concat([square.assign(centring=centring) for centring in ("raw", "centred")]),
         square.rename(columns={"row": "rule", "column": "as"}), title)

@@ -18,7 +18,7 @@ from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError, check
 
-SOURCES: tuple[str, ...] = ("code", "residual", "untrained", "shuffled")
+FEATURES: tuple[str, ...] = ("code", "residual", "untrained", "shuffled")
 """What is decoded from: the code and its three controls."""
 ROUNDING = 1e-5
 """Points whose differences are below this share of their size differ by the rounding of float32:
@@ -26,8 +26,8 @@ the code of a token to itself in the first layer, for instance, may not depend o
 
 
 @dataclass(frozen=True)
-class Source:
-    """What a probe is fitted on, one of `SOURCES`: a vector per instance, layer and pair."""
+class Features:
+    """What a probe is fitted on, one of `FEATURES`: a vector per instance, layer and pair."""
 
     name: str
     codes: LatentCodes
@@ -54,9 +54,9 @@ class Source:
         return self.codes.query_of_pair[[p.name for p in self.codes.pairs].index(pair)]
 
 
-def sources_of(
+def features_of(
     codes: LatentCodes, untrained: LatentCodes | None, controls: bool
-) -> tuple[Source, ...]:
+) -> tuple[Features, ...]:
     """Return the codes and their controls: the residual stream and an untrained model's codes.
 
     untrained  codes of the same instances under the model's initial weights
@@ -66,9 +66,9 @@ def sources_of(
     check_controls(codes, codes, None if untrained is None else (untrained, untrained), controls,
                    extracted="the instances", given="untrained=codes")
     if not controls or untrained is None:
-        return (Source("code", codes),)
+        return (Features("code", codes),)
     check_same_instances(codes, untrained, "untrained codes")
-    return Source("code", codes), Source("residual", codes), Source("untrained", untrained)
+    return Features("code", codes), Features("residual", codes), Features("untrained", untrained)
 
 
 def shuffle_labels(y: np.ndarray, groups: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Do sources read what they are called, are other instances recognised, and do shuffled labels keep
+"""Are features what they are called, are other instances recognised, and do shuffled labels keep
 the structure of the true ones?"""
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from hypothesis import strategies as st
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError
-from latentcode.probes.common.sources import (
+from latentcode.probes.common.features import (
     check_controls,
     check_pair_of_codes,
     check_same_instances,
     chosen,
+    features_of,
     origin,
     shuffle_labels,
-    sources_of,
     varies,
 )
 
 Planted = Callable[..., LatentCodes]
 
 
-def test_each_source_reads_its_own_points(planted: Planted) -> None:
+def test_features_are_their_own_points(planted: Planted) -> None:
     codes, untrained = planted("ood"), planted("ood", strength=0.0)
     place: dict[str, Any] = {"layer": 1, "pair": "query->query"}
-    found = {s.name: s.points(1, "query->query") for s in sources_of(codes, untrained, True)}
+    found = {s.name: s.points(1, "query->query") for s in features_of(codes, untrained, True)}
     assert list(found) == ["code", "residual", "untrained"]
     np.testing.assert_array_equal(found["code"], codes.select(**place))
     np.testing.assert_array_equal(found["residual"], codes.select_residual(**place))
@@ -127,7 +127,7 @@ def test_missing_controls_are_named_with_their_remedy(
         check_controls(bare, heldout, None, True)
     with pytest.raises(ProbeError, match=r"(?s)extract the instances .*untrained=codes\) and the "
                                          "residual streams .extract the instances with"):
-        sources_of(bare, None, True)
+        features_of(bare, None, True)
     check_controls(train, heldout, untrained, True)
     check_controls(bare, heldout, None, False)
     with pytest.raises(ProbeError, match="controls=False"):
