@@ -31,7 +31,10 @@ class InterventionResult(TableResult):
     by_constituent  one row per intervention, constituent of the instance (`base_label`) and of the
              source (`source_label`): instances, `flip` and `unchanged`
     classes  one row per intervention, constituents and class of answers (`CLASSES`): instances and
-             `rate`; empty without a factorial of sources
+             `rate`; empty without a factorial of sources. For patches that put a source's
+             activations in (`interchange` and those of `OTHERS`) the rates of `operation`,
+             `operands` and `copied` are the interchange intervention accuracies of the operation,
+             the operands and the answer; rates of ablations, noise and steering are not
     comparisons  one row per write and class, and other source's write at the same place
              (`against`): `value`, the difference of the two rates over the instances that both
              count, with its interval
@@ -40,7 +43,7 @@ class InterventionResult(TableResult):
     """
 
     FORMAT = "latentcode.interventions"
-    SHOWS = "whose answer comes out, by what was written and where"
+    SHOWS = "whose answer comes out, by what was patched and where"
     COLUMNS: ClassVar = {
         "table": (*PLACE, "metric", "value", "low", "high", "n", "n_combinations"),
         "by_constituent": (*PLACE, "base_label", "source_label", "n", "flip", "unchanged"),

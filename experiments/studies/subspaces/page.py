@@ -123,7 +123,7 @@ def page(
         "## What else comes through the trained subspace",
         "Means over the seeds of the rates of each class of answers, by source: the one that was "
         "trained with, the minimal pair's (`source`, whose B(x) is counted as operation), one with "
-        "other operands alone, one with nothing else of interest (`same`), and an unrelated "
+        "other operands alone, one with nothing else of interest (`control`), and an unrelated "
         "problem.", _side_effects(table)]
     ranks = where(table, part="ranks", source=SOURCE, search="trained")
     if len(ranks):

@@ -78,7 +78,7 @@ class TextCounterfactuals(Counterfactuals):
     it says there; of other operands it is not known, and no answer is of that class. Where both
     copy, all four answers are known: B, C, B' and D.
 
-    The control `same` has other tokens in two other places before the query. Pairs count where
+    The `control` has other tokens in two other places before the query. Pairs count where
     the model itself says what is copied (B, and B' of a source with B'), and where nothing is
     copied neither of them.
     """

@@ -35,7 +35,8 @@ class Replication:
     patch     what was written where; its instance and target stand for any
     classes   whose answers can come out of it, those of `CLASSES`; all others are `else`
     table     one row per instance that counts and write (what was asked for, then one draw of
-              `same`, `unrelated` and `random`): `number`, `combination`, `source`, `target`,
+              `control`, `unrelated` and `random`): `number`, `combination`, `base_label`,
+              `source_label`,
               `patch`, `answer`, `class` and the answer of each class, `A(x)` and so on
     n_seen    instances that were looked at so far
     n         instances that were asked for

@@ -100,7 +100,7 @@ def test_kinds_are_apart_where_no_seed_is_between() -> None:
     assert kinds_apart(scores({"hyla": 0.64, "softmax": 0.60}))["more"].tolist() == ["undecided"]
 
 
-@pytest.mark.parametrize(("interchange", "control", "verdict"), [
+@pytest.mark.parametrize(("source", "same", "verdict"), [
     (0.5, 0.1, "yes"), (0.18, 0.1, "undecided"), (0.11, 0.1, "no"), (0.0, 0.1, "no")])
 def test_writing_brings_an_answer_beyond_the_control(
     source: float, same: float, verdict: str
