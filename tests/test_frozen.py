@@ -28,6 +28,7 @@ from places import GOLDEN
 import latentcode as lc
 from latentcode.cli import main
 from latentcode.experiments.sweep import SweepResult, existing, sweep
+from latentcode.files.migrations import FORMER_PATCHES
 from latentcode.probes.common.results import TableResult
 from latentcode.probes.saved import load_result
 from latentcode.training.loop import make_learner

@@ -118,7 +118,7 @@ def test_a_changed_table_changes_the_page(results: Path) -> None:
     table = results / "experiments/results/codes/sraven/tables/interventions.csv"
     before = table.read_text(encoding="utf-8")
     row = next(line for line in before.splitlines()
-               if line.startswith('hyla,donor,row,"2,3",code,,all,False,switch,'))
+               if line.startswith('hyla,interchange,row,"2,3",code,,all,False,flip,'))
     replaced(table, before.replace(row, row.replace(",0.5", ",0.6", 1)))
     page = "experiments/QUESTIONS.md"
     as_committed, changed = written(page).splitlines(), written(page, results).splitlines()
