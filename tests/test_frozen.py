@@ -30,6 +30,7 @@ from latentcode.cli import main
 from latentcode.experiments.sweep import SweepResult, existing, sweep
 from latentcode.files.migrations import FORMER_PATCHES
 from latentcode.probes.common.results import TableResult
+from latentcode.probes.decoding import DecodingResult
 from latentcode.probes.saved import load_result
 from latentcode.training.loop import make_learner
 
@@ -431,5 +432,5 @@ def test_the_zoo_has_the_models_that_it_had() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "label"), [("logic-hyla", "term_1"), ("sraven-hyla", "rule")])
 def test_a_model_of_the_zoo_decodes_as_it_did(name: str, label: str) -> None:
-    frozen = pd.DataFrame(EXPECTED["zoo"][name]["decoding"])
+    frozen = pd.DataFrame(EXPECTED["zoo"][name]["decoding"]).rename(columns=DecodingResult.FORMERLY)
     assert_decoding(decode_zoo(name, label), frozen)
