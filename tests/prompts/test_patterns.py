@@ -72,7 +72,7 @@ def test_copying_is_decoded_with_its_controls(gpt2: Any, small_models: SmallMode
     prompts = lc.pattern_prompts(gpt2, texts, pairs=["query->induction"], per_text=3)
     result = lc.decode_prompts(small_models("gpt2"), prompts.split(label="copied"),
                                labels=["copied"])
-    assert set(result.table["source"]) == {"code", "residual", "untrained", "shuffled"}
+    assert set(result.table["features"]) == {"code", "residual", "untrained", "shuffled"}
     assert set(result.table["pair"]) == {"query->induction"}
 
 

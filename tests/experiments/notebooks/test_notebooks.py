@@ -17,12 +17,12 @@ FOLDER = ROOT / "experiments" / "notebooks"
 CHECKS = {
     # What the text of each notebook says of its numbers, in the notebook's own names.
     "decode_rules": """
-rows = result.table.query("metric == 'accuracy' and layer == 3").set_index("source")
+rows = result.table.query("metric == 'accuracy' and layer == 3").set_index("features")
 assert rows["low"]["code"] > max(rows["high"]["untrained"], rows["high"]["shuffled"])
 assert rows["low"]["code"] > rows["chance"]["code"]
 assert rows["value"]["residual"] > rows["value"]["code"]
 assert 0.45 < rows["value"]["code"] < 0.6
-third = result.table.query("metric == 'accuracy' and layer == 2").set_index("source")
+third = result.table.query("metric == 'accuracy' and layer == 2").set_index("features")
 assert third["low"]["code"] > max(third["high"]["untrained"], third["high"]["shuffled"])
 assert abs(run.latest().loc["accuracy", "ood"] - run.latest().loc["accuracy", "test"]) < 0.01
 by_rule = run.latest(by_constituent=True)["ood"].filter(like="feature_accuracy")
@@ -42,13 +42,13 @@ both, unrelated = (first_outcomes.loc[name] for name in (
     "other rule and operands", "unrelated (control)"))
 assert both["operation"] < unrelated["operation"] + 0.05 and both["copied"] > 4 * both["operation"]
 decoded = {kind: lc.DecodingResult.load(lc.load_run(f"sraven-{kind}").path / "results/decoding")
-           .table.query("layer == 3 and metric == 'accuracy' and source == 'code' and "
+           .table.query("layer == 3 and metric == 'accuracy' and features == 'code' and "
                         "pair == 'response->response'")["value"].item()
            for kind in ("softmax", "hyla")}
 assert round(decoded["softmax"], 2) == 0.42 and round(decoded["hyla"], 2) == 0.54
 everywhere, in_softmax = (
     result.table.query("scope == 'everything' and site == 'code'").pivot_table(
-        index="write", columns="metric", values="value") for result in (hyla, softmax))
+        index="patch", columns="metric", values="value") for result in (hyla, softmax))
 assert everywhere["copied"]["operation+operands"] > 0.95
 assert everywhere["operands"]["operands"] > 0.95
 operation = everywhere["operation"]
@@ -61,8 +61,8 @@ assert browser.is_centred and browser.layer == 3 and browser.pair == "response->
 """,
     "pretrained_codes": """
 assert float((generated - usual).abs().max()) < 1e-5 * float(usual.abs().max())
-rows = result.table.query("metric == 'accuracy'").set_index(["layer", "source"])
-best = rows.xs("code", level="source")["low"].idxmax()
+rows = result.table.query("metric == 'accuracy'").set_index(["layer", "features"])
+best = rows.xs("code", level="features")["low"].idxmax()
 assert rows["low"][best, "code"] > rows["value"][best, "untrained"]
 assert rows["low"][best, "code"] > rows["chance"][best, "code"]
 assert rows["low"][0, "code"] > rows["value"][0, "residual"] == rows["chance"][0, "residual"]

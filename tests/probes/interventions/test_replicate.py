@@ -38,7 +38,7 @@ def of_selector(name: str) -> Bench:
     return Bench(MODELS[name](), Selector(), drawn.instances, n_reference=300)
 
 
-def rate(outcome: Replication, write: str, name: str) -> float:
+def rate(outcome: Replication, patch: str, name: str) -> float:
     rates = outcome.rates()
     return float(rates[(rates["patch"] == patch) & (rates["class"] == name)]["value"].iloc[0])
 
@@ -49,7 +49,7 @@ def rate(outcome: Replication, write: str, name: str) -> float:
 def test_each_instance_is_written_as_it_is_alone(name: str, what: str) -> None:
     bench = of_task(name, right=True)
     patch = Patch(0, bench.targets(0, 1)[0], 1, what, "everything", (0, 1), other=3,
-                      numbers=(0.5,) * bench.model.cfg.n_heads)
+                  numbers=(0.5,) * bench.model.cfg.n_heads)
     out = bench.replicate(patch, range(9), batch_size=5)
     assert out.exact
     assert out.n_counted == out.table["number"].nunique() >= 4
