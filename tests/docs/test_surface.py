@@ -24,4 +24,4 @@ def test_the_list_is_whole(surface: ModuleType) -> None:
     lines = surface.surface().splitlines()
     assert f"# {len(lc.__all__)} public names" in lines
     assert {"decode", "latentcode decode", "decode [--labels]"} <= set(lines)
-    assert any(line.startswith("InterventionResult.classes: write, scope") for line in lines)
+    assert any(line.startswith("InterventionResult.classes: patch, scope") for line in lines)

@@ -41,7 +41,7 @@ BEGINNING = "<s>"
 def make_sentences(n_countries: int, seed: int) -> pd.DataFrame:
     """Return every sentence about a world: one row per country, relation and phrasing.
 
-    Columns `country`, `relation`, `order`, `prompt`, `same` (the prompt in the other phrasing of
+    Columns `country`, `relation`, `order`, `prompt`, `control` (the prompt in the other phrasing of
     its order), `answer`, and `trained`: whether the sentence is trained on. `ConfigError` for a
     number of countries below 4, or beyond the names that there are.
     """
@@ -126,7 +126,7 @@ def minimal_pairs(sentences: pd.DataFrame, order: str) -> list[dict[str, Any]]:
     rows = sentences[sentences["order"] == order]
     phrased = rows.groupby([rows.index % 4, "country"], sort=False)  # four phrasings of each fact
     return [{"prompt": row.prompt, "answer": f" {row.answer}", "source": source.prompt,
-             "source_answer": f" {source.answer}", "control": row.same, "pairs": _pairs(row),
+             "source_answer": f" {source.answer}", "control": row.control, "pairs": _pairs(row),
              "label": row.relation, "source_label": source.relation, "combination": row.country}
             for _, block in phrased for row, source in permutations(block.itertuples(), 2)]
 
