@@ -142,7 +142,7 @@ def bars(outcome: Replication, kind: str, *, dark: bool) -> go.Figure:
     titles = ["what was written", *(title.format(kind=kind) for title in TITLES.values())]
     rates = outcome.rates()
     figure = go.Figure()
-    for patch, title, color in zip(outcome.writes, titles, (ACCENT, *greys), strict=True):
+    for patch, title, color in zip(outcome.patches, titles, (ACCENT, *greys), strict=True):
         block = rates[rates["patch"] == patch]
         low, high = (np.nan_to_num(np.abs(block[end] - block["value"])) for end in ("low", "high"))
         figure.add_bar(

@@ -107,7 +107,7 @@ class OpenBench:
         return nullcontext() if measured else st.spinner("Measuring mean codes …")
 
     def telling(self, instance: int, which: int) -> str:
-        """Return a target whose switch would show: one that the model solves, if there is one.
+        """Return a target whose flip would show: one that the model solves, if there is one.
 
         Of these the one whose answer is farthest from the right one, or the first.
         """

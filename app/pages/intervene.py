@@ -33,13 +33,13 @@ WHAT = {"interchange": "minimal pair", "instance": "other problem", "mean": "mea
         "operation+operands+rest": "other {kind}, operands and rest"}
 """What can be written, in the words of the page."""
 ABOUT = {
-    "interchange": "The codes of the same problem with **{target}** in place of **{source}**.",
+    "interchange": "The codes of the same problem with **{target}** in place of **{base}**.",
     "instance": "The codes of any other problem of this split.",
     "mean": "The mean codes of training problems that have **{target}** in that place.",
     "hand": "One number per head, for every code that is written.",
 }
 OTHER = {
-    "operation": "its {kind} (**{target}** in place of **{source}**)",
+    "operation": "its {kind} (**{target}** in place of **{base}**)",
     "operands": "what the {kind} is applied to",
     "rest": "the rest of the problem",
 }
@@ -73,7 +73,7 @@ def _body(entry: Entry, split: str) -> None:
     with left:
         # The problem stands while the model is loaded.
         bench = open_bench(entry, split, max(instance, other))
-        patch = _choose_writing(bench, instance, other)
+        patch = _choose_patch(bench, instance, other)
     if patch is None:
         return
     with right:
@@ -99,7 +99,7 @@ def _number_input(label: str, key: str, value: int) -> None:
                         lambda: remember(key, str(st.session_state[widget]))))
 
 
-def _choose_writing(open_: OpenBench, instance: int, other: int) -> Patch | None:
+def _choose_patch(open_: OpenBench, instance: int, other: int) -> Patch | None:
     """Let a person choose what is written where; None while something is missing."""
     bench, kind = open_.bench, open_.kind
     held = bench.constituents(instance)
@@ -116,7 +116,7 @@ def _choose_writing(open_: OpenBench, instance: int, other: int) -> Patch | None
                         default=open_.telling(instance, which))
     what = choose("Codes", bench.what, key="what", default="interchange",
                   shown=lambda w: WHAT[w].format(kind=kind))
-    st.caption(_about(what).format(source=held[which], target=target, kind=kind))
+    st.caption(_about(what).format(base=held[which], target=target, kind=kind))
     if what == "instance":
         _number_input("Number of the other problem", "other", other)
     layers, scope, heads = _choose_where(bench)
@@ -174,7 +174,7 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
     show_replication(open_, outcome.patch)
     st.markdown(f"**Controls**: instead, the codes of sources with the same {open_.kind}s and "
                 "fresh values, those of unrelated problems, and random ones of equal norm. None "
-                "of them should switch the answer, that is, make it the target's; the first "
+                "of them should flip the answer, that is, make it the target's; the first "
                 "should keep it.")
     if outcome.symbolic:
         for column, (name, title) in zip(st.columns(3), CONTROLS.items(), strict=True):

@@ -210,7 +210,7 @@ def _lead(found: Mapping[str, Results]) -> str:
         "with the same seeds, whatever their precision, one counts, in float32 where there is one. "
         "*No prediction* marks claims of which a number of ours was known before.\n\n"
         "Claims of the paper are judged at `paper`, the published setting; claims of our own may "
-        "be of smaller models, as their sources say. What is headed `--preset small` is scaled "
+        "be of smaller models, as is said beside them. What is headed `--preset small` is scaled "
         "down, or measured on stored runs, and draws no verdict.\n\n"
         "Words: the *code* of query and key is the attention scores over heads; *query->query* "
         "the code of a token that attends to itself; a *row* all codes of one query. A *source* is "

@@ -28,8 +28,7 @@ class Attribute(Seeded, Sampling):
     """How many of the counted instances are really written into."""
     source: str = "operation+operands"
     """What the source has that the instance has not: interchange (another operation), operands,
-    operation+operands; or operation+rest, operands+rest,
-    operation+operands+rest."""
+    operation+operands; or operation+rest, operands+rest, operation+operands+rest."""
     sites: tuple[str, ...] = ("code", "value")
     """What is attributed to: code, value or both."""
 

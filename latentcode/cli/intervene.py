@@ -27,9 +27,9 @@ class Writes:
     class_mean_shuffled, class_mean_third, class_mean_group, steer, steer_third, steer_random,
     zero_ablation, mean_ablation, erase, erase_shuffled, random, identity; class_mean_pooled,
     class_mean_base_pooled, class_mean_third_pooled, class_mean_group_pooled;
-    of a factorial also the sources operands, operation+operands, unrelated,
-    rest, operation+rest, operands+rest,
-    operation+operands+rest, frozen (at site residual) and (fuzzy logic) permuted."""
+    of a factorial also the sources operands, operation+operands, unrelated, rest,
+    operation+rest, operands+rest, operation+operands+rest, frozen (at site residual) and
+    (fuzzy logic) permuted."""
     scope: tuple[str, ...] = ("row",)
     """Which codes to overwrite: pair, pairs, row, feature, examples, everything; or those of the
     queries of a place: context, operands, response, "outside context", "within context"."""
@@ -73,9 +73,10 @@ class Intervene(Writes, Seeded, Sampling):
     Overwrites codes, and counts whose answer the model then gives. An instance applies operation A
     to operands x, a source another operation B, other operands x', or both. The classes of answers:
     instance A(x), operation B(x), operands A(x'), copied B(x'), else none of these, the same four
-    whatever is written. A minimal pair (source) has the instance's own x: its answer is B(x), which
-    counts as operation even where it is merely copied; only operation+operands tells these apart.
-    With --no-factorial the table shows instead how often the answer switches to the source's.
+    whatever is written. A minimal pair (interchange) has the instance's own x: its answer is B(x),
+    which counts as operation even where it is merely copied; only operation+operands tells these
+    apart.
+    With --no-factorial the table shows instead how often the answer flips to the source's.
     Without --patch: the standard interventions and their controls, over layers and scopes.
     """
 

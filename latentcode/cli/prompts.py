@@ -120,8 +120,7 @@ class IntervenePrompts(Writes, OfModel):
     Writes them, and counts how often the answer follows. Each line of the pairs is a JSON object
     such as {"prompt": "The capital of France is", "answer": " Paris", "source": "The language of
     France is", "source_answer": " French", "query": -1, "key": "France"}. Prompt and source have
-        the
-    same number of tokens, and each answer is one token. An optional column `control` holds the
+    the same number of tokens, and each answer is one token. An optional column `control` holds the
     control's prompt, which has the prompt's answer. Without --patch: the source's codes and the
     controls, over layers and scopes.
     """

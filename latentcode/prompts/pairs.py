@@ -199,8 +199,8 @@ class PromptCounterfactuals(Counterfactuals):
     ) -> Mapping[str, Tensor]:
         """Return what the model says after the prompt, float [B] each.
 
-        switch, stay   it says the source's answer, the prompt's
-        p_target, p_source  probability of the two
+        flip, unchanged  it says the source's answer, the prompt's
+        p_target, p_source  probability of the source's answer, and of the prompt's
         logit_difference  logit of the prompt's answer minus that of the source's, patched;
                        `logit_difference_clean`: unpatched
         moved          how far it went from the unpatched one (0) to that of the source's pass (1)
@@ -210,7 +210,7 @@ class PromptCounterfactuals(Counterfactuals):
         before, after = (F.log_softmax(x[:, -1].double(), -1) for x in (clean, patched))
         probability = after.exp()
         at_clean, at_source, at_patched = (self._difference(pairs, x)
-                                          for x in (clean, source, patched))
+                                           for x in (clean, source, patched))
         # Pairs that count have a positive difference before and a negative one with the source; in
         # few bits both may be zero.
         whole = torch.where(at_clean == at_source, 1.0, at_clean - at_source)
@@ -294,7 +294,7 @@ class PromptCounterfactuals(Counterfactuals):
                          "would rather say.")
         if "control" in self.lacks:
             notes.append("Without prompts of the same answer (column control) there is no control "
-                         "that tells a switch from damage.")
+                         "that tells a flip from damage.")
         if "means" not in self.lacks and "split" not in self.prompts.labels:
             notes.append("Means and erasers, if written, were measured on the prompts that they "
                          "were written to.")

@@ -2,8 +2,8 @@
 
 An intervention needs, for an instance, sources: problems that differ from it in what is asked
 about. The source of a *minimal pair* shares everything with it but one constituent. An answer
-*switches* where it becomes the source's. Of a minimal pair that is also what the source's
-constituent answers to the instance: a switch does not tell which of the two arrived.
+*flips* where it becomes the source's. Of a minimal pair that is also what the source's constituent
+answers to the instance: a flip does not tell which of the two arrived.
 
 A *factorial* of sources tells. An instance applies operation A to operands x, beside the rest of
 the problem; sources have another operation B, other operands x', another rest, or several of these.
@@ -147,7 +147,7 @@ class Counterfactuals(ABC):
     least_problems: int = 10
     """Instances that the mean of a constituent is at least over; one that none has has no mean."""
     lacks: Mapping[str, str] = {}
-    """What a write may need (`PatchKind.needs`) and the task does not offer, and why."""
+    """What a patch may need (`PatchKind.needs`) and the task does not offer, and why."""
     notes: tuple[str, ...] = ()
     """What a reader of the outcomes must know, one sentence each."""
     doubt: str = ""
@@ -205,7 +205,8 @@ class Counterfactuals(ABC):
     ) -> Mapping[str, Tensor]:
         """Return what became of each answer, float [B] each; the arguments are logits.
 
-        switch  1 where the answer is the source's, stay: 1 where it is still the instance's
+        flip       1 where the answer is the source's
+        unchanged  1 where it is still the instance's
         """
 
     def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
@@ -299,7 +300,7 @@ class ChosenPairs(Counterfactuals):
 
     @abstractmethod
     def answers(self, pairs: MinimalPairs) -> Tensor:
-        """What would each constituent answer in place of the source? float64 [B, constituent].
+        """What would each constituent answer in place of the base's? float64 [B, constituent].
 
         NaN where that is not defined.
         """

@@ -80,8 +80,8 @@ class Setting:
         rows = kept.nonzero()[:, 0]
         if not len(rows):
             return None
-        pairs, sources = pairs[rows].with_sources(name), {p: x[rows] for p,
-                                                          x in activations.items()}
+        pairs = pairs[rows].with_sources(name)
+        sources = {place: x[rows] for place, x in activations.items()}
         own, theirs = answers(task, pairs, self.source)
         names, role = task.roles(pairs)
         parts = self.estimates(pairs, own, theirs, sources)

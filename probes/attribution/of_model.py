@@ -56,8 +56,8 @@ def attribute_model(
 
     model   anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
     task    the instances, sources and answers: `make_counterfactuals(make_task(...))`
-    source   which source: one of a factorial with an answer of its own, or `source`, a minimal
-        pair's
+    source  which source: one of a factorial with an answer of its own, or `interchange`, the
+            minimal pair's
     sites   `code`, a place being a layer, query and key, and `value`, a layer and key
     n       instances drawn; those count that `intervene_model` would count
     n_patched  how many of them single places and sets are written into

@@ -63,15 +63,15 @@ def attribute_problem(
 
     model   anything with `cfg` and `run_with_hooks`
     pairs   one pair: `Bench.pairs(instance, which, target, 1)`
-    source   whose codes would be written: `source`, the minimal pair, or another that differs in
-            its operation or operands and that the pair has
+    source  whose codes would be written: `interchange`, the minimal pair's, or another that the
+            pair has and that differs in its operation or operands
     n_points  on the way to the source's codes at which the gradient is taken
 
     Every code of the map is also written for real. `ConfigError` for another source; `ProbeError`
     where the two answers are not both defined, or are the same.
     """
     check_choice("source", source, [name for name in SOURCES
-                                  if name == "interchange" or name in pairs.others])
+                                    if name == "interchange" or name in pairs.others])
     name, _ = SOURCES[source]
     if source == "interchange":  # its answer is also known where those of a factorial are not
         pairs = replace(pairs, candidates=None)

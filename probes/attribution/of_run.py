@@ -37,8 +37,8 @@ def attribute(
     """Which codes, and which values, does it hang on that the answer becomes the source's?
 
     run      a run, its folder, or the name of a model of the zoo
-    source    which source's activations would be written: `operation+operands`, another of a
-             factorial (`latentcode.tasks.counterfactuals`), or `source`
+    source   whose activations would be written: `operation+operands`, another source of a
+             factorial (`latentcode.tasks.counterfactuals`), or `interchange`, the minimal pair's
     sites    `code`, `value` or both
     split    instances that the attributions are means over
     n        instances drawn; those count which the model answers rightly, sources included

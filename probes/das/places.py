@@ -2,7 +2,7 @@
 
 A place is a site and a layer: `code`, the row of the response (H codes for each of K keys), or
 `residual`, the stream of the response's token that enters the layer. What lies below a place is
-computed once, and only what follows from it again for every write.
+computed once, and only what follows from it again for every patch.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Held:
     stream  [N, T, D], the residual stream of the instances that enters the layer
     query   int64 [N], the position of the response
     own     [N, d], the activation of the instances at the place
-    sources  write -> [N, d], that of the sources
-    right   write -> bool [N], whether the model answers the source rightly
+    sources  patch -> [N, d], that of the sources
+    right    patch -> bool [N], whether the model answers the source rightly
     """
 
     pairs: MinimalPairs
@@ -77,7 +77,7 @@ def hold(
 ) -> Held:
     """Return those of n pairs of a split that count, and what a model computes of them.
 
-    sources  writes whose sources are wanted (`PATCHES`)
+    sources  patches whose sources are wanted (`PATCHES`)
     known   only pairs whose problems (`ANSWERED`) the model answers rightly
     """
     pairs = task.sample(split, n, generator)

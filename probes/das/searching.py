@@ -25,7 +25,7 @@ from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import ChosenPairs
 
 SCORED = (SOURCE, "interchange", "operands", "control", "unrelated")
-"""Writes whose sources' coordinates are put into each subspace that was found."""
+"""Patches whose sources' coordinates are put into each subspace that was found."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ _GAP = 0.6
 def class_figure(table: pd.DataFrame) -> Figure:
     """Return the rates of `CLASSES` as stacked bars (of `InterventionResult.table`).
 
-    Left the sources' writes, one block per place, so that sources can be compared where they were
+    Left the sources' patches, one block per place, so that sources can be compared where they were
     written; right all the others. The numbers of instances stand at the right ends.
     """
     # Here: opening a result needs no torch.

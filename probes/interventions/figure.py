@@ -1,4 +1,4 @@
-"""The figure of interventions: where sources switch answers, and what every other write does."""
+"""The figure of interventions: where sources flip answers, and what every other patch does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from latentcode.figures.style import GREY, PALETTE, Figure, style
 
 _MAPPED = {"interchange": "the minimal pair's",
            "control": "same constituents, fresh values (control)"}
-"""Writes that are drawn as a map of scope x layers, and its heading."""
+"""Patches that are drawn as a map of scope x layers, and its heading."""
 _RATES = {"flip": (PALETTE[0], "o"), "unchanged": (PALETTE[1], "s")}
 
 
@@ -24,9 +24,9 @@ def intervention_figure(table: pd.DataFrame, chance: float | None) -> Figure:
     """Return the rates of an intervention table (`InterventionResult.table`).
 
     Left, where sources were written at several scopes or layers: maps of the rate at which answers
-    switch, for the source's codes and below for the control's. Right: every other intervention, the
-    rates at which answers switch to the source's and stay, bars their 95 % intervals; the dashed
-    line is the rate at which a random answer switches.
+    flip, for the source's codes and below for the control's. Right: every other intervention, the
+    rates at which answers flip to the source's and are unchanged, bars their 95 % intervals; the
+    dashed line is the rate at which a random answer flips.
     """
     table = table[table["metric"].isin(_RATES)].reset_index(drop=True)
     check(len(table) > 0, "the table holds no rates to draw", ProbeError)
@@ -70,7 +70,7 @@ def matrix_figure(matrix: pd.DataFrame, title: str) -> Figure:
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.subplots()
         draw_rates(axes, matrix, rotation=90.0)
-        axes.set(xlabel="interchange", ylabel="instance", title=title)
+        axes.set(xlabel="source", ylabel="instance", title=title)
     return figure
 
 
@@ -118,7 +118,7 @@ def _by_number(layers: str) -> tuple[int, tuple[int, ...]]:
 
 
 def written(named: dict[str, object]) -> str:
-    """Return an intervention's write with whatever is not the ordinary: `steer 2`."""
+    """Return an intervention's patch with whatever is not the ordinary: `steer 2`."""
     alpha = named["alpha"]
     extra = f" {alpha:g}" if isinstance(alpha, float) and not np.isnan(alpha) else ""
     if named["heads"] != "all":

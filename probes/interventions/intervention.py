@@ -29,7 +29,7 @@ from latentcode.tasks.counterfactuals import Counterfactuals
 class Intervention:
     """What is written where.
 
-    write        a key of `PATCHES`: what
+    patch        a key of `PATCHES`: what
     scope        a key of `SCOPES` that the task offers: at which queries and keys
     layers       in which layers, all in one run
     site         `code`, `value` or `residual`: the activation that is written; several joined by

@@ -1,4 +1,4 @@
-"""Do codes cause the answer? PatchKind other codes back, and see what becomes of it."""
+"""Do codes cause the answer? Write other codes back, and see what becomes of it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from latentcode.probes.interventions.patches import (
     Material,
     PatchKind,
     possible,
+    resample,
     thirds,
-    transplants,
 )
 from latentcode.probes.interventions.references import References, label_to_erase, measure
 from latentcode.probes.interventions.result import InterventionResult, tables
@@ -67,10 +67,10 @@ def intervene_model(
     task    the minimal pairs and their answers: `make_counterfactuals(make_task(...))`
     n       instances drawn; those count whose answers differ and which the model answers
             rightly: the instance and the source, of a factorial the sources with other operands
-            and the same rest, too. A write counts where the model answers the source that it
+            and the same rest, too. A patch counts where the model answers the source that it
             comes from rightly (`unrelated` always)
-    n_reference  training instances for means and erasers, where one of the writes needs them
-    batch_size   instances at once; transplants and shuffled sources come from the same batch
+    n_reference  training instances for means and erasers, where one of the patches needs them
+    batch_size   instances at once; `resample` and `shuffled` take theirs from the same batch
     progress     called with (instances passed through the model, those in all)
 
     Every outcome is compared with the hooked, unpatched pass over the same batch. Intervals are
@@ -120,7 +120,7 @@ def _check(
 
 
 def _named(given: object) -> str:
-    """Return the write that somebody meant who gave its name alone."""
+    """Return the patch that somebody meant who gave its name alone."""
     return repr(given) if isinstance(given, str) and given in PATCHES else "'interchange'"
 
 
@@ -189,7 +189,7 @@ def outcomes_of_model(
             how = PATCHES[intervention.patch]
             scope = task.scope(intervention.scope, known, elsewhere=how.elsewhere)
             material = Material(
-                clean, transplants(clean.membership, known, noise), references,
+                clean, resample(clean.membership, known, noise), references,
                 _erasers(intervention, references, scope, known, task), noise, scope, third)
             if few:
                 _check_means(how, material, task)
@@ -199,7 +199,7 @@ def outcomes_of_model(
             patched = run_patched(model, known.instances.inputs, edits)
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)
-            # A control switches where the answer becomes that of the minimal pair, all the same.
+            # A control flips where the answer becomes that of the minimal pair, all the same.
             written = known.with_sources(how.source) if how.source and not how.control else known
             outcomes = task.outcomes(written, unpatched, clean.answered, patched)
             frames.append(_frame(

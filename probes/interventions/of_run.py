@@ -39,7 +39,7 @@ def intervene(
     """Do the codes of a trained run cause its answers, on held-out combinations?
 
     run      a run, its folder, or the name of a model of the zoo
-    interventions  default: `standard_interventions`, all ways to write with their controls
+    interventions  default: `standard_interventions`, all patches with their controls
     split    instances whose codes are overwritten; means and erasers come from `train`
     n        instances drawn; those count which the model answers rightly, source included
     task     what to draw from; default: the run's own

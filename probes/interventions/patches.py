@@ -1,6 +1,6 @@
 """What is written: sources, means, differences, nothing, noise; and the controls of each.
 
-A *write* takes what is computed at a place in the patched run (`live`, so that what was written
+A *patch* takes what is computed at a place in the patched run (`live`, so that what was written
 in an earlier layer has had its effect) and returns what to put there, of the same shape. Where
 it is put is the scope's business.
 """
@@ -33,7 +33,7 @@ class Clean:
     answered    the logits of their sources
     sources     name of a batch of `MinimalPairs` -> place -> its activations [B, ...]
     right       name of a batch -> bool [B]: the model answers it rightly
-    pool        place -> activations of the whole batch, to transplant
+    pool        place -> activations of the whole batch, to resample from
     own         place -> activations of the pairs themselves
     membership  which constituents the whole batch has, bool [N, S, C]
     """
@@ -52,7 +52,7 @@ class Material:
     """What is at hand for one intervention on B instances.
 
     clean      the instances and their sources
-    transplants  int64 [B], which of the pool has the source's constituent in the same slot; -1 none
+    resampled  int64 [B], which of the pool has the source's constituent in the same slot; -1 none
     references means over training instances
     erasers    place -> what erases the label from activations, given the scope; or empty
     generator  for noise
@@ -62,7 +62,7 @@ class Material:
     """
 
     clean: Clean
-    transplants: Tensor
+    resampled: Tensor
     references: References
     erasers: Mapping[Place, Edit]
     generator: torch.Generator
@@ -99,7 +99,7 @@ class Material:
 
 @dataclass(frozen=True)
 class PatchKind:
-    """One way to write.
+    """One way to patch.
 
     values       (material, place, live, alpha) -> what to put there
     description  one sentence for people
@@ -140,7 +140,7 @@ def _steer_random(m: Material, place: Place, live: Tensor, alpha: float) -> Tens
     return live + alpha * noise_like(step, _vector(place, live), m.generator)
 
 
-def _set_any(m: Material, place: Place, live: Tensor, alpha: float) -> Tensor:
+def _mean_of_any(m: Material, place: Place, live: Tensor, alpha: float) -> Tensor:
     return m.mean(place, m.any_constituent())
 
 
@@ -168,66 +168,68 @@ def _from_source(name: str, description: str, **properties: Any) -> PatchKind:
 PATCHES: Mapping[str, PatchKind] = {
     "interchange": _from_source("sources", "the minimal pair's: another operation"),
     "control": _from_source("control", "a source's with the same constituents and fresh values",
-                        control=True, needs="control"),
+                            control=True, needs="control"),
     **{name: _from_source(name, f"a source's with {what}", needs="factorial",
-                         control=name == "unrelated") for name, what in OTHERS.items()},
+                          control=name == "unrelated") for name, what in OTHERS.items()},
     "permuted": _from_source("permuted", "the instance's with its examples' values permuted",
-                            control=True, needs="permuted"),
+                             control=True, needs="permuted"),
     "frozen": _from_source("operation+operands", f"a source's with {OTHERS['operation+operands']}, "
-                          "while all codes are held", needs="factorial", frozen=True),
+                           "while all codes are held", needs="factorial", frozen=True),
     "elsewhere": _from_source("sources", "the minimal pair's, at another position", control=True,
-                             needs="elsewhere", elsewhere=True),
+                              needs="elsewhere", elsewhere=True),
     "shuffled": PatchKind(lambda m, p, x, _: m.clean.sources["sources"][p][m.others()],
-                      "the source's of another instance", control=True, source="sources",
-                      needs="another", real=True),
-    "resample": PatchKind(lambda m, p, x, _: m.clean.pool[p][m.transplants],
-                        "another instance's that has the source's constituent", needs="pool",
-                        real=True),
+                          "the source's of another instance", control=True, source="sources",
+                          needs="another", real=True),
+    "resample": PatchKind(lambda m, p, x, _: m.clean.pool[p][m.resampled],
+                          "another instance's that has the source's constituent", needs="pool",
+                          real=True),
     "class_mean": PatchKind(lambda m, p, x, _: m.mean(p, m.pairs.source_label),
-                 "the mean over instances with the source's constituent", needs="means",
-                 measured=("source_label",)),
+                            "the mean over instances with the source's constituent", needs="means",
+                            measured=("source_label",)),
     "class_mean_base": PatchKind(lambda m, p, x, _: m.mean(p, m.pairs.base_label),
-                      "the mean over instances with the instance's own constituent",
-                      control=True, needs="means", measured=("base_label",)),
-    "class_mean_shuffled": PatchKind(_set_any, "the mean of a constituent drawn at random",
+                                 "the mean over instances with the instance's own constituent",
+                                 control=True, needs="means", measured=("base_label",)),
+    "class_mean_shuffled": PatchKind(_mean_of_any, "the mean of a constituent drawn at random",
                                      control=True, needs="means"),
     "class_mean_third": PatchKind(lambda m, p, x, _: m.mean(p, m.third),
-                       "the mean over instances with a third constituent", control=True,
-                       needs="means", measured=("third",)),
+                                  "the mean over instances with a third constituent", control=True,
+                                  needs="means", measured=("third",)),
     "class_mean_group": PatchKind(lambda m, p, x, _: m.group(p),
-                       "the mean over as many instances drawn at random", control=True,
-                       needs="means", measured=("source_label",)),
+                                  "the mean over as many instances drawn at random", control=True,
+                                  needs="means", measured=("source_label",)),
     "class_mean_pooled": _pooled(lambda m, p: m.mean(p, m.pairs.source_label),
-                          "instances with the source's constituent", measured=("source_label",)),
+                                 "instances with the source's constituent",
+                                 measured=("source_label",)),
     "class_mean_base_pooled": _pooled(lambda m, p: m.mean(p, m.pairs.base_label),
-                               "instances with the instance's own constituent", control=True,
-                               measured=("base_label",)),
+                                      "instances with the instance's own constituent",
+                                      control=True, measured=("base_label",)),
     "class_mean_third_pooled": _pooled(lambda m, p: m.mean(p, m.third),
-                                "instances with a third constituent", control=True,
-                                measured=("third",)),
+                                       "instances with a third constituent", control=True,
+                                       measured=("third",)),
     "class_mean_group_pooled": _pooled(lambda m, p: m.group(p),
-                                "as many instances drawn at random", control=True,
-                                measured=("source_label",)),
+                                       "as many instances drawn at random", control=True,
+                                       measured=("source_label",)),
     "steer": PatchKind(_steer, "plus alpha times the difference of the two means", needs="means",
-                   measured=("base_label", "source_label")),
+                       measured=("base_label", "source_label")),
     "steer_third": PatchKind(_steer_third, "plus alpha times the difference of a third "
                              "constituent's mean", control=True, needs="means",
                              measured=("base_label", "third")),
     "steer_random": PatchKind(_steer_random, "plus a random direction as long as that difference",
-                          control=True, needs="means", measured=("base_label", "source_label")),
+                              control=True, needs="means",
+                              measured=("base_label", "source_label")),
     "zero_ablation": PatchKind(lambda m, p, x, _: torch.zeros_like(x), "zero"),
     "mean_ablation": PatchKind(lambda m, p, x, _: m.references.overall[p].expand_as(x),
-                  "the mean over all training instances", needs="means"),
+                               "the mean over all training instances", needs="means"),
     "erase": PatchKind(lambda m, p, x, _: m.erasers[p](x), "the same without its label (LEACE)",
-                   needs="erasers", measured=("base_label",)),
+                       needs="erasers", measured=("base_label",)),
     "erase_shuffled": PatchKind(lambda m, p, x, _: m.erasers[p](x),
-                            "the same without a shuffled label (LEACE)", control=True,
-                            needs="erasers", measured=("base_label",)),
+                                "the same without a shuffled label (LEACE)", control=True,
+                                needs="erasers", measured=("base_label",)),
     "random": PatchKind(lambda m, p, x, _: noise_like(x, _vector(p, x), m.generator),
-                    "a random one of equal norm", control=True),
+                        "a random one of equal norm", control=True),
     "identity": PatchKind(lambda m, p, x, _: x, "itself: nothing changes", control=True, real=True),
 }
-"""Ways to write, by name."""
+"""Ways to patch, by name."""
 
 
 def possible(patch: PatchKind, material: Material) -> Tensor:
@@ -239,7 +241,7 @@ def possible(patch: PatchKind, material: Material) -> Tensor:
     pairs = material.pairs
     rows = torch.ones_like(pairs.counts)
     if patch.needs == "pool":
-        rows = material.transplants >= 0
+        rows = material.resampled >= 0
     elif patch.needs in ("control", "factorial") and patch.source in material.clean.right:
         rows = material.clean.right[patch.source]
     elif patch.needs == "another" and len(pairs) == 1:
@@ -264,7 +266,7 @@ def thirds(pairs: MinimalPairs, count: Tensor, generator: torch.Generator) -> Te
     return torch.where(best.values >= 0.0, best.indices, -1)
 
 
-def transplants(
+def resample(
     pool_membership: Tensor, pairs: MinimalPairs, generator: torch.Generator
 ) -> Tensor:
     """Return for each instance one of a pool that has its source's constituent in its slot.

@@ -1,4 +1,4 @@
-"""What writes are made of: means over training instances, and erasers of labels."""
+"""What patches are made of: means over training instances, and erasers of labels."""
 
 from __future__ import annotations
 

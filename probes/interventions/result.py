@@ -26,7 +26,7 @@ class InterventionResult(TableResult):
 
     table    one row per intervention and metric (`flip`, `unchanged`, ...): `value`, the mean over
              instances, its 95 % interval `low`, `high` clustered by combination (NaN for a single
-             one), and the numbers of instances and combinations. An answer switches where it
+             one), and the numbers of instances and combinations. An answer flips where it
              becomes the source's, which in a minimal pair does not tell operation from answer
     by_constituent  one row per intervention, constituent of the instance (`base_label`) and of the
              source (`source_label`): instances, `flip` and `unchanged`
@@ -35,7 +35,7 @@ class InterventionResult(TableResult):
              activations in (`interchange` and those of `OTHERS`) the rates of `operation`,
              `operands` and `copied` are the interchange intervention accuracies of the operation,
              the operands and the answer; rates of ablations, noise and steering are not
-    comparisons  one row per write and class, and other source's write at the same place
+    comparisons  one row per patch and class, and other source's patch at the same place
              (`against`): `value`, the difference of the two rates over the instances that both
              count, with its interval
     settings everything else that determines the numbers; `n_counted` instances have two
@@ -66,7 +66,7 @@ class InterventionResult(TableResult):
     @property
     def title(self) -> str:
         return super().title if len(self.classes) else (
-            f"{type(self).__name__}: rates at which answers switch to the source's and stay")
+            f"{type(self).__name__}: how often answers flip to the source's, or are unchanged")
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class InterventionResult(TableResult):
         notes = [f"{s['n_known']} of {s['n']} instances count: {s['n_counted']} have {answers} "
                  "different answers, and the model gives all of these."]
         if s["chance"] is not None:
-            what = "is any given one of the four" if s.get("factorial") else "switches"
+            what = "is any given one of the four" if s.get("factorial") else "flips"
             notes.append(f"An answer drawn at random {what} in {s['chance']:.3f}.")
         return (*notes, *s.get("notes", ()))
 
@@ -112,7 +112,7 @@ class InterventionResult(TableResult):
         """Return the rates and, where they are highest, those of each rule beside each other.
 
         Of a factorial the rates at which the source with another operation and other operands is
-        copied; else those at which answers switch to the minimal pair's.
+        copied; else those at which answers flip to the minimal pair's.
         """
         patch, metric, metrics = (
             ("operation+operands", "copied", tuple(CLASSES)) if len(self.classes)
@@ -136,7 +136,7 @@ class InterventionResult(TableResult):
         """Return a metric as a table: constituents of instances down, of sources across.
 
         metric  `flip`, `unchanged` or one of the classes of a factorial
-        place   columns that choose one intervention, such as write="interchange", scope="row",
+        place   columns that choose one intervention, such as patch="interchange", scope="row",
                 layers="2,3"; instances of all that fit are pooled
         """
         rows = self.by_constituent
@@ -199,7 +199,7 @@ def tables(
 
 
 def _beside(number: int, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the other sources' writes at the place of a source's write, by their numbers."""
+    """Return the other sources' patches at the place of a source's patch, by their numbers."""
     # Here: opening a result needs no torch.
     from latentcode.probes.interventions.patches import PATCHES
 

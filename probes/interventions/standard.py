@@ -1,4 +1,4 @@
-"""Every way to write codes, with its controls: what is done where nothing else is asked for."""
+"""Every way to patch codes, with its controls: what is done where nothing else is asked for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.interventions.references import ERASABLE
 
 SOURCES: tuple[str, ...] = ("interchange", "control", "operands", "operation+operands", "unrelated")
-"""Writes that tell operation, operands and answer apart; without a factorial there are two."""
+"""Patches that tell operation, operands and answer apart; without a factorial there are two."""
 MAPPED: tuple[str, ...] = ("row", "everything")
 """Scopes at which the sources of a factorial are written into every set of layers."""
 
@@ -18,7 +18,7 @@ def standard_interventions(
     n_layers: int, n_heads: int, scopes: Sequence[str], normalized: bool = True,
     lacks: Collection[str] = (), places: Sequence[str] = (),
 ) -> tuple[Intervention, ...]:
-    """Return every way to write, with its controls, once over.
+    """Return every way to patch, with its controls, once over.
 
     - the sources that tell operation, operands and answer apart (the minimal pair, other operands,
       both) beside the same constituents and an unrelated problem: rows and all codes in each
@@ -27,7 +27,7 @@ def standard_interventions(
       Values, residual streams, and codes and values together, at some places;
     - without a factorial: the minimal pair's codes and the same constituents' (control), at every
       scope and layer, in the upper half of the layers and in all;
-    - every other way to write, with its controls, at the response's row in the upper half of the
+    - every other way to patch, with its controls, at the response's row in the upper half of the
       layers; steering by 1, 2 and 4 times the difference; what is no real code both raw and
       (where `normalized` says that the model's codes obey a constraint) renormalised;
     - the source's codes of one head alone, for every head: is one of them doing it all?
@@ -65,8 +65,8 @@ def standard_interventions(
                or name.endswith("rest")]
     if normalized:  # a pair alone breaks the sum over keys of a softmax
         chosen += [Intervention(patch, scope, upper, renormalize=True)
-                   for scope in scopes if scope.startswith("pair") for patch in ("interchange",
-                                                                                 "control")]
+                   for scope in scopes if scope.startswith("pair")
+                   for patch in ("interchange", "control")]
     chosen += [Intervention(patch, scope, layers, site=site)
                for site, scope, layers in (
                    ("value", "everything", every[:1]), ("value", "everything", upper),

@@ -46,7 +46,7 @@ def test_features_are_what_the_hooks_show(run: lc.Run) -> None:
 
 def test_places_are_read_token_by_token(run: lc.Run) -> None:
     features = [f"{name}.{place}" for name in ("codes", "values", "tokens")
-               for place in ("context", "operands", "response")]
+                for place in ("context", "operands", "response")]
     rows = read_rows(run, n=6, features=features, batch_size=4)
     task = lc.make_task(run.config.task)
     _, cache = run.load_model().run_with_cache(lc.instances(run, n=6).inputs)

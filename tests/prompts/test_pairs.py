@@ -240,8 +240,8 @@ def test_the_control_is_needed_to_be_written(model: Any, rows: list[dict[str, An
     task = PromptCounterfactuals(model, with_same)
     assert {i.patch for i in prompt_interventions(task, 2)} == {
         "interchange", "control", "elsewhere", "shuffled", "random", "identity"}
-    result = intervene_prompts(model, with_same, [Intervention("interchange", "row", (0,)),
-                                              Intervention("control", "row", (0,))])
+    result = intervene_prompts(model, with_same, [
+        Intervention("interchange", "row", (0,)), Intervention("control", "row", (0,))])
     assert "there is no control" not in repr(result)
     source, same = (result.table[result.table["patch"] == name] for name in ("interchange",
                                                                              "control"))
@@ -327,9 +327,9 @@ def test_a_prompt_alone_in_its_layout_counts_but_where_another_is_needed(gpt2: A
     assert (n["interchange"], n["shuffled"], n["random"]) == (4, 3, 4)
     assert result.settings["n_known"] == 4
     seen: list[tuple[int, int]] = []
-    intervene_prompts(gpt2, pd.DataFrame([*short, *long]), [Intervention("interchange", "row",
-                                                                         BOTH)],
-                  progress=lambda done, total: seen.append((done, total)))
+    intervene_prompts(gpt2, pd.DataFrame([*short, *long]),
+                      [Intervention("interchange", "row", BOTH)],
+                      progress=lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
     assert {total for _, total in seen} == {4 * (3 + 1)}
     assert seen[-1][0] == 16

@@ -39,15 +39,15 @@ N = {"paper": 800, "small": 200, "smoke": 100}
 TOLD = "operation+operands"
 """The source whose own answer is neither the instance's operation's nor its operands'."""
 SOURCES = {TOLD: "another operation and operands", "operands": "same operation, other operands",
-          "interchange": "another operation, same operands", "unrelated": "shares nothing"}
-"""Write -> what its source shares with the instance."""
+           "interchange": "another operation, same operands", "unrelated": "shares nothing"}
+"""Patch -> what its source shares with the instance."""
 CONTROLS = {
     "source with the same rule and other operands": "operands",
     "source with another rule and the same operands": "interchange",
     "source with the same function and another query": "operands",
     "source with another function and the same query": "interchange",
     "source that shares nothing": "unrelated"}
-"""What the claims call a control -> write."""
+"""What the claims call a control -> patch."""
 PLACES = {"row": ("code", "row"), "codes": ("code", "everything"),
           "values": ("value", "everything")}
 """Word of a claim -> site and scope."""

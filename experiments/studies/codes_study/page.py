@@ -40,7 +40,7 @@ def drawn(
 
 
 def switching_figure(table: pd.DataFrame, kinds: Sequence[str]) -> Figure:
-    """Return maps of the switch rate, scope x layers, means over seeds: a column per kind.
+    """Return maps of the flip rate, scope x layers, means over seeds: a column per kind.
 
     Above for the minimal pair's codes, below for the control's.
     """
@@ -53,7 +53,7 @@ def switching_figure(table: pd.DataFrame, kinds: Sequence[str]) -> Figure:
                                  2 * (0.3 * len(scopes) + 0.8)), layout="constrained")
         grid = figure.subplots(2, len(kinds), squeeze=False, sharex=True, sharey=True)
         for row, (patch, name) in enumerate((
-                ("interchange", "interchange"), ("control", "same constituents"))):
+                ("interchange", "source"), ("control", "same constituents"))):
             for column, kind in enumerate(kinds):
                 block = chosen[(chosen["kind"] == kind) & (chosen["patch"] == patch)]
                 rates = block.pivot(index="scope", columns="layers", values="value")
@@ -61,7 +61,7 @@ def switching_figure(table: pd.DataFrame, kinds: Sequence[str]) -> Figure:
                 grid[row, column].set_title(f"{kind}: {name}")
         for axes in grid[-1]:
             axes.set_xlabel("layers")
-        figure.suptitle("rate at which answers switch to the source's", fontsize=10)
+        figure.suptitle("rate at which answers flip to the source's", fontsize=10)
     return figure
 
 
@@ -89,12 +89,12 @@ def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
         parts += ["## Are the codes of different runs the same?",
                   _markdown(tables["alignment"])]
     parts += [
-        "## What is caused: rates at which answers switch to the source's, and stay",
-        "Of single heads (`best one`) the one that switches most is shown, chosen on these same "
+        "## What is caused: rates at which answers flip to the source's, or are unchanged",
+        "Of single heads (`best one`) the one that flips most is shown, chosen on these same "
         "instances: an upper bound for any head alone. In a minimal pair the source's answer is "
-        "also what its constituent answers to the instance: a switch does not tell which of the "
+        "also what its constituent answers to the instance: a flip does not tell which of the "
         "two arrived. " + " ".join(make_counterfactuals(task).notes),
-        "![switch rates by scope and layers](figures/switching.png)",
+        "![flip rates by scope and layers](figures/switching.png)",
         _markdown(_written(tables["interventions"], kinds_of(runs)))]
     return "\n\n".join(parts) + "\n"
 
@@ -119,7 +119,7 @@ def _distances(topography: pd.DataFrame) -> pd.DataFrame:
 
 
 def _written(interventions: pd.DataFrame, kinds: Sequence[str]) -> pd.DataFrame:
-    """Return the rates of switching and staying, a row per intervention, two columns per kind."""
+    """Return the rates of `flip` and `unchanged`, a row per intervention, two columns per kind."""
     rates = interventions[interventions["metric"].isin(["flip", "unchanged"])]
     shown = rates.assign(rate=_with_range(rates, "value"))
     shown["what"] = [name_of(r) for r in shown.itertuples()]

@@ -82,7 +82,7 @@ def _per_run(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def _best_head(table: pd.DataFrame) -> pd.DataFrame:
-    """Return an intervention table with, of single heads, the one that switches most alone.
+    """Return an intervention table with, of single heads, the one that flips most alone.
 
     Heads have no common order over runs, so the same head of two runs is not the same thing.
     """

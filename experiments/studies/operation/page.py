@@ -168,7 +168,7 @@ def _sources(over: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> str:
                 means = where(block, patch=patch).set_index("class")["mean"]
                 rows.append([kind, _place(dict(zip(WHERE, key, strict=True))), patch,
                              *(f"{means[name]:.2f}" for name in CLASSES)])
-    return markdown_table(["kind", "patched", "source", *CLASSES], rows)
+    return markdown_table(["kind", "written", "source", *CLASSES], rows)
 
 
 def _by_rules(by_rules: pd.DataFrame) -> str:

@@ -62,7 +62,7 @@ def all_places(task: Counterfactuals, n_layers: int) -> list[Place]:
 def interventions(
     task: Counterfactuals, n_layers: int, places: Sequence[Place], rests: bool = True
 ) -> list[Intervention]:
-    """Return the sources' writes at some places; `rests`: those of `RESTS`, too."""
+    """Return the sources' patches at some places; `rests`: those of `RESTS`, too."""
     def written() -> Iterator[Intervention]:
         main = main_places(task, n_layers)
         for site, scope, layers in places:

@@ -15,7 +15,7 @@ CRITERIA: Mapping[str, Any] = yaml.safe_load(
     (Path(__file__).parent / "criteria.yaml").read_text(encoding="utf-8"))
 """Written before the models were measured."""
 NAMES = {"operation": "interchange"}
-"""The minimal pair's source has another operation alone; its write is called `source`."""
+"""The minimal pair's source has another operation alone; its patch is called `interchange`."""
 STREAMS = ("residual", "tokens")
 """Of the study of rows: residual streams entering a layer, of the response and of all tokens."""
 WHERE = ("site", "scope", "layers")

@@ -78,24 +78,24 @@ def findings(found: Found) -> list[str]:
         counted = results["code"].settings
         sentences.append(
             f"With the {order} ({counted['n_known']} of {counted['n']} pairs count), the codes of "
-            "the same sentence about another relation switch at most these shares of the answers "
+            "the same sentence about another relation flip at most these shares of the answers "
             f"to its own: {reached}.")
         sentences.append(
             f"With the {order}, in place of codes: {_largest(rates, 'value', 'everything')} by the "
             f"values of all words; {_largest(rates, 'residual', 'row')} by the residual stream at "
             "the last word.")
-        switch, stay = rates["flip"].max(), rates["unchanged"].min()
+        flip, unchanged = rates["flip"].max(), rates["unchanged"].min()
         sentences.append(
-            f"With the {order}, the same sentence in another phrasing switches at most "
-            f"{switch['control']:.2f} and leaves at least {stay['control']:.2f}. Another "
-            f"sentence's source switches at most {switch['shuffled']:.2f}, noise "
-            f"{switch['random']:.2f}, another position {switch['elsewhere']:.2f}, the identity "
-            f"{switch['identity']:.2f}.")
+            f"With the {order}, the same sentence in another phrasing flips at most "
+            f"{flip['control']:.2f} and leaves at least {unchanged['control']:.2f}. Another "
+            f"sentence's source flips at most {flip['shuffled']:.2f}, noise "
+            f"{flip['random']:.2f}, another position {flip['elsewhere']:.2f}, the identity "
+            f"{flip['identity']:.2f}.")
     return sentences
 
 
 def rates_of(table: pd.DataFrame) -> pd.DataFrame:
-    """Return switch and stay by write, (metric, write) across; a row per site, scope and layers."""
+    """Return flip and unchanged, (metric, patch) across; a row per site, scope and layers."""
     rates = table[table["metric"].isin(["flip", "unchanged"])]
     scope = rates["scope"] + rates["renormalized"].map({True: ", renormalised", False: ""})
     return rates.assign(scope=scope).pivot_table(
@@ -103,7 +103,7 @@ def rates_of(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _largest(rates: pd.DataFrame, site: str, scope: str) -> str:
-    """Return the largest switch rate by sources over sets of layers, and where that is."""
+    """Return the largest flip rate by sources over sets of layers, and where that is."""
     rows = rates.reset_index()
     rows = rows[(rows["site"] == site) & (rows["scope"] == scope)]
     best = int(rows["flip", "interchange"].argmax())
@@ -135,8 +135,8 @@ def page(
         markdown_of(found.decoding.summary(("accuracy",)).drop(columns=["label", "metric"]))]
     parts += [
         "## What is caused",
-        "Shares of the answers that switch to the source's / that stay; the others become a third "
-        "answer. `table.csv` of each folder has the intervals. `interchange`: the sentence "
+        "Shares of the answers that flip to the source's / are unchanged; the others become a "
+        "third answer. `table.csv` of each folder has the intervals. `interchange`: the sentence "
         "about another relation; `control`: the sentence in another phrasing, which differs in a "
         "small word and has the same answer, so that its codes are close; `elsewhere`: the "
         "source's codes of the word before the last; `shuffled`: another sentence's source; "
@@ -144,12 +144,12 @@ def page(
     for order, results in found.patched.items():
         rates = rates_of(found.table(order))
         cells = pd.DataFrame({patch: [
-            "" if pd.isna(switch) else f"{switch:.2f} / {stay:.2f}" for switch, stay in zip(
+            "" if pd.isna(flip) else f"{flip:.2f} / {kept:.2f}" for flip, kept in zip(
                 rates["flip", patch], rates["unchanged", patch], strict=True)]
             for patch in rates["flip"].columns}, index=rates.index)
         parts += [
             f"### {order.capitalize()}: *{PHRASINGS[order][0]}*",
-            f"![switch rates](figures/{folder_of(order)}.png)",
+            f"![flip rates](figures/{folder_of(order)}.png)",
             markdown_of(cells.reset_index()), " ".join(results["code"].caveats)]
     parts += ["## The commands", "```\n" + "\n".join(
         shlex.join(["latentcode", *arguments]) for arguments in run) + "\n```"]

@@ -122,9 +122,9 @@ def page(
         f"source that has it.{_no_better(decided)}", _rates(decided),
         "## What else comes through the trained subspace",
         "Means over the seeds of the rates of each class of answers, by source: the one that was "
-        "trained with, the minimal pair's (`source`, whose B(x) is counted as operation), one with "
-        "other operands alone, one with nothing else of interest (`control`), and an unrelated "
-        "problem.", _side_effects(table)]
+        "trained with, the minimal pair's (`interchange`, whose B(x) is counted as operation), one "
+        "with other operands alone, one with nothing else of interest (`control`), and an "
+        "unrelated problem.", _side_effects(table)]
     ranks = where(table, part="ranks", source=SOURCE, search="trained")
     if len(ranks):
         parts += ["## Other ranks", "SRAVEN, HYLA, seed 0, row of layer 3, objective operation.",

@@ -100,7 +100,7 @@ def drawn(tables: Mapping[str, pd.DataFrame]) -> Figure:
                           linestyle=":")
         grid[0, 0].set(xlabel="layer", ylabel="accuracy for `copied`",
                        title="A  probe (grey: untrained)")
-        grid[0, 1].set(xlabel="layer", ylabel="answers that switch",
+        grid[0, 1].set(xlabel="layer", ylabel="answers that flip",
                        title="B  pair's code written (grey: control)")
         for axes in (grid[0, 0], grid[0, 1]):
             axes.xaxis.get_major_locator().set_params(integer=True)

@@ -55,8 +55,9 @@ class LogicCounterfactuals(ChosenPairs):
     least_difference = LEAST_DIFFERENCE
     scopes = ("pair", "row", "examples", "everything")
     places = ("context", "response")
-    notes = ("An answer counts as switched where it is nearer to the source's, so that destroyed "
-             "answers switch too: read the rate beside those of zero, mean and random.",)
+    notes = ("An answer counts as flipped where it is nearer to the source's, so that destroyed "
+             "answers flip too: read the rate beside those of zero_ablation, mean_ablation and "
+             "random.",)
 
     def __init__(self, task: FuzzyLogic, factorial: bool = True) -> None:
         self.task = task
@@ -172,7 +173,7 @@ class LogicCounterfactuals(ChosenPairs):
         return possible & ~self.membership(batch)[:, 0]
 
     def answers(self, pairs: MinimalPairs) -> Tensor:
-        """Return f(query) with each term in place of the source, float64 [B, 2^L].
+        """Return f(query) with each term in place of the base's, float64 [B, 2^L].
 
         NaN for terms that f has already, and for those of another kind.
         """
@@ -245,23 +246,24 @@ class LogicCounterfactuals(ChosenPairs):
     ) -> Mapping[str, Tensor]:
         """Return what became of each answer, float [B] each.
 
-        switch, stay   the answer lies nearer to f'(query), or not
+        flip, unchanged  the answer lies nearer to f'(query), or not
         moved          where the answer lies between f(query) (0) and f'(query) (1)
-        error_source, error_target  squared error against f(query) and against f'(query)
+        error_source, error_target  squared error against f(query), the instance's, and against
+                     f'(query), which is the source's
         instance, operation, operands, copied, else  of a factorial: the nearest of its answers,
                      where the answer is nearer to it than `WINDOWS[0]` (`CLASSES`); those of
                      other windows are called `operation@0.1`
         """
         ours, theirs = pairs.instances.targets[:, 0], pairs.sources.targets[:, 0]
         answer = patched[:, -1, 0]
-        switch = _nearer(patched, theirs, ours).float()
+        flip = _nearer(patched, theirs, ours).float()
         classes: dict[str, Tensor] = {}
         if pairs.candidates is not None:
             distance = (answer[:, None] - pairs.candidates).abs().min(1)
             for window in WINDOWS:
                 found = torch.where(distance.values < window, distance.indices, len(CLASSES) - 1)
                 classes |= class_rates(found, "" if window == WINDOWS[0] else f"@{window}")
-        return {**classes, "flip": switch, "unchanged": 1.0 - switch,
+        return {**classes, "flip": flip, "unchanged": 1.0 - flip,
                 # Pairs that do not count may have the same answer.
                 "moved": (answer - ours) / torch.where(theirs == ours, 1.0, theirs - ours),
                 "error_source": (answer - ours).square(),

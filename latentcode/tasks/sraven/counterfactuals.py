@@ -311,10 +311,10 @@ class SravenCounterfactuals(ChosenPairs):
     ) -> Mapping[str, Tensor]:
         """Return what became of each answer, float [B] each.
 
-        switch, stay   the answer is the source's, is the instance's
+        flip, unchanged  the answer is the source's, is the instance's
         instance, operation, operands, copied, else  of a factorial: whose answer it is (`CLASSES`)
         others         the answers to all other features are unchanged
-        p_target, p_source  probability of the two answers
+        p_target, p_source  probability of the source's answer, and of the instance's
         kl             KL(clean || patched) at the response token, in nats
         kl_others      the mean of the same over the other features
         """

@@ -71,14 +71,14 @@ class TextCounterfactuals(Counterfactuals):
                is the place that is copied from, and the operands are the tokens after both
                places: the instance's are B and C, which stands at p' + 1, the sources' B' and D
     not factorial  the instance is the text as it was, the source has B' in place of B, and would
-               copy that. A switch does not tell operation from answer
+               copy that. A flip does not tell operation from answer
 
     What is said where nothing is copied is the model's own affair (NaN in `candidates`). Of the
     instance it is what the model says before anything is written, of the minimal pair's source what
     it says there; of other operands it is not known, and no answer is of that class. Where both
     copy, all four answers are known: B, C, B' and D.
 
-    The `control` has other tokens in two other places before the query. Pairs count where
+    The source `control` has other tokens in two other places before the query. Pairs count where
     the model itself says what is copied (B, and B' of a source with B'), and where nothing is
     copied neither of them.
     """
@@ -336,8 +336,8 @@ class TextCounterfactuals(Counterfactuals):
         """Return what the model says at the query, float [B] each.
 
         instance, operation, operands, copied, else  of a factorial: whose answer it is
-        switch, stay   it says what stands at p + 1 in the source; what it said before
-        p_target, p_source  probability of the two
+        flip, unchanged  it says what stands at p + 1 in the source; what it said before
+        p_target, p_source  probability of the former, and of the latter
         kl             KL(clean || patched) of the next token, in nats
 
         and without a factorial

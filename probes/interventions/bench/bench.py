@@ -132,7 +132,7 @@ class Bench:
     def solved(self, instance: int, which: int = 0) -> tuple[str, ...]:
         """Return the targets whose source the model answers rightly, and not as the instance.
 
-        Codes of other sources need not switch anything. The sources are those of `patch`.
+        Codes of other sources need not flip any answer. The sources are those of `patch`.
         """
         targets = self.targets(instance, which)
         pairs = [self.pairs(instance, which, target, DRAWS)[:1] for target in targets]
@@ -142,8 +142,8 @@ class Bench:
             if bool(one.counts) and bool(self.task.right(one, logits[row:row + 1], "sources")))
 
     def pairs(self, instance: int, which: int, target: str, n: int = DRAWS) -> MinimalPairs:
-        """Return n minimal pairs of one instance, with fresh sources each; `patch` has the "
-        "first."""
+        """Return n minimal pairs of one instance, with fresh sources each; `patch` has the
+        first."""
         if target not in self.task.constituents:
             raise UnknownNameError("target", target, self.targets(instance, which))
         wanted = self._number(self.task.constituents.index(target))
@@ -242,7 +242,7 @@ class Bench:
         role = {base_label: "base", target: "target"}
         answers = self.task.answers(one)[0].cpu().numpy()
         counts = bool(one.counts)
-        rows = pd.DataFrame({"patch": done.writes, "draw": done.draws,
+        rows = pd.DataFrame({"patch": done.patches, "draw": done.draws,
                              "answer": [answer_of(output) for output in result]})
         became = self.task.outcomes(one[done.owner], done.clean, source.expand_as(patched), patched)
         kept, switched = (became[name].double().cpu().numpy() for name in ("unchanged", "flip"))

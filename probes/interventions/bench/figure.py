@@ -25,7 +25,7 @@ def bench_figure(outcome: BenchOutcome) -> Figure:
 
     Above, for symbols: the probability of each before and after, under it the constituents that
     would answer it, and the means of three controls on the same axis. For numbers: one line per
-    write, a mark per draw, beside the answers of source and target. Below: the response's code
+    patch, a mark per draw, beside the answers of base and target. Below: the response's code
     before and after, a row per layer and a column per head.
     """
     with style():

@@ -16,7 +16,7 @@ from latentcode.figures.style import Figure
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 
 WHAT: dict[str, str] = {
-    "interchange": "the codes of its minimal pair, which has the target in place of the source",
+    "interchange": "the codes of its minimal pair, which has the target in place of the base's",
     "instance": "the codes of another instance",
     "mean": "the mean codes of training instances that have the target",
     "hand": "numbers set by hand, one per head",
@@ -45,9 +45,8 @@ class Patch:
     """What is written into which codes of which instance.
 
     instance   its number, the row of its codes in `LatentCodes`
-    target     the constituent that its source has in place of the source
-    which      which of its constituents the source is: a response token of SRAVEN, a term of a
-               function (from 0)
+    target     the constituent that its source has in place of one of its own
+    which      which of its own that is: a response token of SRAVEN, a term of a function (from 0)
     what       a key of `WHAT`
     scope      at which queries and keys, one of `SCOPES` that the task offers
     layers     in which layers, all in one pass
@@ -113,8 +112,8 @@ class BenchOutcome:
     least     candidates that are no farther apart are not told apart
     natural   whether the task could have drawn the minimal pair, and the source that is written
     before    float [n], probabilities of the symbols or (n = 1) the predicted number
-    outputs   float [rows, n], the same after each write of `table`
-    table     one row per write and draw: `patch` (the first row is what was asked for, the others
+    outputs   float [rows, n], the same after each patch of `table`
+    table     one row per patch and draw: `patch` (the first row is what was asked for, the others
               are controls), `draw`, `answer`, `kept` and `switched` (1 or 0; NaN where `counts` is
               False). Symbols are kept where they are those before, switched where they are the
               target's; numbers are switched where they lie nearer to the target's answer than to
@@ -143,7 +142,7 @@ class BenchOutcome:
 
     @property
     def after(self) -> np.ndarray:
-        """Return the output after the write that was asked for, float [n]."""
+        """Return the output after the patch that was asked for, float [n]."""
         return self.outputs[0]
 
     @property
@@ -164,7 +163,7 @@ class BenchOutcome:
         return self.outputs[(self.table["patch"] == name).to_numpy()]
 
     def owners(self, answer: float) -> list[str]:
-        """Return the constituents that would give an answer, source and target first."""
+        """Return the constituents that would give an answer, base and target first."""
         rows = self.answers[self.answers["answer"] == answer]
         order = {"base": 0, "target": 1, "": 2}
         return list(rows.sort_values("role", key=lambda role: role.map(order), kind="stable")
@@ -223,10 +222,10 @@ class BenchOutcome:
             reason = ("is not defined" if np.isnan(self.target_answer) else
                       "is also the right one" if self.symbolic else "hardly differs")
             notes.append(f"The answer of {self.patch.target} {reason} on this instance: it "
-                         "cannot show a switch.")
+                         "cannot show a flip.")
         elif not self.source_right:
             notes.append(f"The model answers {self.written(self.source_answer)} to the source "
-                         "itself, which is wrong: its codes need not switch anything.")
+                         "itself, which is wrong: its codes need not flip the answer.")
         answers = sorted(self.candidates.values())
         if any(b - a <= self.least for a, b in pairwise(answers)):
             notes.append("Some of these answers are the same, or hardly differ: they do not tell "
@@ -241,7 +240,7 @@ class BenchOutcome:
         return notes
 
     def summary(self) -> pd.DataFrame:
-        """Return one row per write: how often the answer was kept and switched over its draws."""
+        """Return one row per patch: how often the answer was kept and switched over its draws."""
         rows = []
         for name, block in self.table.groupby("patch", sort=False):
             drawn = sorted(set(block["answer"]))

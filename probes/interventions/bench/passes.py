@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 class Passes:
     """N instances to which the same is written, and with each d draws of every control.
 
-    A row is an instance and a write: first what was asked for (N), then d sources with the same
+    A row is an instance and a patch: first what was asked for (N), then d sources with the same
     constituents, d unrelated instances and d random codes for each (N d each, those of an instance
     side by side), at last the instances' own codes (N).
 
     pairs    the N minimal pairs
-    writes   the name of each row's write
+    patches  the name of each row's patch
     draws    which of the draws of its control a row is
     owner    int64 [rows], the instance of each row
-    source    logits of the sources that are written [N, ...]
+    source   logits of the sources that are written [N, ...]
     clean, patched  logits of the rows before and after, computed side by side
     before, after   place -> codes of the rows before and after
     """
 
     pairs: MinimalPairs
-    writes: tuple[str, ...]
+    patches: tuple[str, ...]
     draws: tuple[int, ...]
     owner: Tensor
     source: Tensor
@@ -62,8 +62,8 @@ def passes(
 ) -> Passes:
     """Write to several instances in one pass, and beside it `draws` times every control.
 
-    writings  alike but for instance and target
-    pairs     the minimal pairs of each patch, at least `draws`
+    patches  alike but for instance and target
+    pairs    the minimal pairs of each patch, at least `draws`
     """
     patch, n = patches[0], len(patches)
     one = MinimalPairs.cat([drawn[:1] for drawn in pairs])
@@ -134,7 +134,7 @@ def _asked(
 
 
 def where(patch: Patch) -> Intervention:
-    """Return the intervention that writes a source's codes where a patch writes its own."""
+    """Return the intervention that writes a source's codes where a patch of the bench writes."""
     return Intervention("interchange", patch.scope, patch.layers, heads=patch.heads,
                         renormalize=patch.renormalize)
 

@@ -54,10 +54,10 @@ def _chosen(
     model answers rightly.
     """
     names = bench.task.constituents
-    # "hold" names a stream of random numbers: another name would draw other targets.
     waiting: dict[int, list[str]] = {}
     why = dict.fromkeys(numbers, "alike")
     for number, offered in zip(numbers, _offered(bench, patch, numbers).tolist(), strict=True):
+        # "hold" names a stream of random numbers: another name would draw other targets.
         order = torch.randperm(len(names), device=bench.device, generator=bench.generator(
             "hold", number, patch.which, "")).tolist()
         waiting[number] = [names[c] for c in order if offered[c]]
@@ -134,7 +134,7 @@ def _candidates(bench: Bench, patch: Patch, pairs: MinimalPairs) -> Tensor:
 def _frame(
     bench: Bench, patch: Patch, done: Passes | None, numbers: Sequence[int] = ()
 ) -> pd.DataFrame:
-    """Return one row per instance and write (`Replication.table`); none before there are passes."""
+    """Return one row per instance and patch (`Replication.table`); none before there are passes."""
     classes = possible(patch)
     columns = ["number", "combination", "base_label", "source_label", "patch", "answer", "class",
                *(ANSWERS[name] for name in classes)]
@@ -153,7 +153,7 @@ def _frame(
         "combination": pairs.instances.combination.cpu().numpy()[owner],
         "base_label": names[pairs.base_label.cpu().numpy()][owner],
         "source_label": names[pairs.source_label.cpu().numpy()][owner],
-        "patch": done.writes, "answer": answers,
+        "patch": done.patches, "answer": answers,
         "class": np.array([*classes, [*CLASSES][-1]])[found]})
     for column, name in enumerate(classes):
         frame[ANSWERS[name]] = candidates[owner, column]

@@ -34,10 +34,10 @@ class Replication:
 
     patch     what was written where; its instance and target stand for any
     classes   whose answers can come out of it, those of `CLASSES`; all others are `else`
-    table     one row per instance that counts and write (what was asked for, then one draw of
+    table     one row per instance that counts and patch (what was asked for, then one draw of
               `control`, `unrelated` and `random`): `number`, `combination`, `base_label`,
-              `source_label`,
-              `patch`, `answer`, `class` and the answer of each class, `A(x)` and so on
+              `source_label`, `patch`, `answer`, `class` and the answer of each class, `A(x)`
+              and so on
     n_seen    instances that were looked at so far
     n         instances that were asked for
     left_out  reason (`LEFT_OUT`) -> how many of these do not count
@@ -62,19 +62,19 @@ class Replication:
         return self.n_seen - sum(self.left_out.values())
 
     @property
-    def writes(self) -> tuple[str, ...]:
+    def patches(self) -> tuple[str, ...]:
         """Return what was asked for, then its controls."""
         return (self.patch.what, *IN_SHORT)
 
     def rates(self) -> pd.DataFrame:
-        """How often is an answer of each class? One row per write and class.
+        """How often is an answer of each class? One row per patch and class.
 
         `patch`, `class`, `value`, its 95 % interval `low`, `high` clustered by combination (NaN for
-        a single one), `n`, `n_combinations`. All writes are those of the same instances.
+        a single one), `n`, `n_combinations`. All patches are those of the same instances.
         """
         rows = []
         names = [*self.classes, [*CLASSES][-1]]
-        for patch in self.writes:
+        for patch in self.patches:
             block = self.table[self.table["patch"] == patch]
             hits = block["class"].to_numpy()[:, None] == np.array(names)
             means, low, high, n_combinations = mean_and_interval(
@@ -136,15 +136,15 @@ class Replication:
         return notes
 
     def summary(self) -> pd.DataFrame:
-        """Return one row per write, and `value [low, high]` by class."""
+        """Return one row per patch, and `value [low, high]` by class."""
         rates = self.rates()
         cells = [with_interval(row) for row in rates.itertuples()]
         return rates.assign(cell=cells).pivot(index="patch", columns="class", values="cell").loc[
-            list(self.writes), list(dict.fromkeys(rates["class"]))].reset_index().rename_axis(
+            list(self.patches), list(dict.fromkeys(rates["class"]))].reset_index().rename_axis(
             columns=None)
 
     def figure(self) -> Figure:
-        """Return the classes as stacked bars, a bar per write."""
+        """Return the classes as stacked bars, a bar per patch."""
         from latentcode.probes.interventions.bench.passes import where
         from latentcode.probes.interventions.class_figure import class_figure
 
@@ -152,7 +152,7 @@ class Replication:
         return class_figure(pd.DataFrame([
             {**place, "patch": patch, "metric": name, "n": self.n_counted,
              "value": rates["value"].get((patch, name), 0.0)}
-            for patch in self.writes for name in CLASSES]))
+            for patch in self.patches for name in CLASSES]))
 
     def __repr__(self) -> str:
         asked = ", ".join(f"{k}={v!r}" for k, v in asdict(self.patch).items()

@@ -77,9 +77,9 @@ def test_each_step_stands_on_what_its_page_shows(explorer: Explorer) -> None:
     go(explorer, 5)
     says(explorer, re.compile(r"^The answer changes from .*: what sum answers\.$"))
     says(explorer, re.compile(r"The codes of the same problem with sum in place of -1\."))
-    switched = page.get_by_text(re.compile(r"^of 8: \d keep it, \d switch|of 8:.*switch"))
-    expect(switched).to_have_count(3)
-    assert all(re.search(r"\b0 switch", text) for text in switched.all_inner_texts())
+    flipped = page.get_by_text(re.compile(r"^of 8: \d keep it, \d flip|of 8:.*flip"))
+    expect(flipped).to_have_count(3)
+    assert all(re.search(r"\b0 flip", text) for text in flipped.all_inner_texts())
 
     go(explorer, 6)
     expect(page.get_by_role("button", name="Replicate on")).to_be_visible()

@@ -16,9 +16,9 @@ from latentcode.probes.interventions import Patch, Replication
 
 
 def outcome(n: int = 24) -> Replication:
-    """Return an outcome in which the writing brings B(x) in all instances but the first two."""
-    rows = [{"number": i, "combination": i % 6, "source": "a", "target": "b", "patch": patch,
-             "answer": 1.0, "class": name, "A(x)": 0.0, "B(x)": 1.0}
+    """Return an outcome in which the patch brings B(x) in all instances but the first two."""
+    rows = [{"number": i, "combination": i % 6, "base_label": "a", "source_label": "b",
+             "patch": patch, "answer": 1.0, "class": name, "A(x)": 0.0, "B(x)": 1.0}
             for i in range(n) for patch, name in (
                 ("interchange", "operation" if i > 1 else "else"), ("control", "instance"),
                 ("unrelated", "else"), ("random", "else"))]

@@ -48,7 +48,7 @@ decoded = {kind: lc.DecodingResult.load(lc.load_run(f"sraven-{kind}").path / "re
 assert round(decoded["softmax"], 2) == 0.42 and round(decoded["hyla"], 2) == 0.54
 everywhere, in_softmax = (
     result.table.query("scope == 'everything' and site == 'code'").pivot_table(
-        index="write", columns="metric", values="value") for result in (hyla, softmax))
+        index="patch", columns="metric", values="value") for result in (hyla, softmax))
 assert everywhere["copied"]["operation+operands"] > 0.95
 assert everywhere["operands"]["operands"] > 0.95
 operation = everywhere["operation"]

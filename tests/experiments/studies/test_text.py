@@ -100,16 +100,16 @@ def test_kinds_are_apart_where_no_seed_is_between() -> None:
     assert kinds_apart(scores({"hyla": 0.64, "softmax": 0.60}))["more"].tolist() == ["undecided"]
 
 
-@pytest.mark.parametrize(("source", "same", "verdict"), [
+@pytest.mark.parametrize(("source", "control", "verdict"), [
     (0.5, 0.1, "yes"), (0.18, 0.1, "undecided"), (0.11, 0.1, "no"), (0.0, 0.1, "no")])
 def test_writing_brings_an_answer_beyond_the_control(
-    source: float, same: float, verdict: str
+    source: float, control: float, verdict: str
 ) -> None:
     pairs = pd.DataFrame([
         {"kind": "hyla", "seed": seed, "site": "code", "scope": "row", "layers": "1", "n": 100,
          "metric": "flip", "patch": patch, "value": value, "low": value - 0.02,
          "high": value + 0.02}
-        for seed in SEEDS for patch, value in (("interchange", source), ("control", same))])
+        for seed in SEEDS for patch, value in (("interchange", source), ("control", control))])
     assert moving(pairs)["brings"].tolist() == [verdict]
     few = pairs["n"].where((pairs["patch"] != "control") | (pairs["seed"] != 2), 49)
     assert moving(pairs.assign(n=few))["brings"].tolist() == ["undecided"]

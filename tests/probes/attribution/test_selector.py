@@ -106,7 +106,8 @@ def test_what_cannot_be_asked() -> None:
 
     Unanswered.__abstractmethods__ = frozenset()
     model = operation_model()
-    with pytest.raises(UnknownNameError, match="unknown source 'rest'; expected one of: interc"):
+    with pytest.raises(UnknownNameError, match="unknown source 'rest'; expected one of: "
+                                               "interchange"):
         attribute_model(model, Selector(), "rest")
     with pytest.raises(UnknownNameError, match="unknown site 'residual'"):
         attribute_model(model, Selector(), "interchange", sites="residual")

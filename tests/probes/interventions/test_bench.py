@@ -1,4 +1,4 @@
-"""On one instance: the source switches what it must, controls do not, and own codes do nothing."""
+"""On one instance: the source flips what it must, controls do not, and own codes do nothing."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_what_the_target_generates_is_its_answer(selector: Bench, what: str, sco
             assert out.target_answer == (symbol + int(target)) % K
             assert out.answer_after == out.target_answer != out.answer_before == out.truth
             assert out.table["switched"].iloc[0] == 1.0
-            assert (out.counts, out.source_right, out.source_answer) == (True, True,
-                                                                       out.target_answer)
+            assert (out.counts, out.source_right, out.source_answer) == (
+                True, True, out.target_answer)
             assert out.sentence() == (
                 f"The answer changes from {out.truth:.0f} ({out.base_label}) to "
                 f"{out.target_answer:.0f} ({target}): what {target} answers.")
@@ -108,11 +108,11 @@ def test_sliders(selector: Bench) -> None:
     symbol = int(selector.batch.inputs[3, 0].argmax())
     for how, numbers in (("set", other), ("add", tuple(5.0 * np.array(other)))):
         out = selector.patch(patch(selector, 3, what="hand", numbers=numbers, how=how,
-                                     scope="pair"))
+                                   scope="pair"))
         assert out.answer_after == (symbol + rule + 2) % K
     # What is scaled by nothing answers nothing: all symbols are alike.
     out = selector.patch(patch(selector, 3, what="hand", numbers=(0.0,) * K, how="scale",
-                                 scope="pair"))
+                               scope="pair"))
     np.testing.assert_allclose(out.after, 1.0 / K, atol=1e-3)
     out = selector.patch(patch(selector, 3, what="hand", numbers=(1.0,) * K, how="scale"))
     np.testing.assert_allclose(out.after, out.before, atol=1e-6)
@@ -169,7 +169,7 @@ def test_own_codes_leave_every_bit(kind: str) -> None:
     for instance, scope in enumerate(scopes):
         for renormalize in (False, bench.model.cfg.normalization != "none"):
             out = bench.patch(patch(bench, instance, scope=scope, layers=(0, 1), which=1,
-                                      renormalize=renormalize))
+                                    renormalize=renormalize))
             assert out.exact
             np.testing.assert_allclose(out.control("identity")[0], out.before, atol=1e-6)
             assert not np.allclose(out.control("random"), out.before)
@@ -179,7 +179,7 @@ def test_own_codes_leave_every_bit(kind: str) -> None:
 
 
 def test_one_instance_of_the_bench_is_one_of_intervene() -> None:
-    # The same writing, computed the long way: the pair of the bench, written by `intervene`.
+    # The same patch, computed the long way: the pair of the bench, written by `intervene`.
     bench = of_task("sraven")
     ask = patch(bench, 2, which=1, layers=(0, 1))
     out = bench.patch(ask)
@@ -208,7 +208,7 @@ def test_whose_answer_it_is(name: str) -> None:
     for instance in range(10):
         target = bench.targets(instance, 0)[instance % 3]
         out = bench.patch(patch(bench, instance, target=target, what="operation+operands",
-                                  scope="everything", layers=(0, 1)))
+                                scope="everything", layers=(0, 1)))
         if not out.candidates:
             assert "is not defined here" in " ".join(out.caveats())
             assert out.whose() == ""
@@ -261,7 +261,7 @@ def test_numbers_instead_of_symbols() -> None:
                 assert answer == pytest.approx(float(bench.batch.targets[instance, 0]), abs=1e-6)
                 continue
             out = bench.patch(patch(bench, instance, target=target, which=1, layers=(0, 1),
-                                      scope="everything"))
+                                    scope="everything"))
             assert out.exact
             assert out.before.shape == (1,)
             assert out.target_answer == answer
@@ -271,7 +271,7 @@ def test_numbers_instead_of_symbols() -> None:
             nearer = abs(out.answer_after - answer) < abs(out.answer_after - out.truth)
             assert np.isnan(switched) if not out.counts else switched == nearer
             if not out.counts:
-                assert "cannot show a switch" in out.caveats()[0]
+                assert "cannot show a flip" in out.caveats()[0]
                 assert not out.source_right
             assert out.sentence().startswith("The prediction goes from ")
     assert found > 3
@@ -288,7 +288,7 @@ def test_the_answer_of_distribute_three_hangs_on_the_other_rows() -> None:
             seen.add(defined)
             if source != "distribute-three":
                 out = bench.patch(patch(bench, instance, which=which,
-                                          target="distribute-three"))
+                                        target="distribute-three"))
                 assert out.counts != np.isnan(out.target_answer)
                 assert out.target_answer != out.truth
     assert seen == {True, False}

@@ -1,4 +1,4 @@
-"""What a result of a factorial shows: whose answers there were, by write and place."""
+"""What a result of a factorial shows: whose answers there were, by patch and place."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from latentcode.answers import CLASSES
 from latentcode.probes.interventions.result import tables
 
 PATCHES = {"interchange": "operation", "operands": "operands", "operation+operands": "copied",
-          "zero_ablation": "else"}
-"""What each write brings in 30 instances of 40; the others stay."""
+           "zero_ablation": "else"}
+"""What each patch brings in 30 instances of 40; the others stay."""
 
 
 @pytest.fixture(scope="module")
@@ -67,4 +67,4 @@ def test_a_result_of_minimal_pairs_shows_switches() -> None:
     assert old.figure().axes[0].get_title().startswith("flip rate")
     assert {"flip.png", "unchanged.png"} <= set(old.figures())
     assert old.classes.empty
-    assert "switch to the source's" in old.title
+    assert "flip to the source's" in old.title

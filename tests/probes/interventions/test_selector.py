@@ -1,4 +1,4 @@
-"""Where a code provably selects the operation, writing it switches every answer; controls none."""
+"""Where a code provably selects the operation, writing it flips every answer; controls none."""
 
 from __future__ import annotations
 

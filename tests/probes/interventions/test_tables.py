@@ -1,4 +1,4 @@
-"""Rates of classes, and differences between two sources' writes over the instances of both."""
+"""Rates of classes, and differences between two sources' patches over the instances of both."""
 
 from __future__ import annotations
 

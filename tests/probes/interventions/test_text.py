@@ -75,9 +75,8 @@ def test_standard_interventions_leave_out_what_a_text_lacks() -> None:
     for intervention in chosen:
         intervention.check(task, model_of("softmax"))
     assert {"interchange", "control", "operation+operands+rest", "unrelated", "random",
-        "identity"} <= {
-        intervention.patch for intervention in chosen}
-    assert not {"set", "steer", "erase", "resample", "permuted"} & {
+            "identity"} <= {intervention.patch for intervention in chosen}
+    assert not {"class_mean", "steer", "erase", "resample", "permuted"} & {
         intervention.patch for intervention in chosen}
 
 
