@@ -76,8 +76,11 @@ FORMER_PATCHES = {
     **{f"{other}context": f"{other}rest" for other in (
         "", "operation+", "operands+", "operation+operands+")}}
 """Patches as earlier versions called them, and what they are called now."""
-FORMER_METRICS = {"switch": "flip", "stay": "unchanged"}
-"""Metrics of interventions, likewise."""
+FORMER_METRICS = {
+    "switch": "flip", "stay": "unchanged", "p_source": "p_base_answer",
+    "p_target": "p_source_answer", "error_source": "error_base_answer",
+    "error_target": "error_source_answer"}
+"""Metrics of interventions, likewise; their source and target were the base and the source."""
 
 
 def _with_patches(data: Data) -> Data:

@@ -200,7 +200,7 @@ class PromptCounterfactuals(Counterfactuals):
         """Return what the model says after the prompt, float [B] each.
 
         flip, unchanged  it says the source's answer, the prompt's
-        p_target, p_source  probability of the source's answer, and of the prompt's
+        p_source_answer, p_base_answer  probability of the source's answer, and of the prompt's
         logit_difference  logit of the prompt's answer minus that of the source's, patched;
                        `logit_difference_clean`: unpatched
         moved          how far it went from the unpatched one (0) to that of the source's pass (1)
@@ -216,8 +216,8 @@ class PromptCounterfactuals(Counterfactuals):
         whole = torch.where(at_clean == at_source, 1.0, at_clean - at_source)
         return {"flip": theirs.float(), "unchanged": ours.float(),
                 "moved": (at_clean - at_patched) / whole,
-                "p_target": probability.gather(1, pairs.sources.targets)[:, 0].float(),
-                "p_source": probability.gather(1, pairs.instances.targets)[:, 0].float(),
+                "p_source_answer": probability.gather(1, pairs.sources.targets)[:, 0].float(),
+                "p_base_answer": probability.gather(1, pairs.instances.targets)[:, 0].float(),
                 "logit_difference": at_patched, "logit_difference_clean": at_clean,
                 "kl": (before.exp() * (before - after)).sum(-1).float()}
 

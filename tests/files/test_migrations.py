@@ -23,7 +23,13 @@ import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, LatentCodeError, RunError
 from latentcode.experiments.paper.results import read_result
-from latentcode.files.migrations import CURRENT, FORMER_PATCHES, MIGRATIONS, upgrade
+from latentcode.files.migrations import (
+    CURRENT,
+    FORMER_METRICS,
+    FORMER_PATCHES,
+    MIGRATIONS,
+    upgrade,
+)
 from latentcode.files.storage import read_json, read_tensors
 from latentcode.probes.alignment import AlignmentResult
 from latentcode.probes.attribution import AttributionResult
@@ -202,7 +208,7 @@ def test_every_row_of_an_older_result_is_there_under_its_present_name(folder: Pa
         assert table["patch"].tolist() == [FORMER_PATCHES.get(one, one) for one in old["write"]]
         if "metric" in old:
             assert table["metric"].tolist() == [
-                {"switch": "flip", "stay": "unchanged"}.get(one, one) for one in old["metric"]]
+                FORMER_METRICS.get(one, one) for one in old["metric"]]
         for column in ("value", "low", "high", "n", "rate"):
             if column in old:
                 np.testing.assert_array_equal(table[column], old[column])

@@ -174,8 +174,8 @@ def test_rows_are_written_as_anybody_would(model: Any, rows: list[dict[str, Any]
         after, (ours, theirs) = logits.softmax(-1), (row["answer"], row["source_answer"])
         said = int(after.argmax())
         expected.append({
-            "flip": said == theirs, "unchanged": said == ours, "p_source": float(after[ours]),
-            "p_target": float(after[theirs]),
+            "flip": said == theirs, "unchanged": said == ours, "p_base_answer": float(after[ours]),
+            "p_source_answer": float(after[theirs]),
             "logit_difference": float(logits[ours] - logits[theirs]),
             "logit_difference_clean": float(clean[ours] - clean[theirs]),
             "kl": float((clean.exp() * (clean - after.log())).sum())})

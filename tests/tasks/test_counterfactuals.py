@@ -104,7 +104,7 @@ def test_sraven_outcomes_of_known_logits() -> None:
         assert (switches[name] == changed).all()
     assert stays["kl"].max() < 1e-6 < 5.0 < switches["kl"].min()
     assert switches["kl_others"].max() < 1e-6
-    assert switches["p_target"].min() > 0.99
+    assert switches["p_source_answer"].min() > 0.99
     wrong = source.clone()
     wrong[:, -3:] = wrong[:, -3:].roll(1, -1)
     assert (counterfactuals.outcomes(pairs, clean, source, wrong)["others"] == 0).all()
@@ -179,8 +179,9 @@ def test_logic_outcomes_of_known_answers() -> None:
                                atol=1e-4, rtol=0)
     assert (quarter["flip"] == 0).all()
     assert (quarter["unchanged"] == 1).all()
-    torch.testing.assert_close(quarter["error_source"], ((theirs - ours) / 4).square()[:, 0])
-    torch.testing.assert_close(quarter["error_target"], (3 * (theirs - ours) / 4).square()[:, 0])
+    torch.testing.assert_close(quarter["error_base_answer"], ((theirs - ours) / 4).square()[:, 0])
+    torch.testing.assert_close(quarter["error_source_answer"],
+                               (3 * (theirs - ours) / 4).square()[:, 0])
     assert (counterfactuals.outcomes(pairs, clean, source, source)["flip"] == 1).all()
 
 

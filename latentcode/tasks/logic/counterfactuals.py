@@ -248,8 +248,8 @@ class LogicCounterfactuals(ChosenPairs):
 
         flip, unchanged  the answer lies nearer to f'(query), or not
         moved          where the answer lies between f(query) (0) and f'(query) (1)
-        error_source, error_target  squared error against f(query), the instance's, and against
-                     f'(query), which is the source's
+        error_base_answer, error_source_answer  squared error against f(query), the base's, and
+                     against f'(query), which is the source's
         instance, operation, operands, copied, else  of a factorial: the nearest of its answers,
                      where the answer is nearer to it than `WINDOWS[0]` (`CLASSES`); those of
                      other windows are called `operation@0.1`
@@ -266,8 +266,8 @@ class LogicCounterfactuals(ChosenPairs):
         return {**classes, "flip": flip, "unchanged": 1.0 - flip,
                 # Pairs that do not count may have the same answer.
                 "moved": (answer - ours) / torch.where(theirs == ours, 1.0, theirs - ours),
-                "error_source": (answer - ours).square(),
-                "error_target": (answer - theirs).square()}
+                "error_base_answer": (answer - ours).square(),
+                "error_source_answer": (answer - theirs).square()}
 
 
 def _nearer(logits: Tensor, to: Tensor, than: Tensor) -> Tensor:

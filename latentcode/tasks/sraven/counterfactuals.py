@@ -314,7 +314,7 @@ class SravenCounterfactuals(ChosenPairs):
         flip, unchanged  the answer is the source's, is the instance's
         instance, operation, operands, copied, else  of a factorial: whose answer it is (`CLASSES`)
         others         the answers to all other features are unchanged
-        p_target, p_source  probability of the source's answer, and of the instance's
+        p_source_answer, p_base_answer  probability of the source's answer, and of the instance's
         kl             KL(clean || patched) at the response token, in nats
         kl_others      the mean of the same over the other features
         """
@@ -336,8 +336,8 @@ class SravenCounterfactuals(ChosenPairs):
         return {
             **classes, "flip": (chosen == theirs).float(), "unchanged": (chosen == ours).float(),
             "others": (unchanged | here).all(1).float(),
-            "p_target": probability.gather(1, theirs[:, None])[:, 0].float(),
-            "p_source": probability.gather(1, ours[:, None])[:, 0].float(),
+            "p_source_answer": probability.gather(1, theirs[:, None])[:, 0].float(),
+            "p_base_answer": probability.gather(1, ours[:, None])[:, 0].float(),
             "kl": divergence[instance, slot].float(),
             "kl_others": (divergence * ~here).sum(1).float() / max(m - 1, 1)}
 

@@ -337,7 +337,7 @@ class TextCounterfactuals(Counterfactuals):
 
         instance, operation, operands, copied, else  of a factorial: whose answer it is
         flip, unchanged  it says what stands at p + 1 in the source; what it said before
-        p_target, p_source  probability of the former, and of the latter
+        p_source_answer, p_base_answer  probability of the former, and of the latter
         kl             KL(clean || patched) of the next token, in nats
 
         and without a factorial
@@ -364,8 +364,8 @@ class TextCounterfactuals(Counterfactuals):
             found = {"logit_difference": at_patched, "logit_difference_clean": at_clean,
                      "moved": (at_clean - at_patched) / whole_way}
         return {**found, "flip": (says == theirs).float(), "unchanged": (says == ours).float(),
-                "p_target": at(after.exp(), theirs).float(),
-                "p_source": at(after.exp(), ours).float(),
+                "p_source_answer": at(after.exp(), theirs).float(),
+                "p_base_answer": at(after.exp(), ours).float(),
                 "kl": (before.exp() * (before - after)).sum(-1).float()}
 
     def _says(self, pairs: MinimalPairs, logits: Tensor) -> Tensor:

@@ -197,7 +197,7 @@ def test_one_instance_of_the_bench_is_one_of_intervene() -> None:
                              n=DRAWS)
     p = result.table.set_index(["patch", "metric"])["value"]
     source = int(out.truth)
-    assert p["control", "p_source"] == pytest.approx(out.control("control")[:, source].mean(),
+    assert p["control", "p_base_answer"] == pytest.approx(out.control("control")[:, source].mean(),
                                                      abs=1e-6)
 
 
