@@ -30,7 +30,7 @@ def test_study(runs: Path, tmp_path: Path) -> None:
                     "What is caused"):
         assert heading in page
     assert "| hyla |" in page
-    assert "source: row, layers 0" in page
+    assert "interchange: row, layers 0" in page
     table = pd.read_csv(out / "tables" / "interventions.csv", dtype={"layers": str})
     identity = table[(table["patch"] == "identity") & (table["metric"] == "unchanged")]
     assert set(identity["kind"]) == {"hyla", "linear"}
