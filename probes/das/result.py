@@ -27,8 +27,7 @@ class DASResult(TableResult):
 
     table    one row per objective (`none` where nothing was trained), search, rank, source and
              class of answers (`CLASSES`): `value`, the rate, its 95 % interval `low`, `high`
-                 clustered by
-             combination, instances `n` and combinations
+             clustered by combination, instances `n` and combinations
     curves   one row per objective, search, rank and window of steps that ends at `step`: the mean
              `loss` (cross-entropy in nats, or squared error)
     settings everything else that determines the numbers
@@ -62,8 +61,8 @@ class DASResult(TableResult):
     def summary(self) -> pd.DataFrame:
         """Return one row per search and rank, and the rate of each class with its interval."""
         rows = []
-        for named, block in blocks(where(self.table, source=SOURCE), ("objective", "search",
-                                                                      "rank")):
+        told_apart = where(self.table, source=SOURCE)
+        for named, block in blocks(told_apart, ("objective", "search", "rank")):
             rates = {row["class"]: with_interval(row) for _, row in block.iterrows()}
             rows.append({**named, **rates, "n": int(block["n"].iloc[0])})
         return pd.DataFrame(rows)

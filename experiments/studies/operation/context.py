@@ -12,7 +12,6 @@ was measured of a run is kept in `work`, so that an interrupted study goes on.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,10 +27,10 @@ from latentcode.errors import ProbeError, check
 from latentcode.experiments.keeping import kept, key_of
 from latentcode.experiments.studies.operation import inside, parts
 from latentcode.experiments.studies.operation.context_figure import places_figure
-from latentcode.experiments.studies.operation.contrasts import tables
+from latentcode.experiments.studies.operation.contrasts import EXPLORATORY, ROLES, tables
 from latentcode.experiments.studies.operation.patches import CONTEXT, measured, patches
 from latentcode.experiments.studies.writing import csv_of, write_study, write_tables
-from latentcode.files.storage import replace_file, replace_folder
+from latentcode.files.storage import read_json, replace_file, replace_folder
 from latentcode.models.config import kind_of
 from latentcode.probes.common.results import distinct, where
 from latentcode.probes.rows import RowsResult, decode_rows
@@ -158,18 +157,22 @@ def extended(
     """
     check((out / "study.json").is_file(), f"{out} holds no study to extend; expected the folder of "
           "an earlier one", ProbeError)
-    study = json.loads((out / "study.json").read_text(encoding="utf-8"))
+    study = read_json(out / "study.json")
     check(study["settings"] == settings, f"{out} was measured with {study['settings']}; expected "
           f"the settings of this study, {settings}", ProbeError)
-    grids = {str(run["grid"]) for run in asked}
-    tables = {}
+    def role(run: Mapping[str, Any]) -> str:
+        return ROLES.get(str(run["grid"]), EXPLORATORY)
+
+    roles, tables = {role(run) for run in asked}, {}
     for name, table in made.items():
-        text = pd.read_csv(StringIO(csv_of(table)), dtype=str, keep_default_na=False)
         path = out / "tables" / f"{name}.csv"
-        before = pd.read_csv(path, dtype=str, keep_default_na=False) if path.exists() else text[:0]
-        others = before[~before["role"].isin(set(text["role"]))]
-        tables[name] = pd.concat([others, text], ignore_index=True)
-    return tables, [run for run in study["runs"] if run["grid"] not in grids]
+        if "role" not in table or not path.exists():  # of the runs that decide alone, or new
+            tables[name] = table
+            continue
+        text = pd.read_csv(StringIO(csv_of(table)), dtype=str, keep_default_na=False)
+        before = pd.read_csv(path, dtype=str, keep_default_na=False)
+        tables[name] = pd.concat([before[~before["role"].isin(roles)], text], ignore_index=True)
+    return tables, [run for run in study["runs"] if role(run) not in roles]
 
 
 def together(of_runs: Sequence[Mapping[str, pd.DataFrame]]) -> dict[str, pd.DataFrame]:

@@ -31,7 +31,8 @@ WHERE = ("site", "scope", "layers")
 OF_RUN = ("role", "task", "kind", "run", "seed")
 """Columns that name a run, and whether its numbers decide."""
 ROLES = {CONTEXT["confirmatory"]: "confirmatory", "sraven_replication": "replication"}
-"""What the runs of a grid are for; those of all others are exploratory."""
+"""What the runs of a grid are for; those of all others are `EXPLORATORY`."""
+EXPLORATORY = "exploratory"
 NO_RULES = ("logic",)
 """Tasks whose labels are too many for a share of each: all of their runs count."""
 Key = tuple[str, str, str, tuple[int, ...]]
@@ -123,7 +124,7 @@ def described(run: Run) -> dict[str, Any]:
     """Return the columns that name a run, with the rule that it knows worst."""
     task = run.config.task.name
     rule, share = ("", 1.0) if task in NO_RULES else least_known(run)
-    return {"role": ROLES.get(run.path.parent.name, "exploratory"),
+    return {"role": ROLES.get(run.path.parent.name, EXPLORATORY),
             "task": task, "kind": kind_of(run.config.model), "run": run.name,
             "seed": run.config.training.seed, "known worst": rule, "least right": share,
             "counts": share >= CONTEXT["knows_rules"]}

@@ -234,6 +234,14 @@ def test_later_runs_extend_a_study_and_leave_other_roles_as_they_are(tmp_path: P
         ["exploratory", "a", "0.1235"], ["replication", "b", "0.5"],
         ["replication", "c", "0.3333"]]
     assert others == runs[:1]
+    # Of a role all rows and all runs are exchanged, and so is a table that has no roles.
+    write_study(tmp_path, "study", {"settings": settings, "runs": [
+        *runs, {"grid": "paper_logic"}]}, {})
+    tables, others = extended(tmp_path, {"rates": rows[:1], "sets": rows[["run"]]}, settings,
+                              runs[:1])
+    assert tables["rates"]["role"].tolist() == ["replication", "exploratory"]
+    assert others == runs[1:]
+    assert tables["sets"]["run"].tolist() == ["a", "b"]
     with pytest.raises(ProbeError, match="expected the settings of this study"):
         extended(tmp_path, {"rates": new}, {"n": 4}, runs[1:])
 
