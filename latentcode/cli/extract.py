@@ -30,8 +30,9 @@ class Extract(OfRun, Sampling):
     """Instances per forward pass."""
 
     def run(self) -> None:
-        from latentcode.codes.of_tasks import code_reader
         from latentcode.runs.named import load_run
+        from latentcode.seeds import checked_seed
+        from latentcode.subjects import subject
 
         run = load_run(self.path)
         arguments = self.arguments(run)
@@ -42,4 +43,7 @@ class Extract(OfRun, Sampling):
                     f"--inputs is {inputs!r}, but task {task.name!r} has no such choice")
             task = replace(task, inputs=inputs)
         self.check_out("meta.json")
-        self.save_codes(code_reader(run, task=task, **arguments), f"instances of {self.split}")
+        of = subject(run, task, device=arguments.pop("device"))
+        arguments["seed"] = checked_seed(arguments["seed"])
+        self.save_codes(of.reader(arguments.pop("split"), **arguments),
+                        f"instances of {self.split}")

@@ -96,7 +96,7 @@ class Intervene(Writes, Seeded, Sampling):
         run = load_run(self.path)
         chosen = self.interventions(run.config.model.n_layers)
         self.save_result(InterventionResult, "forward passes", lambda progress: intervene(
-            run, chosen, split=self.split, n=self.n, factorial=not self.no_factorial,
+            run, interventions=chosen, split=self.split, n=self.n, factorial=not self.no_factorial,
             among=self.among, seed=self.seed, device=self.device, progress=progress))
 
 

@@ -137,12 +137,8 @@ class Question(Seeded, Reading, Saving):
 
     def arguments(self, run: Run | None) -> dict[str, Any]:
         """Return the options that are given, apart from those of `Saving` and the run itself."""
-        from latentcode.tasks import make_task
-
         given = {field.name: getattr(self, field.name) for field in fields(self)
                  if field.name not in ("path", "paths", "out", "overwrite")}
-        if self.pairs == ("all",):  # of codes, all pairs are the default
-            given["pairs"] = None if run is None else tuple(make_task(run.config.task).pairs)
         return {name: value for name, value in given.items() if value not in (None, ())}
 
     def ask(self, about: Run | list[Run]) -> None:

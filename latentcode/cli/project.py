@@ -67,7 +67,8 @@ class Project(Question):
         import numpy as np
 
         from latentcode.codes import LatentCodes
-        from latentcode.probes.projection import ProjectionResult, project_codes
+        from latentcode.probes.projection import ProjectionResult
+        from latentcode.probes.projection.of_codes import project_codes
 
         check(len(self.labels) > 0, "no --labels are given; expected at least one, since codes do "
               "not say which matter", ProbeError)

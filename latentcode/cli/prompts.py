@@ -102,13 +102,15 @@ class DecodePrompts(OfModel):
     """Share of the combinations to hold out if the prompts have no column `split`."""
 
     def run(self) -> None:
+        from latentcode.probes.decoding.of_run import decode
         from latentcode.probes.decoding.result import DecodingResult
-        from latentcode.probes.prompts.decoding import decode_prompts
+        from latentcode.subjects import subject
 
-        self.save_result(DecodingResult, "fitting probes", lambda progress: decode_prompts(
-            self.model, self.prompts, labels=self.labels, layers=self.layers or None,
-            heldout=self.heldout, seed=self.seed, batch_size=self.batch_size,
-            prepend_bos=self.begins(), progress=progress, **self.placed()))
+        self.save_result(DecodingResult, "fitting probes", lambda progress: decode(
+            subject(self.model, self.prompts, batch_size=self.batch_size,
+                    prepend_bos=self.begins(), device=self.device, dtype=self.dtype),
+            labels=self.labels, layers=self.layers or None, heldout=self.heldout, seed=self.seed,
+            progress=progress))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,13 +135,14 @@ class IntervenePrompts(Writes, OfModel):
     def run(self) -> None:
         from latentcode.models.pretrained import load_pretrained
         from latentcode.probes.interventions import InterventionResult
-        from latentcode.probes.prompts.interventions import intervene_prompts
+        from latentcode.probes.interventions.of_run import intervene
         from latentcode.prompts import Prompts
+        from latentcode.subjects import subject
 
         self.check_out(InterventionResult.marker())
         prompts = Prompts.read(self.pairs)
         model = load_pretrained(self.model, **self.placed())
         chosen = self.interventions(model.cfg.n_layers)
-        self.save_result(InterventionResult, "prompts", lambda progress: intervene_prompts(
-            model, prompts, chosen, among=self.among, seed=self.seed, batch_size=self.batch_size,
-            prepend_bos=self.begins(), progress=progress))
+        self.save_result(InterventionResult, "prompts", lambda progress: intervene(
+            subject(model, prompts, batch_size=self.batch_size, prepend_bos=self.begins()),
+            interventions=chosen, among=self.among, seed=self.seed, progress=progress))

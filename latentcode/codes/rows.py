@@ -86,7 +86,8 @@ def read_rows(
     device: str = "cpu",
     batch_size: int = 256,
 ) -> Rows:
-    """Run a model over the instances of `extract(run, split, n=n, seed=seed)` and keep features.
+    """Run a model over the instances of `extract(run, split=split, n=n,
+                                                  seed=seed)` and keep features.
 
     pair     whose query and code are read; default: the paper's, the first of the task's
     features  default: all but those of places that have no more than `LARGEST` numbers in a layer

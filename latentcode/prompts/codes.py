@@ -11,14 +11,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.codes import LatentCodes
 from latentcode.codes.reader import Hooks, Reader, Sink, from_pattern, from_residual
 from latentcode.errors import check
 from latentcode.files.provenance import package_version
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
-from latentcode.progress import Progress, watched
-from latentcode.prompts import Prompts, as_prompts
+from latentcode.progress import Progress
+from latentcode.prompts import Prompts
 from latentcode.prompts.prompts import begins
 
 PATTERN_BYTES = 2**28
@@ -29,31 +28,8 @@ BLOCK = 4_096
 LAST = "unembed.hook_in"
 
 
-@watched("reading codes")
-def extract_prompts(
-    model: Any,
-    prompts: Prompts | pd.DataFrame | str | Path,
-    *,
-    layers: Sequence[int] | int | None = None,
-    residuals: bool = False,
-    batch_size: int = 32,
-    prepend_bos: bool | None = None,
-    meta: Mapping[str, Any] | None = None,
-    out: str | Path | None = None,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-) -> LatentCodes:
-    """What are the codes a[:, q, k] of a language model at one (query, key) of each prompt?
-
-    model        a `TransformerBridge`, such as `load_pretrained` returns
-    prompts      `Prompts`, a DataFrame, or the path of a JSONL file
-    layers       layer numbers; default: all
-    residuals    also keep `hook_resid_pre` at the queries, a control for every probe
-    batch_size   prompts of one forward pass, fewer where they are long
-    prepend_bos  whether prompts begin with the token for a beginning; default: as in
-                 `model.to_tokens`. Indices of positions count it; `meta` says which it was
-    meta         what else to record
-    out          a folder to write to while reading, as in `extract`
+class PromptReader(Reader):
+    """One language model, one set of prompts, and what of the activations is wanted.
 
     The rows keep the order of the prompts. Beside the prompts' columns, the labels hold position
     and text of the query's and the key's token (`query_token`; of several pairs `query_token_0`
@@ -64,15 +40,8 @@ def extract_prompts(
     Raises what `Prompts.tokenize` raises, `UnknownNameError` for a layer, `ConfigError` for a model
     without a pattern, for a key after its query, which a causal model gives no score, and for a
     causal model that is seen to give it one, such as in a padded batch, or whose weights or codes
-    are not finite; with `out` what `extract` raises.
+    are not finite.
     """
-    reader = PromptReader(model, as_prompts(prompts), layers=layers, residuals=residuals,
-                          batch_size=batch_size, prepend_bos=prepend_bos, meta=meta)
-    return reader.read(out, overwrite=overwrite, progress=progress)
-
-
-class PromptReader(Reader):
-    """One language model, one set of prompts, and what of the activations is wanted."""
 
     def __init__(
         self,
@@ -221,4 +190,4 @@ class PromptReader(Reader):
         return [self.model.tokenizer.decode([i]) for i in ids]
 
 
-__all__ = ["PromptReader", "extract_prompts"]
+__all__ = ["LAST", "PromptReader"]

@@ -52,7 +52,7 @@ class PromptCounterfactuals(Counterfactuals):
 
     among  what counts as the model's answer: the likeliest token of the `vocabulary`, or, for
            models that rarely say either, the likelier of the two `answers`
-    prepend_bos  as in `extract_prompts`
+    prepend_bos  as in `subject`
 
     Answers are read after the last token, wherever the query is. A batch holds prompts of one
     *layout*, as many tokens with query and key at the same places: codes of another prompt fit

@@ -37,7 +37,7 @@ def pattern_prompts(
     pairs     names of patterns (`latentcode.tasks.text.patterns.PATTERNS`); default: all
     per_text  prompts made of one text at most, which are one combination
     longest   tokens of a text that are read at most
-    prepend_bos  as in `extract_prompts`, to be given there, too
+    prepend_bos  as in `subject`, to be given there, too
 
     A prompt is a text up to a token, drawn at random among those for which every pattern has a
     key and no two the same, and which the tokenizer still ends with that token when the rest is

@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.errors import ArtifactError, ConfigError, SplitError, check, reason
+from latentcode.errors import (
+    ArtifactError,
+    ConfigError,
+    SplitError,
+    UnknownNameError,
+    check,
+    reason,
+)
 from latentcode.files.storage import parse_json
 from latentcode.seeds import checked_seed
 from latentcode.tasks.pairs import Pair
@@ -160,6 +167,15 @@ class Prompts:
               "hold out fewer, or give more prompts", SplitError)
         split = np.where(np.isin(groups, chosen), "ood", "train")
         return Prompts(self.labels.assign(split=split), self.positions)
+
+    def subset(self, rows: np.ndarray, pairs: Sequence[str] | None = None) -> Prompts:
+        """Return some of the prompts, and some of their pairs; `UnknownNameError` for another."""
+        names = tuple(self.positions) if pairs is None else tuple(pairs)
+        for name in names:
+            if name not in self.positions:
+                raise UnknownNameError("pair", name, self.positions)
+        return Prompts(self.labels.iloc[rows].reset_index(drop=True), {
+            name: tuple(self.positions[name][row] for row in rows) for name in names})
 
     def digest(self) -> str:
         """Return a SHA-256 of everything, by which an interrupted extraction knows its prompts."""

@@ -11,7 +11,7 @@ from small_language_models import SmallModels
 import latentcode as lc
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.models.pretrained import load_pretrained
-from latentcode.prompts.patterns import token_table
+from latentcode.prompts.patterns import pattern_prompts, token_table
 from latentcode.prompts.prompts import encode
 from latentcode.tasks.text.patterns import PATTERNS
 
@@ -30,7 +30,7 @@ def gpt2(small_models: SmallModels) -> Any:
 
 @pytest.mark.parametrize("prepend_bos", [None, False])
 def test_pairs_and_labels_are_those_of_the_tokens(gpt2: Any, prepend_bos: bool | None) -> None:
-    prompts = lc.pattern_prompts(gpt2, TEXTS, per_text=5, prepend_bos=prepend_bos)
+    prompts = pattern_prompts(gpt2, TEXTS, per_text=5, prepend_bos=prepend_bos)
     tokens = prompts.tokenize(gpt2, prepend_bos)
     assert [pair.name for pair in prompts.pairs] == list(PATTERNS)
     assert set(prompts.labels["combination"]) == {0, 1, 2}  # the last is too short
@@ -48,29 +48,29 @@ def test_pairs_and_labels_are_those_of_the_tokens(gpt2: Any, prepend_bos: bool |
 
 
 def test_prompts_can_be_read_and_depend_on_the_seed(gpt2: Any) -> None:
-    prompts, again, others = (lc.pattern_prompts(gpt2, list(TEXTS["text"]), seed=seed, per_text=2,
+    prompts, again, others = (pattern_prompts(gpt2, list(TEXTS["text"]), seed=seed, per_text=2,
                                                  pairs=["query->induction"]) for seed in (0, 0, 1))
     assert prompts.digest() == again.digest() != others.digest()
-    codes = lc.extract_prompts(gpt2, prompts)
+    codes = lc.extract(gpt2, prompts)
     assert codes.scores.shape[:3] == (len(prompts), 2, 1)
     assert len(prompts) == 6
 
 
 def test_what_cannot_be_asked_is_named(gpt2: Any) -> None:
     with pytest.raises(ConfigError, match="none of 2 texts has a token with a key of every"):
-        lc.pattern_prompts(gpt2, ["x", "y z"])
+        pattern_prompts(gpt2, ["x", "y z"])
     with pytest.raises(UnknownNameError, match="'query->x'"):
-        lc.pattern_prompts(gpt2, TEXTS, pairs=["query->x"])
+        pattern_prompts(gpt2, TEXTS, pairs=["query->x"])
     with pytest.raises(ConfigError, match="no column 'text'"):
-        lc.pattern_prompts(gpt2, TEXTS.drop(columns="text"))
+        pattern_prompts(gpt2, TEXTS.drop(columns="text"))
 
 
 @pytest.mark.slow
 def test_copying_is_decoded_with_its_controls(gpt2: Any, small_models: SmallModels) -> None:
     texts = pd.concat([TEXTS.assign(text=TEXTS["text"] + f" {n} " + TEXTS["text"])
                        for n in range(8)])
-    prompts = lc.pattern_prompts(gpt2, texts, pairs=["query->induction"], per_text=3)
-    result = lc.decode_prompts(small_models("gpt2"), prompts.split(label="copied"),
+    prompts = pattern_prompts(gpt2, texts, pairs=["query->induction"], per_text=3)
+    result = lc.decode(small_models("gpt2"), prompts.split(label="copied"),
                                labels=["copied"])
     assert set(result.table["features"]) == {"code", "residual", "untrained", "shuffled"}
     assert set(result.table["pair"]) == {"query->induction"}

@@ -139,7 +139,7 @@ def result(run: lc.Run) -> ValueNetworksResult:
 def test_inputs_belong_to_the_instances_that_are_extracted(run: lc.Run) -> None:
     task, model = make_task(run.config.task), run.load_model()
     pairs = ["response->response", "response->row3.panel1"]
-    codes = lc.extract(run, "ood", n=20, pairs=pairs, residuals=True, seed=3)
+    codes = lc.extract(run, split="ood", n=20, pairs=pairs, residuals=True, seed=3)
     x = key_inputs(model, task, "ood", pairs, [1], n=20, seed=3)
     assert x.shape == (1, 2, 20, 16)
     # The query of the first pair is its key.
@@ -156,7 +156,7 @@ def test_the_tables_say_what_the_mean_codes_generate(
 ) -> None:
     assert set(result.networks["features"]) == {"code", "shuffled", "untrained"}
     assert set(result.networks["part"]) == {"weights 1", "weights 2", "response"}
-    codes = lc.extract(run, "ood", n=512, pairs=["response->row3.panel1"])
+    codes = lc.extract(run, split="ood", n=512, pairs=["response->row3.panel1"])
     means = codes.mean_by("rule", layer=1, pair="response->row3.panel1")
     with torch.no_grad():
         weight = value_network(run.load_model(), 1, torch.tensor(means.to_numpy())).weights[1]
@@ -250,7 +250,7 @@ def test_shuffled_labels_are_dealt_to_whole_combinations(
     run: lc.Run, result: ValueNetworksResult
 ) -> None:
     pair = "response->row3.panel1"
-    codes = lc.extract(run, "ood", n=512, pairs=[pair])
+    codes = lc.extract(run, split="ood", n=512, pairs=[pair])
     target = make_target(codes, codes, "rule", pair)
     dealt = shuffle_labels(target.train, combination_clusters(codes), np.random.default_rng(0))
     rows = result.networks.query("layer == 1 and part == 'response'").set_index(
@@ -271,7 +271,7 @@ def test_units_of_the_own_code_are_those_of_the_forward_pass(
     with torch.no_grad():
         _, cache = model.run_with_cache(batch.inputs)
     active = cache["blocks.1.attn.hook_value_hidden"][torch.arange(32), query, key] > 0.0
-    rules = lc.extract(run, "ood", n=32, pairs=[pair]).label("rule", pair).to_numpy()
+    rules = lc.extract(run, split="ood", n=32, pairs=[pair]).label("rule", pair).to_numpy()
     found = result.networks.query("layer == 1 and part == 'response' and features == 'code'")
     for row in found[["class", "active_own"]].itertuples(index=False):
         mine = torch.from_numpy(rules == row[0])
