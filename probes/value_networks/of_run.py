@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
@@ -18,7 +18,7 @@ from latentcode.codes.instances import at_once, instances
 from latentcode.codes.of_tasks import code_reader
 from latentcode.config import TaskConfig
 from latentcode.errors import ProbeError, check, check_count
-from latentcode.models.modes import evaluating
+from latentcode.models.key_inputs import key_inputs
 from latentcode.probes.common.features import shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, make_target, single_labels
 from latentcode.probes.common.own_labels import Labels, names_of, own_labels
@@ -42,7 +42,7 @@ SMALLEST = 1e-6
 """Singular values below this share of the largest are rounding, and left out of the tables."""
 
 
-def key_inputs(
+def inputs_at_keys(
     model: Any, task: Task, split: str, pairs: Sequence[str], layers: Sequence[int], *,
     n: int, seed: int = 0,
 ) -> Float[Tensor, "L P N D"]:
@@ -54,23 +54,9 @@ def key_inputs(
     device = next(model.parameters()).device
     batch = instances(task, split, range(n), seed=seed, device=device)
     _, key = task.positions(pairs, batch)
-    found: dict[int, list[Tensor]] = {layer: [] for layer in layers}
-
-    def keep(layer: int, rows: slice) -> Callable[..., None]:
-        def store(residual: Tensor, hook: object) -> None:
-            found[layer].append(_at_keys(model.blocks[layer].ln1(residual), key[rows]))
-        return store
-
     size = at_once(task, n)
-    with evaluating(model):
-        for rows in (slice(start, start + size) for start in range(0, n, size)):
-            model.run_with_hooks(batch.inputs[rows], fwd_hooks=[
-                (f"blocks.{layer}.hook_resid_pre", keep(layer, rows)) for layer in layers])
-    return torch.stack([torch.cat(found[layer], dim=1) for layer in layers])
-
-
-def _at_keys(x: Float[Tensor, "B T D"], key: Int[Tensor, "B P"]) -> Float[Tensor, "P B D"]:
-    return x[torch.arange(len(x), device=x.device)[:, None], key].transpose(0, 1)
+    return key_inputs(model, ((batch.inputs[start:start + size], key[start:start + size])
+                              for start in range(0, n, size)), layers)
 
 
 @watched("comparing networks")
@@ -122,7 +108,8 @@ def value_networks(
         codes = reader.read().with_labels(**further[0])
         names = single_labels(codes, own.probe_labels) if labels is None else names_of(labels)
         pair_names = [pair.name for pair in codes.pairs]
-        x = key_inputs(reader.model, source, split, pair_names, codes.layers, n=n_inputs, seed=seed)
+        x = inputs_at_keys(
+            reader.model, source, split, pair_names, codes.layers, n=n_inputs, seed=seed)
         total = len(codes.layers) * len(pair_names) * len(names) * (2 if controls else 1)
         for (p, pair), name in product(enumerate(pair_names), names):
             values, classes = _classes(codes, name, pair, untrained, controls, seed)

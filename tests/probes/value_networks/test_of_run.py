@@ -30,7 +30,7 @@ from latentcode.probes.value_networks.measures import (
     stable_rank,
     weight_products,
 )
-from latentcode.probes.value_networks.of_run import key_inputs, value_networks
+from latentcode.probes.value_networks.of_run import inputs_at_keys, value_networks
 from latentcode.probes.value_networks.result import ValueNetworksResult
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
@@ -140,7 +140,7 @@ def test_inputs_belong_to_the_instances_that_are_extracted(run: lc.Run) -> None:
     task, model = make_task(run.config.task), run.load_model()
     pairs = ["response->response", "response->row3.panel1"]
     codes = lc.extract(run, "ood", n=20, pairs=pairs, residuals=True, seed=3)
-    x = key_inputs(model, task, "ood", pairs, [1], n=20, seed=3)
+    x = inputs_at_keys(model, task, "ood", pairs, [1], n=20, seed=3)
     assert x.shape == (1, 2, 20, 16)
     # The query of the first pair is its key.
     with torch.no_grad():
@@ -148,7 +148,7 @@ def test_inputs_belong_to_the_instances_that_are_extracted(run: lc.Run) -> None:
         torch.testing.assert_close(x[0, 0], model.layer(1).ln1(stream[:, None])[:, 0])
     assert not torch.allclose(x[0, 0], x[0, 1])
     with pytest.raises(ConfigError, match="n is 0; expected 1 to 4096"):
-        key_inputs(model, task, "ood", pairs, [1], n=0)
+        inputs_at_keys(model, task, "ood", pairs, [1], n=0)
 
 
 def test_the_tables_say_what_the_mean_codes_generate(
