@@ -10,12 +10,11 @@ import pandas as pd
 import torch
 
 from latentcode.codes import LatentCodes
-from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.common.labels import label_names
 from latentcode.probes.decoding.of_codes import decode_codes
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.progress import Progress, watched
-from latentcode.prompts import Prompts, as_prompts
+from latentcode.prompts import Prompts, as_prompts, load_language_model
 from latentcode.prompts.codes import extract_prompts
 from latentcode.seeds import checked_seed
 
@@ -41,12 +40,13 @@ def decode_prompts(
     Logistic probes are fitted on prompts of the split `train` and scored on `ood`, beside the
     same model with fresh weights, shuffled labels and the residual stream at the query.
 
-    name_or_folder  as for `load_pretrained`
+    name_or_folder  as for `load_language_model`
     heldout         share of the combinations to hold out, where the prompts have no column `split`
-    seed            of the split, the fresh weights, shuffling and bootstrap
+    seed            of the split, the fresh weights (of a run its initial ones), shuffling and
+                    bootstrap
     progress        called with (probes done, probes in all)
 
-    Raises what `load_pretrained`, `extract_prompts`, `Prompts.split` and `decode_codes` raise.
+    Raises what `load_language_model`, `extract_prompts`, `Prompts.split` and `decode_codes` raise.
     """
     seed = checked_seed(seed)
     labels, prompts = label_names(labels), as_prompts(prompts)
@@ -54,8 +54,8 @@ def decode_prompts(
         prompts = prompts.split(heldout, seed, labels[0] if labels else "label")
     trained, untrained = (
         _by_split(extract_prompts(
-            load_pretrained(name_or_folder, device=device, dtype=dtype, untrained=fresh,
-                            seed=seed),
+            load_language_model(name_or_folder, device=device, dtype=dtype, untrained=fresh,
+                                seed=seed),
             prompts, layers=layers, residuals=not fresh, batch_size=batch_size,
             prepend_bos=prepend_bos, meta={"untrained": fresh, "seed": seed}))
         for fresh in (False, True))

@@ -4,35 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
-from torch import Tensor
 
-from latentcode.errors import check
 from latentcode.files.provenance import package_version
-from latentcode.models.pretrained import layout, load_pretrained
+from latentcode.models.pretrained import layout
+from latentcode.models.read_out import last_token, read_out_hook
 from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.interventions.result import InterventionResult
+from latentcode.probes.interventions.sites import has_constraint, normalization_of
 from latentcode.probes.interventions.standard import standard_interventions
 from latentcode.progress import Progress, watched
-from latentcode.prompts import Prompts
-from latentcode.prompts.codes import LAST
+from latentcode.prompts import LanguageModel, Prompts, load_language_model
 from latentcode.prompts.pairs import Among, PromptCounterfactuals
 from latentcode.seeds import checked_seed
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
 
+    from latentcode.runs import Run
+
 WRITTEN = ("interchange", "control", "elsewhere", "shuffled", "random", "identity")
 
 
 @watched("prompts")
 def intervene_prompts(
-    model: TransformerBridge | str | Path,
+    model: TransformerBridge | LanguageModel | Run | str | Path,
     prompts: Prompts | pd.DataFrame | str | Path,
     interventions: Sequence[Intervention] | Intervention | None = None,
     *,
@@ -47,7 +48,7 @@ def intervene_prompts(
 ) -> InterventionResult:
     """Does a language model give the source's answer when the source's codes are written?
 
-    model          a bridge, or what `load_pretrained` takes
+    model          a bridge, or what else `load_language_model` takes
     prompts        minimal pairs, with the columns that `PromptCounterfactuals` lists
     interventions  default: `prompt_interventions`
     among          whether the model's answer is the likeliest token of the `vocabulary`, or the
@@ -61,27 +62,25 @@ def intervene_prompts(
     measured on those of `train`; without one, all serve for both. Pairs count where the model
     answers the prompt and the source rightly. See `PromptCounterfactuals` for the outcomes.
 
-    Raises what `load_pretrained`, `PromptCounterfactuals` and `intervene_model` raise;
+    Raises what `load_language_model`, `PromptCounterfactuals` and `intervene_model` raise;
     `ConfigError` for an architecture that does not go on with what is written.
     """
     seed = checked_seed(seed)
-    if isinstance(model, (str, Path)):
-        model = load_pretrained(model, device=device, dtype=dtype)
-    task = PromptCounterfactuals(model, prompts, among=among, prepend_bos=prepend_bos)
+    asked = load_language_model(model, device=device, dtype=dtype)
+    hooked = asked.model
+    task = PromptCounterfactuals(asked, prompts, among=among, prepend_bos=prepend_bos)
     if interventions is None:
         interventions = prompt_interventions(
-            task, model.cfg.n_layers, layout(model).normalized)
-    name = str(model.cfg.model_name)
+            task, hooked.cfg.n_layers,
+            layout(hooked).normalized and has_constraint(normalization_of(hooked)))
     split = "ood" if "split" in task.prompts.labels else "prompts"
-    check(LAST in model.hook_dict, f"the model has no hook {LAST}; expected a language model")
-    with model.hooks(fwd_hooks=[(LAST, _last)]):
+    with hooked.hooks(fwd_hooks=[(read_out_hook(hooked), last_token)]):
         return intervene_model(
-            model, task, interventions, split=split, n=len(task.rows(split)),
+            hooked, task, interventions, split=split, n=len(task.rows(split)),
             n_reference=0 if "means" in task.lacks else len(task.rows("train")), seed=seed,
             batch_size=batch_size, n_bootstrap=n_bootstrap, progress=progress, meta={
-                "run": Path(name).name if Path(name).is_dir() else name, "kind": "softmax",
-                "architecture": model.cfg.architecture,
-                "dtype": str(next(model.parameters()).dtype), "prompts": task.prompts.digest(),
+                **asked.settings,
+                "dtype": str(next(hooked.parameters()).dtype), "prompts": task.prompts.digest(),
                 "prepend_bos": task.begins, "among": among,
                 "latentcode_version": package_version("latentcode")})
 
@@ -105,11 +104,6 @@ def prompt_interventions(
         and (i.scope != "everything" or i.layers == every)
         and (not i.renormalize or PATCHES[i.patch].real)]
     return (*chosen, Intervention("identity", "everything", every))
-
-
-def _last(stream: Tensor, hook: Any) -> Tensor:
-    """The logits of all tokens would be larger than everything else."""
-    return stream[:, -1:]
 
 
 __all__ = ["intervene_prompts", "prompt_interventions"]
