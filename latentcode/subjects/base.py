@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
 
 from latentcode.codes import LatentCodes
 from latentcode.codes.reader import Reader
@@ -107,6 +109,12 @@ class Subject(ABC):
             return codes, None
         return codes, self.codes(split, n=n, pairs=pairs, layers=layers, untrained=True,
                                  seed=seed).with_labels(**further)
+
+    @abstractmethod
+    def at_keys(
+        self, split: str, pairs: Sequence[str], *, n: int, seed: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the inputs of the first n problems that `codes` reads, and their keys [B, P]."""
 
     @abstractmethod
     def instances(self, split: str, n: int, *, seed: int) -> Batch:

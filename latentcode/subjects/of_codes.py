@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+from torch import Tensor
 
 from latentcode.arguments import chosen
 from latentcode.codes import LatentCodes
@@ -75,6 +77,11 @@ class CodesSubject(Subject):
         return (self.codes(split, n=n, pairs=pairs, layers=layers, seed=seed),
                 self.codes(split, n=n, pairs=pairs, layers=layers, untrained=True, seed=seed)
                 if controls and self.initial else None)
+
+    def at_keys(
+        self, split: str, pairs: Sequence[str], *, n: int, seed: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        raise ProbeError(NO_MODEL)
 
     def instances(self, split: str, n: int, *, seed: int) -> Batch:
         raise ProbeError("labels are functions, which need the problems; of codes in hand expected "

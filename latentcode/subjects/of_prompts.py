@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
 from latentcode.codes.reader import Reader
-from latentcode.errors import ConfigError, ProbeError, SplitError, check
+from latentcode.errors import ProbeError, SplitError, check
 from latentcode.files.provenance import package_version
-from latentcode.prompts import Prompts
-from latentcode.prompts.codes import LAST, PromptReader
+from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.prompts import LanguageModel, Prompts
+from latentcode.prompts.codes import PromptReader
 from latentcode.prompts.pairs import PromptCounterfactuals
-from latentcode.prompts.prompts import begins
 from latentcode.seeds import checked_seed
 from latentcode.subjects.base import Subject, check_n, pair_names
 from latentcode.tasks.batch import Batch
@@ -37,21 +37,17 @@ class PromptSubject(Subject):
     """
 
     def __init__(
-        self, model: Any, prompts: Prompts, *, untrained: Any, prepend_bos: bool | None = None,
+        self, model: LanguageModel, prompts: Prompts, *, prepend_bos: bool | None = None,
         batch_size: int | None = None,
     ) -> None:
-        """untrained  a function of a seed that returns the same with fresh weights"""
-        self.of, self.prompts, self.fresh = model, prompts, untrained
-        self.prepend_bos = prepend_bos
+        self.of, self.prompts, self.prepend_bos = model, prompts, prepend_bos
         self.batch_size = BATCH_SIZE if batch_size is None else batch_size
-        name = str(model.cfg.model_name)
-        self.name = Path(name).name if Path(name).is_dir() else name
+        self.name = str(model.settings["run"])
 
     @property
     def settings(self) -> dict[str, Any]:  # type: ignore[override]
-        return {"run": self.name, "kind": "softmax", "architecture": self.of.cfg.architecture,
-                "dtype": str(next(self.of.parameters()).dtype), "prompts": self.prompts.digest(),
-                "prepend_bos": begins(self.of, self.prepend_bos),
+        return {**self.of.settings, "dtype": str(next(self.model().parameters()).dtype),
+                "prompts": self.prompts.digest(), "prepend_bos": self.of.begins(self.prepend_bos),
                 "latentcode_version": package_version("latentcode")}
 
     @property
@@ -66,7 +62,7 @@ class PromptSubject(Subject):
         if "split" in self.prompts.labels:
             return self
         return PromptSubject(
-            self.of, self.prompts.split(heldout, checked_seed(seed), label), untrained=self.fresh,
+            self.of, self.prompts.split(heldout, checked_seed(seed), label),
             prepend_bos=self.prepend_bos, batch_size=self.batch_size)
 
     def rows(self, split: str) -> np.ndarray:
@@ -84,7 +80,7 @@ class PromptSubject(Subject):
         return there if n is None else min(check_n(name, n), there)
 
     def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
-        return self.fresh(seed=seed) if untrained else self.of
+        return (self.of.untrained(seed) if untrained else self.of).model
 
     def reader(
         self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
@@ -92,15 +88,31 @@ class PromptSubject(Subject):
         untrained: bool = False, seed: int = 0, batch_size: int | None = None,
     ) -> Reader:
         seed = checked_seed(seed)
-        names = pair_names(pairs, self.pairs)
-        prompts = self.prompts.subset(self.rows(split)[:n], None if names is None
-                                      else as_tuple(names))
         return PromptReader(
-            self.model(untrained=untrained, seed=seed), prompts, layers=layers,
+            self.of.untrained(seed) if untrained else self.of, self._chosen(split, n, pairs),
+            layers=layers,
             residuals=residuals, batch_size=self.batch_size if batch_size is None else batch_size,
             prepend_bos=self.prepend_bos, meta={
                 "prompts": self.prompts.digest(), "untrained": untrained, "seed": seed,
                 "split": self.split_name(split)})
+
+    def _chosen(self, split: str, n: int, pairs: Sequence[str] | str | None) -> Prompts:
+        names = pair_names(pairs, self.pairs)
+        return self.prompts.subset(self.rows(split)[:n],
+                                   None if names is None else as_tuple(names))
+
+    def at_keys(
+        self, split: str, pairs: Sequence[str], *, n: int, seed: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        prompts = self._chosen(split, n, pairs)
+        tokens = prompts.tokenize(self.of, self.prepend_bos)
+        device = next(self.model().parameters()).device
+        for start in range(0, len(prompts), self.batch_size):
+            ids = [torch.tensor(row) for row in tokens.ids[start:start + self.batch_size]]
+            # Padded on the right, where no earlier token of a causal model sees it.
+            yield torch.nn.utils.rnn.pad_sequence(
+                ids, batch_first=True, padding_value=self.of.padding).to(device), (
+                torch.from_numpy(tokens.key[start:start + self.batch_size]).to(device))
 
     def split_name(self, split: str) -> str:
         return split if "split" in self.prompts.labels else "prompts"
@@ -109,9 +121,8 @@ class PromptSubject(Subject):
         return self.batch_size if batch_size is None else batch_size
 
     def answering(self, model: Any) -> AbstractContextManager[object]:
-        check(LAST in model.hook_dict, f"the model has no hook {LAST}; expected a language model",
-              ConfigError)
-        found: AbstractContextManager[object] = model.hooks(fwd_hooks=[(LAST, _last)])
+        found: AbstractContextManager[object] = model.hooks(
+            fwd_hooks=[(read_out_hook(model), last_token)])
         return found
 
     def instances(self, split: str, n: int, *, seed: int) -> Batch:
@@ -132,11 +143,6 @@ class PromptSubject(Subject):
         if not factorial:
             found.factorial = False
         return found
-
-
-def _last(stream: Tensor, hook: object) -> Tensor:
-    """The logits of all tokens would be larger than everything else."""
-    return stream[:, -1:]
 
 
 __all__ = ["PromptSubject"]

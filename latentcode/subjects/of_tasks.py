@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from latentcode.codes.instances import instances
+from latentcode.codes.instances import at_once, instances
 from latentcode.codes.of_tasks import CodeReader, opened
 from latentcode.codes.reader import Reader
 from latentcode.config import config_hash, to_dict
@@ -16,6 +17,7 @@ from latentcode.devices import resolve_device
 from latentcode.errors import ConfigError, check
 from latentcode.models.config import kind_of
 from latentcode.models.transformer import HookedTransformer
+from latentcode.models.untrained import untrained as with_fresh_weights
 from latentcode.runs import Run
 from latentcode.seeds import checked_seed
 from latentcode.subjects.base import Subject, check_n, pair_names
@@ -46,6 +48,15 @@ class TaskSubject(Subject):
 
     def instances(self, split: str, n: int, *, seed: int) -> Batch:
         return instances(self.task, split, n, seed=seed, device=self.device).to("cpu")
+
+    def at_keys(
+        self, split: str, pairs: Sequence[str], *, n: int, seed: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        batch = instances(self.task, split, n, seed=seed, device=self.device)
+        _, key = self.task.positions(pairs, batch)
+        size = at_once(self.task, n)
+        for start in range(0, n, size):
+            yield batch.inputs[start:start + size], key[start:start + size]
 
     def known_labels(self, split: str, *, seed: int) -> list[str]:
         batch = self.instances(split, 1, seed=seed)
@@ -143,9 +154,7 @@ class ModelSubject(TaskSubject):
                   f"{wanted.d_input} and {wanted.d_output}, those of the model", ConfigError)
 
     def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
-        if not untrained:
-            return self.of
-        return fresh(self.of, seed)
+        return with_fresh_weights(self.of, seed) if untrained else self.of
 
     def reader(
         self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
@@ -163,14 +172,6 @@ class ModelSubject(TaskSubject):
 def placed(device: str | None) -> str:
     """Return the name of a device; `ConfigError` for one that there is not."""
     return str(resolve_device(device or "cpu"))
-
-
-def fresh(model: Any, seed: int) -> Any:
-    """Return a model like this one with weights that are drawn from a seed."""
-    check(isinstance(model, HookedTransformer), f"the model is a {type(model).__name__}, whose "
-          "untrained weights cannot be drawn; expected a run, a model of ours, or controls=False",
-          ConfigError)
-    return HookedTransformer(model.config, seed=seed).to(next(model.parameters()).device).eval()
 
 
 __all__ = ["ModelSubject", "RunSubject", "TaskSubject", "placed"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +13,17 @@ from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check, check_choice
 from latentcode.hub.address import Address, is_address
-from latentcode.prompts import Prompts, as_prompts
+from latentcode.prompts import LanguageModel, Prompts, as_prompts, load_language_model
 from latentcode.runs import Run
 from latentcode.runs.named import folder_of as run_folder
 from latentcode.runs.named import load_run, zoo_folders
 from latentcode.subjects.base import Subject, check_nothing
 from latentcode.subjects.of_codes import CodesSubject
 from latentcode.subjects.of_prompts import PromptSubject
-from latentcode.subjects.of_tasks import ModelSubject, RunSubject, fresh, placed
+from latentcode.subjects.of_tasks import ModelSubject, RunSubject, placed
 from latentcode.tasks import Task, make_task
 from latentcode.tasks.base import SPLITS
+from latentcode.tasks.text.task import Text
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from latentcode.config import TaskConfig
     from latentcode.models.transformer import HookedTransformer
 
-    Model = (Run | str | Path | HookedTransformer | TransformerBridge | LatentCodes | Subject)
+    Model = (Run | str | Path | HookedTransformer | TransformerBridge | LanguageModel | LatentCodes
+             | Subject)
     Problems = (Task | TaskConfig | Prompts | pd.DataFrame | str | Path | Sequence[str]
                 | LatentCodes | None)
 
@@ -99,7 +100,7 @@ def subject(
         return CodesSubject((found, *heldout), initial)
     check(not isinstance(problems, LatentCodes), "problems are codes, and the model is none; "
           "expected codes for both", ProbeError)
-    check(isinstance(found, Run | str | Path) or hasattr(found, "run_with_hooks"),
+    check(isinstance(found, Run | LanguageModel | str | Path) or hasattr(found, "run_with_hooks"),
           f"model is {found!r}; expected a run, the name of a model, or a model in hand",
           ConfigError)
     asked = as_problems(problems)
@@ -109,6 +110,8 @@ def subject(
         return _on_prompts(found, asked, step=step, device=device, dtype=dtype,
                            prepend_bos=prepend_bos, batch_size=batch_size)
     check_nothing("the problems are no prompts", dtype=dtype, prepend_bos=prepend_bos)
+    check(not isinstance(found, LanguageModel), "problems are missing: expected prompts (a "
+          "DataFrame or a JSONL file), or texts", ConfigError)
     if isinstance(found, Run):
         return RunSubject(found, asked, step=step, device=placed(device), batch_size=batch_size)
     check(asked is not None and not isinstance(found, str | Path), "problems are missing: "
@@ -198,29 +201,20 @@ def _on_prompts(
 ) -> Subject:
     import torch
 
-    from latentcode.models.pretrained import load_pretrained
     from latentcode.prompts.patterns import pattern_prompts
 
     what = f"texts ({', '.join(map(repr, asked.of))[:60]})" if (
         isinstance(asked, Texts) and not isinstance(asked.of, pd.DataFrame)) else "prompts"
-    check(not isinstance(model, Run), f"problems are {what}, and run {_said(model)} reads no "
-          "text; expected a language model, or a task; what is asked about goes by labels=",
-          ConfigError)
-    check_nothing("the model is no run, which alone has checkpoints", step=step)
-    if isinstance(model, str | Path):
-        name = model
-        kind = torch.float32 if dtype is None else as_dtype(dtype)
-
-        load = partial(load_pretrained, name, device=placed(device), dtype=kind)
-        model = load()
-        untrained = partial(load, untrained=True)
-    else:
+    check(not isinstance(model, Run) or model.config.task.name == Text.name,
+          f"problems are {what}, and run {_said(model)} reads no text; expected a language model, "
+          "or a task; what is asked about goes by labels=", ConfigError)
+    if not isinstance(model, Run | str | Path):
         check_nothing("the model is in hand", device=device, dtype=dtype)
-        untrained = partial(fresh, model)
+    of = load_language_model(model, step=step, device=placed(device),
+                             dtype=torch.float32 if dtype is None else as_dtype(dtype))
     if isinstance(asked, Texts):
-        asked = pattern_prompts(model, asked.of, prepend_bos=prepend_bos)
-    return PromptSubject(model, asked, untrained=untrained, prepend_bos=prepend_bos,
-                         batch_size=batch_size)
+        asked = pattern_prompts(of, asked.of, prepend_bos=prepend_bos)
+    return PromptSubject(of, asked, prepend_bos=prepend_bos, batch_size=batch_size)
 
 
 __all__ = ["as_dtype", "as_problems", "subject"]

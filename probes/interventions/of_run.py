@@ -9,7 +9,7 @@ from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.result import InterventionResult
-from latentcode.probes.interventions.sites import has_constraint
+from latentcode.probes.interventions.sites import has_constraint, normalization_of
 from latentcode.probes.interventions.standard import prompt_interventions, standard_interventions
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed
@@ -75,7 +75,9 @@ def intervene(
     if interventions is None:
         config = patched.cfg
         interventions = (
-            prompt_interventions(task, config.n_layers, layout(patched).normalized) if prompts
+            prompt_interventions(
+                task, config.n_layers, layout(patched).normalized
+                and has_constraint(normalization_of(patched))) if prompts
             else standard_interventions(
                 config.n_layers, config.n_heads, task.scopes,
                 has_constraint(config.normalization), task.lacking, task.places))

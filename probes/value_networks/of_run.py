@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
-from latentcode.codes.instances import at_once, instances
 from latentcode.errors import ProbeError, check, check_count
-from latentcode.models.modes import evaluating
+from latentcode.models.key_inputs import key_inputs
 from latentcode.probes.common.features import shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, make_target, single_labels
 from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
@@ -32,46 +31,12 @@ from latentcode.probes.value_networks.result import ValueNetworksResult
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed
 from latentcode.subjects import subject
-from latentcode.subjects.of_tasks import TaskSubject
-from latentcode.tasks import Task
-from latentcode.tasks.base import DRAW
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems
 
 SMALLEST = 1e-6
 """Singular values below this share of the largest are rounding, and left out of the tables."""
-
-
-def key_inputs(
-    model: Any, task: Task, split: str, pairs: Sequence[str], layers: Sequence[int], *,
-    n: int, seed: int = 0,
-) -> Float[Tensor, "L P N D"]:
-    """Return LN1(x_k), what the values at each pair's key are computed from, of n instances.
-
-    They are the first instances that `extract` reads with the same task, split and seed.
-    """
-    check(1 <= n <= DRAW, f"n is {n}; expected 1 to {DRAW} inputs")
-    device = next(model.parameters()).device
-    batch = instances(task, split, range(n), seed=seed, device=device)
-    _, key = task.positions(pairs, batch)
-    found: dict[int, list[Tensor]] = {layer: [] for layer in layers}
-
-    def keep(layer: int, rows: slice) -> Callable[..., None]:
-        def store(residual: Tensor, hook: object) -> None:
-            found[layer].append(_at_keys(model.blocks[layer].ln1(residual), key[rows]))
-        return store
-
-    size = at_once(task, n)
-    with evaluating(model):
-        for rows in (slice(start, start + size) for start in range(0, n, size)):
-            model.run_with_hooks(batch.inputs[rows], fwd_hooks=[
-                (f"blocks.{layer}.hook_resid_pre", keep(layer, rows)) for layer in layers])
-    return torch.stack([torch.cat(found[layer], dim=1) for layer in layers])
-
-
-def _at_keys(x: Float[Tensor, "B T D"], key: Int[Tensor, "B P"]) -> Float[Tensor, "P B D"]:
-    return x[torch.arange(len(x), device=x.device)[:, None], key].transpose(0, 1)
 
 
 @watched("comparing networks")
@@ -128,9 +93,8 @@ def value_networks(
         codes = reader.read().with_labels(**further[0])
         names = (single_labels(codes, names_of(asked)) if labels is None else names_of(asked))
         pair_names = [pair.name for pair in codes.pairs]
-        assert isinstance(of, TaskSubject)
-        x = key_inputs(reader.model, of.task, split, pair_names, codes.layers, n=n_inputs,
-                       seed=seed)
+        x = key_inputs(reader.model, of.at_keys(split, pair_names, n=n_inputs, seed=seed),
+                       codes.layers)
         total = len(codes.layers) * len(pair_names) * len(names) * (2 if controls else 1)
         for (p, pair), name in product(enumerate(pair_names), names):
             values, classes = _classes(codes, name, pair, untrained, controls, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -11,8 +12,8 @@ from small_language_models import SmallModels
 import latentcode as lc
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.models.pretrained import load_pretrained
-from latentcode.prompts.patterns import pattern_prompts, token_table
-from latentcode.prompts.prompts import encode
+from latentcode.prompts import PretrainedLanguageModel
+from latentcode.prompts.patterns import pattern_prompts
 from latentcode.tasks.text.patterns import PATTERNS
 
 TEXTS = pd.DataFrame({
@@ -35,7 +36,8 @@ def test_pairs_and_labels_are_those_of_the_tokens(gpt2: Any, prepend_bos: bool |
     assert [pair.name for pair in prompts.pairs] == list(PATTERNS)
     assert set(prompts.labels["combination"]) == {0, 1, 2}  # the last is too short
     for row, label in prompts.labels.iterrows():
-        whole, _ = encode(gpt2, TEXTS["text"][label.combination], prepend_bos)
+        whole, _ = PretrainedLanguageModel(gpt2).encode(
+            TEXTS["text"][label.combination], prepend_bos)
         ids, query = list(tokens.ids[row]), len(tokens.ids[row]) - 1
         assert ids == whole[:query + 1]
         assert set(tokens.query[row]) == {query}
@@ -78,7 +80,7 @@ def test_copying_is_decoded_with_its_controls(gpt2: Any, small_models: SmallMode
 
 def test_the_space_before_a_word_is_kept() -> None:
     class Pieces:
-        eos_token_id = 0
+        is_fast, eos_token_id, pad_token_id = True, 0, None
 
         def __len__(self) -> int:
             return 3
@@ -89,4 +91,5 @@ def test_the_space_before_a_word_is_kept() -> None:
         def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
             return [("</s>", "\u2581the", "he")[i] for i in ids]
 
-    assert token_table(Pieces()).pieces == ("</s>", " the", "he")
+    model = SimpleNamespace(tokenizer=Pieces(), cfg=None)
+    assert PretrainedLanguageModel(model).table.pieces == ("</s>", " the", "he")

@@ -28,7 +28,6 @@ from latentcode.experiments.studies.bridges.small_models import make
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import Prompts
 from latentcode.prompts import codes as prompt_codes
-from latentcode.prompts.patterns import pattern_prompts
 
 ROWS = [
     {"prompt": "The capital of France is", "query": -1, "key": "France", "label": "city"},
@@ -252,7 +251,7 @@ def test_what_cannot_be_read_is_named(gpt2: Any, tmp_path: Path) -> None:
             Prompts.from_frame(pd.DataFrame(rows))
     with pytest.raises(UnknownNameError, match="unknown layer 2; expected one of: 0, 1"):
         lc.extract(gpt2, frame(), layers=[2])
-    with pytest.raises(ConfigError, match="that was trained here; expected a pretrained"):
+    with pytest.raises(ConfigError, match="a HookedTransformer, of which the tokenizer is not k"):
         lc.extract(lc.HookedTransformer(lc.preset("smoke", "logic", "softmax").model),
                            frame())
     path = tmp_path / "prompts.jsonl"
@@ -349,28 +348,18 @@ def test_a_piece_of_text_is_found_at_its_last_character(text: str, data: st.Data
     assert sum(size[:at - 1]) < len(text[:end].encode()) <= sum(size[:at])
 
 
-@pytest.mark.parametrize("given", ["text-softmax", "zoo:text-softmax", "folder", "run", "model"])
-def test_a_model_trained_here_is_asked_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
-) -> None:
-    run = lc.load_run("text-softmax")
+@pytest.mark.parametrize("given", ["text-softmax", "zoo:text-softmax", "folder"])
+def test_a_model_trained_here_has_no_bridge(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", None)  # nothing is looked up
-    named: Any = {"folder": run.path, "run": run}.get(given, given)
-    match = r"trained here.*; expected a pretrained .* lc\.extract, lc\.decode and lc\.intervene"
-    if given == "model":
-        named = run.load_model()
-    else:
-        for ask in (lc.load_pretrained, lc.check_model):
-            with pytest.raises(ConfigError, match="trained here is asked about"):
-                ask(named)
-        if given != "run":
-            named = run
-    with pytest.raises(ConfigError, match=match):
-        lc.extract(named, frame())
-    with pytest.raises(ConfigError, match=match):
-        pattern_prompts(named, ["a text"])
+    named: Any = lc.load_run("text-softmax").path if given == "folder" else given
+    for ask in (lc.load_pretrained, lc.check_model):
+        with pytest.raises(ConfigError, match=r"trained here; expected a pretrained .* needs no "
+                                              r"bridge: latentcode\.prompts\.load_language_model"):
+            ask(named)
 
 
 def test_a_name_is_not_a_model_yet() -> None:
-    with pytest.raises(ConfigError, match=r"model is 'gpt2'; .* lc\.load_pretrained\('gpt2'\)"):
-        Prompts.from_frame(frame()).tokenize("gpt2")
+    for named, message in (("gpt2", "'gpt2'"), (lc.load_run("text-softmax"), "run 'text-soft")):
+        with pytest.raises(ConfigError, match=f"model is {message}.* not loaded; expected .*"
+                                              r"latentcode\.prompts\.load_language_model"):
+            Prompts.from_frame(frame()).tokenize(named)

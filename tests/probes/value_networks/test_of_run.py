@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import latentcode as lc
-from latentcode.errors import ConfigError, ProbeError, UnknownNameError
+from latentcode.errors import ProbeError, UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 from latentcode.models.hypernetwork import value_network
+from latentcode.models.key_inputs import key_inputs
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.features import shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, make_target
@@ -30,7 +31,7 @@ from latentcode.probes.value_networks.measures import (
     stable_rank,
     weight_products,
 )
-from latentcode.probes.value_networks.of_run import key_inputs, value_networks
+from latentcode.probes.value_networks.of_run import value_networks
 from latentcode.probes.value_networks.result import ValueNetworksResult
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
@@ -137,18 +138,16 @@ def result(run: lc.Run) -> ValueNetworksResult:
 
 
 def test_inputs_belong_to_the_instances_that_are_extracted(run: lc.Run) -> None:
-    task, model = make_task(run.config.task), run.load_model()
+    model = run.load_model()
     pairs = ["response->response", "response->row3.panel1"]
     codes = lc.extract(run, split="ood", n=20, pairs=pairs, residuals=True, seed=3)
-    x = key_inputs(model, task, "ood", pairs, [1], n=20, seed=3)
+    x = key_inputs(model, lc.subject(run).at_keys("ood", pairs, n=20, seed=3), [1])
     assert x.shape == (1, 2, 20, 16)
     # The query of the first pair is its key.
     with torch.no_grad():
         stream = torch.from_numpy(codes.select_residual(layer=1, pair=pairs[0]).copy())
         torch.testing.assert_close(x[0, 0], model.layer(1).ln1(stream[:, None])[:, 0])
     assert not torch.allclose(x[0, 0], x[0, 1])
-    with pytest.raises(ConfigError, match="n is 0; expected 1 to 4096"):
-        key_inputs(model, task, "ood", pairs, [1], n=0)
 
 
 def test_the_tables_say_what_the_mean_codes_generate(
