@@ -301,42 +301,4 @@ class PromptCounterfactuals(Counterfactuals):
         return tuple(notes)
 
 
-def _matching(
-    model: Any, column: str, text: object, ids: Sequence[int], name: str, prepend_bos: bool | None
-) -> list[int]:
-    """Return the tokens of a prompt that goes with another, of which it has as many."""
-    check(isinstance(text, str) and bool(text), f"{column} of {name} is {text!r}; expected text")
-    other, _ = encode(model, str(text), prepend_bos)
-    check(len(other) == len(ids), f"{column} of {name} has {len(other)} tokens "
-          f"{_texts(model, other)}, the prompt {len(ids)} {_texts(model, ids)}; expected as many")
-    check(list(other) != list(ids), f"{column} of {name} is the prompt itself; expected another")
-    return list(other)
-
-
-def _next_token(
-    model: Any, column: str, answer: Any, prompt: str, ids: list[int], name: str,
-    prepend_bos: bool | None,
-) -> int:
-    """Return the token that an answer is after a prompt."""
-    size = model.cfg.d_vocab
-    if isinstance(answer, Integral) and not isinstance(answer, bool):
-        check(0 <= int(answer) < size, f"{column} of {name} is token {answer}; expected 0 to "
-              f"{size - 1}")
-        return int(answer)
-    check(isinstance(answer, str) and bool(answer), f"{column} of {name} is {answer!r}; expected "
-          "text, or the id of a token")
-    longer, _ = encode(model, prompt + answer, prepend_bos)
-    check(longer[:len(ids)] == ids, f"{column} {answer!r} of {name} changes the tokens of the "
-          f"prompt that it follows, {_texts(model, ids)}, into {_texts(model, longer)}; expected "
-          "an answer that begins with the space before it, or the id of a token")
-    after = longer[len(ids):]
-    check(len(after) == 1, f"{column} {answer!r} of {name} is {len(after)} tokens "
-          f"{_texts(model, after)}; expected one, or the id of a token")
-    return after[0]
-
-
-def _texts(model: Any, ids: Sequence[int] | np.ndarray) -> list[str]:
-    return [model.tokenizer.decode([int(i)]) for i in ids]
-
-
 __all__ = ["Among", "PromptCounterfactuals"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from latentcode.probes.interventions.intervention import Intervention
-from latentcode.probes.interventions.patches import PATCHES
+from latentcode.probes.interventions.patches import PATCHES, lacked
 from latentcode.probes.interventions.references import ERASABLE
 
 SOURCES: tuple[str, ...] = ("interchange", "control", "operands", "operation+operands", "unrelated")
@@ -82,7 +82,7 @@ def standard_interventions(
         if "examples" in scopes:
             chosen += [Intervention(patch, "examples", every, site="value")
                        for patch in (*sources, "permuted")]
-    return tuple(i for i in dict.fromkeys(chosen) if PATCHES[i.patch].needs not in lacks)
+    return tuple(i for i in dict.fromkeys(chosen) if not lacked(PATCHES[i.patch], lacks))
 
 
 def _layer_sets(n_layers: int, factorial: bool, scope: str) -> tuple[tuple[int, ...], ...]:
