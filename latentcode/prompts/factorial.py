@@ -73,13 +73,19 @@ class Grid:
         cells[rows] = np.stack([codes for codes, _ in found], 1)
         for row in rows[pd.DataFrame(cells[rows]).duplicated().to_numpy()]:
             first = rows[(cells[rows] == cells[row]).all(1)][0]
-            check(False, f"{names[first]} and {names[row]} both have {called(cells[row])}, with "
-                  f"answers {frame['answer'].iloc[first]!r} and {frame['answer'].iloc[row]!r}; "
-                  f"expected each once{split} (a column {TEMPLATE} tells wordings apart)")
+            check(False, f"{names[first]} and {names[row]} both have "
+                  f"{called(cells[row].tolist())}, with answers {frame['answer'].iloc[first]!r} "
+                  f"and {frame['answer'].iloc[row]!r}; expected each once{split} (a column "
+                  f"{TEMPLATE} tells wordings apart)")
+        texts = told["prompt"]
+        for row in rows[texts.duplicated().to_numpy()]:
+            first = rows[(texts == frame["prompt"].iloc[row]).to_numpy()][0]
+            check(False, f"{names[first]}, of {called(cells[first].tolist())}, is the same text as "
+                  f"{names[row]}, of {called(cells[row].tolist())}; expected two that differ")
         grid[tuple(cells[rows].T)] = rows
-        for cell in np.argwhere(grid < 0):
-            check(False, f"no prompt{split} has {called(cell)}; expected every operation with every "
-                  "operands")
+        for cell in np.argwhere(grid < 0).tolist():
+            check(False, f"no prompt{split} has {called(cell)}; expected every operation with "
+                  "every operands")
         of_template = layouts[grid[:, 0, 0]]
         for row in rows[layouts[rows] != of_template[cells[rows, 0]]]:
             first = grid[cells[row, 0], 0, 0]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
-from torch import Tensor
 
 from latentcode.errors import check
 from latentcode.files.provenance import package_version
@@ -17,7 +16,7 @@ from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.interventions.result import InterventionResult
-from latentcode.probes.interventions.standard import standard_interventions
+from latentcode.probes.interventions.standard import SOURCES, standard_interventions
 from latentcode.progress import Progress, watched
 from latentcode.prompts import Prompts
 from latentcode.prompts.codes import LAST
@@ -27,7 +26,7 @@ from latentcode.seeds import checked_seed
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
 
-WRITTEN = ("interchange", "control", "elsewhere", "shuffled", "random", "identity")
+WRITTEN = (*SOURCES, "elsewhere", "shuffled", "random", "identity")
 
 
 @watched("prompts")
@@ -48,7 +47,7 @@ def intervene_prompts(
     """Does a language model give the source's answer when the source's codes are written?
 
     model          a bridge, or what `load_pretrained` takes
-    prompts        minimal pairs, with the columns that `PromptCounterfactuals` lists
+    prompts        minimal pairs or a factorial, with the columns that `PromptCounterfactuals` lists
     interventions  default: `prompt_interventions`
     among          whether the model's answer is the likeliest token of the `vocabulary`, or the
                    likelier of the two `answers`
@@ -74,16 +73,15 @@ def intervene_prompts(
     name = str(model.cfg.model_name)
     split = "ood" if "split" in task.prompts.labels else "prompts"
     check(LAST in model.hook_dict, f"the model has no hook {LAST}; expected a language model")
-    with model.hooks(fwd_hooks=[(LAST, _last)]):
-        return intervene_model(
-            model, task, interventions, split=split, n=len(task.rows(split)),
-            n_reference=0 if "means" in task.lacks else len(task.rows("train")), seed=seed,
-            batch_size=batch_size, n_bootstrap=n_bootstrap, progress=progress, meta={
-                "run": Path(name).name if Path(name).is_dir() else name, "kind": "softmax",
-                "architecture": model.cfg.architecture,
-                "dtype": str(next(model.parameters()).dtype), "prompts": task.prompts.digest(),
-                "prepend_bos": task.begins, "among": among,
-                "latentcode_version": package_version("latentcode")})
+    return intervene_model(
+        model, task, interventions, split=split, n=len(task.rows(split)),
+        n_reference=0 if "means" in task.lacks else len(task.rows("train")), seed=seed,
+        batch_size=batch_size, n_bootstrap=n_bootstrap, progress=progress, meta={
+            "run": Path(name).name if Path(name).is_dir() else name, "kind": "softmax",
+            "architecture": model.cfg.architecture,
+            "dtype": str(next(model.parameters()).dtype), "prompts": task.prompts.digest(),
+            "prepend_bos": task.begins, "among": among,
+            "latentcode_version": package_version("latentcode")})
 
 
 def prompt_interventions(
@@ -92,24 +90,19 @@ def prompt_interventions(
     """Return what is written by default: the source's codes, and codes that change nothing.
 
     Of `standard_interventions`: the source's and the control's codes at pairs and rows, in each
-    layer, in the upper half and in all, and all codes in all layers; another position, another
-    instance's source, noise and the identity at rows of the upper half. The patch `control` only
-    where there are prompts for it, and renormalised codes only where `normalized` says that the
-    model's codes of a query sum to 1. Means, erasure, single heads, values and residual streams
-    have to be asked for.
+    layer, in the upper half and in all, and all codes in all layers, those of a factorial's other
+    sources, too; another position, another instance's source, noise and the identity at rows of
+    the upper half. The patch `control` only where there are prompts for it, and renormalised codes
+    only where `normalized` says that the model's codes of a query sum to 1. Means, erasure, single
+    heads, values and residual streams have to be asked for.
     """
     every = tuple(range(n_layers))
     chosen = [
         i for i in standard_interventions(n_layers, 0, task.scopes, normalized, task.lacking)
-        if i.patch in WRITTEN and i.site == "code" and PATCHES[i.patch].needs not in task.lacks
+        if i.patch in WRITTEN and i.site == "code"
         and (i.scope != "everything" or i.layers == every)
         and (not i.renormalize or PATCHES[i.patch].real)]
     return (*chosen, Intervention("identity", "everything", every))
-
-
-def _last(stream: Tensor, hook: Any) -> Tensor:
-    """The logits of all tokens would be larger than everything else."""
-    return stream[:, -1:]
 
 
 __all__ = ["intervene_prompts", "prompt_interventions"]
