@@ -135,9 +135,11 @@ def _of_response(place: Place, activation: Tensor, query: Tensor) -> Float[Tenso
     return vectors.flatten(1).to(torch.promote_types(vectors.dtype, torch.float32))
 
 
-def first_read(model: Any, held: Held) -> int:
+def first_computed(model: Any, held: Held) -> int:
     """Return the first token whose logits `logits_from` computes."""
-    return int(held.query.min()) if isinstance(model, HookedTransformer) else 0
+    # The last block is asked for the responses alone; causal masks count from the first token.
+    ours = isinstance(model, HookedTransformer) and not model.config.causal
+    return int(held.query.min()) if ours else 0
 
 
 def logits_from(
@@ -145,7 +147,7 @@ def logits_from(
 ) -> Float[Tensor, "B t V"]:
     """Return the logits of some pairs' instances where their activation at the place is `written`.
 
-    Those of tokens before the responses are not computed again by our models, and are zero.
+    Those of tokens before the first that is computed (`first_computed`) are zero.
     """
     query = held.query[rows]
     n_tokens = held.pairs.instances.inputs.shape[1]
@@ -160,7 +162,7 @@ def logits_from(
 
     if isinstance(model, HookedTransformer):
         assert held.stream is not None
-        return _from_layer(model, place, held.stream[rows], int(held.query.min()), put)
+        return _from_layer(model, place, held.stream[rows], first_computed(model, held), put)
     with written_out():
         logits: Tensor = model.run_with_hooks(held.pairs.instances.inputs[rows], fwd_hooks=[
             (SITES[place[0]].hook.format(place[1]), put)])
@@ -172,8 +174,6 @@ def _from_layer(
 ) -> Tensor:
     """Return the logits that follow from the stream entering the layer, zero before `first`."""
     (site, layer), config, n_tokens = place, model.config, stream.shape[1]
-    # The last block is asked for the responses alone; causal masks count from the first token.
-    first = 0 if config.causal else first
     hooks: list[tuple[str | Callable[..., Any], Callable[..., Any]]] = []
     if site == "residual":
         stream = put(stream, None)

@@ -17,7 +17,7 @@ from latentcode.errors import check
 from latentcode.models.modes import evaluating
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.das.fitting import Fit, fit_subspace, interchange
-from latentcode.probes.das.places import BATCH, Held, first_read, hold, logits_from
+from latentcode.probes.das.places import BATCH, Held, first_computed, hold, logits_from
 from latentcode.probes.das.result import SOURCE
 from latentcode.probes.interventions.patches import PATCHES, lacked
 from latentcode.probes.interventions.sites import Place
@@ -98,7 +98,7 @@ class Search:
     ) -> list[dict[str, Any]]:
         """Return the rate of each class of answers, for each source of `SCORED` that there is."""
         held, rows = self.heldout, []
-        first = first_read(self.model, held)
+        first = first_computed(self.model, held)
         for name in held.sources:
             count = held.right[name].nonzero()[:, 0]
             patched = held.clean.clone()

@@ -1,5 +1,4 @@
-"""A tiny language model that has learnt a factorial of prompts: what a country has, in two wordings.
-"""
+"""Tiny language models that have learnt a factorial of prompts: what countries have, in wordings."""
 
 from __future__ import annotations
 
@@ -24,7 +23,8 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
                             "initializer_range": 0.15}),
     **{architecture: (f"{name}Config", {
         "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8,
-        "initializer_range": 0.15, "num_key_value_heads": 2, "intermediate_size": 64, "max_position_embeddings": 16})
+        "num_key_value_heads": 2, "intermediate_size": 64, "max_position_embeddings": 16,
+        "initializer_range": 0.15})
        for architecture, name in (("llama", "Llama"), ("gemma2", "Gemma2"))}}
 
 
@@ -39,7 +39,7 @@ def factorial_prompts(templates: tuple[str, ...] = TEMPLATES) -> pd.DataFrame:
         for i, country in enumerate(COUNTRIES)])
 
 
-def save_learnt(architecture: str, folder: Path, steps: int = 250) -> Path:
+def save_learnt(architecture: str, folder: Path, steps: int = 150) -> Path:
     """Train a model of two layers on all of `factorial_prompts`; save it as Hugging Face does."""
     import transformers
 
@@ -62,7 +62,8 @@ def save_learnt(architecture: str, folder: Path, steps: int = 250) -> Path:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=steps)
     for _ in range(steps):
-        logits = model(input_ids=tokens[:, :-1], attention_mask=torch.ones_like(tokens[:, 1:])).logits
+        logits = model(input_ids=tokens[:, :-1],
+                       attention_mask=torch.ones_like(tokens[:, 1:])).logits
         optimizer.zero_grad()
         F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=0).backward()
         optimizer.step()
