@@ -200,7 +200,8 @@ def _attributed(
         advance()
     n_known = sum(map(len, kept))
     check(n_known >= 4, f"of {n} instances of {split}, the model answers {n_known} and their "
-          "sources rightly; expected at least four. Is it trained, and n large enough?", ProbeError)
+          "sources rightly; expected at least four. Is it trained, and n large enough?"
+          f"{setting.task.doubt}", ProbeError)
     return kept, sums, roles
 
 

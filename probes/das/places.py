@@ -104,7 +104,7 @@ def hold(
     rows = kept.nonzero()[:, 0]
     check(len(rows) >= 2, f"of {n} instances of {split}, the model gives the four different "
           f"answers in {len(rows)}; expected at least two. Is it trained, and n large "
-          "enough?", ProbeError)
+          f"enough?{task.doubt}", ProbeError)
     return Held(pairs[rows], clean[rows], None if stream is None else stream[rows], query[rows],
                 task.answer_token(pairs)[rows], own[rows],
                 {name: found[PATCHES[name].source][rows] for name in sources},

@@ -1,4 +1,4 @@
-"""Tiny language models that have learnt a factorial of prompts: what countries have, in wordings."""
+"""Tiny language models that have learnt a factorial of prompts: what a country has."""
 
 from __future__ import annotations
 
@@ -6,12 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
-import torch.nn.functional as F
-from tokenizers import Tokenizer, models, pre_tokenizers
-from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
-from transformers.utils import logging
 
 OPERATIONS = ("capital", "food", "river")
 COUNTRIES = ("France", "Italy", "Peru", "Kenya", "Japan", "Chile", "Nepal", "Ghana")
@@ -39,9 +33,27 @@ def factorial_prompts(templates: tuple[str, ...] = TEMPLATES) -> pd.DataFrame:
         for i, country in enumerate(COUNTRIES)])
 
 
-def save_learnt(architecture: str, folder: Path, steps: int = 150) -> Path:
+class LearntModels:
+    """Folders of models by the name of their architecture."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __call__(self, architecture: str) -> Path:
+        folder = self.root / architecture
+        if not folder.exists():
+            _save(architecture, folder)
+        return folder
+
+
+def _save(architecture: str, folder: Path, steps: int = 150) -> None:
     """Train a model of two layers on all of `factorial_prompts`; save it as Hugging Face does."""
+    import torch
+    import torch.nn.functional as F
     import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+    from transformers.utils import logging
 
     frame = factorial_prompts((*TEMPLATES, "in {1} the {0} is now"))
     texts = [f"{row.prompt}{row.answer}" for row in frame.itertuples()]
@@ -52,7 +64,7 @@ def save_learnt(architecture: str, folder: Path, steps: int = 150) -> Path:
     tokenizer: Any = PreTrainedTokenizerFast(
         tokenizer_object=splitter, bos_token=BEGINNING, eos_token=BEGINNING, unk_token="<unk>",
         pad_token=BEGINNING)
-    tokens: Tensor = tokenizer([BEGINNING + text for text in texts], padding=True,
+    tokens = tokenizer([BEGINNING + text for text in texts], padding=True,
                                return_tensors="pt")["input_ids"]
     name, sizes = CONFIGS[architecture]
     with torch.random.fork_rng(devices=[]):
@@ -71,4 +83,3 @@ def save_learnt(architecture: str, folder: Path, steps: int = 150) -> Path:
     logging.disable_progress_bar()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return folder

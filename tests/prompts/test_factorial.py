@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from small_factorial import TEMPLATES, factorial_prompts, save_learnt
+from small_factorial import TEMPLATES, LearntModels, factorial_prompts
 
 import latentcode as lc
 from latentcode import Intervention, PromptCounterfactuals, intervene_prompts
@@ -28,8 +28,8 @@ SHORT = TEMPLATES[:1]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return load_pretrained(save_learnt("gpt2", tmp_path_factory.mktemp("gpt2")))
+def model(learnt_models: LearntModels) -> Any:
+    return load_pretrained(learnt_models("gpt2"))
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from prompt_pairs import pairs_of
-from small_factorial import TEMPLATES, factorial_prompts, save_learnt
+from small_factorial import TEMPLATES, LearntModels, factorial_prompts
 from small_language_models import SmallModels
 from small_text import CONFIG, small_text
 from torch import Tensor
@@ -34,15 +33,8 @@ QUICK: dict[str, Any] = {"n_bootstrap": 100, "n_checked": 4, "n_ranked": 4}
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Models that have learnt the factorial; two of them share values among heads."""
-    return {name: save_learnt(name, tmp_path_factory.mktemp(name))
-            for name in ("gpt2", "llama", "gemma2")}
-
-
-@pytest.fixture(scope="module")
-def gpt2(folders: dict[str, Path]) -> Any:
-    return load_pretrained(folders["gpt2"])
+def gpt2(learnt_models: LearntModels) -> Any:
+    return load_pretrained(learnt_models("gpt2"))
 
 
 def generator() -> torch.Generator:
@@ -67,9 +59,9 @@ def complete(model: Any, task: Counterfactuals, split: str, source: str, site: s
 @pytest.mark.parametrize("site", ["code", "value"])
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma2"])
 def test_along_the_path_estimates_sum_to_the_effect(
-    folders: dict[str, Path], architecture: str, site: str
+    learnt_models: LearntModels, architecture: str, site: str
 ) -> None:
-    model = load_pretrained(folders[architecture], dtype=torch.float64)
+    model = load_pretrained(learnt_models(architecture), dtype=torch.float64)
     task = PromptCounterfactuals(model, factorial_prompts())
     complete(model, task, "ood", "operation+operands", site)
     with task.reading(model):  # the logits of the last token alone
@@ -150,8 +142,8 @@ def totals(result: AttributionResult, site: str, **where: str) -> float:
     return float(rows["path"].sum())
 
 
-def test_roles_bring_layouts_together(folders: dict[str, Path]) -> None:
-    model = load_pretrained(folders["gpt2"], dtype=torch.float64)
+def test_roles_bring_layouts_together(learnt_models: LearntModels) -> None:
+    model = load_pretrained(learnt_models("gpt2"), dtype=torch.float64)
     templates = (TEMPLATES[0], "in {1} the {0} is now")
 
     def attributed(*of: str, **settings: Any) -> AttributionResult:

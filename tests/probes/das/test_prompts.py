@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
-from small_factorial import TEMPLATES, factorial_prompts, save_learnt
+from small_factorial import TEMPLATES, LearntModels, factorial_prompts
 from small_language_models import SmallModels
 from small_text import CONFIG, small_text
 from transformer_lens.tools.analysis.interchange import SubspaceInterchange, run_with_intervention
@@ -31,24 +30,18 @@ from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 BOTH = "operation+operands"
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {name: save_learnt(name, tmp_path_factory.mktemp(name))
-            for name in ("gpt2", "llama", "gemma2")}
-
-
 def rate(result: DASResult, search: str, of: int, source: str = BOTH, rank: int = 4) -> float:
     rows = where(result.table, search=search, source=source, rank=rank, **{"class": [*CLASSES][of]})
     return float(rows["value"].iloc[0])
 
 
-def test_a_search_finds_what_a_random_subspace_does_not_have(folders: dict[str, Path]) -> None:
-    model = load_pretrained(folders["gpt2"])
+def test_a_search_finds_what_a_random_subspace_does_not_have(learnt_models: LearntModels) -> None:
+    model = load_pretrained(learnt_models("gpt2"))
     task = PromptCounterfactuals(model, factorial_prompts())
     result = das_model(
         model, task, "operation", site="residual", layer=1, searches=("trained", "untrained"),
-        untrained=load_pretrained(folders["gpt2"], untrained=True), n_train=144, n=144, steps=100,
-        learning_rate=0.05, n_bootstrap=100)
+        untrained=load_pretrained(learnt_models("gpt2"), untrained=True), n_train=144, n=144,
+        steps=100, learning_rate=0.05, n_bootstrap=100)
     assert result.settings["n_known"] == 144
     assert result.settings["d"] == 32
     # All of the stream at the last token brings the whole answer of the source.
@@ -68,9 +61,9 @@ def test_a_search_finds_what_a_random_subspace_does_not_have(folders: dict[str, 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma2"])
 @pytest.mark.parametrize("place", [("residual", 1), ("code", 0), ("code", 1)])
 def test_what_follows_from_a_place_is_what_the_hooked_model_computes(
-    folders: dict[str, Path], architecture: str, place: tuple[str, int]
+    learnt_models: LearntModels, architecture: str, place: tuple[str, int]
 ) -> None:
-    model = load_pretrained(folders[architecture])
+    model = load_pretrained(learnt_models(architecture))
     # A query that is not the last token, where the answer is read.
     task = PromptCounterfactuals(model, factorial_prompts().assign(query=-2))
     search = Search.prepared(model, task, place, n_train=20, n=40, split="ood", known=True, seed=0)
@@ -94,8 +87,8 @@ def test_what_follows_from_a_place_is_what_the_hooked_model_computes(
     assert not torch.allclose(patched[:, 4], own[:, 4], atol=1e-3)
 
 
-def test_an_exchange_is_that_of_transformer_lens(folders: dict[str, Path]) -> None:
-    model = load_pretrained(folders["llama"])
+def test_an_exchange_is_that_of_transformer_lens(learnt_models: LearntModels) -> None:
+    model = load_pretrained(learnt_models("llama"))
     task = PromptCounterfactuals(model, factorial_prompts())
     place = ("residual", 1)
     held = Search.prepared(model, task, place, n_train=20, n=40, split="ood", known=True,
@@ -112,8 +105,8 @@ def test_an_exchange_is_that_of_transformer_lens(folders: dict[str, Path]) -> No
     assert not torch.allclose(ours, held.clean[:, -1], atol=1e-3)
 
 
-def test_codes_are_searched_in_few_bits_and_with_what_there_is(folders: dict[str, Path]) -> None:
-    model = load_pretrained(folders["llama"], dtype=torch.bfloat16)
+def test_codes_are_searched_in_few_bits_and_with_what_there_is(learnt_models: LearntModels) -> None:
+    model = load_pretrained(learnt_models("llama"), dtype=torch.bfloat16)
     frame = factorial_prompts(TEMPLATES[:1])
     task = PromptCounterfactuals(model, frame[frame["operation"] != "river"])
     result = das_model(model, task, ("operation", "operands"), rank=2, searches=("shuffled",),
@@ -145,8 +138,8 @@ def test_texts_are_searched_too() -> None:
                    steps=2, batch_size=8, learning_rate=0.01)
 
 
-def test_what_cannot_be_searched(folders: dict[str, Path], small_models: SmallModels) -> None:
-    model = load_pretrained(folders["gpt2"])
+def test_what_cannot_be_searched(learnt_models: LearntModels, small_models: SmallModels) -> None:
+    model = load_pretrained(learnt_models("gpt2"))
     task = PromptCounterfactuals(model, factorial_prompts())
     quick: dict[str, Any] = {"searches": (), "n_train": 20, "n": 20, "n_bootstrap": 100}
     for of, pairs, arguments, error, message in (
@@ -154,7 +147,7 @@ def test_what_cannot_be_searched(folders: dict[str, Path], small_models: SmallMo
         (model, task, {"layer": 2}, LatentCodeError, "layer 2"),
         (model, task, {"rank": 25}, ProbeError, "rank is 25; expected at most 24, the dimensions"),
         (model, task, {"searches": ("untrained",)}, ConfigError, "expected untrained="),
-        (model, task, {"n_train": 145}, ConfigError, "n is 145; expected at most 72"),
+        (model, task, {"n_train": 145}, ConfigError, "n is 145; expected at most 144"),
         (model, PromptCounterfactuals(model, factorial_prompts(), factorial=False), {},
          ConfigError, "prompts with the columns operation and operands"),
     ):
