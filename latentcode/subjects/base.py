@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -138,10 +137,6 @@ class Subject(ABC):
     def patched_at_once(self, batch_size: int | None) -> int:
         """Return how many problems are patched in one forward pass."""
         return PATCHED_AT_ONCE if batch_size is None else batch_size
-
-    def answering(self, model: Any) -> AbstractContextManager[object]:
-        """Return what keeps a model from computing more logits than an answer needs."""
-        return nullcontext()
 
     @property
     def n_layers(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from latentcode.arguments import as_tuple
 from latentcode.codes.reader import Reader
 from latentcode.errors import ProbeError, SplitError, check
 from latentcode.files.provenance import package_version
-from latentcode.models.read_out import last_token, read_out_hook
 from latentcode.prompts import LanguageModel, Prompts
 from latentcode.prompts.codes import PromptReader
 from latentcode.prompts.pairs import PromptCounterfactuals
@@ -120,11 +118,6 @@ class PromptSubject(Subject):
     def patched_at_once(self, batch_size: int | None) -> int:
         return self.batch_size if batch_size is None else batch_size
 
-    def answering(self, model: Any) -> AbstractContextManager[object]:
-        found: AbstractContextManager[object] = model.hooks(
-            fwd_hooks=[(read_out_hook(model), last_token)])
-        return found
-
     def instances(self, split: str, n: int, *, seed: int) -> Batch:
         raise ProbeError("labels are functions of a batch, and the problems are prompts; expected "
                          "names of their columns, such as a column label")
@@ -138,11 +131,9 @@ class PromptSubject(Subject):
     def counterfactuals(
         self, *, factorial: bool = True, among: str = "vocabulary"
     ) -> Counterfactuals:
-        found = PromptCounterfactuals(self.of, self.prompts, among=among,  # type: ignore[arg-type]
-                                      prepend_bos=self.prepend_bos)
-        if not factorial:
-            found.factorial = False
-        return found
+        return PromptCounterfactuals(
+            self.of, self.prompts, factorial=factorial, among=among,  # type: ignore[arg-type]
+            prepend_bos=self.prepend_bos)
 
 
 __all__ = ["PromptSubject"]
