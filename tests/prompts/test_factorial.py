@@ -12,7 +12,6 @@ import pytest
 import torch
 from small_factorial import TEMPLATES, LearntModels, factorial_prompts
 
-import latentcode as lc
 from latentcode import Intervention, intervene
 from latentcode.answers import CLASSES
 from latentcode.errors import ConfigError
@@ -20,6 +19,7 @@ from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.interventions.standard import prompt_interventions, standard_interventions
 from latentcode.prompts.pairs import PromptCounterfactuals
+from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 
 EVERY = (0, 1)
@@ -33,7 +33,7 @@ def model(learnt_models: LearntModels) -> Any:
 
 
 def generator(seed: int = 0) -> torch.Generator:
-    return lc.make_generator(seed, "prompts")
+    return make_generator(seed, "prompts")
 
 
 def shown(model: Any, frame: pd.DataFrame, pairs: MinimalPairs) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ def test_classes_are_those_of_patches_by_hand(model: Any) -> None:
         model, frame, [Intervention(name, "row", EVERY) for name in names], n_bootstrap=100)
     rates = result.table.set_index(["patch", "metric"])["value"]
     pairs, = task.batches("prompts", len(frame), 32,
-                          lc.make_generator(0, "interventions prompts"))
+                          make_generator(0, "interventions prompts"))
     assert pairs.candidates is not None
     hooks = [f"blocks.{layer}.attn.hook_pattern" for layer in EVERY]
     for name in names:

@@ -252,7 +252,7 @@ def test_pairs_of_chosen_constituents(config: LogicConfig | SravenConfig) -> Non
 def test_outputs_are_those_of_the_response() -> None:
     counterfactuals = lc.make_counterfactuals(lc.make_task(SravenConfig(n_features=3)))
     slot = torch.tensor([0, 1, 2, 1])
-    pairs = replace(counterfactuals.sample("train", 4, lc.make_generator(0, "t")), slot=slot)
+    pairs = replace(counterfactuals.sample("train", 4, make_generator(0, "t")), slot=slot)
     logits = torch.zeros(4, 27, 8)
     logits[torch.arange(4), [24, 25, 26, 25], [1, 2, 3, 4]] = 50.0
     outputs = counterfactuals.outputs(counterfactuals.answer_token(pairs), logits)
@@ -260,5 +260,5 @@ def test_outputs_are_those_of_the_response() -> None:
     torch.testing.assert_close(outputs.sum(1), torch.ones(4, dtype=torch.float64))
     logic = lc.make_counterfactuals(lc.make_task(LogicConfig()))
     values = torch.arange(6.0).view(2, 3, 1)
-    token = logic.answer_token(logic.sample("train", 2, lc.make_generator(0, "t")))
+    token = logic.answer_token(logic.sample("train", 2, make_generator(0, "t")))
     assert logic.outputs(token, values).tolist() == [[2.0], [5.0]]

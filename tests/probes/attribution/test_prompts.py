@@ -26,6 +26,7 @@ from latentcode.probes.attribution.steps import gradients, known_answers, step
 from latentcode.probes.interventions.sites import SITES, capture, run_patched
 from latentcode.prompts.outcomes import ROLES
 from latentcode.prompts.pairs import PromptCounterfactuals
+from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 
@@ -38,7 +39,7 @@ def gpt2(learnt_models: LearntModels) -> Any:
 
 
 def generator() -> torch.Generator:
-    return lc.make_generator(0, "t")
+    return make_generator(0, "t")
 
 
 def complete(model: Any, task: Counterfactuals, split: str, source: str, site: str) -> None:
@@ -105,7 +106,7 @@ def test_effects_are_those_of_patches(gpt2: Any) -> None:
         assert strongest["effect"] > 0.5
         # The same by hand.
         effects = []
-        drawn = lc.make_generator(0, "interventions ood")
+        drawn = make_generator(0, "interventions ood")
         for pairs in task.batches("ood", n, 250, drawn):
             place = (site, int(strongest["layer"]))
             at = [int(strongest[role].removeprefix("token ")) for role in ("query", "key")
