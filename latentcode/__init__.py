@@ -71,8 +71,6 @@ if TYPE_CHECKING:
     from latentcode.probes.projection import project_codes as project_codes
     from latentcode.probes.prompts import decode_prompts as decode_prompts
     from latentcode.probes.prompts import intervene_prompts as intervene_prompts
-    from latentcode.probes.rows import RowsResult as RowsResult
-    from latentcode.probes.rows import decode_rows as decode_rows
     from latentcode.probes.similarity import SimilarityResult as SimilarityResult
     from latentcode.probes.similarity import similarity as similarity
     from latentcode.probes.similarity import similarity_codes as similarity_codes

@@ -1,7 +1,7 @@
 """What else is there to read of one instance than one code? Rows, all codes, values, streams.
 
 features   numbers  in each layer
-pair       H        the code of one (query, key) pair
+code       H        the code of one (query, key) pair
 row        T H      the codes of that query over all keys
 row.NAME   n H      of that query over the keys of a set that the task names (`Task.key_sets`)
 codes      T T H    the codes of all queries over all keys; of all layers together, too
@@ -69,6 +69,9 @@ class Rows:
     sizes: Mapping[Place, int]
     labels: pd.DataFrame
     meta: Mapping[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.labels)
 
 
 def read_rows(
@@ -163,7 +166,7 @@ def feature_names(
     key_sets: Mapping[str, object], places: Mapping[str, object] | None = None
 ) -> tuple[str, ...]:
     """Return all features that can be read, given the task's sets of keys and its places."""
-    return ("pair", "row", *(f"row.{name}" for name in key_sets), "codes", "values", "residual",
+    return ("code", "row", *(f"row.{name}" for name in key_sets), "codes", "values", "residual",
             "tokens", *(f"{name}.{place}" for name in ("codes", "values", "tokens")
                         for place in places or ()))
 
@@ -190,7 +193,7 @@ class _Gathered:
         def of_codes(layer: int) -> Hook:
             def store(pattern: Float[Tensor, "B H Q K"], hook: object) -> None:
                 row = pattern[at, :, query]  # [B, H, K]
-                found = {"pair": gather_codes(pattern, query[:, None], key[:, None]),
+                found = {"code": gather_codes(pattern, query[:, None], key[:, None]),
                          "row": row, "codes": pattern}
                 for name, keys in sets.items():
                     index = keys[:, None].expand(-1, row.shape[1], -1)
@@ -217,7 +220,7 @@ class _Gathered:
         wanted: list[tuple[str, Callable[[int], Hook], bool]] = [
             ("hook_resid_pre", of_stream, bool({"residual", "tokens"} & kinds)),
             ("attn.hook_v", of_values, "values" in kinds),
-            ("attn.hook_pattern", of_codes, bool({"codes", "pair", "row"} & kinds))]
+            ("attn.hook_pattern", of_codes, bool({"code", "codes", "row"} & kinds))]
         return [(f"blocks.{layer}.{name}", hook(layer))
                 for layer in self.layers for name, hook, is_wanted in wanted if is_wanted]
 

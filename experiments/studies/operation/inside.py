@@ -23,7 +23,7 @@ from latentcode.models.config import kind_of
 from latentcode.probes.interventions.sites import capture
 from latentcode.probes.knn_purity.purity import ALL, purity
 from latentcode.probes.projection.methods import fit_projection
-from latentcode.probes.rows.reduction import fit_reduction
+from latentcode.probes.decoding.reduction import fit_reduction
 from latentcode.runs import Run
 from latentcode.tasks.sraven.rules import RULES
 from latentcode.tasks.sraven.task import rules_shown
