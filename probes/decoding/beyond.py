@@ -76,7 +76,8 @@ def known_beside(
     train, heldout, counted = frames
     found: dict[str, list[Known]] = {}
     for label, target in targets.items():
-        if target.multilabel or label not in counted or not is_operation(label):
+        if (target.multilabel or not target.varies or label not in counted
+                or not is_operation(label)):
             continue
         for given, columns in conditions(counted).items():
             x, x_heldout = log_posteriors(label, columns, target, counted, (train, heldout))

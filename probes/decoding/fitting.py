@@ -175,7 +175,7 @@ def _probed(problem: _Problem) -> list[_Outcome]:
     for what, x in (("training", reading.train), ("held-out", reading.heldout)):
         check(bool(np.isfinite(x).all()), f"{problem.where}: the {what} values are not all finite",
               ProbeError)
-    if not reading.train.shape[1]:
+    if not (reading.train.shape[1] and problem.target.varies):
         return [_unread(problem)] * (1 if reading.shuffled is None else 2)
     try:
         return [_scored(problem, probes) for probes in _fitted(problem)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from latentcode.arguments import as_tuple
+from latentcode.codes.rows import read_rows
 from latentcode.config import TaskConfig
 from latentcode.errors import ProbeError, check_count
 from latentcode.probes.common.extraction import extract_with_untrained
@@ -85,12 +87,15 @@ def decode(
         check_count(name, number, 1, ProbeError)
     parts = ("train", n_train), ("ood", n_heldout)
     if features != ("code",) or widths is not None or beyond_answer or not controls:
+        own_values = own_labels(labels if isinstance(labels, Mapping) else None, source, parts,
+                                seed=seed, device=device)
         return decode_features(
-            run, source, labels, parts, features=features,
+            partial(read_rows, run, layers=layers, task=source, step=step, seed=seed,
+                    device=device),
+            source, labels, own_values, parts, features=features,
             widths=None if widths is None else as_tuple(widths), beyond_answer=beyond_answer,
             metrics=metrics, pairs=tuple(source.pairs)[:1] if pairs is None else as_tuple(pairs),
-            layers=layers, step=step, controls=controls, seed=seed, device=device, n_jobs=n_jobs,
-            progress=progress)
+            controls=controls, seed=seed, n_jobs=n_jobs, progress=progress)
     labels = own.probe_labels if labels is None else labels
     further = own_labels(labels, source, parts, seed=seed, device=device)
     train, heldout = (

@@ -9,7 +9,7 @@ import pandas as pd
 
 from latentcode.codes.labels import label_groups
 from latentcode.errors import UnknownNameError
-from latentcode.probes.common.labels import Target, indicated, varying
+from latentcode.probes.common.labels import Target, indicated
 from latentcode.tasks import Task
 
 N_BINS = 8
@@ -41,20 +41,16 @@ def default_labels(task: Task, frame: pd.DataFrame) -> tuple[str, ...]:
 
 
 def targets_of(
-    names: Sequence[str], train: pd.DataFrame, heldout: pd.DataFrame, pair: str
+    names: Sequence[str], train: pd.DataFrame, heldout: pd.DataFrame
 ) -> dict[str, Target]:
-    """Return labels of a pair as indicator matrices.
-
-    `UnknownNameError` for one that there is not, `ProbeError` for one that does not vary.
-    """
+    """Return labels as indicator matrices; `UnknownNameError` for one that there is not."""
     groups = label_groups(train.columns)
     found = {}
     for name in names:
         if name not in train and name not in groups:
             raise UnknownNameError("label", name, [*map(str, train.columns), *groups])
         columns = (name,) if name in train else groups[name]
-        found[name] = varying(indicated(name, columns, name not in train, train, heldout), name,
-                              pair)
+        found[name] = indicated(name, columns, name not in train, train, heldout)
     return found
 
 

@@ -28,7 +28,7 @@ def test_features_are_what_the_hooks_show(run: lc.Run) -> None:
     at, n_row = torch.arange(6), 3 * task.config.n_features
     pattern, stream = cache["blocks.1.attn.hook_pattern"], cache["blocks.1.hook_resid_pre"]
     shown = {
-        "pair": pattern[at, :, query, key], "row": pattern[at, :, query],
+        "code": pattern[at, :, query, key], "row": pattern[at, :, query],
         "row.last_row": pattern[at, :, query, -n_row:], "codes": pattern,
         "values": cache["blocks.1.attn.hook_v"], "residual": stream[at, query], "tokens": stream}
     narrow = 0

@@ -192,7 +192,8 @@ def entering(scores: pd.DataFrame) -> dict[tuple[str, str, str, int], float]:
         return {}
     read = scores[scores["counts"] & scores["features"].str.endswith("tokens.context")
                   & (scores["label"] == "answer") & (scores["metric"] == "balanced_accuracy")]
-    by = parted(read).pivot_table(index=[*OF_RUN, "layer"], columns="model", values="value", dropna=False)
+    by = parted(read).pivot_table(index=[*OF_RUN, "layer"], columns="model", values="value",
+                                  dropna=False)
     over = (by["trained"] - by["untrained"]).groupby(["role", "task", "kind", "layer"]).mean()
     return {(str(row["role"]), str(row["task"]), str(row["kind"]), int(row["layer"])):
             float(row["over"]) for row in over.reset_index(name="over").to_dict("records")}

@@ -3,11 +3,11 @@
     python -m latentcode.experiments.studies.rows --out experiments/results/rows \
         --checkpoints RUNS_WITH_MILESTONES --work WORK
 
-decodes codes, rows, all codes, values and residual streams (`decode`) of the SRAVEN models
+decodes from codes, rows, all codes, values and residual streams (`decode`) of the SRAVEN models
 that know every rule and of the fuzzy-logic models of the zoo, with one context and with one query
 for all instances, and along the milestones of the first seeds. Each result is kept in the folder
-`work`, so that an interrupted study can be resumed, and `--page-only` writes the page and the
-figures of the tables that are there. What is written to `out`: `README.md`, `tables/` and `figures/`.
+`work`, so that an interrupted study can be resumed. What is written to `out`: `README.md`,
+`tables/` and `figures/`; `--page-only` writes page and figures of the tables that are there.
 """
 
 from __future__ import annotations

@@ -31,8 +31,9 @@ the reduction left the rest out.
 Each cell is trained / untrained / shuffled. Untrained: the same features of the initial weights;
 shuffled: the trained features with labels of other instances or, under gains, the features of
 another instance. A dash says that the features of the initial weights do not vary. `tables/` has
-every number with its interval (95 %, clustered by held-out combination), balanced accuracy and macro
-F1, and the score of the best constant answer, which knows the held-out shares and so is an oracle."""
+every number with its interval (95 %, clustered by held-out combination), balanced accuracy and
+macro F1, and the score of the best constant answer, which knows the held-out shares and so is an
+oracle."""
 GAINS = """\
 Held-out log loss gained, in nats, over a probe that knows the answer alone, or the answer and both
 operands. The gain over the answer includes what operands and answer together tell of the rule; the

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from latentcode.probes.common.bootstrap import resample
 from latentcode.probes.common.labels import indicated
-from latentcode.probes.rows.given import log_posteriors
-from latentcode.probes.rows.labels import targets_of
-from latentcode.probes.rows.probing import Questions, Reading, answers, known_beside
-from latentcode.probes.rows.scores import nulls
+from latentcode.probes.decoding.beyond import known_beside, log_posteriors
+from latentcode.probes.decoding.fitting import METRICS, Asked, Reading, chance, decoded
+from latentcode.probes.decoding.row_labels import targets_of
 
+Tables = dict[str, pd.DataFrame]
 N = 1_500
 
 
@@ -28,26 +25,32 @@ def drawn(seed: int, n: int = N) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def asked() -> tuple[Questions, list[pd.DataFrame]]:
+def asked() -> tuple[Asked, list[pd.DataFrame]]:
     frames = [drawn(0), drawn(1), drawn(2, 20_000)]
     rng = np.random.default_rng(3)
     groups, clusters = rng.integers(20, size=N), rng.integers(10, size=N)
     targets = targets_of(["rule", "answer"], frames[0], frames[1])
-    questions = Questions(targets, [], groups, clusters, resample(10, 200, rng))
-    return replace(questions, known=known_beside(questions, frames, 0)), frames
+    known = known_beside(targets, frames, groups, 0)
+    assert set(known) == {"rule"}
+    return Asked({(name, "a->b"): target for name, target in targets.items()}, groups, clusters,
+                 METRICS, 1, 200, 0, {("rule", "a->b"): known["rule"]}), frames
 
 
-def gains(x: np.ndarray, x_heldout: np.ndarray, questions: Questions) -> dict[str, float]:
-    place = {"layer": "0", "features": "row", "model": "trained", "size": 4, "dimensions": 4}
-    _, given = answers(Reading(place, [16], x, x_heldout), questions, 0)
-    return {row["given"]: row["gain"] for row in given if row["model"] == "trained"}
+def answers(x: np.ndarray, x_heldout: np.ndarray, asked: Asked, widths: list[int]) -> Tables:
+    return decoded([Reading("row", 0, "a->b", x, x_heldout, "row", "shuffled row", 4, width)
+                    for width in widths], asked, ["row", "shuffled row"], n_jobs=1, progress=None)
+
+
+def gains(x: np.ndarray, x_heldout: np.ndarray, asked: Asked) -> dict[str, float]:
+    given = answers(x, x_heldout, asked, [16])["given"]
+    return given[given["features"] == "row"].set_index("given")["gain"].to_dict()
 
 
 def one_hot(values: pd.Series) -> np.ndarray:
     return np.eye(4)[pd.factorize(values, sort=True)[0]]
 
 
-def test_the_answer_is_no_operation(asked: tuple[Questions, list[pd.DataFrame]]) -> None:
+def test_the_answer_is_no_operation(asked: tuple[Asked, list[pd.DataFrame]]) -> None:
     questions, (train, heldout, _) = asked
     answer = gains(one_hot(train["answer"]), one_hot(heldout["answer"]), questions)
     assert max(answer.values()) < 0.01
@@ -58,7 +61,7 @@ def test_the_answer_is_no_operation(asked: tuple[Questions, list[pd.DataFrame]])
 
 
 def test_operands_tell_the_rule_given_the_answer_but_not_given_both(
-    asked: tuple[Questions, list[pd.DataFrame]],
+    asked: tuple[Asked, list[pd.DataFrame]],
 ) -> None:
     questions, (train, heldout, _) = asked
     cells = [np.eye(16)[4 * frame["operand_1"] + frame["operand_2"]][:, :, None]
@@ -68,41 +71,33 @@ def test_operands_tell_the_rule_given_the_answer_but_not_given_both(
     assert found["answer and operands"] < 0.01
 
 
-def test_what_holds_nothing_has_no_score(asked: tuple[Questions, list[pd.DataFrame]]) -> None:
-    place = {"layer": "0", "features": "pair", "model": "trained", "size": 4, "dimensions": 0}
-    table, given = answers(Reading(place, [16, 128], np.zeros((N, 0)), np.zeros((N, 0))),
-                           asked[0], 0)
-    assert {row["status"] for row in table + given} == {
-        "the features do not vary: nothing to read"}
-    assert all(np.isnan(row["value"]) for row in table)
-    assert {row["width"] for row in table} == {16, 128}
+def test_what_holds_nothing_has_no_score(asked: tuple[Asked, list[pd.DataFrame]]) -> None:
+    found = answers(np.zeros((N, 0)), np.zeros((N, 0)), asked[0], [16, 128])
+    for table, value in ((found["table"], "value"), (found["given"], "gain")):
+        assert table[value].isna().all()
+        assert set(table["width"]) == {16, 128}
+        assert set(table["features"]) == {"row", "shuffled row"}
+    assert (found["table"]["dimensions"] == 0).all()
+    assert found["per_class"].empty
 
 
 def test_shuffled_labels_and_noise_score_as_nothing(
-    asked: tuple[Questions, list[pd.DataFrame]],
+    asked: tuple[Asked, list[pd.DataFrame]],
 ) -> None:
     questions, (train, heldout, _) = asked
-    place = {"layer": "0", "features": "row", "model": "trained", "size": 4, "dimensions": 4}
-    table, _ = answers(Reading(place, [4], one_hot(train["answer"]), one_hot(heldout["answer"])),
-                       questions, 0)
-    scores = {(row["model"], row["label"], row["metric"]): row["value"] for row in table}
-    assert scores["trained", "answer", "accuracy"] == 1.0
-    assert scores["trained", "answer", "log_loss"] < 0.02
-    assert scores["shuffled", "answer", "accuracy"] < 0.5
-    assert scores["trained", "rule", "log_loss"] == pytest.approx(np.log(2), abs=0.02)
+    found = answers(one_hot(train["answer"]), one_hot(heldout["answer"]), questions, [4])
+    table = found["table"].query("metric == 'accuracy'").set_index(["features", "label"])["value"]
+    assert table["row", "answer"] == 1.0
+    assert table["shuffled row", "answer"] < 0.5
+    assert table["row", "rule"] == pytest.approx(0.5, abs=0.05)
+    shuffled = found["given"].set_index("features").loc["shuffled row"]
+    assert (shuffled["gain"] < 0.01).all()
 
 
-def test_nulls_are_the_training_priors_and_the_best_constants() -> None:
-    train = pd.DataFrame({"rule": ["a"] * 6 + ["b"] * 4})
+def test_the_best_constant_answers_balanced_accuracy() -> None:
     heldout = pd.DataFrame({"rule": ["a"] * 3 + ["b"] * 7})
-    found = nulls(indicated("rule", ["rule"], False, train, heldout))
-    assert found["accuracy"] == pytest.approx((0.3, 0.7))
-    assert found["balanced_accuracy"] == (0.5, 0.5)
-    assert found["log_loss"] == pytest.approx((
-        -0.3 * np.log(0.6) - 0.7 * np.log(0.4), -0.3 * np.log(0.3) - 0.7 * np.log(0.7)))
-    pairs = pd.DataFrame({"term_1": ["a", "a"], "term_2": ["b", "c"]})
-    group = nulls(indicated("terms", ["term_1", "term_2"], True, pairs, pairs))
-    assert group["f1"] == pytest.approx(((1 + 0.5 + 0.5) / 3, (1 + 2 * 0.5 / 1.5 * 2) / 3))
+    target = indicated("rule", ["rule"], False, heldout, heldout)
+    assert chance(target.heldout, "balanced_accuracy") == 0.5
 
 
 def test_posteriors_are_counted() -> None:
