@@ -130,43 +130,40 @@ def decoded(
     names  of the features, in the order of the rows
     """
     jobs: dict[Hashable, Any] = {}
-    entries = []
-    for label, pair in asked.targets:
+    entries: list[tuple[tuple[str, str], Reading, list[Hashable]]] = []
+    for (label, pair), target in asked.targets.items():
+        beside = asked.known.get((label, pair), ())
         for reading in readings:
             if reading.pair != pair:
                 continue
-            target = asked.targets[label, pair]
             problem = _Problem(f"{reading.name} of layer {reading.layer}, pair {pair!r}, label "
                                f"{label!r}", reading, target, asked)
-            key = (reading.same, target.columns)
-            jobs.setdefault(key, delayed(_probed)(problem))
-            beyond = [(reading.same, label, known.given)
-                      for known in asked.known.get((label, pair), ())]
-            for (*_, given), known in zip(beyond, asked.known.get((label, pair), ()), strict=True):
-                jobs.setdefault((reading.same, label, given), delayed(_gained)(problem, known))
-            entries.append((label, reading, key, beyond))
+            keys: list[Hashable] = [(reading.same, target.columns),
+                                    *((reading.same, label, known.given) for known in beside)]
+            jobs.setdefault(keys[0], delayed(_probed)(problem))
+            for key, known in zip(keys[1:], beside, strict=True):
+                jobs.setdefault(key, delayed(_gained)(problem, known))
+            entries.append(((label, pair), reading, keys))
     done = Parallel(n_jobs, return_as="generator")(jobs.values())
     found = dict(zip(jobs, reported(done, len(jobs), progress), strict=True))
     layers = list(dict.fromkeys(reading.layer for reading in readings))
-    rows: dict[str, list[tuple[tuple[int, ...], dict[str, Any]]]] = {
-        name: [] for name in DecodingResult.COLUMNS}
     order = list(asked.targets)
-    for label, reading, key, beyond in entries:
-        for index, name in enumerate(filter(None, (reading.name, reading.shuffled))):
-            rank = (order.index((label, reading.pair)), layers.index(reading.layer),
-                    names.index(name))
-            place = {"layer": reading.layer, "pair": reading.pair, "label": label,
+    ranked: dict[str, list[tuple[tuple[int, ...], dict[str, Any]]]] = {
+        name: [] for name in DecodingResult.COLUMNS}
+    for about, reading, keys in entries:
+        for i, name in enumerate(filter(None, (reading.name, reading.shuffled))):
+            rank = order.index(about), layers.index(reading.layer), names.index(name)
+            place = {"layer": reading.layer, "pair": reading.pair, "label": about[0],
                      "features": name, "width": reading.width}
-            outcome = found[key][index]
-            rows["table"] += [(rank, place | {
-                "size": reading.size, "dimensions": reading.train.shape[1]} | row)
-                for row in outcome.rows]
-            rows["per_class"] += [(rank, place | row) for row in outcome.class_rows]
-            rows["given"] += [(rank, place | found[one][index]) for one in beyond]
-    return {name: pd.DataFrame([row for _, row in sorted(ranked, key=lambda pair: pair[0])],
+            dimensions = {"size": reading.size, "dimensions": reading.train.shape[1]}
+            outcome, *gained = (found[key][i] for key in keys)
+            ranked["table"] += [(rank, place | dimensions | row) for row in outcome.rows]
+            ranked["per_class"] += [(rank, place | row) for row in outcome.class_rows]
+            ranked["given"] += [(rank, place | row) for row in gained]
+    whole = all(reading.width is None for reading in readings)
+    return {name: pd.DataFrame([row for _, row in sorted(rows, key=lambda of: of[0])],
                                columns=list(DecodingResult.COLUMNS[name]))
-            .astype({"width": float} if not ranked or ranked[0][1]["width"] is None else {})
-            for name, ranked in rows.items()}
+            .astype({"width": float if whole else int}) for name, rows in ranked.items()}
 
 
 def _probed(problem: _Problem) -> list[_Outcome]:
