@@ -32,7 +32,6 @@ from latentcode.cli.project import Project
 from latentcode.cli.prompts import DecodePrompts, ExtractPrompts, IntervenePrompts
 from latentcode.cli.push import Push
 from latentcode.cli.reproduce import Report, Reproduce
-from latentcode.cli.rows import DecodeRows
 from latentcode.cli.show import Show
 from latentcode.cli.similarity import Similarity
 from latentcode.cli.sweep import Sweep
@@ -44,7 +43,7 @@ from latentcode.cli.zoo import Zoo
 from latentcode.errors import LatentCodeError
 
 COMMANDS: dict[str, type] = {
-    "train": Train, "extract": Extract, "decode": Decode, "decode-rows": DecodeRows,
+    "train": Train, "extract": Extract, "decode": Decode,
     "project": Project, "knn-purity": KNNPurity, "similarity": Similarity,
     "topography": Topography, "align": Align, "value-networks": ValueNetworks,
     "intervene": Intervene, "attribute": Attribute, "das": DAS, "show": Show,

@@ -16,11 +16,19 @@ class Decode(OfRun):
 
     Decodes labels, beside three controls. Probes are fitted on training combinations and scored on
     held-out ones. The same is done with the residual stream at the query, an untrained model's
-    codes and shuffled labels.
+    codes and shuffled labels. Other features than codes, such as whole rows, are read with
+    --features, and asked for operation, operands and answer.
     """
 
-    labels: Annotated[tuple[str, ...], default_is("every constituent")] = ()
+    labels: Annotated[tuple[str, ...], default_is(
+        "every constituent; of other features operation, operands and answer")] = ()
     """What to decode, such as rule, or term_1 and terms."""
+    features: tuple[str, ...] = ("code",)
+    """What to decode from: code, row, codes, values, residual, tokens, row.last_row, ..."""
+    widths: Annotated[tuple[int, ...], default_is("all dimensions")] = ()
+    """Numbers of dimensions that all features are brought to, such as 16 and 128."""
+    beyond_answer: bool = False
+    """Also ask how much of the operation features tell beyond the answer."""
     n_train: int = 4_096
     """Number of instances of training combinations to fit probes on."""
     n_heldout: int = 4_096

@@ -37,7 +37,7 @@ def test_help_lists_every_command_in_one_line(
     assert summaries == {name: str(command.__doc__).partition("\n")[0]
                          for name, command in COMMANDS.items()}
     assert list(summaries)[:14] == [
-        "train", "extract", "decode", "decode-rows", "project", "knn-purity", "similarity",
+        "train", "extract", "decode", "project", "knn-purity", "similarity",
         "topography", "align", "value-networks", "intervene", "attribute", "das", "show"]
 
 
