@@ -158,12 +158,20 @@ def test_with_all_that_enters_the_answer_is_that_of_the_source(model: Any) -> No
     assert result.settings["factorial"]
     assert (result.table["n"] == 24).all()
     assert set(result.table["n_combinations"]) == {4}
+    # Also where all codes are held at what they are: then values alone can bring it.
+    frozen = intervene_prompts(model, frame, [
+        Intervention("frozen", "everything", (0,), "residual")], n_bootstrap=100)
+    rates = frozen.table.set_index("metric")["value"]
+    assert rates[[*CLASSES]].sum() == pytest.approx(1.0)
+    assert rates[next(iter(CLASSES))] < 0.5
 
 
 def test_the_likeliest_of_the_four_answers(model: Any) -> None:
     # Answers that the model never says, one of them always the likeliest.
     frame = factorial_prompts(SHORT).assign(answer=lambda rows: range(2, 2 + len(rows)))
-    task = PromptCounterfactuals(model, frame, among="answers")
+    task = PromptCounterfactuals(model, frame)
+    assert task.chance == 1.0 / model.cfg.d_vocab
+    task.answer_among("answers")
     assert task.chance == 0.25
     assert "likeliest of the four answers" in task.notes[0]
     pairs = task.sample("ood", 20, generator())
