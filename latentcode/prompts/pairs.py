@@ -193,6 +193,11 @@ class PromptCounterfactuals(PromptOutcomes):
         check(not missing, f"minimal pairs have no column {', '.join(missing)}; expected prompt, "
               f"{', '.join(NEEDED)}, and query and key; or operation and operands in place of the "
               f"source and its answer; they have {list(frame.columns)}")
+        unread = [] if "source" in frame else [
+            column for column in ("source_answer", "source_label", "control") if column in frame]
+        check(not unread, f"prompts have the columns operation and operands, and {unread} without "
+              "source; expected source, too, or only the former, whose sources are prompts of "
+              "their own")
         check("source" not in frame or ("label" in frame) == ("source_label" in frame),
               "minimal pairs have only one of the columns label and source_label; expected both, "
               "or neither")

@@ -286,6 +286,7 @@ def changed(**cells: Any) -> Callable[[pd.DataFrame], pd.DataFrame]:
     (lambda frame: frame[frame["operands"].isin(["France", "Italy"])], "prompts of split 'ood' "
      "have the single operands 'Italy'; expected at least two"),
     (lambda frame: frame.drop(columns="operands"), "no column operands; expected prompt, source"),
+    (lambda frame: frame.assign(control=frame["prompt"]), r"and \['control'\] without source; exp"),
     (lambda frame: frame.drop(columns="answer"), "no column answer; expected prompt, source"),
 ])
 def test_what_cannot_be_used_is_named(
