@@ -25,6 +25,7 @@ from latentcode.tasks.counterfactuals import (
 ROLES = ("first", "before", "key", "between", "query", "after")
 """What a token is to the first pair, where prompts are of several layouts."""
 Among = Literal["vocabulary", "answers"]
+AMONG = ("vocabulary", "answers")
 
 
 class PromptOutcomes(Counterfactuals):
@@ -38,7 +39,7 @@ class PromptOutcomes(Counterfactuals):
     exclusive = True
     symbolic = True
     least_problems = 1  # no more can be drawn than there are
-    among: Among
+    among: str
     layouts: np.ndarray
 
     def membership(self, batch: Batch) -> Tensor:
@@ -150,4 +151,4 @@ class PromptOutcomes(Counterfactuals):
                 - last.gather(1, pairs.sources.targets))[:, 0]
 
 
-__all__ = ["ROLES", "Among", "PromptOutcomes"]
+__all__ = ["AMONG", "ROLES", "Among", "PromptOutcomes"]

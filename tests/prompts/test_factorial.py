@@ -158,12 +158,20 @@ def test_with_all_that_enters_the_answer_is_that_of_the_source(model: Any) -> No
     assert result.settings["factorial"]
     assert (result.table["n"] == 24).all()
     assert set(result.table["n_combinations"]) == {4}
+    # Also where all codes are held at what they are: then values alone can bring it.
+    frozen = intervene_prompts(model, frame, [
+        Intervention("frozen", "everything", (0,), "residual")], n_bootstrap=100)
+    rates = frozen.table.set_index("metric")["value"]
+    assert rates[[*CLASSES]].sum() == pytest.approx(1.0)
+    assert rates[next(iter(CLASSES))] < 0.5
 
 
 def test_the_likeliest_of_the_four_answers(model: Any) -> None:
     # Answers that the model never says, one of them always the likeliest.
     frame = factorial_prompts(SHORT).assign(answer=lambda rows: range(2, 2 + len(rows)))
-    task = PromptCounterfactuals(model, frame, among="answers")
+    task = PromptCounterfactuals(model, frame)
+    assert task.chance == 1.0 / model.cfg.d_vocab
+    task.answer_among("answers")
     assert task.chance == 0.25
     assert "likeliest of the four answers" in task.notes[0]
     pairs = task.sample("ood", 20, generator())
@@ -278,6 +286,7 @@ def changed(**cells: Any) -> Callable[[pd.DataFrame], pd.DataFrame]:
     (lambda frame: frame[frame["operands"].isin(["France", "Italy"])], "prompts of split 'ood' "
      "have the single operands 'Italy'; expected at least two"),
     (lambda frame: frame.drop(columns="operands"), "no column operands; expected prompt, source"),
+    (lambda frame: frame.assign(control=frame["prompt"]), r"and \['control'\] without source; exp"),
     (lambda frame: frame.drop(columns="answer"), "no column answer; expected prompt, source"),
 ])
 def test_what_cannot_be_used_is_named(
