@@ -159,7 +159,7 @@ def test_with_all_that_enters_the_answer_is_that_of_the_source(model: Any) -> No
     assert (result.table["n"] == 24).all()
     assert set(result.table["n_combinations"]) == {4}
     # Also where all codes are held at what they are: then values alone can bring it.
-    frozen = intervene_prompts(model, frame, [
+    frozen = intervene(model, frame, [
         Intervention("frozen", "everything", (0,), "residual")], n_bootstrap=100)
     rates = frozen.table.set_index("metric")["value"]
     assert rates[[*CLASSES]].sum() == pytest.approx(1.0)
