@@ -174,7 +174,7 @@ class PromptCounterfactuals(Counterfactuals):
                    tokens only, its codes there are the prompt's own.
         """
         self.check_scope(name)
-        batch = pairs.instances
+        batch = pairs.bases
         query, key = batch.info["query"], batch.info["key"]  # [B, P]
         if elsewhere:
             query = query - 1
@@ -217,7 +217,7 @@ class PromptCounterfactuals(Counterfactuals):
         return {"flip": theirs.float(), "unchanged": ours.float(),
                 "moved": (at_clean - at_patched) / whole,
                 "p_source_answer": probability.gather(1, pairs.sources.targets)[:, 0].float(),
-                "p_base_answer": probability.gather(1, pairs.instances.targets)[:, 0].float(),
+                "p_base_answer": probability.gather(1, pairs.bases.targets)[:, 0].float(),
                 "logit_difference": at_patched, "logit_difference_clean": at_clean,
                 "kl": (before.exp() * (before - after)).sum(-1).float()}
 
@@ -227,12 +227,12 @@ class PromptCounterfactuals(Counterfactuals):
             difference = self._difference(pairs, logits)
             return difference > 0.0, difference < 0.0
         said = logits[:, -1].argmax(-1)
-        return said == pairs.instances.targets[:, 0], said == pairs.sources.targets[:, 0]
+        return said == pairs.bases.targets[:, 0], said == pairs.sources.targets[:, 0]
 
     @staticmethod
     def _difference(pairs: MinimalPairs, logits: Tensor) -> Tensor:
         last = logits[:, -1].float()
-        return (last.gather(1, pairs.instances.targets)
+        return (last.gather(1, pairs.bases.targets)
                 - last.gather(1, pairs.sources.targets))[:, 0]
 
     def _minimal(self, rows: np.ndarray, split: str, device: torch.device) -> MinimalPairs:

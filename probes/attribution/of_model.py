@@ -52,10 +52,10 @@ def attribute_model(
 
     The attribution to codes is (d step / d a) (a_source - a), what writing the source's codes there
     would do to `step` (`latentcode.probes.attribution.steps`) if that were linear, for all codes
-    at once. The derivative is taken at the instance, and as a mean along the way to the source.
+    at once. The derivative is taken at the base, and as a mean along the way to the source.
 
     model   anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
-    task    the instances, sources and answers: `make_counterfactuals(make_task(...))`
+    task    the bases, sources and answers: `make_counterfactuals(make_task(...))`
     source  which source: one of a factorial with an answer of its own, or `interchange`, the
             minimal pair's
     sites   `code`, a place being a layer, query and key, and `value`, a layer and key
@@ -188,7 +188,7 @@ def _attributed(
     generator = make_generator(seed, f"interventions {split}", device)
     for index, pairs in enumerate(setting.task.batches(split, n, batch_size, generator)):
         if index == 0:
-            check_written(setting.model, pairs.instances.inputs[:2], setting.places)
+            check_written(setting.model, pairs.bases.inputs[:2], setting.places)
             roles, _ = setting.task.roles(pairs)
         known = setting.known(pairs)
         if known is not None:

@@ -26,7 +26,7 @@ from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 DAS_SITES = ("code", "residual")
 BATCH = 250
 """Instances that are passed through the model at once."""
-ANSWERED = ("instances", "sources", *CORE)
+ANSWERED = ("bases", "sources", *CORE)
 """Problems that the model has to answer rightly for a pair to count."""
 
 
@@ -34,10 +34,10 @@ ANSWERED = ("instances", "sources", *CORE)
 class Held:
     """N pairs that count, and what a model computes of them below a place.
 
-    clean   [N, T, V], the logits of the instances
-    stream  [N, T, D], the residual stream of the instances that enters the layer
+    clean   [N, T, V], the logits of the bases
+    stream  [N, T, D], the residual stream of the bases that enters the layer
     query   int64 [N], the position of the response
-    own     [N, d], the activation of the instances at the place
+    own     [N, d], the activation of the bases at the place
     sources  patch -> [N, d], that of the sources
     right    patch -> bool [N], whether the model answers the source rightly
     """
@@ -83,8 +83,8 @@ def hold(
     pairs = task.sample(split, n, generator)
     pairs = pairs[pairs.counts.nonzero()[:, 0]]
     query = task.scope("row", pairs).any(2).long().argmax(1)
-    clean, own, stream = _passed(model, pairs.instances.inputs, place, query)
-    kept = task.right(pairs, clean, "instances") if known else torch.ones_like(pairs.counts)
+    clean, own, stream = _passed(model, pairs.bases.inputs, place, query)
+    kept = task.right(pairs, clean, "bases") if known else torch.ones_like(pairs.counts)
     found: dict[str, Tensor] = {}
     right: dict[str, Tensor] = {}
     asked = {PATCHES[name].source for name in sources}
@@ -128,7 +128,7 @@ def logits_from(
     model: HookedTransformer, place: Place, held: Held, rows: Int[Tensor, "B"],
     written: Float[Tensor, "B d"],
 ) -> Float[Tensor, "B T V"]:
-    """Return the logits of some pairs' instances where their activation at the place is `written`.
+    """Return the logits of some pairs' bases where their activation at the place is `written`.
 
     Those of tokens before the responses are not computed again, and are zero.
     """

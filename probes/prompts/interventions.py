@@ -93,7 +93,7 @@ def prompt_interventions(
 
     Of `standard_interventions`: the source's and the control's codes at pairs and rows, in each
     layer, in the upper half and in all, and all codes in all layers; another position, another
-    instance's source, noise and the identity at rows of the upper half. The patch `control` only
+    base's source, noise and the identity at rows of the upper half. The patch `control` only
     where there are prompts for it, and renormalised codes only where `normalized` says that the
     model's codes of a query sum to 1. Means, erasure, single heads, values and residual streams
     have to be asked for.

@@ -60,7 +60,7 @@ def test_whose_answer_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     rates = result.table.pivot(index="patch", columns="metric", values="value")
     # With codes and values of all layers the source's whole computation is written.
     assert [rates.loc[patch, name] for patch, name in (
-        ("interchange", "operation"), ("operands", "operands"), ("operation+operands", "copied")
+        ("interchange", "operation"), ("operands", "operands"), ("operation+operands", "answer")
     )] == [1.0, 1.0, 1.0]
     assert set(result.comparisons["class"]) == set(CLASSES)
 

@@ -37,10 +37,10 @@ SHOWS = {"paper": (KNOWN, LOGIC, Setting("paper", "sraven", (KINDS,))), "small":
 N = {"paper": 800, "small": 200, "smoke": 100}
 """Instances drawn; those count that the model answers rightly."""
 TOLD = "operation+operands"
-"""The source whose own answer is neither the instance's operation's nor its operands'."""
+"""The source whose own answer is neither the base's operation's nor its operands'."""
 SOURCES = {TOLD: "another operation and operands", "operands": "same operation, other operands",
            "interchange": "another operation, same operands", "unrelated": "shares nothing"}
-"""Patch -> what its source shares with the instance."""
+"""Patch -> what its source shares with the base."""
 CONTROLS = {
     "source with the same rule and other operands": "operands",
     "source with another rule and the same operands": "interchange",
@@ -51,7 +51,7 @@ CONTROLS = {
 PLACES = {"row": ("code", "row"), "codes": ("code", "everything"),
           "values": ("value", "everything")}
 """Word of a claim -> site and scope."""
-ANSWERS = {"operation": "operation", "operand": "operands", "answer": "copied"}
+ANSWERS = {"operation": "operation", "operand": "operands", "answer": "answer"}
 """Word of a claim -> class of answers."""
 SUBSPACE = "causal-subspace-operation"
 
@@ -153,8 +153,8 @@ def _said(classes: pd.DataFrame) -> str:
     return " ".join(sentences)
 
 
-MEANING = {"instance": "its own", "operation": "the source's operation on its operands",
-           "operands": "its operation on the source's operands", "copied": "the source's own",
+MEANING = {"base": "its own", "operation": "the source's operation on its operands",
+           "operands": "its operation on the source's operands", "answer": "the source's own",
            "else": "none of these"}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from latentcode.answers import CLASSES
-from latentcode.experiments.studies.operation.words import CRITERIA, WHERE
+from latentcode.experiments.studies.operation.criteria import CRITERIA, WHERE
 from latentcode.figures.markdown import markdown_table
 from latentcode.figures.style import Figure, style
 from latentcode.probes.common.results import distinct, where
@@ -19,24 +19,24 @@ COMMAND = """python -m latentcode.experiments.studies.operation factorial \\
 """RUNS: the folder of the long trainings, which has more checkpoints than what is published."""
 LIMIT = CRITERIA["answer_not_there_yet"]
 TOLD = "operation+operands"
-"""The source whose own answer is neither the instance's operation's nor its operands'."""
+"""The source whose own answer is neither the base's operation's nor its operands'."""
 
 
 def page(tables: Mapping[str, pd.DataFrame]) -> str:
     """Return the page as Markdown."""
-    words, over = tables["words"], tables["over_seeds"]
+    statements, over = tables["statements"], tables["over_seeds"]
     parts = [f"""# Operation, operands or answer: what do codes carry?
 
     {COMMAND.replace(chr(10), chr(10) + "    ")}
 
 (RUNS is the folder of the long trainings, which has more checkpoints than the published runs.)
 
-An instance applies operation A to operands x. What is written comes from a source with another
+A base applies operation A to operands x. What is written comes from a source with another
 operation B and other operands x'; the four answers A(x), B(x), A(x') and B(x') all differ. Numbers
-are the shares of answers that are each of these (`instance`, `operation`, `operands`, `copied`) or
+are the shares of answers that are each of these (`base`, `operation`, `operands`, `answer`) or
 something `else`, on held-out combinations that the model solves: means over the runs of a kind,
 with the smallest and the largest. In brackets the same from a source that is unrelated to the
-instance. All numbers, with intervals: `tables/`. [Criteria](../../studies/operation/criteria.yaml)
+base. All numbers, with intervals: `tables/`. [Criteria](../../studies/operation/criteria.yaml)
 were written before the runs of this study; rates of other models, measured outside this project,
 were known.
 
@@ -50,17 +50,17 @@ were known.
 
 {_classes(where(over, task=task))}
 
-### Words that are earned
+### Where the criteria are met
 
-{_explained(where(words, task=task))}
+{_explained(where(statements, task=task))}
 
-{_words(where(words, task=task))}
+{_met(where(statements, task=task))}
 
 ### Other sources, at the main places
 
 {_sources(where(over, task=task), tables)}""")
     if len(tables["by_rules"]):
-        parts.append(f"""## SRAVEN: by the rules of instance and source
+        parts.append(f"""## SRAVEN: by the rules of base and source
 
 Pooled over the runs of a kind; source with another rule and other operands. Sum is one of the two
 in every pair, mostly the source's: distribute-three is left out, as it depends on the other rows,
@@ -118,24 +118,26 @@ def _classes(over: pd.DataFrame) -> str:
     return markdown_table(["kind", "written", *CLASSES], rows)
 
 
-def _explained(words: pd.DataFrame) -> str:
-    """Say what it takes to earn a word, and to claim it."""
-    single = ("There is one model of each kind here: what is earned, one model earns. "
-              if words["runs"].max() == 1 else "")
-    return f"""A word is earned where the paired difference from each source that lacks what the
-word says has an interval above 0 in every run, and a mean of at least {CRITERIA["least"]:.2f}.
-{single} `carries the answer` means that what is written brings the source's own answer, which its
-operation and its operands together do, too. `answer entering` is how well a probe reads the
+def _explained(statements: pd.DataFrame) -> str:
+    """Say what it takes to meet a criterion, and to meet it in these layers."""
+    single = ("There is one model of each kind here: what is met, one model meets. "
+              if statements["runs"].max() == 1 else "")
+    return f"""The criterion of a statement (the file calls it a *word* that is *earned*) is met
+where the paired difference from each source that lacks what is stated has an interval above 0 in
+every run, and a mean of at least {CRITERIA["least"]:.2f}. {single}
+`carries the answer` means that what is written brings the source's own answer, which its operation
+and its operands together do, too. `answer entering` is how well a probe reads the
 source's answer from the residual streams that enter the first and the last of the layers written
 (balanced accuracy on held-out combinations above that of the initial weights, the better of the
 response's stream and all tokens', [rows](../rows/README.md)). Where either is above {LIMIT:.2f} or
-not known, an operation is earned and not *claimed*. Left out are all that the answer depends on
-written at once, and the examples themselves."""
+not known, the criterion of an operation is not met *in these layers*: the answer may be there
+already. Left out are all that the answer depends on written at once, and the examples
+themselves."""
 
 
-def _words(words: pd.DataFrame) -> str:
-    """Return a row per word that is earned somewhere, and what is not earned anywhere."""
-    passed = words[words["earned"]]
+def _met(statements: pd.DataFrame) -> str:
+    """Return a row per place where a criterion is met, and which are not met anywhere."""
+    passed = statements[statements["met"]]
     rows = []
     for record in passed.to_dict("records"):
         row = {str(name): value for name, value in record.items()}
@@ -146,14 +148,14 @@ def _words(words: pd.DataFrame) -> str:
             continue
         entering = ", ".join("not known" if pd.isna(row[name]) else f"{row[name]:.2f}"
                              for name in ("answer entering first", "answer entering last"))
-        rows.append([row["kind"], _place(row), row["word"], differences, row["runs"], entering,
-                     "yes" if row["claimed"] else "no"])
-    table = markdown_table(["kind", "written", "word", "mean difference", "runs",
-                            "answer entering", "claimed"], rows)
-    missing = [f"{kind}: {word}" for (kind,) in distinct(words, "kind")
-               for word in CRITERIA["words"]
-               if not len(where(passed, kind=kind, word=word))]
-    never = f"\n\nEarned nowhere: {'; '.join(missing)}." if missing else ""
+        rows.append([row["kind"], _place(row), row["statement"], differences, row["runs"], entering,
+                     "yes" if row["met in these layers"] else "no"])
+    table = markdown_table(["kind", "written", "statement", "mean difference", "runs",
+                            "answer entering", "met in these layers"], rows)
+    missing = [f"{kind}: {statement}" for (kind,) in distinct(statements, "kind")
+               for statement in CRITERIA["statements"]
+               if not len(where(passed, kind=kind, statement=statement))]
+    never = f"\n\nMet nowhere: {'; '.join(missing)}." if missing else ""
     return table + never
 
 
@@ -181,7 +183,7 @@ def _by_rules(by_rules: pd.DataFrame) -> str:
                          int(block["n"].iloc[0]),
                          *(f"{block['rate'][name]:.2f}" for name in CLASSES)])
     return markdown_table(
-        ["kind", "written", "instance's rule", "source's rule", "n", *CLASSES], rows)
+        ["kind", "written", "base's rule", "source's rule", "n", *CLASSES], rows)
 
 
 def _windows(windows: pd.DataFrame) -> str:

@@ -55,7 +55,7 @@ CARRIED = {"hyla": "codes (0, 1)", "linear": "codes (0, 1)", "softmax": "values 
 
 def carrier(run: Run) -> tuple[str, tuple[int, ...]]:
     """Return the site and layers where the run's kind was expected to carry the operation."""
-    rule = next(rule for rule in CONTEXT["words"].values()
+    rule = next(rule for rule in CONTEXT["statements"].values()
                 if rule["class"] == "operation" and kind_of(run.config.model) in rule["expected"])
     return rule["patch"]["site"], tuple(rule["patch"]["layers"])
 
@@ -117,13 +117,13 @@ def _of_context(task: ChosenPairs, known: Known) -> Tensor:
 
 def _rate(at: _At, task: ChosenPairs, known: Known, edits: Mapping[Place, Edit]) -> np.ndarray:
     """Return which answers become those of the source's operation to the base's operands, [B]."""
-    logits = run_patched(at.model, known.pairs.instances.inputs, edits)
+    logits = run_patched(at.model, known.pairs.bases.inputs, edits)
     outcomes = task.outcomes(known.pairs, known.clean, known.answered, logits)
     return outcomes["operation"].double().numpy()
 
 
 def _interval(hits: np.ndarray, known: Known, seed: int) -> dict[str, float]:
-    combination = known.pairs.instances.combination.numpy()
+    combination = known.pairs.bases.combination.numpy()
     mean, low, high, _ = mean_and_interval(hits, combination, N_BOOTSTRAP, seed)
     return {"operation": float(mean), "low": float(low), "high": float(high), "n": len(hits)}
 
@@ -256,7 +256,7 @@ def _fitted(
     pairs = task.unrestricted.sample("test", 2 * N_FITTED, make_generator(seed, "maps", "cpu"))
     context = task.place("context", pairs)[0]
     codes = {of: {place: x[:, :, context] for place, x in capture(
-        model, pairs.instances.inputs, at.places)[1].items()}
+        model, pairs.bases.inputs, at.places)[1].items()}
         for of, model in (("target", at.model), *models.items())}
     order = torch.randperm(N_FITTED, generator=make_generator(seed, "others", "cpu"))
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from latentcode.answers import CLASSES
+from latentcode.experiments.studies.operation.criteria import committed
 from latentcode.probes.interventions import Intervention
 from latentcode.probes.interventions.of_model import outcomes_of_model
 from latentcode.progress import Progress
@@ -19,8 +17,7 @@ from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.counterfactuals import Counterfactuals
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 
-CONTEXT: Mapping[str, Any] = yaml.safe_load(
-    (Path(__file__).parent / "context.yaml").read_text(encoding="utf-8"))
+CONTEXT = committed("context.yaml")
 """The criteria, committed before the runs that decide."""
 SOURCES: Mapping[str, str] = {
     "operation": "interchange", "mean": "class_mean", "mean_base": "class_mean_base",

@@ -130,7 +130,7 @@ class Bench:
                 if not np.isnan(answer)}
 
     def solved(self, instance: int, which: int = 0) -> tuple[str, ...]:
-        """Return the targets whose source the model answers rightly, and not as the instance.
+        """Return the targets whose source the model answers rightly, and not as the base.
 
         Codes of other sources need not flip any answer. The sources are those of `patch`.
         """
@@ -154,7 +154,7 @@ class Bench:
     def code(self, instance: int, which: int = 0, key: int | None = None) -> np.ndarray:
         """Return the code of the response attending to a key (None: to itself), float [L, H]."""
         one = self._one(instance, which)
-        _, codes = capture(self.model, one.instances.inputs, self.places)
+        _, codes = capture(self.model, one.bases.inputs, self.places)
         return code_at(_first(codes), self.task, one, key)
 
     def mean_codes(

@@ -25,8 +25,8 @@ WHAT: dict[str, str] = {
        if name != "unrelated"},
 }
 """What can be written, for people."""
-ANSWERS: dict[str, str] = {"instance": "A(x)", "operation": "B(x)", "operands": "A(x')",
-                           "copied": "B(x')"}
+ANSWERS: dict[str, str] = {"base": "A(x)", "operation": "B(x)", "operands": "A(x')",
+                           "answer": "B(x')"}
 """The answer of each class, of operations A and B (the source's) and operands x and x' (its)."""
 HOW: dict[str, str] = {"set": "a_h becomes v_h", "add": "a_h becomes a_h + v_h",
                        "scale": "a_h becomes a_h v_h"}
@@ -79,7 +79,7 @@ class Patch:
 
     @property
     def of_source(self) -> bool:
-        """Whether the codes of a source are written that is made for the instance."""
+        """Whether the codes of a source are written that is made for the base."""
         return self.what == "interchange" or self.what in OTHERS
 
     @property
@@ -208,8 +208,8 @@ class BenchOutcome:
         found = " or ".join(f"{name} ({CLASSES[name]})" for name in self.classes)
         known = ", ".join(f"{ANSWERS[name]} = {self.written(answer)}"
                           for name, answer in self.candidates.items())
-        same = ("" if "copied" in self.candidates or "operation" not in self.candidates else
-                " The source has the instance's operands: operation and copied are the same.")
+        same = ("" if "answer" in self.candidates or "operation" not in self.candidates else
+                " The source has the base's operands: operation and answer are the same.")
         return f"Whose answer it is: {found}; {known}.{same}"
 
     def caveats(self) -> list[str]:
@@ -292,12 +292,12 @@ def candidates(patch: Patch, one: MinimalPairs) -> dict[str, float]:
 def possible(patch: Patch) -> tuple[str, ...]:
     """Return the classes of answers that what is written can bring, of `ANSWERS`.
 
-    What comes from no source is taken for the target's, on the operands of the instance.
+    What comes from no source is taken for the target's, on the operands of the base.
     """
     differs = patch.what if patch.what in OTHERS else "operation"
     return tuple(name for name, needs in (
-        ("instance", ()), ("operation", ("operation",)), ("operands", ("operands",)),
-        ("copied", ("operation", "operands"))) if all(need in differs for need in needs))
+        ("base", ()), ("operation", ("operation",)), ("operands", ("operands",)),
+        ("answer", ("operation", "operands"))) if all(need in differs for need in needs))
 
 
 def answer_of(output: np.ndarray) -> float:

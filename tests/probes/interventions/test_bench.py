@@ -24,7 +24,7 @@ N = 60
 @pytest.fixture(scope="module")
 def selector() -> Bench:
     pairs = Selector().sample("train", N, torch.Generator().manual_seed(0))
-    return Bench(operation_model(), Selector(), pairs.instances, n_reference=300)
+    return Bench(operation_model(), Selector(), pairs.bases, n_reference=300)
 
 
 def of_task(name: str, kind: str = "hyla", split: str = "ood") -> Bench:
@@ -214,8 +214,8 @@ def test_whose_answer_it_is(name: str) -> None:
             assert out.whose() == ""
             continue
         answers = out.candidates
-        assert list(answers) == ["instance", "operation", "operands", "copied"]
-        assert answers["instance"] == pytest.approx(out.truth, abs=1e-6)
+        assert list(answers) == ["base", "operation", "operands", "answer"]
+        assert answers["base"] == pytest.approx(out.truth, abs=1e-6)
         assert answers["operation"] == pytest.approx(out.target_answer, abs=1e-6)
         near = [c for c, a in answers.items() if abs(out.answer_after - a) <= out.least / 2]
         assert out.classes == (near or ["else"])
@@ -226,8 +226,8 @@ def test_whose_answer_it_is(name: str) -> None:
         assert ("do not tell whose" in " ".join(out.caveats())) != told_apart
     assert len(seen) >= 2
     pair = bench.patch(patch(bench, 3, target=target_with_answer(bench, 3)))
-    assert list(pair.candidates) == ["instance", "operation"]
-    assert pair.whose().endswith("operation and copied are the same.")
+    assert list(pair.candidates) == ["base", "operation"]
+    assert pair.whose().endswith("operation and answer are the same.")
     assert bench.patch(patch(bench, 3, what="instance", other=4)).whose() == ""
 
 

@@ -28,9 +28,9 @@ def rates(*interventions: Intervention) -> list[dict[str, float]]:
 
 def test_the_code_is_the_rule() -> None:
     pairs = Selector().sample("train", 50, torch.Generator().manual_seed(0))
-    _, activations = capture(operation_model(), pairs.instances.inputs, [("code", 0)])
+    _, activations = capture(operation_model(), pairs.bases.inputs, [("code", 0)])
     code = activations["code", 0]  # [B, H, Q, K]
-    expected = torch.nn.functional.one_hot(pairs.instances.info["rules"], K).float()
+    expected = torch.nn.functional.one_hot(pairs.bases.info["rules"], K).float()
     torch.testing.assert_close(code[:, :, 1:, 0].transpose(1, 2), expected, atol=1e-5, rtol=0)
     assert code[:, :, :, 1:].abs().max() < 1e-5
 
