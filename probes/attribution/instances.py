@@ -166,8 +166,8 @@ class Patched:
         """Write places (numbers); return how far answers go and which become the source's, [N]."""
         measured = [self.setting.written(batch, site, self._chosen(batch, site, places))
                     for batch in self.batches]
-        moved, switched = (torch.cat(parts).cpu().numpy() for parts in zip(*measured, strict=True))
-        return moved, switched
+        moved, flipped = (torch.cat(parts).cpu().numpy() for parts in zip(*measured, strict=True))
+        return moved, flipped
 
     @staticmethod
     def _chosen(batch: Known, site: str, places: np.ndarray) -> Tensor:

@@ -228,9 +228,9 @@ def _sets(
               **measured([order[:size] for order in several])}
              for name, several in orders.items() for size in doublings(n_places)]
     search = Search(searched, site, ranked["path"], advance)
-    _, switched = searched.written(site, ranked["path"])
+    _, flipped = searched.written(site, ranked["path"])
     advance()
-    all_rate, low, _, _ = mean_and_interval(switched, searched.combinations(), n_bootstrap, seed)
+    all_rate, low, _, _ = mean_and_interval(flipped, searched.combinations(), n_bootstrap, seed)
     smallest = search.smallest(n_ranked, float(all_rate)) if low > LEAST_RATE else None
     row: dict[str, object] = {"site": site, "n_places": n_places, "searched_all": float(all_rate),
                               "searched_low": float(low), "held_all": curve[-1]["rate"]}

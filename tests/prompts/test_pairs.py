@@ -208,8 +208,8 @@ def test_what_the_answer_is(gpt2: Any) -> None:
     assert result.settings["chance"] == 0.5
     assert result.settings["n_known"] == 8
     assert "The likelier of the two answers counts" in repr(result)
-    switched = patch(gpt2, rows, "interchange", "everything", (0,), "residual", among="answers")
-    assert switched["flip"] == 1.0
+    flipped = patch(gpt2, rows, "interchange", "everything", (0,), "residual", among="answers")
+    assert flipped["flip"] == 1.0
     # The wrong way round, the model is never right.
     turned = [{**row, "answer": row["source_answer"], "source_answer": row["answer"]}
               for row in rows]

@@ -98,13 +98,13 @@ def test_sraven_outcomes_of_known_logits() -> None:
     assert counterfactuals.right(pairs, source, "sources").all()
     assert not counterfactuals.right(pairs, source, "bases").any()
     stays = counterfactuals.outcomes(pairs, clean, source, clean)
-    switches = counterfactuals.outcomes(pairs, clean, source, source)
+    flips = counterfactuals.outcomes(pairs, clean, source, source)
     for name, unchanged, changed in (("flip", 0, 1), ("unchanged", 1, 0), ("others", 1, 1)):
         assert (stays[name] == unchanged).all()
-        assert (switches[name] == changed).all()
-    assert stays["kl"].max() < 1e-6 < 5.0 < switches["kl"].min()
-    assert switches["kl_others"].max() < 1e-6
-    assert switches["p_source_answer"].min() > 0.99
+        assert (flips[name] == changed).all()
+    assert stays["kl"].max() < 1e-6 < 5.0 < flips["kl"].min()
+    assert flips["kl_others"].max() < 1e-6
+    assert flips["p_source_answer"].min() > 0.99
     wrong = source.clone()
     wrong[:, -3:] = wrong[:, -3:].roll(1, -1)
     assert (counterfactuals.outcomes(pairs, clean, source, wrong)["others"] == 0).all()

@@ -15,7 +15,7 @@ from latentcode.experiments.studies.operation.patches import (
     ANOTHER,
     CONTEXT,
     SOURCES,
-    TOLD,
+    BOTH,
     patches,
 )
 from latentcode.models.config import kind_of
@@ -70,8 +70,8 @@ def contrasts(known: Sequence[Key]) -> list[Contrast]:
             one = (source, site, scope, layers)
             others = {against: (SOURCES.get(against, against), site, scope, layers)
                       for against in rule["against"]}
-            if (site, place) == ("code", "context") and source in (TOLD, *ANOTHER):
-                others |= {"another place": (TOLD, site, f"outside {place}", layers),
+            if (site, place) == ("code", "context") and source in (BOTH, *ANOTHER):
+                others |= {"another place": (BOTH, site, f"outside {place}", layers),
                            "frozen codes": ("frozen", "residual", place, (0,))}
             found += [Contrast(statement, against, rule["class"], one, other)
                       for against, other in others.items() if other in known]

@@ -18,7 +18,7 @@ COMMAND = """python -m latentcode.experiments.studies.operation factorial \\
     --along RUNS/sraven_known/seed=0* --work WORK --out experiments/results/operation"""
 """RUNS: the folder of the long trainings, which has more checkpoints than what is published."""
 LIMIT = CRITERIA["answer_not_there_yet"]
-TOLD = "operation+operands"
+BOTH = "operation+operands"
 """The source whose own answer is neither the base's operation's nor its operands'."""
 
 
@@ -102,11 +102,11 @@ def _place(row: Mapping[str, object]) -> str:
 def _classes(over: pd.DataFrame) -> str:
     """Return a row per kind and place, with the unrelated source's rates in brackets."""
     def cell(block: pd.DataFrame, name: str) -> str:
-        told, null = (block[(block["patch"] == patch) & (block["class"] == name)]
-                      for patch in (TOLD, "unrelated"))
-        if not len(told):
+        both, null = (block[(block["patch"] == patch) & (block["class"] == name)]
+                      for patch in (BOTH, "unrelated"))
+        if not len(both):
             return ""
-        found = told.iloc[0]
+        found = both.iloc[0]
         spread = f" {found['min']:.2f}-{found['max']:.2f}" if found["count"] > 1 else ""
         return f"{found['mean']:.2f}{spread} ({null.iloc[0]['mean']:.2f})"
 
@@ -187,10 +187,10 @@ def _by_rules(by_rules: pd.DataFrame) -> str:
 
 
 def _windows(windows: pd.DataFrame) -> str:
-    told = windows[windows["patch"] == TOLD]
+    both = windows[windows["patch"] == BOTH]
     rows = []
-    for kind, *key, window in distinct(told, "kind", *WHERE, "window"):
-        block = where(told, kind=kind, window=window, **dict(zip(WHERE, key, strict=True)))
+    for kind, *key, window in distinct(both, "kind", *WHERE, "window"):
+        block = where(both, kind=kind, window=window, **dict(zip(WHERE, key, strict=True)))
         means = block.groupby("class")["value"].mean()
         rows.append([kind, _place(dict(zip(WHERE, key, strict=True))), window,
                      *(f"{means[name]:.2f}" for name in CLASSES)])
@@ -198,10 +198,10 @@ def _windows(windows: pd.DataFrame) -> str:
 
 
 def _along(along: pd.DataFrame) -> str:
-    told = along[along["patch"] == TOLD]
+    both = along[along["patch"] == BOTH]
     rows = []
-    for run, kind, step, known, *key in distinct(told, "run", "kind", "step", "known", *WHERE):
-        block = where(told, run=run, step=step, **dict(zip(WHERE, key, strict=True)))
+    for run, kind, step, known, *key in distinct(both, "run", "kind", "step", "known", *WHERE):
+        block = where(both, run=run, step=step, **dict(zip(WHERE, key, strict=True)))
         means = block.set_index("class")["value"]
         rows.append([kind, step, known, _place(dict(zip(WHERE, key, strict=True))),
                      *(f"{means[name]:.2f}" for name in CLASSES)])
@@ -214,9 +214,9 @@ def _markdown(table: pd.DataFrame) -> str:
 
 def _bars(over: pd.DataFrame) -> Figure:
     """Draw the classes of the telling source as stacked bars, a panel per kind."""
-    told = over[over["patch"] == TOLD]
-    kinds = [kind for (kind,) in distinct(told, "kind")]
-    places = [dict(zip(WHERE, key, strict=True)) for key in distinct(told, *WHERE)]
+    both = over[over["patch"] == BOTH]
+    kinds = [kind for (kind,) in distinct(both, "kind")]
+    places = [dict(zip(WHERE, key, strict=True)) for key in distinct(both, *WHERE)]
     with style():
         figure = Figure(figsize=(3.0 * len(kinds) + 2.4, 0.2 * len(places) + 1.2),
                         layout="constrained")
@@ -224,7 +224,7 @@ def _bars(over: pd.DataFrame) -> Figure:
         for axes, kind in zip(panels, kinds, strict=True):
             left = [0.0] * len(places)
             for name in CLASSES:
-                widths = [where(told, kind=kind, **place, **{"class": name})["mean"].sum()
+                widths = [where(both, kind=kind, **place, **{"class": name})["mean"].sum()
                           for place in places]
                 axes.barh(range(len(places)), widths, left=left, color=COLOURS[name], label=name,
                           height=0.8)
@@ -241,16 +241,16 @@ def _bars(over: pd.DataFrame) -> Figure:
 def _curves(along: pd.DataFrame) -> Figure:
     """Draw the classes of the telling source over updates, a row per place and a column per
     kind."""
-    told = along[along["patch"] == TOLD]
-    kinds = [kind for (kind,) in distinct(told, "kind")]
-    places = [dict(zip(WHERE, key, strict=True)) for key in distinct(told, *WHERE)]
+    both = along[along["patch"] == BOTH]
+    kinds = [kind for (kind,) in distinct(both, "kind")]
+    places = [dict(zip(WHERE, key, strict=True)) for key in distinct(both, *WHERE)]
     with style():
         figure = Figure(figsize=(2.6 * len(kinds), 1.8 * len(places) + 0.4), layout="constrained")
         grid = figure.subplots(len(places), len(kinds), sharex=True, sharey=True, squeeze=False)
         for place, row in zip(places, grid, strict=True):
             for kind, axes in zip(kinds, row, strict=True):
                 for name in CLASSES:
-                    line = where(told, kind=kind, **place, **{"class": name})
+                    line = where(both, kind=kind, **place, **{"class": name})
                     axes.plot(line["step"], line["value"], color=COLOURS[name], label=name,
                               marker="o", markersize=3)
                 axes.set_title(f"{kind}: {_place(place)}", fontsize=7)

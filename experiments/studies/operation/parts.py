@@ -20,7 +20,7 @@ from torch import Tensor
 from latentcode.codes.of_tasks import opened
 from latentcode.experiments.paper.reproduction import KIND_TITLES
 from latentcode.experiments.studies.operation.context_figure import KINDS
-from latentcode.experiments.studies.operation.patches import CONTEXT, TOLD, directions
+from latentcode.experiments.studies.operation.patches import CONTEXT, BOTH, directions
 from latentcode.figures.style import Figure, style
 from latentcode.models.config import kind_of
 from latentcode.probes.alignment.matching import match_heads
@@ -141,7 +141,7 @@ def heads_and_keys(run: Run, seed: int = 0) -> dict[str, pd.DataFrame]:
     ranking = [at.attributed(at.known(task, "test", "interchange", seed, N_POINTS), task)
                for task in asked.values()]
     mean = torch.cat(ranking).mean(0).numpy()  # [layer, head, role]
-    held = {name: (task, at.known(task, "ood", TOLD, seed)) for name, task in asked.items()}
+    held = {name: (task, at.known(task, "ood", BOTH, seed)) for name, task in asked.items()}
     names, _ = next(iter(asked.values())).roles(next(iter(held.values()))[1].pairs)
     n_heads = mean.shape[1]
     keys = [i for i, name in enumerate(names)
@@ -219,7 +219,7 @@ def carried(source: Run, target: Run, seed: int = 0) -> dict[str, pd.DataFrame]:
     maps = _fitted(at, models, next(iter(asked.values())), seed)
     rows = []
     for name, task in asked.items():
-        known = at.known(task, "ood", TOLD, seed)
+        known = at.known(task, "ood", BOTH, seed)
         context = task.place("context", known.pairs)
         queries = context[0].nonzero()[:, 0]
         for batch in ("sources", "operands", "unrelated"):
@@ -231,7 +231,7 @@ def carried(source: Run, target: Run, seed: int = 0) -> dict[str, pd.DataFrame]:
                                      context[:, None, :, None]) for place in at.places}
                 hits = _rate(at, task, known, edits)
                 rows.append({
-                    "direction": name, "map": how, "from": TOLD if batch == "sources" else batch,
+                    "direction": name, "map": how, "from": BOTH if batch == "sources" else batch,
                     "r2": float(np.mean([each[place][1] for place in at.places])),
                     **_interval(hits, known, seed)})
     return {"carried": pd.DataFrame(rows)}

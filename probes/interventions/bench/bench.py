@@ -245,12 +245,12 @@ class Bench:
         rows = pd.DataFrame({"patch": done.patches, "draw": done.draws,
                              "answer": [answer_of(output) for output in result]})
         became = self.task.outcomes(one[done.owner], done.clean, source.expand_as(patched), patched)
-        kept, switched = (became[name].double().cpu().numpy() for name in ("unchanged", "flip"))
+        kept, flipped = (became[name].double().cpu().numpy() for name in ("unchanged", "flip"))
         if not counts:
-            kept, switched = (np.full(len(rows), np.nan) for _ in range(2))
+            kept, flipped = (np.full(len(rows), np.nan) for _ in range(2))
         if self.task.symbolic:  # the model need not have been right before
             kept = (rows["answer"] == answer_of(was)).to_numpy(np.float64)
-        rows["kept"], rows["switched"] = kept, switched
+        rows["kept"], rows["flipped"] = kept, flipped
         before, after = (code_at(_first(codes), self.task, one, patch.key)
                          for codes in (done.before, done.after))
         n_layers, n_heads = before.shape

@@ -114,9 +114,9 @@ class BenchOutcome:
     before    float [n], probabilities of the symbols or (n = 1) the predicted number
     outputs   float [rows, n], the same after each patch of `table`
     table     one row per patch and draw: `patch` (the first row is what was asked for, the others
-              are controls), `draw`, `answer`, `kept` and `switched` (1 or 0; NaN where `counts` is
-              False). Symbols are kept where they are those before, switched where they are the
-              target's; numbers are switched where they lie nearer to the target's answer than to
+              are controls), `draw`, `answer`, `kept` and `flipped` (1 or 0; NaN where `counts` is
+              False). Symbols are kept where they are those before, flipped where they are the
+              target's; numbers are flipped where they lie nearer to the target's answer than to
               the right one, and kept otherwise
     codes     `layer`, `head`, `before`, `after`, `written`: the code a[:, q, k] of the response q
               and itself as the key k, or the first of the keys that alone are written
@@ -240,7 +240,7 @@ class BenchOutcome:
         return notes
 
     def summary(self) -> pd.DataFrame:
-        """Return one row per patch: how often the answer was kept and switched over its draws."""
+        """Return one row per patch: how often the answer was kept and flipped over its draws."""
         rows = []
         for name, block in self.table.groupby("patch", sort=False):
             drawn = sorted(set(block["answer"]))
@@ -249,7 +249,7 @@ class BenchOutcome:
             rows.append({
                 "patch": name, "draws": len(block),
                 "answers": (", " if self.symbolic else " to ").join(map(self.written, drawn)),
-                "kept": float(block["kept"].mean()), "switched": float(block["switched"].mean())})
+                "kept": float(block["kept"].mean()), "flipped": float(block["flipped"].mean())})
         return pd.DataFrame(rows)
 
     def figure(self) -> Figure:

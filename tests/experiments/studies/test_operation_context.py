@@ -32,7 +32,7 @@ from latentcode.probes.interventions.patches import PATCHES
 from latentcode.runs.named import load_run
 
 N = 200
-TOLD = "operation+operands"
+BOTH = "operation+operands"
 
 
 @cache
@@ -59,7 +59,7 @@ def share(name: str, source: str, scope: str, layers: tuple[int, ...], site: str
 
 @pytest.mark.parametrize("layers", [(0,), (0, 1)])
 def test_codes_at_the_context_carry_the_operation_and_nothing_else(layers: tuple[int, ...]) -> None:
-    for source in (TOLD, "operation+operands+rest", "class_mean"):
+    for source in (BOTH, "operation+operands+rest", "class_mean"):
         assert share("operation", source, "context", layers) == 1.0, source
     for source in ("operands", "operands+rest", "class_mean_base"):
         assert share("base", source, "context", layers) == 1.0, source
@@ -73,13 +73,13 @@ def test_codes_anywhere_else_carry_nothing() -> None:
     for scope in ("operands", "response", "outside context"):
         of_scope = rows[(rows["scope"] == scope) & (rows["site"] == "code")]
         assert of_scope["base"].tolist() == [1.0] * len(of_scope) != [], scope
-    assert share("base", TOLD, "context", (1,)) == 1.0
+    assert share("base", BOTH, "context", (1,)) == 1.0
 
 
 def test_with_all_codes_held_an_exchanged_context_changes_nothing() -> None:
     assert share("base", "frozen", "context", (0,), "residual") == 1.0
-    assert share("operation", TOLD, "context", (0,), "residual") == 1.0
-    assert share("answer", TOLD, "everything", (0, 1), "code+value") == 1.0
+    assert share("operation", BOTH, "context", (0,), "residual") == 1.0
+    assert share("answer", BOTH, "everything", (0, 1), "code+value") == 1.0
 
 
 def test_random_codes_at_the_context_change_the_answer_and_their_own_do_not() -> None:
@@ -276,13 +276,13 @@ def test_what_is_taken_apart_adds_up_to_the_whole(monkeypatch: pytest.MonkeyPatc
     assert ranks.groupby("of")["name"].nunique().to_dict() == {"heads": 2 * 16, "keys": 27}
     whole = sets[sets["size"] == sets["among"]]
     carried = parts.carried(run, run, seed=1)["carried"]
-    itself = carried[(carried["map"] == "its own") & (carried["from"] == TOLD)]
+    itself = carried[(carried["map"] == "its own") & (carried["from"] == BOTH)]
     for direction, rate in zip(itself["direction"], itself["operation"], strict=True):
         assert rate > 0.5
         of_all = whole.loc[whole["direction"] == direction, "operation"]
         assert of_all.tolist() == pytest.approx([rate] * 2 * 3)
     # A model's own codes, mapped to themselves, are its codes.
-    exact = carried[carried["map"].isin(("heads", "linear")) & (carried["from"] == TOLD)]
+    exact = carried[carried["map"].isin(("heads", "linear")) & (carried["from"] == BOTH)]
     assert (exact["r2"] > 0.99).all()
     assert exact.groupby("direction")["operation"].min().gt(0.5).all()
 

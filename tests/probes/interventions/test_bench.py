@@ -51,7 +51,7 @@ def test_what_the_target_generates_is_its_answer(selector: Bench, what: str, sco
             symbol = int(selector.batch.inputs[instance, 0].argmax())
             assert out.target_answer == (symbol + int(target)) % K
             assert out.answer_after == out.target_answer != out.answer_before == out.truth
-            assert out.table["switched"].iloc[0] == 1.0
+            assert out.table["flipped"].iloc[0] == 1.0
             assert (out.counts, out.source_right, out.source_answer) == (
                 True, True, out.target_answer)
             assert out.sentence() == (
@@ -67,13 +67,13 @@ def test_what_the_target_generates_is_its_answer(selector: Bench, what: str, sco
 
 def test_controls_over_many_instances_switch_by_chance(selector: Bench) -> None:
     outcomes = [selector.patch(patch(selector, i, scope="pair")) for i in range(N)]
-    switched = {name: np.mean([o.table.loc[o.table["patch"] == name, "switched"].mean()
+    flipped = {name: np.mean([o.table.loc[o.table["patch"] == name, "flipped"].mean()
                                for o in outcomes]) for name in ("unrelated", "random", "control")}
     n = N * DRAWS
     bound = 1 / K + 4 * (1 / K * (1 - 1 / K) / n) ** 0.5
-    assert switched["control"] == 0.0
-    assert 0.0 < switched["unrelated"] <= bound
-    assert 0.0 < switched["random"] <= bound
+    assert flipped["control"] == 0.0
+    assert 0.0 < flipped["unrelated"] <= bound
+    assert 0.0 < flipped["random"] <= bound
 
 
 def test_codes_of_another_instance_carry_its_rule(selector: Bench) -> None:
@@ -267,9 +267,9 @@ def test_numbers_instead_of_symbols() -> None:
             assert out.target_answer == answer
             assert out.counts == (abs(answer - out.truth) >= 0.1)
             found += out.counts
-            switched = out.table["switched"].iloc[0]
+            flipped = out.table["flipped"].iloc[0]
             nearer = abs(out.answer_after - answer) < abs(out.answer_after - out.truth)
-            assert np.isnan(switched) if not out.counts else switched == nearer
+            assert np.isnan(flipped) if not out.counts else flipped == nearer
             if not out.counts:
                 assert "cannot show a flip" in out.caveats()[0]
                 assert not out.source_right

@@ -61,7 +61,7 @@ def test_classes_rule_by_rule(result: lc.InterventionResult, tmp_path: Path) -> 
     assert result.caveats[1] == "An answer drawn at random is any given one of the four in 0.125."
 
 
-def test_a_result_of_minimal_pairs_shows_switches() -> None:
+def test_a_result_of_minimal_pairs_shows_flips() -> None:
     old = lc.InterventionResult.load(lc.load_run("logic-hyla").path / "results/interventions")
     assert list(old.summary().columns[4:7]) == ["flip", "unchanged", "moved"]
     assert old.figure().axes[0].get_title().startswith("flip rate")

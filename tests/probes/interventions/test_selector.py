@@ -39,7 +39,7 @@ def test_the_code_is_the_rule() -> None:
     *product(["interchange", "resample", "class_mean", "steer"], ["pair", "row"]),
     # Of the others, what everything holds for the other query belongs to another rule.
     ("interchange", "everything"), ("steer", "everything")])
-def test_every_answer_switches(patch: str, scope: str) -> None:
+def test_every_answer_flips(patch: str, scope: str) -> None:
     (outcome,) = rates(Intervention(patch, scope, (0,)))
     assert (outcome["flip"], outcome["unchanged"], outcome["others"]) == (1.0, 0.0, 1.0)
 

@@ -91,7 +91,7 @@ def test_evidence_leaves_out_what_else_a_row_says() -> None:
 def test_the_row_of_causal_is_called_after_the_token_that_answers() -> None:
     classes = pd.DataFrame([
         {"task": task, "features": features, "kind": "hyla", "id": "a", "site": "code",
-         "scope": "row", "patch": causal.TOLD, "metric": "answer", "value": 1.0}
+         "scope": "row", "patch": causal.BOTH, "metric": "answer", "value": 1.0}
         for task, features in (("sraven", 3.0), ("logic", None))])
     sraven, logic = causal._said(classes).split(". ")
     assert "the response's row of codes: HYLA" in sraven
