@@ -13,9 +13,9 @@ from latentcode.answers import CLASSES
 from latentcode.experiments.paper.measuring.known_rules import least_known
 from latentcode.experiments.studies.operation.patches import (
     ANOTHER,
+    BOTH,
     CONTEXT,
     SOURCES,
-    BOTH,
     patches,
 )
 from latentcode.models.config import kind_of

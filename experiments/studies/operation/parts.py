@@ -20,7 +20,7 @@ from torch import Tensor
 from latentcode.codes.of_tasks import opened
 from latentcode.experiments.paper.reproduction import KIND_TITLES
 from latentcode.experiments.studies.operation.context_figure import KINDS
-from latentcode.experiments.studies.operation.patches import CONTEXT, BOTH, directions
+from latentcode.experiments.studies.operation.patches import BOTH, CONTEXT, directions
 from latentcode.figures.style import Figure, style
 from latentcode.models.config import kind_of
 from latentcode.probes.alignment.matching import match_heads
