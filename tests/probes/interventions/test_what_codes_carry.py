@@ -103,7 +103,7 @@ def test_codes_below_the_answer_are_the_operation() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_each_earns_its_word_alone(name: str) -> None:
+def test_each_meets_its_criterion_alone(name: str) -> None:
     comparisons = result(name, *rows_of(name)).comparisons
     statements = met(comparisons.assign(task="selector", kind=name, run="one"))
     assert statements[statements["met"]]["statement"].tolist() == [f"carries the {name}"]
