@@ -70,12 +70,12 @@ class Intervene(Writes, Seeded, Sampling):
 
     Example: latentcode intervene runs/sraven --out results/patched --patch interchange --scope row
 
-    Overwrites codes, and counts whose answer the model then gives. An instance applies operation A
-    to operands x, a source another operation B, other operands x', or both. The classes of answers:
-    instance A(x), operation B(x), operands A(x'), copied B(x'), else none of these, the same four
-    whatever is written. A minimal pair (interchange) has the instance's own x: its answer is B(x),
-    which counts as operation even where it is merely copied; only operation+operands tells these
-    apart.
+    Overwrites codes, and counts whose answer the model then gives. A base applies operation A to
+    operands x, a source another operation B, other operands x', or both. The classes of answers:
+    base A(x), operation B(x), operands A(x'), answer B(x'), else none of these, the same four
+    whatever is written. A minimal pair (interchange) has the base's own x: its answer is B(x),
+    which counts as operation even where the answer alone arrived; only operation+operands tells
+    these apart.
     With --no-factorial the table shows instead how often the answer flips to the source's.
     Without --patch: the standard interventions and their controls, over layers and scopes.
     """
