@@ -181,8 +181,8 @@ def _names(module: str) -> dict[str, ast.AST]:
         return {}
     known: dict[str, ast.AST] = {}
     body = ast.parse(file.read_text(encoding="utf-8")).body
-    for line in [*body, *(inner for line in body if isinstance(line, ast.If)
-                          for inner in line.body)]:
+    for line in [*body, *(line for block in body if isinstance(block, ast.If)
+                          for line in block.body)]:
         if isinstance(line, ast.FunctionDef | ast.ClassDef):
             known[line.name] = line
         elif isinstance(line, ast.ImportFrom):
@@ -208,7 +208,7 @@ def _value(module: str, node: ast.AST) -> Any:
         module, of_name = _found(module, node.id)
         return None if of_name is None else _value(module, of_name)
     try:
-        return ast.literal_eval(node)  # type: ignore[arg-type]
+        return ast.literal_eval(node)
     except ValueError:
         return None
 
@@ -237,7 +237,7 @@ def _kinds(module: str, node: ast.AST) -> Iterator[Any]:
             first = inner.elts[0] if isinstance(inner, ast.Tuple) else inner
             kind = _joined(_kinds(module, first))
             if kind is not None:
-                yield tuple[kind, ...]
+                yield tuple[kind, ...]  # type: ignore[valid-type]
 
 
 def _joined(kinds: Iterable[Any]) -> Any:

@@ -106,11 +106,11 @@ class Verb:
             *_fields(of_model.values(), hidden={"model", "problems", *other})])
         own = _group("Own", self.own, _fields(arguments, hidden=hidden))
         several = self.takes_several or self.own.SEVERAL
+        words: Any = tuple[str, ...] if several else str
         model = tyro.conf.arg(metavar="MODEL [MODEL ...]" if several else "MODEL", help=MODEL,
                               help_behavior_hint="(required)")
         return make_dataclass("Asking", [
-            ("model", tyro.conf.Positional[Annotated[
-                tuple[str, ...] if several else str, model]]),
+            ("model", Annotated[words, tyro.conf.Positional, model]),
             ("asked", _boxed(asked, "model and problems"), field(default_factory=asked)),
             ("own", _boxed(own, name), field(default_factory=own))],
             bases=(Asking,), frozen=True, kw_only=True,
@@ -119,20 +119,28 @@ class Verb:
 
 @dataclass(frozen=True, kw_only=True)
 class Asking(Saving):
-    """Base of the commands that ask a question; its fields are `model`, `asked` and `own`, too."""
+    """Base of the commands that ask a question.
+
+    model  which, one word or several
+    asked  how it is opened, and the prompts: the options of `subject`
+    own    the options of the question
+    """
 
     VERB: ClassVar[Verb]
+    model: Any
+    asked: Any
+    own: Any
 
     def run(self) -> None:
         module, _, name = self.VERB.function.rpartition(".")
-        options, own = self.VERB.described.options, getattr(self, "own")
+        options, own = self.VERB.described.options, self.own
         kind = getattr(import_module("latentcode"), self.VERB.described.returns[0])
         saves = "out" in options  # while it computes
         self.check_out("meta.json" if saves else kind.marker())
-        models = as_tuple(getattr(self, "model"))
+        models = as_tuple(self.model)
         check(len(models) > 0, f"MODEL is missing; for example: latentcode {self.VERB.example}",
               ConfigError)
-        of: Any = own.of(models, getattr(self, "asked").prompts,
+        of: Any = own.of(models, self.asked.prompts,
                          self._given("asked", options_of(SUBJECT)))
         if not self.VERB.takes_several:
             of, = of

@@ -10,7 +10,6 @@ from latentcode.cli.options import default_is
 from latentcode.errors import ConfigError, check
 
 if TYPE_CHECKING:
-    from latentcode.probes.interventions import Intervention
     from latentcode.subjects import Subject
 
 

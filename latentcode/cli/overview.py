@@ -8,7 +8,7 @@ from latentcode.cli.asking import Verb
 
 HEADINGS: dict[str, str] = {
     "train": "Train a model, and read its codes",
-    "decode": "Ask what codes say and what they cause, of a run or, with --prompts, a language model",
+    "decode": "Ask what codes say and cause, of a run or, with --prompts, of a language model",
     "show": "Look, and share",
     "sweep": "Do much at once"}
 """What stands above a command and those that follow it."""
