@@ -14,6 +14,7 @@ from svg import arrow, box, cell, drawing, text
 from torch import Tensor
 
 import latentcode as lc
+from latentcode.seeds import make_generator
 
 HERE = Path(__file__).resolve().parent / "concepts"
 LAYER = 3
@@ -38,7 +39,7 @@ def shown() -> Shown:
     """Return what the examples of the page compute."""
     run = lc.load_run("sraven-hyla")
     model, task = run.load_model(), lc.make_task(run.config.task)
-    batch = task.sample("ood", 8, lc.make_generator(0, "concepts"))
+    batch = task.sample("ood", 8, make_generator(0, "concepts"))
     with torch.no_grad():
         _, cache = model.run_with_cache(batch.inputs)
         row = cache["pattern", LAYER][0, :, -1]

@@ -3,7 +3,7 @@
     import latentcode as lc
 
     run = lc.train(lc.preset("small", task="logic", kind="hyla"), "runs/hyla")
-    codes = lc.extract(run, "ood", n=2_000)
+    codes = lc.extract(run, split=split="ood", n=2_000)
     result = lc.decode(run)
 
 Names are loaded on first use, so that importing the package imports no torch.
@@ -15,11 +15,7 @@ from latentcode.lazy import lazy_module
 
 if TYPE_CHECKING:
     from latentcode.codes import LatentCodes as LatentCodes
-    from latentcode.codes.cards import problem_card as problem_card
-    from latentcode.codes.cards import problem_cards as problem_cards
     from latentcode.codes.instances import instances as instances
-    from latentcode.codes.of_tasks import extract as extract
-    from latentcode.codes.of_tasks import extract_model as extract_model
     from latentcode.config import LogicConfig as LogicConfig
     from latentcode.config import RunConfig as RunConfig
     from latentcode.config import SravenConfig as SravenConfig
@@ -28,10 +24,7 @@ if TYPE_CHECKING:
     from latentcode.config.presets import preset as preset
     from latentcode.errors import LatentCodeError as LatentCodeError
     from latentcode.files.provenance import __version__ as __version__
-    from latentcode.models.config import ATTENTION_KINDS as ATTENTION_KINDS
     from latentcode.models.config import ModelConfig as ModelConfig
-    from latentcode.models.config import with_kind as with_kind
-    from latentcode.models.hypernetwork import ValueNetwork as ValueNetwork
     from latentcode.models.hypernetwork import value_network as value_network
     from latentcode.models.pretrained import load_pretrained as load_pretrained
     from latentcode.models.registering import register_kind as register_kind
@@ -39,65 +32,45 @@ if TYPE_CHECKING:
     from latentcode.models.registering import register_normalization as register_normalization
     from latentcode.models.registering import register_value_network as register_value_network
     from latentcode.models.transformer import HookedTransformer as HookedTransformer
-    from latentcode.official.files import export_flax as export_flax
-    from latentcode.official.files import import_flax as import_flax
     from latentcode.probes.alignment import AlignmentResult as AlignmentResult
     from latentcode.probes.alignment import align as align
-    from latentcode.probes.alignment import align_codes as align_codes
     from latentcode.probes.attribution import AttributionResult as AttributionResult
     from latentcode.probes.attribution import attribute as attribute
-    from latentcode.probes.attribution import attribute_model as attribute_model
     from latentcode.probes.das import DASResult as DASResult
     from latentcode.probes.das import das as das
-    from latentcode.probes.das import das_model as das_model
     from latentcode.probes.decoding import DecodingResult as DecodingResult
     from latentcode.probes.decoding import decode as decode
-    from latentcode.probes.decoding import decode_codes as decode_codes
     from latentcode.probes.interventions import Bench as Bench
     from latentcode.probes.interventions import BenchOutcome as BenchOutcome
     from latentcode.probes.interventions import Intervention as Intervention
     from latentcode.probes.interventions import InterventionResult as InterventionResult
     from latentcode.probes.interventions import Patch as Patch
     from latentcode.probes.interventions import intervene as intervene
-    from latentcode.probes.interventions import intervene_model as intervene_model
     from latentcode.probes.knn_purity import KNNPurityResult as KNNPurityResult
     from latentcode.probes.knn_purity import knn_purity as knn_purity
-    from latentcode.probes.knn_purity import knn_purity_codes as knn_purity_codes
     from latentcode.probes.model_checks import ModelCheckResult as ModelCheckResult
     from latentcode.probes.model_checks import check_model as check_model
     from latentcode.probes.projection import ProjectionResult as ProjectionResult
-    from latentcode.probes.projection import fit_projection as fit_projection
     from latentcode.probes.projection import project as project
-    from latentcode.probes.projection import project_codes as project_codes
-    from latentcode.probes.prompts import decode_prompts as decode_prompts
-    from latentcode.probes.prompts import intervene_prompts as intervene_prompts
-    from latentcode.probes.rows import RowsResult as RowsResult
-    from latentcode.probes.rows import decode_rows as decode_rows
     from latentcode.probes.similarity import SimilarityResult as SimilarityResult
     from latentcode.probes.similarity import similarity as similarity
-    from latentcode.probes.similarity import similarity_codes as similarity_codes
     from latentcode.probes.topography import TopographyResult as TopographyResult
     from latentcode.probes.topography import topography as topography
-    from latentcode.probes.topography import topography_codes as topography_codes
     from latentcode.probes.value_networks import ValueNetworksResult as ValueNetworksResult
     from latentcode.probes.value_networks import value_networks as value_networks
     from latentcode.prompts import Prompts as Prompts
-    from latentcode.prompts.codes import extract_prompts as extract_prompts
-    from latentcode.prompts.pairs import PromptCounterfactuals as PromptCounterfactuals
-    from latentcode.prompts.patterns import pattern_prompts as pattern_prompts
     from latentcode.runs import Run as Run
     from latentcode.runs.named import load_run as load_run
-    from latentcode.seeds import make_generator as make_generator
+    from latentcode.subjects import extract as extract
+    from latentcode.subjects import subject as subject
     from latentcode.tasks import Batch as Batch
     from latentcode.tasks import Task as Task
     from latentcode.tasks import make_counterfactuals as make_counterfactuals
     from latentcode.tasks import make_task as make_task
     from latentcode.tasks import register_task as register_task
-    from latentcode.tasks import task_distances as task_distances
     from latentcode.tasks.pairs import Pair as Pair
     from latentcode.training import evaluate as evaluate
     from latentcode.training import train as train
-    from latentcode.training import train_ensemble as train_ensemble
     from latentcode.zoo import list_models as list_models
     from latentcode.zoo import load_codes as load_codes
     from latentcode.zoo import load_model as load_model

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from latentcode.errors import ProbeError, UnknownNameError, check
 
 
 def as_tuple(values: Any) -> tuple[Any, ...]:
@@ -17,4 +19,27 @@ def as_tuple(values: Any) -> tuple[Any, ...]:
     return (values,) if one else tuple(values)
 
 
-__all__ = ["as_tuple"]
+def chosen(what: str, wanted: Any, available: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what is wanted of `available`, one or several of them, all by default.
+
+    `UnknownNameError` for other names, `ProbeError` for none and for a name that is repeated.
+    """
+    if wanted is None:
+        return tuple(available)
+    wanted = as_tuple(wanted)
+    check(len(wanted) > 0, f"{what}s is empty; expected some of {list(available)}", ProbeError)
+    for name in wanted:
+        if name not in available:
+            raise UnknownNameError(what, name, available)
+    check_distinct(f"{what}s", wanted)
+    return wanted
+
+
+def check_distinct(what: str, names: Sequence[Any]) -> None:
+    """Raise `ProbeError` for a name that is repeated."""
+    repeated = sorted({str(name) for name in names if list(names).count(name) > 1})
+    check(not repeated, f"{what} repeats {', '.join(repeated)}; expected different ones",
+          ProbeError)
+
+
+__all__ = ["as_tuple", "check_distinct", "chosen"]

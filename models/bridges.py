@@ -1,4 +1,4 @@
-"""What does a TransformerLens bridge show, and is it what its value networks make?
+"""What does a model show, and is it what its value networks make?
 
     sum_k W_qk x_k + b_O = y_q        (Eq. 2 = Eq. 5 of the paper)
 """
@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentcode.models.hypernetwork import value_network
+from latentcode.models.key_inputs import shown_input, shown_output
 
 
 def see(
@@ -36,7 +37,7 @@ def see(
 
 
 def identity_error(model: Any, tokens: Int[Tensor, "B T"]) -> Float[Tensor, " L"]:
-    """max |sum_k W_qk x_k + b_O - y_q| of every layer: is Eq. 2 = Eq. 5 of the paper in a bridge?
+    """max |sum_k W_qk x_k + b_O - y_q| of every layer: does Eq. 2 = Eq. 5 of the paper hold?
 
     tokens  a few: every W_qk is made, for each query B x T matrices of D x D
 
@@ -53,24 +54,25 @@ def generated_and_shown(
 ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"]]:
     """sum_k W_qk x_k + b_O and y_q: what value networks make of a layer's input, and its output.
 
-    tokens  as for `identity_error`
+    tokens  as for `identity_error`; of y_q see `shown_output`
 
     `KeyError` for a bridge that does not show what goes into attention, its codes or its output;
     where its weights are not those of value heads, what `value_network` raises.
     """
-    names = [f"blocks.{layer}.attn.{point}" for point in ("hook_in", "hook_pattern", "o.hook_out")]
+    entering, as_input = shown_input(model, layer)
+    names = [entering, f"blocks.{layer}.attn.hook_pattern", shown_output(model, layer)]
     with torch.no_grad():
         _, seen = see(model, tokens, names)
         x, pattern, shown = (seen[name] for name in names)
-        return generated_output(model, layer, x, pattern), shown
+        return generated_output(model, layer, as_input(x), pattern), shown
 
 
 def generated_output(
     model: Any, layer: int, x: Float[Tensor, "B T D"], pattern: Float[Tensor, "B H Q T"]
 ) -> Float[Tensor, "B Q D"]:
-    """sum_k W_qk x_k + b_O for every query of a layer of a bridge            (paper, Eq. 5)
+    """sum_k W_qk x_k + b_O for every query of a layer                        (paper, Eq. 5)
 
-    x        what `attn.hook_in` shows, LN1 of the residual stream in most architectures
+    x        what values are computed from, see `shown_input`
     pattern  codes, measured or made up
 
     One query at a time, because each has a matrix D x D per key.

@@ -7,6 +7,7 @@ group share W_V^h in grouped-query attention.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,9 +31,9 @@ TOKENIZERS = ("tokenizer*", "vocab*", "*.model")
 ZOO = Path(__file__).parent / "zoo"
 OURS = "config.yaml", "provenance.json"
 """Files of a run, which a model folder of transformers does not have."""
-INSTEAD = ("expected a pretrained language model; a model trained here is asked about excerpts of "
-           "its own text, with lc.extract, lc.decode and lc.intervene (latentcode extract, decode "
-           "and intervene)")
+INSTEAD = ("expected a pretrained language model, which a bridge opens; one trained here needs no "
+           "bridge: latentcode.prompts.load_language_model opens it for prompts, and lc.extract, "
+           "lc.decode and lc.intervene ask it about its own text")
 ROUNDING = 0.01
 """How far from 1 the sum of a row of a softmax may be, whatever the type of the weights."""
 
@@ -179,10 +180,7 @@ def load_network(
         config.output_attentions = False  # or the patterns of all layers would be collected
         tokenizer = AutoTokenizer.from_pretrained(name, **source) if has_tokenizer else None
         if untrained:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
-                network = AutoModelForCausalLM.from_config(
-                    config, dtype=dtype, attn_implementation="eager")
+            network = fresh_network(config, dtype, seed)
         else:
             opened: Any = AutoModelForCausalLM.from_pretrained(
                 name, config=config, dtype=dtype, attn_implementation="eager",
@@ -193,6 +191,19 @@ def load_network(
                   f"{f' and {len(lacking) - 5} more' if len(lacking) > 5 else ''}; expected one "
                   "of the right shape for every parameter", ArtifactError)
         return network.to(device).eval(), tokenizer
+
+
+def fresh_network(config: Any, dtype: torch.dtype, seed: int) -> Any:
+    """Return a model of `transformers` on the CPU with weights drawn from a seed.
+
+    config  of `transformers`. No generator of torch is moved on.
+    """
+    from transformers import AutoModelForCausalLM
+
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(checked_seed(seed))  # that of the CPU alone
+        return AutoModelForCausalLM.from_config(
+            copy.deepcopy(config), dtype=dtype, attn_implementation="eager")
 
 
 def as_bridge(name: str, network: nn.Module, tokenizer: Any) -> TransformerBridge:
@@ -208,9 +219,10 @@ def as_bridge(name: str, network: nn.Module, tokenizer: Any) -> TransformerBridg
     architecture = type(network).__name__
     weight = next(network.parameters())
     try:
-        model = TransformerBridge.boot_transformers(
-            name, hf_model=network, tokenizer=_wordless() if tokenizer is None else tokenizer,
-            device=weight.device, dtype=weight.dtype)
+        with torch.random.fork_rng(devices=[]):  # some bridges make layers that are then replaced
+            model = TransformerBridge.boot_transformers(
+                name, hf_model=network, tokenizer=_wordless() if tokenizer is None else tokenizer,
+                device=weight.device, dtype=weight.dtype)
         check(hasattr(model, "blocks") and all(hasattr(block, "attn") for block in model.blocks),
               f"model {name!r} is a {architecture}, not every layer of which is attention; "
               "expected a transformer with an attention pattern in every layer")
@@ -243,13 +255,19 @@ def _forget_pattern(attention: nn.Module, inputs: object, output: object) -> Non
     attention._pattern = None  # type: ignore[assignment]
 
 
+def is_run(name_or_folder: str | Path) -> bool:
+    """Whether a name or a folder is that of a model which was trained here."""
+    folder = Path(name_or_folder)
+    ours = folder if folder.is_dir() else ZOO / str(name_or_folder).removeprefix("zoo:")
+    return all((ours / file).is_file() for file in OURS)
+
+
 def _folder(name_or_folder: str | Path) -> Path | None:
     """Return a model folder after a look at its files, or None for a name on the hub."""
     check(isinstance(name_or_folder, (str, Path)), f"model is {name_or_folder!r}; {INSTEAD}")
     folder = Path(name_or_folder)
     # A name of the zoo would be looked for on the hub, for half a minute.
-    ours = folder if folder.is_dir() else ZOO / str(name_or_folder).removeprefix("zoo:")
-    check(not all((ours / file).is_file() for file in OURS),
+    check(not is_run(name_or_folder),
           f"{str(name_or_folder)!r} is a model that was trained here; {INSTEAD}")
     text = str(name_or_folder)
     if not folder.is_dir():
@@ -302,4 +320,5 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-__all__ = ["INSTEAD", "Layout", "as_bridge", "layout", "load_network", "load_pretrained"]
+__all__ = ["INSTEAD", "Layout", "as_bridge", "fresh_network", "is_run", "layout",
+           "load_network", "load_pretrained"]

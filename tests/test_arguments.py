@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,11 @@ import pytest
 import latentcode as lc
 from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
-from latentcode.probes.common.extraction import load_runs
+from latentcode.official.files import export_flax
+from latentcode.probes.common.extraction import subjects_of
+from latentcode.probes.projection import project_codes
+from latentcode.probes.rows import decode_rows
+from latentcode.probes.similarity import similarity_codes
 
 PAIR = "response->response"
 
@@ -40,9 +45,9 @@ def test_a_pair_and_a_layer_need_no_list(run: lc.Run) -> None:
     with pytest.raises(UnknownNameError, match="unknown pair 'q->k'"):
         lc.extract(run, pairs="q->k", untrained=True)
     with pytest.raises(UnknownNameError, match="unknown pair 'q->k'"):
-        lc.similarity_codes(codes, "rule", pairs="q->k", controls=False)
+        similarity_codes(codes, "rule", pairs="q->k", controls=False)
     with pytest.raises(UnknownNameError, match="unknown label 'hue'"):
-        lc.project_codes(codes, "hue")
+        project_codes(codes, "hue")
     with pytest.raises(UnknownNameError, match="unknown split 'odd'"):
         lc.project("sraven-hyla", splits="odd")
     assert lc.Intervention(layers=2, heads=1) == lc.Intervention(  # type: ignore[arg-type]
@@ -52,10 +57,11 @@ def test_a_pair_and_a_layer_need_no_list(run: lc.Run) -> None:
 
 def test_one_run_is_one(run: lc.Run) -> None:
     for one in (run, run.path, str(run.path)):
-        assert [opened.path for opened in load_runs(one)] == [run.path]
-        with pytest.raises(ProbeError, match=r"1 run is given: .*untrained.*; expected at least 2"):
+        assert [of.run.path for of in subjects_of(one, None)] == [run.path]
+        with pytest.raises(ProbeError,
+                           match=r"1 model is given: .*untrained.*; expected at least 2"):
             lc.align(one)  # type: ignore[arg-type]
-    with pytest.raises(ProbeError, match="0 runs are given: none; expected at least 1"):
+    with pytest.raises(ProbeError, match="0 models are given: none; expected at least 1"):
         lc.topography([])
 
 
@@ -64,17 +70,18 @@ def test_a_run_is_asked_for_by_any_of_its_names() -> None:
     asked = {
         name: parameter.annotation for name in lc.__all__ if inspect.isfunction(getattr(lc, name))
         for parameter in inspect.signature(getattr(lc, name)).parameters.values()
-        if "Run" in str(parameter.annotation).replace("RunConfig", "")}
-    assert {"extract", "instances", "decode", "project", "similarity", "topography", "align",
-            "value_networks", "intervene", "load_run", "load_model", "load_codes",
-            "export_flax"} <= set(asked)
-    assert all("Run | str | Path" in annotation for annotation in asked.values()), asked
+        if re.search(r"\b(Run|Model)\b", str(parameter.annotation))}
+    assert {"extract", "instances", "decode", "project", "knn_purity", "similarity", "topography",
+            "align", "value_networks", "intervene", "attribute", "das", "subject", "load_run",
+            "load_model", "load_codes"} <= set(asked)
+    assert all(re.search(r"Run \| str \| Path|\bModel\b", annotation)
+               for annotation in asked.values()), asked
 
 
 def test_a_model_of_the_zoo_can_be_exported_by_name(tmp_path: Path) -> None:
-    assert lc.export_flax("sraven-hyla", tmp_path / "out.npz").is_file()
+    assert export_flax("sraven-hyla", tmp_path / "out.npz").is_file()
     with pytest.raises(UnknownNameError, match="sraven-hula"):
-        lc.export_flax("sraven-hula", tmp_path / "other.npz")
+        export_flax("sraven-hula", tmp_path / "other.npz")
 
 
 @pytest.fixture
@@ -85,7 +92,7 @@ def unenforced() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-@pytest.mark.parametrize("n", [2.5, "12", True, 0, None])
+@pytest.mark.parametrize("n", [2.5, "12", True, 0])
 def test_a_count_is_a_whole_number(run: lc.Run, n: Any, unenforced: None) -> None:
     """Whoever asks: the numbers of instances, draws and replicates are checked in one place."""
     said = rf" is {n!r}; expected a whole number of at least \d"
@@ -94,7 +101,7 @@ def test_a_count_is_a_whole_number(run: lc.Run, n: Any, unenforced: None) -> Non
         lambda: lc.extract(run, **wrong), lambda: lc.extract(run, untrained=True, batch_size=n),
         lambda: lc.intervene("sraven-hyla", n=n), lambda: lc.attribute("sraven-hyla", n=n),
         lambda: lc.intervene("sraven-hyla", n_bootstrap=n),
-        lambda: lc.decode("sraven-hyla", n_train=n), lambda: lc.decode_rows(run, n_train=n),
+        lambda: lc.decode("sraven-hyla", n_train=n), lambda: decode_rows(run, n_train=n),
         lambda: lc.align(["sraven-hyla", "sraven-linear"], n_train=n),
         lambda: lc.project("sraven-hyla", n=n), lambda: lc.similarity("sraven-hyla", n_samples=n),
         lambda: lc.value_networks("sraven-hyla", n=n),
@@ -114,11 +121,11 @@ def test_the_name_of_a_task_stands_for_its_defaults(run: lc.Run, unenforced: Non
         lc.make_task("logik")
     with pytest.raises(ConfigError, match="config is 3; expected the configuration of a task"):
         lc.make_task(3)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"task is 'sraven'; .* run\.config\.task"):
-        lc.extract(run, n=3, task="sraven")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"problems is 'sraven', .* run\.config\.task"):
+        lc.extract(run, n=3, problems="sraven")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("given", ["mean", ["mean"]])
 def test_an_intervention_is_no_name(given: Any, unenforced: None) -> None:
     with pytest.raises(ConfigError, match=r"interventions has 'mean'; expected lc\.Intervention"):
-        lc.intervene("sraven-hyla", given)
+        lc.intervene("sraven-hyla", interventions=given)

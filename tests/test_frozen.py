@@ -68,7 +68,7 @@ def zoo_names() -> list[str]:
 
 
 def extract_again(run: lc.Run, split: str) -> lc.LatentCodes:
-    return lc.extract(run, split, n=200, pairs=EXPECTED["codes"][split]["pairs"])
+    return lc.extract(run, split=split, n=200, pairs=EXPECTED["codes"][split]["pairs"])
 
 
 def metrics_of(run: lc.Run) -> dict[str, dict[str, tuple[float, int]]]:
@@ -104,7 +104,7 @@ def decode_zoo(name: str, label: str) -> TableResult:
 
 
 def decode_codes(train: lc.LatentCodes, heldout: lc.LatentCodes) -> TableResult:
-    return lc.decode_codes(train, heldout, ["term_1"], controls=False)
+    return lc.decode(train, heldout, ["term_1"], controls=False)
 
 
 def writes() -> list[lc.Intervention]:
@@ -117,8 +117,8 @@ def writes() -> list[lc.Intervention]:
 
 
 def intervene_on(run: lc.Run, chosen: list[lc.Intervention], split: str) -> TableResult:
-    return lc.intervene(run, chosen, split=split, n=600, n_reference=400, n_bootstrap=200,
-                        factorial=False)
+    return lc.intervene(run, interventions=chosen, split=split, n=600, n_reference=400,
+                        n_bootstrap=200, factorial=False)
 
 
 def similarity_again(run: lc.Run) -> TableResult:
@@ -130,16 +130,16 @@ def value_networks_again(run: lc.Run) -> TableResult:
 
 
 def project_again(train: lc.LatentCodes, heldout: lc.LatentCodes, cache: Path) -> TableResult:
-    return lc.project_codes(train, ["term_1"], method="pca", others=[heldout],
-                            pairs=[train.pairs[0].name], cache=cache)
+    return lc.project(train, heldout, ["term_1"], method="pca",
+                      pairs=[train.pairs[0].name], cache=cache)
 
 
 def align_again(runs: list[lc.Run]) -> TableResult:
-    return lc.align(runs, ["term_1"], n_train=300, n_heldout=300, n_bootstrap=200)
+    return lc.align(runs, labels=["term_1"], n_train=300, n_heldout=300, n_bootstrap=200)
 
 
 def topography_again(runs: list[lc.Run]) -> TableResult:
-    return lc.topography(runs, ["terms"], n=300, n_instances=200, n_bootstrap=200)
+    return lc.topography(runs, labels=["terms"], n=300, n_instances=200, n_bootstrap=200)
 
 
 def bench_outcome(run: lc.Run, what: str) -> tuple[str, Any]:

@@ -12,27 +12,42 @@ import torch
 import latentcode as lc
 from latentcode.errors import ConfigError
 from latentcode.models.transformer import HookedTransformer
+from latentcode.probes.alignment import align_codes
+from latentcode.probes.attribution import attribute_model
+from latentcode.probes.decoding import decode_codes
+from latentcode.probes.interventions import intervene_model
+from latentcode.probes.knn_purity import knn_purity_codes
 from latentcode.probes.projection.methods import fit_projection
-from latentcode.seeds import checked_seed
+from latentcode.probes.similarity import similarity_codes
+from latentcode.probes.topography import topography_codes
+from latentcode.seeds import checked_seed, make_generator
 
 UNREAD: Any = None
 """A seed is looked at before anything else that is given."""
 TAKES_A_SEED: dict[str, Callable[[Any], object]] = {
-    "make_generator": lambda seed: lc.make_generator(seed, "test"),
+    "make_generator": lambda seed: make_generator(seed, "test"),
     "HookedTransformer": lambda seed: HookedTransformer(lc.ModelConfig(), seed),
     "ensemble": lambda seed: HookedTransformer(lc.ModelConfig(), [0, seed]),
     "load_pretrained": lambda seed: lc.load_pretrained("nowhere/at-all", seed=seed),
     "extract": lambda seed: lc.extract(UNREAD, seed=seed),
-    "decode_codes": lambda seed: lc.decode_codes(UNREAD, UNREAD, ["rule"], seed=seed),
-    "knn_purity_codes": lambda seed: lc.knn_purity_codes(UNREAD, seed=seed),
-    "similarity_codes": lambda seed: lc.similarity_codes(UNREAD, "rule", seed=seed),
-    "topography_codes": lambda seed: lc.topography_codes(UNREAD, {}, seed=seed),
-    "align_codes": lambda seed: lc.align_codes([], ["rule"], seed=seed),
+    "decode_codes": lambda seed: decode_codes(UNREAD, UNREAD, ["rule"], seed=seed),
+    "knn_purity_codes": lambda seed: knn_purity_codes(UNREAD, seed=seed),
+    "similarity_codes": lambda seed: similarity_codes(UNREAD, "rule", seed=seed),
+    "topography_codes": lambda seed: topography_codes(UNREAD, {}, seed=seed),
+    "align_codes": lambda seed: align_codes([], ["rule"], seed=seed),
     "fit_projection": lambda seed: fit_projection(np.eye(4), "pca", seed=seed),
-    "intervene_model": lambda seed: lc.intervene_model(UNREAD, UNREAD, [], seed=seed),
-    "attribute_model": lambda seed: lc.attribute_model(UNREAD, UNREAD, seed=seed),
-    "decode_prompts": lambda seed: lc.decode_prompts("nowhere", UNREAD, seed=seed),
-    "intervene_prompts": lambda seed: lc.intervene_prompts("nowhere", UNREAD, seed=seed),
+    "intervene_model": lambda seed: intervene_model(UNREAD, UNREAD, [], seed=seed),
+    "attribute_model": lambda seed: attribute_model(UNREAD, UNREAD, seed=seed),
+    "decode": lambda seed: lc.decode(UNREAD, seed=seed),
+    "project": lambda seed: lc.project(UNREAD, seed=seed),
+    "knn_purity": lambda seed: lc.knn_purity(UNREAD, seed=seed),
+    "similarity": lambda seed: lc.similarity(UNREAD, seed=seed),
+    "topography": lambda seed: lc.topography(UNREAD, seed=seed),
+    "align": lambda seed: lc.align(UNREAD, seed=seed),
+    "value_networks": lambda seed: lc.value_networks(UNREAD, seed=seed),
+    "intervene": lambda seed: lc.intervene(UNREAD, seed=seed),
+    "attribute": lambda seed: lc.attribute(UNREAD, seed=seed),
+    "das": lambda seed: lc.das(UNREAD, seed=seed),
 }
 
 
@@ -54,18 +69,18 @@ def test_a_seed_is_a_whole_number(seed: object) -> None:
 def test_a_seed_of_numpy_is_a_seed() -> None:
     seed = checked_seed(np.int64(5))
     assert type(seed) is int
-    streams = [torch.rand(3, generator=lc.make_generator(s, "test")) for s in (5, np.int64(5))]
+    streams = [torch.rand(3, generator=make_generator(s, "test")) for s in (5, np.int64(5))]
     assert torch.equal(*streams)
 
 
 def test_the_largest_seeds() -> None:
-    lc.make_generator(2**63 - 1, "test")
+    make_generator(2**63 - 1, "test")
     fit_projection(np.random.default_rng(0).normal(size=(8, 3)), "pca", seed=2**32 - 1)
     with pytest.raises(ConfigError, match=r"from 0 to 2\^32 - 1"):
         fit_projection(np.eye(4), "tsne", seed=2**32)
 
 
 def test_streams_differ_by_seed_and_purpose() -> None:
-    drawn = {(seed, purpose): torch.rand(4, generator=lc.make_generator(seed, purpose)).tolist()
+    drawn = {(seed, purpose): torch.rand(4, generator=make_generator(seed, purpose)).tolist()
              for seed in (0, 1) for purpose in ("train", "ood")}
     assert len(set(map(tuple, drawn.values()))) == 4

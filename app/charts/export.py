@@ -117,7 +117,7 @@ def snippet(
         run = (f'lc.load_run("{entry.key}")' if entry.kind == "zoo"
                else f"lc.Run.open({path})")
         opened = (f"run = {run}\ntask = lc.make_task(run.config.task).probe_config\n"
-                  f'codes = lc.extract(run, "{chosen.split}", n={n}, task=task,\n'
+                  f'codes = lc.extract(run, split="{chosen.split}", n={n}, problems=task,\n'
                   f"                   pairs={pairs})")
     elif len(stored) > n:
         opened += f"\ncodes = codes.subset(range({n}))"
@@ -126,8 +126,8 @@ def snippet(
     return (
         "import latentcode as lc\n\n"
         f"{opened}\n"
-        f'view = lc.project_codes(codes, {_quoted([colour])}, method="{method}",\n'
-        f"                        layers={layers}, pairs={pairs}{settings})\n"
+        f'view = lc.project(codes, labels={_quoted([colour])}, method="{method}",\n'
+        f"                  layers={layers}, pairs={pairs}{settings})\n"
         "view")
 
 

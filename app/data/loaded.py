@@ -221,11 +221,11 @@ def extract_to_cache(
 ) -> None:
     """Read codes out of a model into a folder of the cache, with a bar on the page."""
     with progress_bar(literal(f"Reading {n:,} codes out of {run.name} …")) as report:
-        from latentcode.codes.of_tasks import extract
+        from latentcode.subjects import extract
         from latentcode.tasks import make_task
 
         task = make_task(run.config.task).probe_config
-        extract(run, split, n=n, pairs=pairs, task=task, out=folder, overwrite=True,
+        extract(run, split=split, n=n, pairs=pairs, problems=task, out=folder, overwrite=True,
                 progress=report)
 
 

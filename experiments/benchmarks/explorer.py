@@ -25,7 +25,6 @@ import torch
 import tyro
 
 from latentcode.codes import LatentCodes
-from latentcode.codes.of_tasks import extract
 from latentcode.errors import check
 from latentcode.experiments.benchmarks.browser import (
     WINDOW,
@@ -42,6 +41,7 @@ from latentcode.experiments.benchmarks.report import RESULTS, Report
 from latentcode.figures.markdown import markdown_table
 from latentcode.progress import bar
 from latentcode.runs.named import load_run, zoo_folders
+from latentcode.subjects import extract
 from latentcode.tasks import make_task
 from latentcode.tasks.pairs import Pair
 from latentcode.zoo import load_card
@@ -65,8 +65,8 @@ def codes_of(n: int, model: str | None) -> LatentCodes:
     if model is not None:
         run = load_run(model)
         task = make_task(run.config.task).probe_config
-        return extract(run, "ood", n=n, pairs=load_card(model).codes.pairs[:1],
-                       layers=[run.config.model.n_layers - 1], task=task,
+        return extract(run, split="ood", n=n, pairs=load_card(model).codes.pairs[:1],
+                       layers=[run.config.model.n_layers - 1], problems=task,
                        progress=bar(f"extract {n:,} codes"))
     rng = np.random.default_rng(0)
     rule = rng.integers(0, 8, n)

@@ -3,7 +3,7 @@
     python -m latentcode.experiments.benchmarks.extraction [--n 1000000]
 
 takes turns between the model alone (inputs drawn before, no hooks), drawing instances and the
-model, and `extract_model` with one pair, with all named pairs, and with residual streams: instances
+model, and `extract` with one pair, with all named pairs, and with residual streams: instances
 per second, and the share of the plain forward pass's speed that is kept. With `--n` it then
 streams that many instances, and a tenth of them, to a folder that is deleted afterwards, and
 reports the most memory that a process of its own came to hold for each.
@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import tyro
 
-from latentcode.codes.of_tasks import CodeReader, extract_model
+from latentcode.codes.of_tasks import CodeReader
 from latentcode.config.presets import preset
 from latentcode.devices import resolve_device
 from latentcode.errors import check
@@ -42,6 +42,7 @@ from latentcode.figures.markdown import markdown_table
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import bar
 from latentcode.seeds import make_generator
+from latentcode.subjects import extract
 from latentcode.tasks import Task, make_task
 from latentcode.tasks.base import DRAW
 
@@ -50,7 +51,7 @@ FORWARD = "forward pass"
 
 @dataclass(frozen=True)
 class Extraction:
-    """The contestant: `extract_model`, whose unit of work is one batch."""
+    """The contestant: `extract`, whose unit of work is one batch."""
 
     name: str
     model: HookedTransformer
@@ -68,7 +69,7 @@ class Extraction:
         device = next(self.model.parameters()).device
 
         def work() -> None:
-            extract_model(self.model, self.task, "ood", n=n * self.batch_size,
+            extract(self.model, self.task, split="ood", n=n * self.batch_size,
                           batch_size=self.batch_size, **self.options)
 
         return Local(self.name, work, device).seconds(1)

@@ -22,7 +22,6 @@ import tyro
 from sklearn.utils.parallel import Parallel, delayed
 
 from latentcode.codes import LatentCodes
-from latentcode.codes.of_tasks import extract, extract_model
 from latentcode.config.presets import preset
 from latentcode.devices import available_cores
 from latentcode.errors import check
@@ -42,6 +41,7 @@ from latentcode.probes.common.labels import combination_clusters, make_target
 from latentcode.probes.decoding.logistic import LogisticProbe, fit_probe
 from latentcode.progress import bar
 from latentcode.runs import Run
+from latentcode.subjects import extract
 from latentcode.tasks import make_task
 
 QUESTION = "probes"
@@ -84,13 +84,13 @@ def training_codes(codes: Path | None, run: Path | None, n: int, batch_size: int
     if run is not None:
         opened = Run.open(run)
         names = tuple(make_task(opened.config.task).pairs)
-        return extract(opened, "train", n=n, pairs=names, batch_size=batch_size, progress=show)
+        return extract(opened, split="train", n=n, pairs=names, batch_size=batch_size,
+                       progress=show)
     config = preset("smoke" if smoke else "paper", "sraven", "hyla")
     task = make_task(config.task)
     model = HookedTransformer(config.model, seed=config.training.seed).eval()
-    meta = {"run": "initial weights", "split": "train", "seed": 0}
-    return extract_model(model, task, "train", n=n, pairs=tuple(task.pairs),
-                         batch_size=batch_size, meta=meta, progress=show)
+    return extract(model, task, split="train", n=n, pairs="all", batch_size=batch_size,
+                   progress=show)
 
 
 def main(

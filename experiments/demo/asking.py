@@ -16,13 +16,13 @@ from latentcode.errors import ProbeError
 from latentcode.experiments.studies.operation.places import SOURCES, Place, sanity
 from latentcode.experiments.studies.operation.words import WHERE, earned
 from latentcode.models.config import kind_of
-from latentcode.probes.common.extraction import extract_with_untrained
 from latentcode.probes.common.results import where, with_interval
 from latentcode.probes.decoding.of_codes import decode_codes
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions import Intervention, InterventionResult, intervene
 from latentcode.progress import bar
 from latentcode.runs import Run
+from latentcode.subjects import subject
 from latentcode.tasks import make_counterfactuals, make_task
 
 Reading = Literal["fixed_query", "fixed_context"]
@@ -142,9 +142,10 @@ def ask(run: Run, origin: str, sizes: Sizes, device: str = "cpu") -> Asked:
     decoded: dict[Reading, DecodingResult] = {}
     for reading, words in READINGS.items():
         print(f"{name}: decoding codes with {words} for all", flush=True)
-        train, held = (extract_with_untrained(
-            run, split, n=sizes.n_probe, task=replace(config, inputs=reading), device=device)
-            for split in ("train", "ood"))
+        of = subject(run, replace(config, inputs=reading), device=device)
+        train, held = ((of.codes(split, n=sizes.n_probe, residuals=True),
+                        of.codes(split, n=sizes.n_probe, untrained=True))
+                       for split in ("train", "ood"))
         decoded[reading] = decode_codes(
             train[0], held[0], (LABEL,), untrained=(train[1], held[1]), n_jobs=available_cores(),
             progress=bar("fitting probes"))
@@ -166,7 +167,7 @@ def _written(run: Run, n: int, device: str) -> InterventionResult | None:
     interventions = [Intervention(source, scope, layers, site)
                      for site, scope, layers in places(run).values() for source in SOURCES]
     try:
-        return intervene(run, interventions, n=n, batch_size=BATCH, device=device,
+        return intervene(run, interventions=interventions, n=n, batch_size=BATCH, device=device,
                          progress=bar("writing codes back"))
     except ProbeError as error:  # too few are answered
         print(error)

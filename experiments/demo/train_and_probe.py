@@ -19,7 +19,7 @@ def main(preset: str = "small") -> None:
     print(run.latest())
 
     # The code of the query attending to itself, on functions that were never trained on.
-    codes = lc.extract(run, "ood", n=1_000)
+    codes = lc.extract(run, split="ood", n=1_000)
     print(codes)
     print(codes.mean_by("term_1", layer=1, pair="query->query").round(2))
 

@@ -22,7 +22,6 @@ import numpy as np
 import tyro
 
 from latentcode.codes import LatentCodes
-from latentcode.codes.of_tasks import extract
 from latentcode.config import LanguageConfig, LogicConfig, SravenConfig, TaskConfig
 from latentcode.errors import ConfigError, check
 from latentcode.experiments.zoo.describe import (
@@ -50,6 +49,7 @@ from latentcode.probes.similarity.result import SimilarityResult
 from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.runs.named import ZOO
+from latentcode.subjects import extract
 from latentcode.tasks import Task, make_task
 from latentcode.tasks.text.patterns import INDUCTION, PREVIOUS
 from latentcode.training import evaluate
@@ -127,7 +127,8 @@ class Build:
         task = make_task(run.config.task)
         pairs = informative_pairs(run.config.task)
         # As probes draw them, and the explorer: fuzzy logic with one context for all.
-        codes = extract(run, SPLIT, n=self.n_codes, pairs=pairs, seed=SEED, task=task.probe_config,
+        codes = extract(run, split=SPLIT, n=self.n_codes, pairs=pairs, seed=SEED,
+                        problems=task.probe_config,
                         out=folder / f"codes-{SPLIT}", progress=bar("extracting"))
         for method in self.methods:
             planes = project_codes(codes, colours(task, codes), method=method, seed=SEED,
@@ -138,7 +139,8 @@ class Build:
         rounded(similarity(
             run, n=self.n_probe, pairs=pairs[:1], seed=SEED, n_samples=SAMPLES,
             progress=bar("comparing codes"))).save(folder / "similarity", figures=False)
-        intervene(run, interventions(run.config.model.n_layers), n=self.n_interventions, seed=SEED,
+        intervene(run, interventions=interventions(run.config.model.n_layers),
+                  n=self.n_interventions, seed=SEED,
                   progress=bar("writing codes back")).save(folder / "interventions", figures=False)
         return codes
 

@@ -30,7 +30,7 @@ def instances(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> Batch:
-    """Which problems are the rows of `extract(run, split, n=n, seed=seed)` the codes of?
+    """Which problems are the rows of `extract(run, split=split, n=n, seed=seed)` the codes of?
 
     run_or_task  what they are drawn from: a run, its folder or a name of the zoo, which stand for
                  the run's own task; or a task, or its configuration. `decode` and the other verbs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
-from latentcode.codes import LatentCodes
 from latentcode.codes.instances import at_once, drawn
 from latentcode.codes.reader import (
     Hooks,
@@ -27,86 +25,14 @@ from latentcode.errors import ConfigError, check
 from latentcode.files.provenance import package_version
 from latentcode.models.config import kind_of
 from latentcode.models.modes import evaluating
-from latentcode.progress import Progress, watched
+from latentcode.progress import Progress
 from latentcode.runs import Run
-from latentcode.runs.named import load_run
 from latentcode.seeds import checked_seed
 from latentcode.tasks import Batch, Task, as_task, try_task
 from latentcode.tasks.base import DRAW
 
 if TYPE_CHECKING:
     from latentcode.models.transformer import HookedTransformer
-
-
-@watched("reading codes")
-def extract(
-    run: Run | str | Path,
-    split: str = "ood",
-    *,
-    n: int = 4_096,
-    pairs: Sequence[str] | None = None,
-    layers: Sequence[int] | int | None = None,
-    residuals: bool = False,
-    untrained: bool = False,
-    task: Task | TaskConfig | None = None,
-    step: int | None = None,
-    seed: int = 0,
-    device: str = "cpu",
-    batch_size: int = 512,
-    out: str | Path | None = None,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-) -> LatentCodes:
-    """Run a trained model over fresh instances of a split and keep the codes of named pairs.
-
-    run         a run, its folder, or a name of the zoo
-    split       `train`, `test`, `ood` or `unknown`
-    n           number of instances; fewer are the first of more
-    pairs       names from `make_task(run.config.task).pairs`; default: the paper's, the first
-    layers      layer numbers, or a single one; default: all
-    residuals   also keep `hook_resid_pre` at the pairs' queries, a control for every probe
-    untrained   use the run's initial weights instead, another control
-    task        the task to draw from, or its configuration, where it is not the run's own; for
-                example `replace(run.config.task, inputs="fixed_context")`
-    step        the checkpoint; default: the newest
-    seed        seed of the instances; the same instances for every model of a task
-    batch_size  instances of one forward pass, at most 4,096 of them; the result depends on it by
-                rounding only
-    out         a folder to write the codes to while they are read, as `LatentCodes.save` would;
-                the result is that folder, opened. Interrupted (Ctrl-C, kill, full disk), the same
-                call goes on where it was, out of the folder `out.partial`
-    overwrite   replace codes that `out` already holds, and unfinished ones of other settings
-    progress    called with (instances done, n) after every batch
-
-    Memory grows with n x layers x pairs x heads, not with the attention matrices; with `out` with
-    the labels alone, about 0.2 kB per instance (`code_reader(...).to_folder(out)` leaves them on
-    disk too, and needs the same memory for every n).
-    Raises what `load_run` raises, `UnknownNameError` for a pair, layer or split, `SplitError` for
-    a split that the task does not offer, `ConfigError` for a task that does not fit the model;
-    with `out` what `partial_codes` raises.
-    """
-    reader = code_reader(
-        run, split, n=n, pairs=pairs, layers=layers, residuals=residuals, untrained=untrained,
-        task=task, step=step, seed=seed, device=device, batch_size=batch_size)
-    return reader.read(out, overwrite=overwrite, progress=progress)
-
-
-def code_reader(
-    run: Run | str | Path,
-    split: str = "ood",
-    *,
-    untrained: bool = False,
-    task: Task | TaskConfig | None = None,
-    step: int | None = None,
-    device: str = "cpu",
-    **reading: Any,
-) -> CodeReader:
-    """Return what `extract` reads with, with the same arguments and errors; nothing is read yet."""
-    reading["seed"] = checked_seed(reading.get("seed", 0))
-    model, drawn_from, meta = opened(load_run(run), untrained=untrained, task=task, step=step,
-                                     device=device)
-    return CodeReader(model, drawn_from, split, meta=meta | {
-        "split": split, "seed": reading["seed"]}, **reading)
 
 
 def opened(
@@ -136,34 +62,6 @@ def opened(
         "task": to_dict(source), "model": to_dict(config.model),
         "latentcode_version": package_version("latentcode"),
         **({} if run.loaded_from is None else {"run_loaded_from": run.loaded_from})}
-
-
-@watched("reading codes")
-def extract_model(
-    model: Any,
-    task: Task,
-    split: str,
-    *,
-    n: int,
-    pairs: Sequence[str] | None = None,
-    layers: Sequence[int] | int | None = None,
-    residuals: bool = False,
-    seed: int = 0,
-    batch_size: int = 512,
-    meta: dict[str, Any] | None = None,
-    out: str | Path | None = None,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-) -> LatentCodes:
-    """As `extract`, for a model in hand: anything with `cfg` and `run_with_hooks`.
-
-    Beside the task's labels, the labels hold the task's measures of each instance (such as
-    `loss` and `accuracy`), so that codes can be coloured by correctness. Hooks of the model's own
-    stay active: a code that one of them writes is the code that is read.
-    """
-    reader = CodeReader(model, task, split, n=n, pairs=pairs, layers=layers, residuals=residuals,
-                        seed=seed, batch_size=batch_size, meta=meta)
-    return reader.read(out, overwrite=overwrite, progress=progress)
 
 
 class CodeReader(Reader):
@@ -304,4 +202,4 @@ def _from_rows(
     return [(f"{name}.hook_q", keep), (f"{name}.hook_k", store)]
 
 
-__all__ = ["CodeReader", "code_reader", "extract", "extract_model", "gather_codes", "opened"]
+__all__ = ["CodeReader", "gather_codes", "opened"]

@@ -1,4 +1,4 @@
-"""Codes of pretrained language models: prompts, what is read of them, minimal pairs."""
+"""Language models and prompts: what is asked, what is read of them, minimal pairs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING
 from latentcode.lazy import lazy_module
 
 if TYPE_CHECKING:
+    from latentcode.prompts.language_models import LanguageModel as LanguageModel
+    from latentcode.prompts.language_models import OwnLanguageModel as OwnLanguageModel
+    from latentcode.prompts.language_models import (
+        PretrainedLanguageModel as PretrainedLanguageModel,
+    )
+    from latentcode.prompts.language_models import as_language_model as as_language_model
+    from latentcode.prompts.language_models import load_language_model as load_language_model
     from latentcode.prompts.prompts import Prompts as Prompts
     from latentcode.prompts.prompts import Tokens as Tokens
     from latentcode.prompts.prompts import as_prompts as as_prompts

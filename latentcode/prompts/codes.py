@@ -1,9 +1,8 @@
-"""Reads the codes of prompts out of a pretrained language model, only those that are asked for."""
+"""Reads the codes of prompts out of a language model, only those that are asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,49 +10,24 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.codes import LatentCodes
 from latentcode.codes.reader import Hooks, Reader, Sink, from_pattern, from_residual
 from latentcode.errors import check
 from latentcode.files.provenance import package_version
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
-from latentcode.progress import Progress, watched
-from latentcode.prompts import Prompts, as_prompts
-from latentcode.prompts.prompts import begins
+from latentcode.models.read_out import read_out_hook
+from latentcode.progress import Progress
+from latentcode.prompts import Prompts, as_language_model
 
 PATTERN_BYTES = 2**28
 """Bytes of one layer's pattern beyond which a batch takes fewer prompts, at least one."""
 BLOCK = 4_096
 """Prompts whose codes gather before they move on; a power of two, and fewer where they are large.
 """
-LAST = "unembed.hook_in"
 
 
-@watched("reading codes")
-def extract_prompts(
-    model: Any,
-    prompts: Prompts | pd.DataFrame | str | Path,
-    *,
-    layers: Sequence[int] | int | None = None,
-    residuals: bool = False,
-    batch_size: int = 32,
-    prepend_bos: bool | None = None,
-    meta: Mapping[str, Any] | None = None,
-    out: str | Path | None = None,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-) -> LatentCodes:
-    """What are the codes a[:, q, k] of a language model at one (query, key) of each prompt?
-
-    model        a `TransformerBridge`, such as `load_pretrained` returns
-    prompts      `Prompts`, a DataFrame, or the path of a JSONL file
-    layers       layer numbers; default: all
-    residuals    also keep `hook_resid_pre` at the queries, a control for every probe
-    batch_size   prompts of one forward pass, fewer where they are long
-    prepend_bos  whether prompts begin with the token for a beginning; default: as in
-                 `model.to_tokens`. Indices of positions count it; `meta` says which it was
-    meta         what else to record
-    out          a folder to write to while reading, as in `extract`
+class PromptReader(Reader):
+    """One language model, one set of prompts, and what of the activations is wanted.
 
     The rows keep the order of the prompts. Beside the prompts' columns, the labels hold position
     and text of the query's and the key's token (`query_token`; of several pairs `query_token_0`
@@ -64,15 +38,8 @@ def extract_prompts(
     Raises what `Prompts.tokenize` raises, `UnknownNameError` for a layer, `ConfigError` for a model
     without a pattern, for a key after its query, which a causal model gives no score, and for a
     causal model that is seen to give it one, such as in a padded batch, or whose weights or codes
-    are not finite; with `out` what `extract` raises.
+    are not finite.
     """
-    reader = PromptReader(model, as_prompts(prompts), layers=layers, residuals=residuals,
-                          batch_size=batch_size, prepend_bos=prepend_bos, meta=meta)
-    return reader.read(out, overwrite=overwrite, progress=progress)
-
-
-class PromptReader(Reader):
-    """One language model, one set of prompts, and what of the activations is wanted."""
 
     def __init__(
         self,
@@ -85,19 +52,18 @@ class PromptReader(Reader):
         prepend_bos: bool | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> None:
+        self.asked = as_language_model(model)
         self.prompts = prompts
-        self.tokens = prompts.tokenize(model, prepend_bos)
-        self.layout = layout(model)
+        self.tokens = prompts.tokenize(self.asked, prepend_bos)
+        self.layout = layout(self.asked.model)
         if self.layout.causal:
             self.tokens.check_causal(prompts)
-        check(LAST in model.hook_dict, f"the model has no hook {LAST}; expected a language model")
-        name = str(model.cfg.model_name)
+        self.read_out = read_out_hook(self.asked.model)
         super().__init__(
-            model, prompts.pairs, n=len(prompts), layers=layers, residuals=residuals,
+            self.asked.model, prompts.pairs, n=len(prompts), layers=layers, residuals=residuals,
             batch_size=batch_size, meta={
-                "run": Path(name).name if Path(name).is_dir() else name, "kind": "softmax",
-                "architecture": model.cfg.architecture, "split": "prompts",
-                "prompts": prompts.digest(), "prepend_bos": begins(model, prepend_bos),
+                **self.asked.settings, "split": "prompts", "prompts": prompts.digest(),
+                "prepend_bos": self.asked.begins(prepend_bos),
                 "latentcode_version": package_version("latentcode"), **(meta or {})})
 
     def _queries(self) -> Tensor:
@@ -130,7 +96,7 @@ class PromptReader(Reader):
                 progress(begin + n_read, self.n)
         for name, array in values.items():
             sink.write(name, begin, array.cpu().numpy())
-        sink.add(self._labels(rows).assign(next_token=self._texts(answers.tolist())))
+        sink.add(self._labels(rows).assign(next_token=self.asked.texts(answers.tolist())))
 
     def _batches(self, rows: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the rows in batches of similar length."""
@@ -150,9 +116,9 @@ class PromptReader(Reader):
         ids = [torch.tensor(self.tokens.ids[row]) for row in batch]
         lengths = torch.tensor([len(row) for row in ids], device=self.device)
         padded = torch.nn.utils.rnn.pad_sequence(
-            ids, batch_first=True, padding_value=self.model.tokenizer.pad_token_id or 0)
+            ids, batch_first=True, padding_value=self.asked.padding)
         mask = torch.arange(padded.shape[1], device=self.device) < lengths[:, None]
-        padding = {} if bool(mask.all()) else {"attention_mask": mask.long()}
+        padding = self.asked.padded(mask)
 
         def last_only(stream: Tensor, hook: object) -> Tensor:
             # The logits of all tokens of a batch would be larger than everything else.
@@ -161,7 +127,8 @@ class PromptReader(Reader):
         ahead: dict[int, Tensor] = {}
         logits: Tensor = self.model.run_with_hooks(
             padded.to(self.device), **padding,
-            fwd_hooks=[*self._hooks(batch, place), (LAST, last_only), *self._look_ahead(ahead)])
+            fwd_hooks=[*self._hooks(batch, place), (self.read_out, last_only),
+                       *self._look_ahead(ahead)])
         at_fault = [str(layer) for layer, seen in ahead.items() if bool(seen != 0)]
         if at_fault:
             self._check_weights()
@@ -213,12 +180,9 @@ class PromptReader(Reader):
             for role, positions in (("query", self.tokens.query), ("key", self.tokens.key)):
                 at = positions[rows, p]
                 labels[f"{role}_position{suffix}"] = at
-                labels[f"{role}_token{suffix}"] = self._texts(
+                labels[f"{role}_token{suffix}"] = self.asked.texts(
                     [self.tokens.ids[row][t] for row, t in zip(rows, at, strict=True)])
         return labels
 
-    def _texts(self, ids: Sequence[int]) -> list[str]:
-        return [self.model.tokenizer.decode([i]) for i in ids]
 
-
-__all__ = ["PromptReader", "extract_prompts"]
+__all__ = ["PromptReader"]

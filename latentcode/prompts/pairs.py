@@ -22,8 +22,8 @@ from torch import Tensor
 
 from latentcode.errors import SplitError, check, check_choice
 from latentcode.models.pretrained import layout
-from latentcode.prompts import Prompts, as_prompts
-from latentcode.prompts.prompts import begins, encode, row_name
+from latentcode.prompts import LanguageModel, Prompts, as_language_model, as_prompts
+from latentcode.prompts.prompts import row_name
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
     Counterfactuals,
@@ -52,7 +52,7 @@ class PromptCounterfactuals(Counterfactuals):
 
     among  what counts as the model's answer: the likeliest token of the `vocabulary`, or, for
            models that rarely say either, the likelier of the two `answers`
-    prepend_bos  as in `extract_prompts`
+    prepend_bos  as in `subject`
 
     Answers are read after the last token, wherever the query is. A batch holds prompts of one
     *layout*, as many tokens with query and key at the same places: codes of another prompt fit
@@ -83,14 +83,15 @@ class PromptCounterfactuals(Counterfactuals):
               f"{', '.join(NEEDED)}, and query and key; they have {list(frame.columns)}")
         check(("label" in frame) == ("source_label" in frame), "minimal pairs have only one of the "
               "columns label and source_label; expected both, or neither")
-        tokens = self.prompts.tokenize(model, prepend_bos)
-        self.begins = begins(model, prepend_bos)
+        asked = as_language_model(model)
+        tokens = self.prompts.tokenize(asked, prepend_bos)
+        self.begins = asked.begins(prepend_bos)
         self.doubt = (
             f" The prompts begin {'with' if self.begins else 'without'} the token for a beginning;"
             f" expected prepend_bos={not self.begins} (--prepend-bos "
             f"{'no' if self.begins else 'yes'}) if the model was trained the other way")
         names = [row_name(i, text) for i, text in enumerate(frame["prompt"])]
-        if layout(model).causal:
+        if layout(asked.model).causal:
             tokens.check_causal(self.prompts)
         for i, p in np.argwhere(tokens.query == 0):
             check(False, f"pair {self.prompts.pairs[p].name!r} of {names[i]} has query 0, the "
@@ -100,18 +101,18 @@ class PromptCounterfactuals(Counterfactuals):
         self.ids = {"prompt": [list(ids) for ids in tokens.ids]}
         for column in [name for name in ("source", "control") if name in frame]:
             self.ids[column] = [
-                _matching(model, column, frame[column].iloc[i], ids, names[i], prepend_bos)
+                _matching(asked, column, frame[column].iloc[i], ids, names[i], prepend_bos)
                 for i, ids in enumerate(self.ids["prompt"])]
         self.answers = np.asarray([
-            [_next_token(model, column, frame[column].iloc[i], frame[prompt].iloc[i],
+            [_next_token(asked, column, frame[column].iloc[i], frame[prompt].iloc[i],
                          self.ids[prompt][i], names[i], prepend_bos)
              for prompt, column in (("prompt", "answer"), ("source", "source_answer"))]
             for i in range(len(frame))], dtype=np.int64)
         for i in np.flatnonzero(self.answers[:, 0] == self.answers[:, 1]):
             check(False, f"answer and source_answer of {names[i]} are both token "
-                  f"{self.answers[i, 0]} ({_texts(model, self.answers[i, :1])[0]!r}); expected "
+                  f"{self.answers[i, 0]} ({asked.texts([int(self.answers[i, 0])])[0]!r}); expected "
                   "two that differ")
-        self.constituents, self.labels = self._label(model)
+        self.constituents, self.labels = self._label(asked)
         for i in np.flatnonzero(self.labels[:, 0] == self.labels[:, 1]):
             check(False, f"label and source_label of {names[i]} are both "
                   f"{self.constituents[self.labels[i, 0]]!r}; expected two that differ")
@@ -119,7 +120,7 @@ class PromptCounterfactuals(Counterfactuals):
         keys = [(len(ids), where.tobytes())
                 for ids, where in zip(self.ids["prompt"], self.positions, strict=True)]
         self.layouts = pd.factorize(pd.Series(keys))[0]
-        self.chance = 0.5 if among == "answers" else 1.0 / model.cfg.d_vocab
+        self.chance = 0.5 if among == "answers" else 1.0 / asked.vocabulary
         self.scopes = ("pair", "pairs", "row", "everything")
         if self.positions.shape[2] == 1:
             self.scopes = ("pair", "row", "everything")
@@ -256,7 +257,7 @@ class PromptCounterfactuals(Counterfactuals):
             torch.zeros_like(base_label), base_label, target,
             torch.ones(len(rows), dtype=torch.bool, device=device))
 
-    def _label(self, model: Any) -> tuple[tuple[str, ...], np.ndarray]:
+    def _label(self, model: LanguageModel) -> tuple[tuple[str, ...], np.ndarray]:
         """Return the names of the constituents and each row's two of them, int64 [N, 2]."""
         frame = self.prompts.labels
         if "label" in frame:
@@ -264,7 +265,7 @@ class PromptCounterfactuals(Counterfactuals):
             codes, names = pd.factorize(given.ravel())
             return tuple(map(str, names)), codes.reshape(-1, 2).astype(np.int64)
         codes, tokens = pd.factorize(self.answers.ravel())
-        texts = _texts(model, tokens)
+        texts = model.texts(tokens.tolist())
         return tuple(text if texts.count(text) == 1 else f"{text} ({token})"
                      for text, token in zip(texts, tokens, strict=True)), codes.reshape(-1, 2)
 
@@ -302,41 +303,38 @@ class PromptCounterfactuals(Counterfactuals):
 
 
 def _matching(
-    model: Any, column: str, text: object, ids: Sequence[int], name: str, prepend_bos: bool | None
+    model: LanguageModel, column: str, text: object, ids: Sequence[int], name: str,
+    prepend_bos: bool | None,
 ) -> list[int]:
     """Return the tokens of a prompt that goes with another, of which it has as many."""
     check(isinstance(text, str) and bool(text), f"{column} of {name} is {text!r}; expected text")
-    other, _ = encode(model, str(text), prepend_bos)
+    other, _ = model.encode(str(text), prepend_bos)
     check(len(other) == len(ids), f"{column} of {name} has {len(other)} tokens "
-          f"{_texts(model, other)}, the prompt {len(ids)} {_texts(model, ids)}; expected as many")
+          f"{model.texts(other)}, the prompt {len(ids)} {model.texts(ids)}; expected as many")
     check(list(other) != list(ids), f"{column} of {name} is the prompt itself; expected another")
     return list(other)
 
 
 def _next_token(
-    model: Any, column: str, answer: Any, prompt: str, ids: list[int], name: str,
+    model: LanguageModel, column: str, answer: Any, prompt: str, ids: list[int], name: str,
     prepend_bos: bool | None,
 ) -> int:
     """Return the token that an answer is after a prompt."""
-    size = model.cfg.d_vocab
+    size = model.vocabulary
     if isinstance(answer, Integral) and not isinstance(answer, bool):
         check(0 <= int(answer) < size, f"{column} of {name} is token {answer}; expected 0 to "
               f"{size - 1}")
         return int(answer)
     check(isinstance(answer, str) and bool(answer), f"{column} of {name} is {answer!r}; expected "
           "text, or the id of a token")
-    longer, _ = encode(model, prompt + answer, prepend_bos)
+    longer, _ = model.encode(prompt + answer, prepend_bos)
     check(longer[:len(ids)] == ids, f"{column} {answer!r} of {name} changes the tokens of the "
-          f"prompt that it follows, {_texts(model, ids)}, into {_texts(model, longer)}; expected "
+          f"prompt that it follows, {model.texts(ids)}, into {model.texts(longer)}; expected "
           "an answer that begins with the space before it, or the id of a token")
     after = longer[len(ids):]
     check(len(after) == 1, f"{column} {answer!r} of {name} is {len(after)} tokens "
-          f"{_texts(model, after)}; expected one, or the id of a token")
+          f"{model.texts(after)}; expected one, or the id of a token")
     return after[0]
-
-
-def _texts(model: Any, ids: Sequence[int] | np.ndarray) -> list[str]:
-    return [model.tokenizer.decode([int(i)]) for i in ids]
 
 
 __all__ = ["Among", "PromptCounterfactuals"]

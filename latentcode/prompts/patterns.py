@@ -1,6 +1,6 @@
-"""Texts as prompts for a pretrained model: pairs found by pattern, labels that the text gives.
+"""Texts as prompts: pairs found by pattern, labels that the text gives.
 
-The same is asked of it as of our own language models (`latentcode.tasks.text`).
+The same is asked of a model as of excerpts of its own text (`latentcode.tasks.text`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from latentcode.errors import check, check_count
-from latentcode.prompts.prompts import Prompts, check_pretrained, encode
+from latentcode.prompts import Prompts, as_language_model
 from latentcode.seeds import checked_seed
 from latentcode.tasks.text.classes import TokenTable, frequency_bins, token_labels
 from latentcode.tasks.text.patterns import PATTERNS, keys_at, possible_queries
@@ -29,15 +29,15 @@ def pattern_prompts(
     seed: int = 0,
     prepend_bos: bool | None = None,
 ) -> Prompts:
-    """Which codes has a pretrained model where a token was seen before? Prompts to ask it.
+    """Which codes has a language model where a token was seen before? Prompts to ask it.
 
-    model     a bridge, of which the tokenizer is used alone
+    model     as in `as_language_model`; its tokenizer is used alone
     texts     the texts, or a DataFrame with a column `text`, whose other columns (such as `kind`
               and `source`) become labels
     pairs     names of patterns (`latentcode.tasks.text.patterns.PATTERNS`); default: all
     per_text  prompts made of one text at most, which are one combination
     longest   tokens of a text that are read at most
-    prepend_bos  as in `extract_prompts`, to be given there, too
+    prepend_bos  as in `subject`, to be given there, too
 
     A prompt is a text up to a token, drawn at random among those for which every pattern has a
     key and no two the same, and which the tokenizer still ends with that token when the rest is
@@ -49,12 +49,12 @@ def pattern_prompts(
     frame = (texts if isinstance(texts, pd.DataFrame) else pd.DataFrame({"text": list(texts)}))
     check("text" in frame, f"texts have no column 'text'; they have {list(frame.columns)}")
     check_count("per_text", per_text)
-    check_pretrained(model)
+    asked = as_language_model(model)
     frame = frame.reset_index(drop=True)
     names = tuple(PATTERNS) if pairs is None else tuple(pairs)
-    table = token_table(model.tokenizer)
-    most = min(longest, getattr(model.cfg, "n_ctx", None) or longest)
-    encoded = [encode(model, text, prepend_bos) for text in frame["text"]]
+    table = asked.table
+    most = min(longest, asked.context or longest)
+    encoded = [asked.encode(text, prepend_bos) for text in frame["text"]]
     tokens = [torch.tensor([ids[:most + 1]], dtype=torch.int64) for ids, _ in encoded]
     bins = frequency_bins(torch.cat(tokens, dim=1), len(table.pieces))
     rng = np.random.default_rng(checked_seed(seed))
@@ -66,7 +66,7 @@ def pattern_prompts(
         for query in rng.permutation(possible).tolist():
             if len(chosen) == per_text:
                 break
-            shorter, _ = encode(model, text[:spans[query][1]], prepend_bos)
+            shorter, _ = asked.encode(text[:spans[query][1]], prepend_bos)
             if shorter == ids[0, :query + 1].tolist():
                 chosen.append(query)
         if chosen:
@@ -76,17 +76,6 @@ def pattern_prompts(
     check(len(found) > 0, f"none of {len(frame)} texts has a token with a key of every pattern "
           f"({', '.join(PATTERNS)}); expected longer ones")
     return Prompts.from_frame(pd.concat(found, ignore_index=True))
-
-
-def token_table(tokenizer: Any) -> TokenTable:
-    """Return what the ids of a tokenizer of transformers say."""
-    ids = list(range(len(tokenizer)))
-    texts = tokenizer.batch_decode([[i] for i in ids])
-    # Of some tokenizers the first token loses the space before it when it is decoded.
-    spaced = [str(token).startswith("\u2581") for token in tokenizer.convert_ids_to_tokens(ids)]
-    pieces = tuple(f" {text}" if space and not text.startswith(" ") else text
-                   for text, space in zip(texts, spaced, strict=True))
-    return TokenTable(pieces, tokenizer.eos_token_id)
 
 
 def _prompts(
@@ -103,4 +92,4 @@ def _prompts(
         target=[table.pieces[i] for i in ids[0, query + 1].tolist()])
 
 
-__all__ = ["pattern_prompts", "token_table"]
+__all__ = ["pattern_prompts"]

@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.errors import ArtifactError, ConfigError, SplitError, check, reason
+from latentcode.errors import (
+    ArtifactError,
+    ConfigError,
+    SplitError,
+    UnknownNameError,
+    check,
+    reason,
+)
 from latentcode.files.storage import parse_json
 from latentcode.seeds import checked_seed
 from latentcode.tasks.pairs import Pair
@@ -85,7 +92,7 @@ class Prompts:
         """Take prompts from a DataFrame with these columns.
 
         prompt       the text
-        query, key   the pair to read: an index of a token as `model.to_tokens(prompt)` counts
+        query, key   the pair to read: an index of a token as the model's tokenizer counts
                      them (negative from the end), or a piece of the prompt, whose last token counts
         pairs        instead, several pairs by name: {"last->subject": [-1, "France"], ...}
         combination  what belongs together, see `Prompts`
@@ -161,29 +168,39 @@ class Prompts:
         split = np.where(np.isin(groups, chosen), "ood", "train")
         return Prompts(self.labels.assign(split=split), self.positions)
 
+    def subset(self, rows: np.ndarray, pairs: Sequence[str] | None = None) -> Prompts:
+        """Return some of the prompts, and some of their pairs; `UnknownNameError` for another."""
+        names = tuple(self.positions) if pairs is None else tuple(pairs)
+        for name in names:
+            if name not in self.positions:
+                raise UnknownNameError("pair", name, self.positions)
+        return Prompts(self.labels.iloc[rows].reset_index(drop=True), {
+            name: tuple(self.positions[name][row] for row in rows) for name in names})
+
     def digest(self) -> str:
         """Return a SHA-256 of everything, by which an interrupted extraction knows its prompts."""
         content = repr([self.labels.to_dict("list"), dict(self.positions)])
         return hashlib.sha256(content.encode()).hexdigest()
 
     def tokenize(self, model: Any, prepend_bos: bool | None = None) -> Tokens:
-        """Return the tokens of every prompt, those of `model.to_tokens`, and where its pairs are.
+        """Return the tokens of every prompt, and where its pairs are.
 
+        model        a `LanguageModel`, or a bridge
         prepend_bos  whether they begin with the token for a beginning; default: the model's setting
 
         `ConfigError` names the row whose position does not exist, or whose text is missing or
         ambiguous, and prompts that are longer than the model's context.
         """
-        check_pretrained(model)
-        tokenizer = getattr(model, "tokenizer", None)
-        check(getattr(tokenizer, "is_fast", False), "the model has no tokenizer that tells which "
-              "characters a token stands for; expected a 'fast' one")
-        begins(model, prepend_bos)
-        limit = getattr(model.cfg, "n_ctx", None)
+        # Imported here, as whoever reads prompts alone needs no torch.
+        from latentcode.prompts.language_models import as_language_model
+
+        model = as_language_model(model)
+        model.begins(prepend_bos)
+        limit = model.context
         tokens, places = [], []
         for i, text in enumerate(self.labels["prompt"]):
             where = row_name(i, text)
-            ids, spans = encode(model, text, prepend_bos)
+            ids, spans = model.encode(text, prepend_bos)
             check(limit is None or len(ids) <= limit, f"{where} has {len(ids)} tokens; expected at "
                   f"most {limit}, the context of the model")
             tokens.append(ids)
@@ -268,57 +285,6 @@ def _as_position(value: Any, where: str) -> Position:
     return str(value)
 
 
-def check_pretrained(model: Any) -> None:
-    """Raise `ConfigError` for a name, a run and a model of our own where a bridge is expected."""
-    # Imported here, as whoever reads prompts alone needs no torch.
-    from latentcode.models.pretrained import INSTEAD
-    from latentcode.models.transformer import HookedTransformer
-    from latentcode.runs import Run
-
-    check(not isinstance(model, (str, Path)), f"model is {str(model)!r}; expected a model, such as "
-          f"lc.load_pretrained({str(model)!r}) returns")
-    check(not isinstance(model, (Run, HookedTransformer)),
-          f"the model is a {type(model).__name__} that was trained here; {INSTEAD}")
-
-
-def encode(
-    model: Any, text: str, prepend_bos: bool | None
-) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return the tokens of `model.to_tokens(text)` and the characters of `text` they stand for.
-
-    A token that stands for no character, such as the beginning of the sequence, has (0, 0).
-    """
-    tokenizer, config = model.tokenizer, model.cfg
-    own_bos = getattr(config, "tokenizer_prepends_bos", True)
-    wanted = getattr(config, "default_prepend_bos", True) if prepend_bos is None else prepend_bos
-    prefix = ""
-    if wanted and not own_bos and tokenizer.bos_token is not None:
-        atom = tokenizer(tokenizer.bos_token, add_special_tokens=False)["input_ids"]
-        prefix = tokenizer.bos_token if len(atom) == 1 else ""
-    encoded = tokenizer(prefix + text, return_offsets_mapping=True)
-    ids, spans = list(encoded["input_ids"]), list(encoded["offset_mapping"])
-    if getattr(config, "tokenizer_appends_eos", False):
-        while len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
-            ids, spans = ids[:-1], spans[:-1]
-    if own_bos and not wanted and ids[0] == tokenizer.bos_token_id:
-        ids, spans = ids[1:], spans[1:]
-    shift = len(prefix)
-    return ids, [(max(start - shift, 0), max(end - shift, 0)) for start, end in spans]
-
-
-def begins(model: Any, prepend_bos: bool | None) -> bool:
-    """Return whether prompts begin with the token for a beginning, as `encode` has them.
-
-    `ConfigError` for a model whose tokenizer does not follow `prepend_bos`.
-    """
-    bos = model.tokenizer.bos_token_id
-    found = bos is not None and encode(model, "a", prepend_bos)[0][:1] == [bos]
-    check(prepend_bos in (None, found), f"prepend_bos is {prepend_bos}, and with this tokenizer "
-          f"prompts begin {'with' if found else 'without'} a token for a beginning all the same; "
-          f"expected {found}, or None for what the model's own setting says")
-    return found
-
-
 def _locate(
     position: Position, text: str, spans: Sequence[tuple[int, int]], name: str, where: str
 ) -> int:
@@ -343,6 +309,4 @@ def _locate(
     return touching[-1]
 
 
-__all__ = [
-    "Position", "Prompts", "Tokens", "as_prompts", "begins", "check_pretrained", "encode",
-    "row_name"]
+__all__ = ["Position", "Prompts", "Tokens", "as_prompts", "row_name"]

@@ -79,7 +79,7 @@ def _body(run: Run, repo: str) -> str:
         "updates.",
         "## Use", f'```python\nimport latentcode as lc\n\nrun = lc.load_run("{name}")\n'
         "model = run.load_model()       # with TransformerLens' hooks\n"
-        'codes = lc.extract(run, "ood", n=2_000)\n```',
+        'codes = lc.extract(run, split="ood", n=2_000)\n```',
         *([f"It needs code that is not shared here, imported first: {', '.join(own)}."] if own
           else []),
         "## Metrics", "The newest means of each split." if len(latest) else "None were recorded.",

@@ -194,8 +194,8 @@ def _compared(
 
 
 def _read_again(run: Run, card: Card, found: Verification) -> None:
-    from latentcode.codes.of_tasks import extract
     from latentcode.config import task_from_dict
+    from latentcode.subjects import extract
 
     wanted = card.codes
     stored = LatentCodes.load(run.path / RESULTS / f"codes-{wanted.split}")
@@ -208,8 +208,8 @@ def _read_again(run: Run, card: Card, found: Verification) -> None:
               f"{stored.meta.get(key)!r}; expected {expected!r}", ArtifactError)
     check("task" in stored.meta, "the stored codes do not say of which task they are",
           ArtifactError)
-    again = extract(run, wanted.split, n=min(CHECKED_CODES, wanted.n), pairs=wanted.pairs,
-                    seed=wanted.seed, task=task_from_dict(stored.meta["task"]))
+    again = extract(run, split=wanted.split, n=min(CHECKED_CODES, wanted.n), pairs=wanted.pairs,
+                    seed=wanted.seed, problems=task_from_dict(stored.meta["task"]))
     same = stored.subset(np.arange(len(again)))
     for what, kept, read in (("layers", same.layers, again.layers),
                              ("shape", same.scores.shape, again.scores.shape),

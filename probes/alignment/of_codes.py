@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
+from latentcode.arguments import check_distinct, chosen
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.alignment.matching import (
@@ -29,10 +30,8 @@ from latentcode.probes.alignment.transfer import N_RANDOM, Transfer
 from latentcode.probes.common.bootstrap import LEVEL
 from latentcode.probes.common.features import (
     Features,
-    check_distinct,
     check_pair_of_codes,
     check_same_instances,
-    chosen,
     features_of,
     origin,
 )

@@ -1,84 +1,113 @@
-"""Do trained runs have the same codes, up to a reordering of heads or a rotation?"""
+"""Do models have the same codes, up to a reordering of heads or a rotation?"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from latentcode.config import TaskConfig
-from latentcode.errors import ProbeError, check, check_count
+from latentcode.errors import check
 from latentcode.probes.alignment.of_codes import align_codes
 from latentcode.probes.alignment.result import AlignmentResult
-from latentcode.probes.common.extraction import extract_with_untrained, load_runs
-from latentcode.probes.common.own_labels import Labels, names_of, own_labels
+from latentcode.probes.common.extraction import subjects_of
+from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
 from latentcode.progress import Progress, watched
-from latentcode.runs import Run
-from latentcode.tasks import Task, as_task, make_task
+from latentcode.seeds import checked_seed
+from latentcode.subjects import Subject
+from latentcode.subjects.of_tasks import RunSubject
+from latentcode.tasks import Task, make_task
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems
 
 
 @watched("aligning")
 def align(
-    runs: Sequence[Run | str | Path],
+    models: Sequence[Model] | Model,
+    problems: Problems = None,
     labels: Labels | None = None,
     *,
-    n_train: int = 2_048,
-    n_heldout: int = 2_048,
-    pairs: Sequence[str] | None = None,
+    n_train: int | None = None,
+    n_heldout: int | None = None,
+    heldout: float = 0.3,
+    pairs: Sequence[str] | str | None = None,
     layers: Sequence[int] | int | None = None,
-    task: TaskConfig | None = None,
+    step: Sequence[int] | int | None = None,
+    controls: bool = True,
+    allow_overlap: str = "nothing",
+    n_bootstrap: int = 1_000,
     seed: int = 0,
-    device: str = "cpu",
+    device: str | None = None,
     progress: Progress | None = None,
-    **settings: Any,
 ) -> AlignmentResult:
-    """Do trained runs have the same codes up to a reordering of heads, or a rotation?
+    """Do models have the same codes up to a reordering of heads, or a rotation?
 
-    runs      at least two runs, their folders, or names of the zoo
-    labels    what the transferred probes decode; default: those that the task names for probing;
-              or functions of a batch, as in `decode`
-    n_train, n_heldout  instances that probes and matchings are fitted on and scored on
-    pairs     default: the paper's pair, the first of the task's
-    layers    default: all
-    task      what all runs see instances of; default: the first run's own choice for probing, so
-              that "held out" means held out of the *first* run. The result says how many of those
-              combinations the others were trained on
-    settings  of `align_codes`
+    models    at least two, see `subject`; or one run with several steps
+    problems  what all models see; see `subject`; default: what the first run's task chooses for
+              probing, so that "held out" means held out of the *first* run. The result says how
+              many of those combinations the others were trained on
+    labels    what the transferred probes decode; default: those that the task names for probing,
+              and of prompts the column label; or functions of a batch, as in `decode`
+    n_train, n_heldout  problems that probes and matchings are fitted on and scored on; default:
+              2,048, of prompts all
+    heldout   share of the combinations of prompts to hold out, where they have no column `split`
+    pairs     names of pairs, or `all`; default: the paper's, the first of the task's
+    layers    layer numbers; default: all
+    step      checkpoints to compare; default: the newest
+    controls  False leaves out the residual stream and the untrained model, and marks the result
+    allow_overlap  what training and held-out codes may have in common, as in `decode`
+    n_bootstrap  replicates of the intervals of transferred probes, which resample the held-out
+              combinations
+    seed      of the problems and the bootstrap
+    device    cpu or cuda; default: cpu
     progress  called with (comparisons done, in all)
 
     Runs of one training seed begin with the same weights, of different kinds too, and are left out
     of the result's summary and figures, which says so.
 
-    Raises what `load_run`, `own_labels`, `extract` and `align_codes` raise, `ProbeError` for a
-    single run, for no instances and for runs of the same name, and `ConfigError` for runs whose
+    Raises what `subject`, `own_labels`, `extract` and `align_codes` raise, `ProbeError` for a
+    single model, for no problems and for models of the same name, and `ConfigError` for runs whose
     tasks differ in more than their split.
     """
-    for name, number in (("n_train", n_train), ("n_heldout", n_heldout)):
-        check_count(name, number, 1, ProbeError)
-    opened = load_runs(runs, least=2)
-    for a, b in pairwise(opened):
-        ours, theirs = (_family(run.config.task) for run in (a, b))
+    seed = checked_seed(seed)
+    opened = subjects_of(models, problems, least=2, step=step, device=device)
+    runs = [of for of in opened if isinstance(of, RunSubject)]
+    for a, b in pairwise(runs):
+        ours, theirs = (_family(of.run.config.task) for of in (a, b))
         check(ours == theirs, f"the tasks of {a.name} and {b.name} differ: {ours} and {theirs}; "
               "expected runs of one task, whose splits may differ")
-    own = make_task(opened[0].config.task)
-    source = as_task(task or own.probe_config)
-    labels = own.probe_labels if labels is None else labels
-    parts = ("train", n_train), ("ood", n_heldout)
-    further = own_labels(labels, source, parts, seed=seed, device=device)
-    codes = [[extract_with_untrained(run, split, values, n=n, pairs=pairs, layers=layers,
-                                     task=source, seed=seed, device=device)
-              for (split, n), values in zip(parts, further, strict=True)] for run in opened]
-    models, untrained = ([(train[i], heldout[i]) for train, heldout in codes] for i in range(2))
-    heldout_combinations = _combinations(source, "ood")
-    trained_on = {run.name: _combinations(make_task(run.config.task), "train") for run in opened}
+    first = opened[0].probing
+    asked = asked_labels(labels, first)
+    names = names_of(asked)
+    if isinstance(first, RunSubject):
+        opened = [of.on(first.task) if isinstance(of, RunSubject) else of for of in opened]
+    opened = [of.divided(heldout, seed, next(iter(names), "label")) for of in opened]
+    parts = (("train", opened[0].n_of("n_train", n_train, 2_048, "train")),
+             ("ood", opened[0].n_of("n_heldout", n_heldout, 2_048, "ood")))
+    further = own_labels(asked if labels is not None else None, opened[0], parts, seed=seed)
+    codes = [[of.with_untrained(split, values, n=n, pairs=pairs, layers=layers, seed=seed,
+                                controls=controls)
+              for (split, n), values in zip(parts, further, strict=True)] for of in opened]
+    trained, untrained = ([(train[i], scored[i]) for train, scored in codes] for i in range(2))
     return align_codes(
-        models, names_of(labels), untrained=untrained, seed=seed,
-        heldout_trained_on={name: (len(known & heldout_combinations), len(heldout_combinations))
-                            for name, known in trained_on.items()},
-        initial_seeds={run.name: run.config.training.seed for run in opened},
-        progress=progress, **settings)
+        trained, names,  # type: ignore[arg-type]
+        untrained=untrained if controls else None,  # type: ignore[arg-type]
+        controls=controls, allow_overlap=allow_overlap, n_bootstrap=n_bootstrap, seed=seed,
+        progress=progress, **_of_training(runs, opened[0]))
+
+
+def _of_training(runs: Sequence[RunSubject], first: Subject) -> dict[str, Any]:
+    """Return what of the held-out combinations each run was trained on, and its seed."""
+    if not isinstance(first, RunSubject):
+        return {}
+    heldout = _combinations(first.task, "ood")
+    return {
+        "heldout_trained_on": {
+            of.name: (len(_combinations(make_task(of.run.config.task), "train") & heldout),
+                      len(heldout)) for of in runs},
+        "initial_seeds": {of.name: of.run.config.training.seed for of in runs}}
 
 
 def _combinations(task: Task, split: str) -> set[tuple[int, ...]]:

@@ -1,58 +1,76 @@
-"""`attribute`: which codes of a trained run does the answer hang on?"""
+"""`attribute`: which codes of a model does the answer hang on?"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from latentcode.config import TaskConfig
-from latentcode.devices import resolve_device
 from latentcode.probes.attribution.of_model import attribute_model
 from latentcode.probes.attribution.places import ATTRIBUTED
 from latentcode.probes.attribution.result import AttributionResult
-from latentcode.probes.common.of_run import meta_of
 from latentcode.progress import Progress, watched
-from latentcode.runs import Run
-from latentcode.runs.named import load_run
-from latentcode.tasks import as_task, make_counterfactuals
+from latentcode.seeds import checked_seed
+from latentcode.subjects import subject
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems
 
 
 @watched("passes")
 def attribute(
-    run: Run | str | Path,
-    source: str = "operation+operands",
+    model: Model,
+    problems: Problems = None,
+    source: str | None = None,
     *,
     sites: Sequence[str] | str = ATTRIBUTED,
     split: str = "ood",
-    n: int = 2_000,
+    n: int | None = None,
     n_patched: int = 200,
-    task: TaskConfig | None = None,
+    n_points: int = 4,
+    n_checked: int = 40,
+    n_ranked: int = 200,
+    among: str = "vocabulary",
     step: int | None = None,
+    batch_size: int | None = None,
+    n_bootstrap: int = 1_000,
     seed: int = 0,
-    device: str = "cpu",
+    device: str | None = None,
     progress: Progress | None = None,
-    **settings: Any,
 ) -> AttributionResult:
     """Which codes, and which values, does it hang on that the answer becomes the source's?
 
-    run      a run, its folder, or the name of a model of the zoo
-    source   whose activations would be written: `operation+operands`, another source of a
-             factorial (`latentcode.tasks.counterfactuals`), or `interchange`, the minimal pair's
+    model    see `subject`
+    problems  see `subject`; of prompts minimal pairs, or a factorial, with the columns that
+             `PromptCounterfactuals` lists; default: the run's own task
+    source   whose activations would be put in: `operation+operands`, another source of a
+             factorial (`latentcode.tasks.counterfactuals`), or `interchange`, the minimal pair's;
+             default: operation+operands, without a factorial interchange
     sites    `code`, `value` or both
-    split    instances that the attributions are means over
-    n        instances drawn; those count which the model answers rightly, sources included
-    n_patched  how many of them single places and sets are written into
-    task     what to draw from; default: the run's own
-    step     the checkpoint; default: the newest
-    settings of `attribute_model`: n_checked, n_ranked, batch_size, n_bootstrap
+    split    problems that the attributions are means over
+    n        problems drawn; those count which the model answers rightly, sources included;
+             default: 2,000, of prompts all
+    n_patched  how many of them single places and sets are patched in
+    n_points  on the way to the source at which the gradient is taken
+    n_checked  places that are patched singly: so many of the largest estimates, and random others
+    n_ranked  of how many places, by attribution, a small set is made
+    among    of prompts: whether the model's answer is the likeliest token of the `vocabulary` or
+             the likelier of the two `answers`
+    step     the checkpoint of a run; default: the newest
+    batch_size  problems at once; default: 250, of prompts 32
+    n_bootstrap  replicates of the 95 % intervals, which resample the combinations
+    seed     of everything that is drawn
+    device   cpu or cuda; default: cpu
+    progress  called with (passes through the model done, most that there can be)
 
-    Raises what `attribute_model` raises, and `ConfigError` for a task without minimal pairs.
+    See `attribute_model` for the equation. Raises what `subject` and `attribute_model` raise, and
+    `ConfigError` for problems without minimal pairs.
     """
-    run = load_run(run)
-    own = as_task(run.config.task if task is None else task)
-    counterfactuals = make_counterfactuals(own)
-    model = run.load_model(step, device=str(resolve_device(device)))
-    return attribute_model(model, counterfactuals, source, sites=sites, split=split, n=n,
-                           n_patched=n_patched, seed=seed, meta=meta_of(run, own, step),
-                           progress=progress, **settings)
+    seed = checked_seed(seed)
+    of = subject(model, problems, step=step, device=device, batch_size=batch_size)
+    task = of.counterfactuals(among=among)
+    return attribute_model(
+        of.model(), task, source or ("operation+operands" if task.factorial else "interchange"),
+        sites=sites, split=of.split_name(split), n=of.n_of("n", n, 2_000, split),
+        n_patched=n_patched, n_points=n_points, n_checked=n_checked, n_ranked=n_ranked, seed=seed,
+        batch_size=of.patched_at_once(batch_size), n_bootstrap=n_bootstrap, meta=of.settings,
+        progress=progress)

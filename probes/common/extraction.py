@@ -1,43 +1,54 @@
-"""What the verbs read out of runs: the codes, and those of the initial weights beside them."""
+"""Several models that one question is asked of."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from latentcode.arguments import as_tuple
-from latentcode.codes import LatentCodes
-from latentcode.codes.of_tasks import extract
 from latentcode.errors import ProbeError, check
+from latentcode.progress import Progress
 from latentcode.runs import Run
-from latentcode.runs.named import load_run
+from latentcode.subjects import Subject, subject
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems
 
 
-def extract_with_untrained(
-    run: Run, split: str, own: Mapping[str, Any] | None = None, **reading: Any
-) -> tuple[LatentCodes, LatentCodes]:
-    """Return a run's codes with residual streams, and those of its initial weights.
+def subjects_of(
+    models: Sequence[Model] | Model, problems: Problems, *, least: int = 1, step: Any = None,
+    device: str | None = None,
+) -> list[Subject]:
+    """Open one model or several, at least so many, of which each has a name of its own.
 
-    own      further labels of these instances, for both
-    reading  what `extract` takes
+    step  the checkpoint of each; several of one run make a subject each
+
+    Raises what `subject` raises, and `ProbeError` for too few and for a name that is repeated.
     """
-    return (extract(run, split, residuals=True, **reading).with_labels(**(own or {})),
-            extract(run, split, untrained=True, **reading).with_labels(**(own or {})))
-
-
-def load_runs(
-    runs: Sequence[Run | str | Path] | Run | str | Path, least: int = 1
-) -> list[Run]:
-    """Open one run or several, at least so many, of which each has a name of its own.
-
-    Raises what `load_run` raises, and `ProbeError` for too few and for a name that is repeated.
-    """
-    given = as_tuple(runs)
-    check(len(given) >= least, f"{len(given)} {'run is' if len(given) == 1 else 'runs are'} given: "
-          f"{', '.join(map(str, given)) or 'none'}; expected at least {least}", ProbeError)
-    opened = [load_run(run) for run in given]
-    names = [run.name for run in opened]
-    check(len(set(names)) == len(names), f"the runs are called {', '.join(names)}; expected "
-          "different names, by which results tell them apart", ProbeError)
+    given = as_tuple(models)
+    if isinstance(models, Run):
+        given = (models,)
+    steps = (None,) if step is None else as_tuple(step)
+    check(len(steps) == 1 or len(given) == 1, f"{len(steps)} steps of {len(given)} models are "
+          "given; expected one step, or one model", ProbeError)
+    asked = [(model, one) for model in given for one in steps]
+    check(len(asked) >= least, f"{len(asked)} {'model is' if len(asked) == 1 else 'models are'} "
+          f"given: {', '.join(str(model) for model, _ in asked) or 'none'}; expected at least "
+          f"{least}", ProbeError)
+    opened = [subject(model, problems, step=one, device=device) for model, one in asked]
+    repeated = [name for name, n in Counter(of.name for of in opened).items() if n > 1]
+    check(not repeated, f"several models are called {', '.join(repeated)}; expected different "
+          "names, by which results tell them apart", ProbeError)
     return opened
+
+
+def part_of(progress: Progress | None, index: int, parts: int) -> Progress | None:
+    """Return a callback for one of several equal parts of the work."""
+    if progress is None:
+        return None
+    told = progress
+    return lambda done, total: told(index * total + done, parts * total)
+
+
+__all__ = ["part_of", "subjects_of"]

@@ -8,15 +8,14 @@ residual   the residual stream that enters the layer at the query, which the cod
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError, UnknownNameError, check
+from latentcode.errors import ProbeError, check
 
 FEATURES: tuple[str, ...] = ("code", "residual", "untrained", "shuffled")
 """What is decoded from: the code and its three controls."""
@@ -169,29 +168,6 @@ def check_same_instances(codes: LatentCodes, other: LatentCodes, what: str) -> N
 def varies(x: np.ndarray) -> bool:
     """Return whether points [N, d] differ by more than the rounding of float32."""
     return bool(np.abs(x - x.mean(axis=0, dtype=np.float64)).max() > ROUNDING * np.abs(x).max())
-
-
-def chosen(what: str, wanted: Any, available: Sequence[Any]) -> tuple[Any, ...]:
-    """Return what is wanted of `available`, one or several of them, all by default.
-
-    `UnknownNameError` for other names, `ProbeError` for none and for a name that is repeated.
-    """
-    if wanted is None:
-        return tuple(available)
-    wanted = as_tuple(wanted)
-    check(len(wanted) > 0, f"{what}s is empty; expected some of {list(available)}", ProbeError)
-    for name in wanted:
-        if name not in available:
-            raise UnknownNameError(what, name, available)
-    check_distinct(f"{what}s", wanted)
-    return wanted
-
-
-def check_distinct(what: str, names: Sequence[Any]) -> None:
-    """Raise `ProbeError` for a name that is repeated."""
-    repeated = sorted({str(name) for name in names if list(names).count(name) > 1})
-    check(not repeated, f"{what} repeats {', '.join(repeated)}; expected different ones",
-          ProbeError)
 
 
 def origin(codes: LatentCodes) -> dict[str, Any]:

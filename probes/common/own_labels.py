@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from latentcode.arguments import as_tuple
-from latentcode.codes.instances import instances
 from latentcode.codes.labels import check_new_label, label_groups, label_values
 from latentcode.errors import ProbeError, UnknownNameError, check
 from latentcode.probes.common.labels import check_classes
-from latentcode.tasks import Batch, Task
+from latentcode.subjects import Subject
+from latentcode.tasks import Batch
 
 LabelFunction = Callable[[Batch], Any]
 """Of a batch on the CPU, one value per instance: bool, whole numbers or text."""
@@ -23,22 +22,21 @@ Labels = Sequence[str] | Mapping[str, LabelFunction]
 
 
 def own_labels(
-    labels: Labels | None, task: Task, parts: Sequence[tuple[str, int]], *, seed: int,
-    device: str = "cpu",
+    labels: Labels | None, of: Subject, parts: Sequence[tuple[str, int]], *, seed: int
 ) -> list[dict[str, np.ndarray]]:
     """Return the values of labels that are functions, for each part; none where they are names.
 
-    task   what the codes are extracted from
-    parts  split and number of instances; the first is what a probe is fitted on
+    of     what the codes are read from
+    parts  split and number of problems; the first is what a probe is fitted on
 
     `UnknownNameError` for a name that stands for nothing; `ConfigError` for the name of a function
-    that stands for a label of the task already and for values that are no label, `ProbeError` for
-    what is no function, for one that fails, and for values that are no classes or a single class
-    in the first part.
+    that stands for a label of the problems already and for values that are no label, `ProbeError`
+    for what is no function, for one that fails, for values that are no classes or a single class
+    in the first part, and for functions where the problems are no batch of a task.
     """
     if not isinstance(labels, Mapping):
         if labels is not None:
-            _check_names(as_tuple(labels), task, parts[0][0], seed=seed, device=device)
+            _check_names(as_tuple(labels), of.known_labels(parts[0][0], seed=seed))
         return [{} for _ in parts]
     check(len(labels) > 0, "labels is empty; expected at least one function", ProbeError)
     for name, function in labels.items():
@@ -46,8 +44,8 @@ def own_labels(
               "batch", ProbeError)
     found = []
     for number, (split, n) in enumerate(parts):
-        batch = instances(task, split, n, seed=seed, device=device).to("cpu")
-        taken = _known(task, batch[:1])
+        batch = of.instances(split, n, seed=seed)
+        taken = of.known_labels(split, seed=seed)
         values: dict[str, np.ndarray] = {}
         for name, function in labels.items():
             check_new_label(name, [*taken, *values])
@@ -65,22 +63,26 @@ def names_of(labels: Labels) -> tuple[str, ...]:
     return tuple(labels) if isinstance(labels, Mapping) else as_tuple(labels)
 
 
-def _check_names(
-    names: Sequence[str], task: Task, split: str, *, seed: int, device: str
-) -> None:
+def asked_labels(labels: Labels | None, of: Subject) -> Labels:
+    """Return `labels`, or those that the problems themselves are asked about.
+
+    `ProbeError` where neither says any.
+    """
+    if labels is None:
+        known = of.known_labels("ood", seed=0)
+        check(len(of.probe_labels) > 0, "labels are missing, and these problems do not say which "
+              f"matter; they have: {', '.join(known)}", ProbeError)
+        return of.probe_labels
+    return labels
+
+
+def _check_names(names: Sequence[str], known: Sequence[str]) -> None:
     """Raise `UnknownNameError` for a name that stands for nothing at any pair."""
-    known = _known(task, instances(task, split, 1, seed=seed, device=device).to("cpu"))
     groups = label_groups(known)
-    known += [name for group in groups for name in (group.removesuffix("s"), group)]
+    choices = [*known, *(name for group in groups for name in (group.removesuffix("s"), group))]
     for name in names:
-        if name not in known:
-            raise UnknownNameError("label", name, known)
-
-
-def _known(task: Task, batch: Batch) -> list[str]:
-    """Return the labels that codes of a task have, the measures of a model's answers included."""
-    logits = torch.zeros(len(batch), task.config.n_tokens, task.config.d_output)
-    return [*map(str, task.labels(batch)), *task.measures(logits, batch)]
+        if name not in choices:
+            raise UnknownNameError("label", name, choices)
 
 
 def _values(name: str, function: LabelFunction, batch: Batch) -> np.ndarray:
@@ -94,4 +96,4 @@ def _values(name: str, function: LabelFunction, batch: Batch) -> np.ndarray:
     return values
 
 
-__all__ = ["LabelFunction", "Labels", "names_of", "own_labels"]
+__all__ = ["LabelFunction", "Labels", "asked_labels", "names_of", "own_labels"]

@@ -1,26 +1,24 @@
-"""`das`, distributed alignment search: in a trained run."""
+"""`das`, distributed alignment search: in a model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from latentcode.config import TaskConfig
-from latentcode.devices import resolve_device
-from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.common.of_run import meta_of
 from latentcode.probes.das.of_model import SEARCHES, das_model
 from latentcode.probes.das.result import DASResult
 from latentcode.progress import Progress, watched
-from latentcode.runs import Run
-from latentcode.runs.named import load_run
-from latentcode.tasks import as_task, make_counterfactuals
+from latentcode.seeds import checked_seed
+from latentcode.subjects import subject
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems
 
 
 @watched("searches")
 def das(
-    run: Run | str | Path,
+    model: Model,
+    problems: Problems = None,
     objective: str | Sequence[str] = "operation",
     *,
     site: str = "code",
@@ -28,39 +26,47 @@ def das(
     rank: int | Sequence[int] = 4,
     searches: Sequence[str] = SEARCHES,
     split: str = "ood",
-    n_train: int = 2_048,
-    n: int = 600,
-    task: TaskConfig | None = None,
+    n_train: int | None = None,
+    n: int | None = None,
+    steps: int = 300,
+    batch_size: int = 64,
+    learning_rate: float = 0.01,
     step: int | None = None,
+    n_bootstrap: int = 1_000,
     seed: int = 0,
-    device: str = "cpu",
+    device: str | None = None,
     progress: Progress | None = None,
-    **settings: Any,
 ) -> DASResult:
-    """Is there a subspace of a run's codes whose exchange brings the source's operation alone?
+    """Is there a subspace of codes whose exchange brings the source's operation alone?
 
-    run        a run, its folder, or the name of a model of the zoo
+    model      see `subject`
+    problems   see `subject`; of prompts a factorial, with the columns `operation` and `operands`;
+               default: the run's own task
     objective  `operation`, towards B(x), `operands`, towards A(x'), or both; of a source with
                another operation B and other operands x'
-    site, layer  `code`, the row of the response in a layer, or `residual`, the stream of the
-               response's token that enters the layer; layer: default the last
+    site       `code`, the row of the response in a layer, or `residual`, the stream of the
+               response's token that enters the layer
+    layer      which; default: the last
     rank       dimensions of the subspace, or several numbers of them
     searches   of `trained`, `shuffled` and `untrained` (controls; see `DASResult`)
     split      whose pairs the subspaces are scored on; they are trained on those of `train`
-    n_train, n  pairs drawn for training and scoring
-    task       what to draw from; default: the run's own
-    step       the checkpoint; default: the newest
+    n_train, n  pairs drawn for training and for scoring; default: 2,048 and 600, of prompts all
+    steps, batch_size, learning_rate  of Adam; a search ends early where its loss is flat
+    step       the checkpoint of a run; default: the newest
+    n_bootstrap  replicates of the 95 % intervals, which resample the combinations
+    seed       of everything that is drawn
+    device     cpu or cuda; default: cpu
     progress   called with (searches done, in all)
-    settings   of `das_model`: steps, batch_size, learning_rate, n_bootstrap
 
-    Raises what `das_model` raises, and `ConfigError` for a task without minimal pairs.
+    See `das_model` for the equation. Raises what `subject` and `das_model` raise, and
+    `ConfigError` for problems without minimal pairs.
     """
-    run = load_run(run)
-    own = as_task(run.config.task if task is None else task)
-    place = resolve_device(device)
-    model = run.load_model(step, device=str(place))
-    untrained = HookedTransformer(run.config.model, seed=run.config.training.seed).to(place)
+    seed = checked_seed(seed)
+    of = subject(model, problems, step=step, device=device)
+    untrained = of.model(untrained=True, seed=seed) if "untrained" in searches else None
     return das_model(
-        model, make_counterfactuals(own), objective, site=site, layer=layer, rank=rank,
-        searches=searches, untrained=untrained, split=split, n_train=n_train, n=n, seed=seed,
-        meta=meta_of(run, own, step), progress=progress, **settings)
+        of.model(), of.counterfactuals(), objective, site=site, layer=layer, rank=rank,
+        searches=searches, untrained=untrained, split=of.split_name(split),
+        n_train=of.n_of("n_train", n_train, 2_048, "train"), n=of.n_of("n", n, 600, split),
+        steps=steps, batch_size=batch_size, learning_rate=learning_rate, seed=seed,
+        n_bootstrap=n_bootstrap, meta=of.settings, progress=progress)

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from sklearn.utils.parallel import Parallel, delayed
 
+from latentcode.arguments import chosen
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import (
@@ -34,7 +35,6 @@ from latentcode.probes.common.features import (
     Features,
     check_controls,
     check_pair_of_codes,
-    chosen,
     origin,
     shuffle_labels,
 )

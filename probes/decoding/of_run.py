@@ -1,68 +1,85 @@
-"""From a trained run to decoded codes in one call: extract, extract the controls, decode."""
+"""From a model to decoded codes in one call: extract, extract the controls, decode."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from latentcode.config import TaskConfig
-from latentcode.errors import ProbeError, check_count
-from latentcode.probes.common.extraction import extract_with_untrained
-from latentcode.probes.common.own_labels import Labels, names_of, own_labels
+from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
 from latentcode.probes.decoding.of_codes import decode_codes
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.progress import Progress, watched
-from latentcode.runs import Run
-from latentcode.runs.named import load_run
-from latentcode.tasks import as_task, make_task
+from latentcode.seeds import checked_seed
+from latentcode.subjects import subject
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems
 
 
 @watched("fitting probes")
 def decode(
-    run: Run | str | Path,
+    model: Model,
+    problems: Problems = None,
     labels: Labels | None = None,
     *,
-    pairs: Sequence[str] | None = None,
+    pairs: Sequence[str] | str | None = None,
     layers: Sequence[int] | int | None = None,
-    n_train: int = 4_096,
-    n_heldout: int = 4_096,
-    task: TaskConfig | None = None,
+    n_train: int | None = None,
+    n_heldout: int | None = None,
+    heldout: float = 0.3,
+    controls: bool = True,
+    allow_overlap: str = "nothing",
+    n_shuffles: int = 3,
+    n_bootstrap: int = 1_000,
     seed: int = 0,
-    device: str = "cpu",
+    device: str | None = None,
     n_jobs: int = 1,
     progress: Progress | None = None,
 ) -> DecodingResult:
-    """Which constituents can be read out of the codes of a trained run, on held-out combinations?
+    """What can be read out of the codes of a model, on held-out combinations?
 
     Logistic probes are fitted on codes of `train` combinations and scored on `ood` ones, beside
     an untrained model's codes, shuffled labels and the residual stream (paper, Fig. 2B and 5F).
 
-    run      a run, its folder, or a name of the zoo
-    labels   default: those that the task names, such as term_1, term_2 and terms, or rule; or
-             functions of a batch, `{"even": lambda batch: batch.targets[:, 0] % 2 == 0}`
-    pairs    default: the paper's pair, the first of the task's
-    layers   default: all
-    task     what to draw instances from; default: the task's own choice for probing, for fuzzy
-             logic one shared context with varying query (paper 3.2)
-    n_train, n_heldout  instances that probes are fitted on and scored on
-    n_jobs   processes that fit probes side by side
+    model     see `subject`; or codes of training combinations, and those of held-out ones as the
+              problems
+    problems  see `subject`; default: what the run's task chooses for probing, for fuzzy logic one
+              shared context with varying query (paper 3.2)
+    labels    default: those that the task names, such as term_1, term_2 and terms, or rule, and of
+              prompts the column label; or functions of a batch,
+              `{"even": lambda batch: batch.targets[:, 0] % 2 == 0}`
+    pairs     names of pairs, or `all`; default: the paper's, the first of the task's
+    layers    layer numbers; default: all
+    n_train, n_heldout  problems that probes are fitted on and scored on; default: 4,096, of prompts
+              and codes all
+    heldout   share of the combinations of prompts to hold out, where they have no column `split`
+    controls  False leaves out the residual stream and the untrained model, and marks the result
+    allow_overlap  what training and held-out codes may have in common: `nothing`, `combinations`
+              or `instances`; the result says so
+    n_shuffles  shuffles of the training labels
+    n_bootstrap  replicates of the 95 % intervals, which resample the held-out combinations
+    seed      of the problems, shuffling and bootstrap
+    device    cpu or cuda; default: cpu
+    n_jobs    processes that fit probes side by side
     progress  called with (probes done, probes in all)
 
-    Raises what `load_run`, `own_labels`, `extract` and `decode_codes` raise, `ProbeError` for no
-    instances.
+    See `decode_codes` for the equation. Raises what `subject`, `own_labels`, `extract` and
+    `decode_codes` raise, `ProbeError` for no problems.
     """
-    run = load_run(run)
-    own = make_task(run.config.task)
-    source = as_task(task or own.probe_config)
-    labels = own.probe_labels if labels is None else labels
-    for name, number in (("n_train", n_train), ("n_heldout", n_heldout)):
-        check_count(name, number, 1, ProbeError)
-    parts = ("train", n_train), ("ood", n_heldout)
-    further = own_labels(labels, source, parts, seed=seed, device=device)
-    train, heldout = (
-        extract_with_untrained(run, split, values, n=n, pairs=pairs, layers=layers,
-                               task=source, seed=seed, device=device)
+    seed = checked_seed(seed)
+    of = subject(model, problems, device=device).probing
+    asked = asked_labels(labels, of)
+    names = names_of(asked)
+    of = of.divided(heldout, seed, next(iter(names), "label"))
+    parts = (("train", of.n_of("n_train", n_train, 4_096, "train")),
+             ("ood", of.n_of("n_heldout", n_heldout, 4_096, "ood")))
+    further = own_labels(asked if labels is not None else None, of, parts, seed=seed)
+    train, scored = (
+        of.with_untrained(split, values, n=n, pairs=pairs, layers=layers, seed=seed,
+                          controls=controls)
         for (split, n), values in zip(parts, further, strict=True))
-    return decode_codes(train[0], heldout[0], names_of(labels),
-                        untrained=(train[1], heldout[1]), seed=seed, n_jobs=n_jobs,
-                        progress=progress)
+    return decode_codes(
+        train[0], scored[0], names,
+        untrained=None if train[1] is None or scored[1] is None else (train[1], scored[1]),
+        controls=controls, allow_overlap=allow_overlap, n_shuffles=n_shuffles,
+        n_bootstrap=n_bootstrap, seed=seed, n_jobs=n_jobs, progress=progress)

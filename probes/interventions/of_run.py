@@ -1,68 +1,93 @@
-"""`intervene`: do the codes of a trained run cause its answers?"""
+"""`intervene`: do the codes of a model cause its answers?"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from latentcode.config import TaskConfig
-from latentcode.devices import resolve_device
-from latentcode.probes.common.of_run import meta_of
+from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.result import InterventionResult
-from latentcode.probes.interventions.sites import has_constraint
-from latentcode.probes.interventions.standard import standard_interventions
+from latentcode.probes.interventions.sites import has_constraint, normalization_of
+from latentcode.probes.interventions.standard import prompt_interventions, standard_interventions
 from latentcode.progress import Progress, watched
-from latentcode.runs import Run
-from latentcode.runs.named import load_run
-from latentcode.tasks import as_task, make_counterfactuals
+from latentcode.seeds import checked_seed
+from latentcode.subjects import subject
+from latentcode.subjects.of_prompts import PromptSubject
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems
 
 
 @watched("forward passes")
 def intervene(
-    run: Run | str | Path,
+    model: Model,
+    problems: Problems = None,
     interventions: Sequence[Intervention] | Intervention | None = None,
     *,
     split: str = "ood",
-    n: int = 2_000,
-    task: TaskConfig | None = None,
+    n: int | None = None,
+    n_reference: int | None = None,
     factorial: bool = True,
     among: str = "vocabulary",
     step: int | None = None,
+    batch_size: int | None = None,
+    n_bootstrap: int = 1_000,
     seed: int = 0,
-    device: str = "cpu",
+    device: str | None = None,
     progress: Progress | None = None,
-    **settings: Any,
 ) -> InterventionResult:
-    """Do the codes of a trained run cause its answers, on held-out combinations?
+    """Do the codes of a model cause its answers, on held-out combinations?
 
-    run      a run, its folder, or the name of a model of the zoo
-    interventions  default: `standard_interventions`, all patches with their controls
-    split    instances whose codes are overwritten; means and erasers come from `train`
-    n        instances drawn; those count which the model answers rightly, source included
-    task     what to draw from; default: the run's own
+    model    see `subject`
+    problems  see `subject`; of prompts minimal pairs, or a factorial, with the columns that
+             `PromptCounterfactuals` lists; default: the run's own task
+    interventions  default: `standard_interventions`, all patches with their controls; of prompts
+             `prompt_interventions`
+    split    problems whose codes are overwritten; means and erasers come from `train`. Prompts
+             without a column `split` serve for both
+    n        problems drawn; those count which the model answers rightly, source included;
+             default: 2,000, of prompts all
+    n_reference  training problems for means and erasers; default: 4,096, of prompts all
     factorial  draw natural sources, which differ in operation, operands and the rest
-             (`latentcode.tasks.counterfactuals`), where the task offers them; without it, minimal
-             pairs of any two operations
-    among    of text without a factorial: whether the model's answer is the likeliest token of the
-             `vocabulary` or, for models that rarely say either, the likelier of the two `answers`
-    step     the checkpoint; default: the newest
-    settings  of `intervene_model`: n_reference, batch_size, n_bootstrap
+             (`latentcode.tasks.counterfactuals`), where the problems offer them; without it,
+             minimal pairs of any two operations
+    among    of text without a factorial, and of prompts: whether the model's answer is the
+             likeliest token of the `vocabulary` or, for models that rarely say either, the likelier
+             of the two `answers`
+    step     the checkpoint of a run; default: the newest
+    batch_size  problems at once; default: 250, of prompts 32
+    n_bootstrap  replicates of the 95 % intervals, which resample the combinations
+    seed     of everything that is drawn
+    device   cpu or cuda; default: cpu
+    progress  called with (problems passed through the model, those in all)
 
-    Raises what `intervene_model` raises, and `ConfigError` for a task without minimal pairs.
+    Every outcome is compared with the hooked, unpatched pass over the same batch. Raises what
+    `subject` and `intervene_model` raise, and `ConfigError` for a task without minimal pairs, for
+    prompts that are none, and for an architecture that does not go on with what is written.
     """
-    run = load_run(run)
-    own = as_task(run.config.task if task is None else task)
-    model = run.load_model(step, device=str(resolve_device(device)))
-    counterfactuals = make_counterfactuals(own, factorial=factorial)
-    counterfactuals.answer_among(among)
+    seed = checked_seed(seed)
+    of = subject(model, problems, step=step, device=device, batch_size=batch_size)
+    task = of.counterfactuals(factorial=factorial, among=among)
+    patched = of.model()
+    prompts = isinstance(of, PromptSubject)
     if interventions is None:
-        interventions = standard_interventions(
-            model.cfg.n_layers, model.cfg.n_heads, counterfactuals.scopes,
-            has_constraint(model.cfg.normalization), counterfactuals.lacking,
-            counterfactuals.places)
-    meta = meta_of(run, own, step) | ({} if among == "vocabulary" else {"among": among})
-    return intervene_model(model, counterfactuals, interventions, split=split, n=n, seed=seed,
-                           meta=meta, progress=progress, **settings)
+        config = patched.cfg
+        interventions = (
+            prompt_interventions(
+                task, config.n_layers, layout(patched).normalized
+                and has_constraint(normalization_of(patched))) if prompts
+            else standard_interventions(
+                config.n_layers, config.n_heads, task.scopes,
+                has_constraint(config.normalization), task.lacking, task.places))
+    with of.answering(patched):
+        return intervene_model(
+            patched, task, interventions, split=of.split_name(split),
+            n=of.n_of("n", n, 2_000, split),
+            n_reference=(0 if "means" in task.lacks
+                         else of.n_of("n_reference", n_reference, 4_096, "train")),
+            seed=seed, batch_size=of.patched_at_once(batch_size),
+            n_bootstrap=n_bootstrap, progress=progress,
+            meta={**of.settings, **({} if among == "vocabulary" and not prompts
+                                    else {"among": among})})

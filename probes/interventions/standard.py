@@ -7,11 +7,14 @@ from collections.abc import Collection, Sequence
 from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.interventions.references import ERASABLE
+from latentcode.tasks.counterfactuals import Counterfactuals
 
 SOURCES: tuple[str, ...] = ("interchange", "control", "operands", "operation+operands", "unrelated")
 """Patches that tell operation, operands and answer apart; without a factorial there are two."""
 MAPPED: tuple[str, ...] = ("row", "everything")
 """Scopes at which the sources of a factorial are written into every set of layers."""
+OF_PROMPTS = ("interchange", "control", "elsewhere", "shuffled", "random", "identity")
+"""Patches that are put into prompts where nothing else is asked for."""
 
 
 def standard_interventions(
@@ -83,6 +86,27 @@ def standard_interventions(
             chosen += [Intervention(patch, "examples", every, site="value")
                        for patch in (*sources, "permuted")]
     return tuple(i for i in dict.fromkeys(chosen) if PATCHES[i.patch].needs not in lacks)
+
+
+def prompt_interventions(
+    task: Counterfactuals, n_layers: int, normalized: bool = True
+) -> tuple[Intervention, ...]:
+    """Return what is written by default: the source's codes, and codes that change nothing.
+
+    Of `standard_interventions`: the source's and the control's codes at pairs and rows, in each
+    layer, in the upper half and in all, and all codes in all layers; another position, another
+    instance's source, noise and the identity at rows of the upper half. The patch `control` only
+    where there are prompts for it, and renormalised codes only where `normalized` says that the
+    model's codes of a query sum to 1. Means, erasure, single heads, values and residual streams
+    have to be asked for.
+    """
+    every = tuple(range(n_layers))
+    chosen = [
+        i for i in standard_interventions(n_layers, 0, task.scopes, normalized, task.lacking)
+        if i.patch in OF_PROMPTS and i.site == "code" and PATCHES[i.patch].needs not in task.lacks
+        and (i.scope != "everything" or i.layers == every)
+        and (not i.renormalize or PATCHES[i.patch].real)]
+    return (*chosen, Intervention("identity", "everything", every))
 
 
 def _layer_sets(n_layers: int, factorial: bool, scope: str) -> tuple[tuple[int, ...], ...]:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentcode.arguments import check_distinct, chosen
 from latentcode.codes import LatentCodes
 from latentcode.codes.labels import is_measurement
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
-from latentcode.probes.common.features import check_distinct, chosen, features_of, origin, varies
+from latentcode.probes.common.features import features_of, origin, varies
 from latentcode.probes.common.labels import combination_clusters, label_names
 from latentcode.probes.knn_purity.labels import judged_labels
 from latentcode.probes.knn_purity.purity import (

@@ -1,57 +1,66 @@
-"""`knn_purity`: what do the codes of a trained run separate?"""
+"""`knn_purity`: what do the codes of a model separate?"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from latentcode.config import TaskConfig
-from latentcode.probes.common.extraction import extract_with_untrained
 from latentcode.probes.common.own_labels import Labels, names_of, own_labels
 from latentcode.probes.knn_purity.of_codes import knn_purity_codes
+from latentcode.probes.knn_purity.purity import K
 from latentcode.probes.knn_purity.result import KNNPurityResult
 from latentcode.progress import Progress, watched
-from latentcode.runs import Run
-from latentcode.runs.named import load_run
-from latentcode.tasks import as_task, make_task
+from latentcode.seeds import checked_seed
+from latentcode.subjects import subject
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems
 
 
 @watched("comparing neighbours")
 def knn_purity(
-    run: Run | str | Path,
+    model: Model,
+    problems: Problems = None,
     labels: Labels | None = None,
     *,
     split: str = "ood",
-    n: int = 4_096,
-    pairs: Sequence[str] | None = None,
+    n: int | None = None,
+    pairs: Sequence[str] | str | None = None,
     layers: Sequence[int] | int | None = None,
-    task: TaskConfig | None = None,
+    k: int = K,
+    controls: bool = True,
+    n_bootstrap: int = 1_000,
     seed: int = 0,
-    device: str = "cpu",
+    device: str | None = None,
     progress: Progress | None = None,
-    **settings: Any,
 ) -> KNNPurityResult:
-    """What do the codes of a trained run separate: which label do the nearest neighbours share?
+    """What do the codes of a model separate: which label do the nearest neighbours share?
 
-    run       a run, its folder, or a name of the zoo
-    labels    default: all that neighbours can agree on, also the operands and the model's loss; or
-              functions of a batch, `{name: function}`, as in `decode`
-    split     which combinations; default: the held-out ones
-    n         number of instances
-    pairs     default: the paper's pair, the first of the task's
-    layers    default: all
-    task      what to draw instances from; default: the task's own choice for probing
-    settings  of `knn_purity_codes`
+    model     see `subject`; or codes
+    problems  see `subject`; default: what the run's task chooses for probing
+    labels    names; default: all that neighbours can agree on, also the operands and the model's
+              loss. Measurements are cut at their median. Or functions of a batch,
+              `{name: function}`, as in `decode`
+    split     which combinations
+    n         number of problems; default: 4,096, of prompts and codes all
+    pairs     names of pairs, or `all`; default: the paper's, the first of the task's
+    layers    layer numbers; default: all
+    k         neighbours
+    controls  False leaves out the residual stream and the untrained model, and marks the result
+    n_bootstrap  replicates of the 95 % intervals, which resample the combinations
+    seed      of the problems, of shuffling and bootstrap
+    device    cpu or cuda; default: cpu
     progress  called with (layers and pairs done, in all)
 
-    Raises what `load_run`, `own_labels`, `extract` and `knn_purity_codes` raise.
+    See `knn_purity_codes` for the equation. Raises what `subject`, `own_labels`, `extract` and
+    `knn_purity_codes` raise.
     """
-    run = load_run(run)
-    source = as_task(task or make_task(run.config.task).probe_config)
-    further = own_labels(labels, source, [(split, n)], seed=seed, device=device)
-    codes, untrained = extract_with_untrained(
-        run, split, further[0], n=n, pairs=pairs, layers=layers, task=source, seed=seed,
-        device=device)
-    return knn_purity_codes(codes, None if labels is None else names_of(labels),
-                            untrained=untrained, seed=seed, progress=progress, **settings)
+    seed = checked_seed(seed)
+    of = subject(model, problems, device=device).probing
+    n = of.n_of("n", n, 4_096, split)
+    further, = own_labels(labels, of, [(split, n)], seed=seed)
+    codes, untrained = of.with_untrained(split, further, n=n, pairs=pairs, layers=layers, seed=seed,
+                                         controls=controls)
+    return knn_purity_codes(
+        codes, None if labels is None else names_of(labels), untrained=untrained,
+        controls=controls, k=k, n_bootstrap=n_bootstrap, seed=seed, progress=progress)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.arguments import as_tuple
+from latentcode.arguments import as_tuple, check_distinct, chosen
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import category_styles
-from latentcode.probes.common.features import check_distinct, check_pair_of_codes, chosen, varies
+from latentcode.probes.common.features import check_pair_of_codes, varies
 from latentcode.probes.common.labels import combination_clusters, label_names
 from latentcode.probes.projection.cache import CachedProjection
 from latentcode.probes.projection.methods import Projection, label_quality

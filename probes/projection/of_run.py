@@ -1,69 +1,87 @@
-"""How do the codes of a trained run lie, in two dimensions?"""
+"""How do the codes of a model lie, in two dimensions?"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from latentcode.arguments import as_tuple
-from latentcode.codes.of_tasks import extract
-from latentcode.config import TaskConfig
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.labels import single_labels
-from latentcode.probes.common.own_labels import Labels, names_of, own_labels
+from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
 from latentcode.probes.projection.methods import settings_of
 from latentcode.probes.projection.of_codes import project_codes
 from latentcode.probes.projection.result import ProjectionResult
 from latentcode.progress import Progress, watched
-from latentcode.runs import Run
-from latentcode.runs.named import load_run
-from latentcode.tasks import as_task, make_task
+from latentcode.seeds import checked_seed
+from latentcode.subjects import subject
+from latentcode.subjects.of_codes import CodesSubject
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems
 
 
 @watched("projecting")
 def project(
-    run: Run | str | Path,
+    model: Model,
+    problems: Problems = None,
     labels: Labels | None = None,
     *,
     method: str = "tsne",
-    splits: Sequence[str] = ("ood",),
-    n: int = 2_000,
-    pairs: Sequence[str] | None = None,
+    splits: Sequence[str] | str = ("ood",),
+    n: int | None = None,
+    pairs: Sequence[str] | str | None = None,
     layers: Sequence[int] | int | None = None,
-    task: TaskConfig | None = None,
-    seed: int = 0,
-    device: str = "cpu",
+    perplexity: float | None = None,
+    n_iter: int | None = None,
+    n_neighbors: int | None = None,
+    min_dist: float | None = None,
+    metric: str | None = None,
     cache: str | Path | None = None,
+    seed: int = 0,
+    device: str | None = None,
     progress: Progress | None = None,
-    **settings: Any,
 ) -> ProjectionResult:
-    """How do the codes of a trained run lie, and do those of one label lie together?
+    """How do the codes of a model lie, and do those of one label lie together?
 
-    run       a run, its folder, or a name of the zoo
-    labels    what colours the points; default: those single columns that the task names for
-              probing, such as rule or term_1; or functions of a batch, as in `decode`
-    method    `tsne`, `umap` or `pca`, with its `settings`
-    splits    the one that the planes are fitted to, then others, which are placed in them
-    n         instances of each split
-    pairs     default: the paper's pair, the first of the task's
-    layers    default: all
-    task      what to draw instances from; default: the task's own choice for probing
-    cache     folder of the cache; default: `default_cache()`
-    progress  called with (hundredths done, hundredths in all)
+    model       see `subject`; or codes, with those of other splits as the problems
+    problems    see `subject`; default: what the run's task chooses for probing
+    labels      what colours the points; default: those single columns that the task names for
+                probing, such as rule or term_1; or functions of a batch, as in `decode`
+    method      `tsne`, `umap` or `pca`
+    splits      the one that the planes are fitted to, then others, which are placed in them; codes
+                have their own
+    n           problems of each split; default: 2,000, of prompts and codes all
+    pairs       names of pairs, or `all`; default: the paper's, the first of the task's
+    layers      layer numbers; default: all
+    perplexity  of t-SNE, the effective number of neighbours; default: 30
+    n_iter      of t-SNE, iterations after the 250 of early exaggeration; default: 500
+    n_neighbors  of UMAP; default: 15
+    min_dist    of UMAP; default: 0.1
+    metric      of t-SNE and UMAP, the distance between codes, `euclidean` or `cosine`; default:
+                euclidean
+    cache       folder of the cache; default: LATENTCODE_CACHE, or the user's cache folder
+    seed        of the problems and the projection
+    device      cpu or cuda; default: cpu
+    progress    called with (hundredths done, hundredths in all)
 
-    Raises what `load_run`, `own_labels`, `extract` and `project_codes` raise.
+    Raises what `subject`, `own_labels`, `extract` and `project_codes` raise.
     """
-    splits = as_tuple(splits)
+    seed, splits = checked_seed(seed), as_tuple(splits)
     check(len(splits) > 0, "splits is empty; expected at least one", ProbeError)
-    settings_of(method, **settings)  # a wrong name is told before anything is extracted
-    run = load_run(run)
-    own = make_task(run.config.task)
-    source = as_task(task or own.probe_config)
-    further = own_labels(labels, source, [(split, n) for split in splits], seed=seed, device=device)
-    codes = [extract(run, split, n=n, pairs=pairs, layers=layers, task=source, seed=seed,
-                     device=device).with_labels(**values)
-             for split, values in zip(splits, further, strict=True)]
-    names = single_labels(codes[0], own.probe_labels) if labels is None else names_of(labels)
+    given: dict[str, Any] = {name: value for name, value in (
+        ("perplexity", perplexity), ("n_iter", n_iter), ("n_neighbors", n_neighbors),
+        ("min_dist", min_dist), ("metric", metric)) if value is not None}
+    settings_of(method, **given)  # a wrong name is told before anything is extracted
+    of = subject(model, problems, device=device).probing
+    asked = asked_labels(labels, of)
+    if isinstance(of, CodesSubject):
+        splits = tuple(str(i) for i in range(len(of.parts)))
+    parts = [(split, of.n_of("n", n, 2_000, split)) for split in splits]
+    further = own_labels(asked if labels is not None else None, of, parts, seed=seed)
+    codes = [of.codes(split, n=n, pairs=pairs, layers=layers, seed=seed).with_labels(**values)
+             for (split, n), values in zip(parts, further, strict=True)]
+    names = names_of(asked) if labels is not None else single_labels(codes[0], names_of(asked))
     return project_codes(codes[0], names, method=method, others=codes[1:], seed=seed, cache=cache,
-                         progress=progress, **settings)
+                         progress=progress, **given)

@@ -28,6 +28,7 @@ from latentcode.progress import Progress, reported, watched
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
 from latentcode.seeds import checked_seed
+from latentcode.subjects import subject
 from latentcode.tasks import Task, as_task, make_task
 
 WIDTHS = 16, 128
@@ -83,7 +84,7 @@ def decode_rows(
         check_count(name, number, 1, ProbeError)
     drawn_from = as_task(task or make_task(run.config.task).probe_config)
     parts = ("train", n_train), ("ood", n_heldout)
-    own = (own_labels(labels, drawn_from, parts, seed=seed, device=device)
+    own = (own_labels(labels, subject(run, drawn_from, device=device), parts, seed=seed)
            if isinstance(labels, Mapping) else [{}, {}])
     pairs = tuple(drawn_from.pairs)[:1] if pairs is None else as_tuple(pairs)
     drawn_from.check_pairs(pairs)

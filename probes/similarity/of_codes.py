@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentcode.arguments import chosen
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
-from latentcode.probes.common.features import chosen, features_of, origin, shuffle_labels
+from latentcode.probes.common.features import features_of, origin, shuffle_labels
 from latentcode.probes.common.labels import Target, combination_clusters, make_target
 from latentcode.probes.similarity.measures import ONE_HOT, concentration, cosine_matrix
 from latentcode.probes.similarity.result import ALL, SimilarityResult

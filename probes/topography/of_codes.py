@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentcode.arguments import chosen
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import LEVEL, resample
-from latentcode.probes.common.features import chosen, features_of, origin
+from latentcode.probes.common.features import features_of, origin
 from latentcode.probes.common.labels import combination_clusters, make_target
 from latentcode.probes.topography.result import TopographyResult
 from latentcode.probes.topography.units import InstancePairs, MeanPoints, has_direction

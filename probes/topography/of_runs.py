@@ -1,73 +1,98 @@
-"""Representational similarity analysis of trained runs, and whether it goes with generalising."""
+"""Representational similarity analysis of models, and whether it goes with generalising."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from latentcode.errors import ProbeError, check
-from latentcode.probes.common.extraction import extract_with_untrained, load_runs
-from latentcode.probes.common.own_labels import Labels, names_of
+from latentcode.probes.common.extraction import part_of, subjects_of
+from latentcode.probes.common.own_labels import Labels, names_of, own_labels
 from latentcode.probes.topography.generalization import correlate_runs
 from latentcode.probes.topography.of_codes import COMBINATION, topography_codes
 from latentcode.probes.topography.result import TopographyResult
 from latentcode.progress import Progress, watched
-from latentcode.runs import Run
-from latentcode.tasks import make_task, task_distances
+from latentcode.seeds import checked_seed
+from latentcode.subjects import Subject
+from latentcode.subjects.of_tasks import RunSubject, TaskSubject
+from latentcode.tasks import task_distances
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems
 
 LEAST_RUNS = 4
 """Runs below which no correlation across runs is reported: it has no interval."""
 
+Distances = Mapping[str, Mapping[str, pd.DataFrame]]
+
 
 @watched("comparing distances")
 def topography(
-    runs: Sequence[Run | str | Path] | Run | str | Path,
+    models: Sequence[Model] | Model,
+    problems: Problems = None,
     labels: Labels | None = None,
     *,
+    distances: Distances | None = None,
     split: str = "ood",
-    n: int = 4_096,
-    pairs: Sequence[str] | None = None,
+    n: int | None = None,
+    pairs: Sequence[str] | str | None = None,
     layers: Sequence[int] | int | None = None,
+    controls: bool = True,
+    n_instances: int = 512,
+    n_permutations: int = 1_000,
+    n_bootstrap: int = 1_000,
     seed: int = 0,
-    device: str = "cpu",
+    device: str | None = None,
     progress: Progress | None = None,
-    **settings: Any,
 ) -> TopographyResult:
     """Do close tasks have close codes, and do runs in which they do generalise better?
 
     Representational similarity analysis (RSA): rho is the Spearman correlation of two dissimilarity
     structures, distances of codes and distances of tasks; see `topography_codes`.
 
-    runs      one run or several, their folders, or names of the zoo
-    labels    default: the last that the task names for probing, `rule` or `terms`, and
-              `combination`. Functions have no distances between their values, which this needs
+    models    one or several, see `subject`; or codes
+    problems  see `subject`; default: what each run's task chooses for probing
+    labels    default: those that have `distances`, or the last that the task names for probing,
+              `rule` or `terms`, and `combination`
+    distances  label -> name of a distance -> D, a DataFrame [N, N] with the label's values as rows
+              and columns; default: those of the task. Prompts, codes and labels of one's own have
+              none but these
     split     which combinations; every run is asked about those of its own split
-    n         number of instances
-    pairs     default: the paper's pair, the first of the task's
-    layers    default: all
-    settings  of `topography_codes`
-    progress  called with (layers and pairs done, in all), counted over all runs
+    n         number of problems; default: 4,096, of prompts and codes all
+    pairs     names of pairs, or `all`; default: the paper's, the first of the task's
+    layers    layer numbers; default: all
+    controls  False leaves out the residual stream and the untrained model, and marks the result
+    n_instances  problems, drawn at random, whose pairs are compared
+    n_permutations  of the tasks, for p
+    n_bootstrap  replicates of the 95 % intervals, which resample the combinations
+    seed      of the problems, permutations and bootstrap
+    device    cpu or cuda; default: cpu
+    progress  called with (layers and pairs done, in all), counted over all models
 
     The performance of a run is its newest headline metric on held-out combinations. With four
     runs or more its rank correlation with rho is reported, over all runs and, where there are
     several kinds, within them.
 
-    Raises what `load_run`, `extract` and `topography_codes` raise, `ProbeError` for runs of one
-    name.
+    Raises what `subject`, `extract` and `topography_codes` raise, `ProbeError` for models of one
+    name and for a label without distances.
     """
-    check(not isinstance(labels, Mapping), "labels are functions, whose values have no distances; "
-          "expected names, or topography_codes(codes.with_labels(name=values), {name: distances})",
-          ProbeError)
-    names = None if labels is None else names_of(labels)
-    opened = load_runs(runs)
-    results = [
-        _of_run(run, names, split, {"n": n, "pairs": pairs, "layers": layers, "device": device},
-                seed=seed, progress=None if progress is None else _part(progress, i, len(opened)),
-                **settings)
-        for i, run in enumerate(opened)]
+    seed = checked_seed(seed)
+    opened = [of.probing for of in subjects_of(models, problems, device=device)]
+    results = []
+    for index, of in enumerate(opened):
+        known = _distances(of, labels, distances, split)
+        number = of.n_of("n", n, 4_096, split)
+        further, = own_labels(labels, of, [(split, number)], seed=seed)
+        codes, untrained = of.with_untrained(
+            split, further, n=number, pairs=pairs, layers=layers, seed=seed, controls=controls)
+        found = topography_codes(
+            codes, known, untrained=untrained, controls=controls, n_instances=n_instances,
+            n_permutations=n_permutations, n_bootstrap=n_bootstrap, seed=seed,
+            progress=part_of(progress, index, len(opened)))
+        results.append(TopographyResult(found.table, _described(of), found.correlation,
+                                        found.settings))
     table, described = (pd.concat(tables, ignore_index=True) for tables in (
         [result.table for result in results], [result.runs for result in results]))
     correlation = results[0].correlation
@@ -79,26 +104,43 @@ def topography(
     return TopographyResult(table, described, correlation, {**results[0].settings, **joined})
 
 
-def _of_run(
-    run: Run, labels: Sequence[str] | None, split: str, reading: dict[str, Any], *, seed: int,
-    **settings: Any,
-) -> TopographyResult:
-    """Return the correlations of one run, with a row that describes it."""
-    own = make_task(run.config.task)
-    task = make_task(own.probe_config)
-    names = (own.probe_labels[-1], COMBINATION) if labels is None else labels
-    distances = {label: task_distances(task, label, split) for label in names}
-    codes, untrained = extract_with_untrained(run, split, task=task, seed=seed, **reading)
-    result = topography_codes(codes, distances, untrained=untrained, seed=seed, **settings)
-    latest = run.latest().reindex(index=[own.headline], columns=["ood"])
-    performance = float(latest.to_numpy()[0, 0]) * (-1.0 if own.lower_is_better else 1.0)
-    described = pd.DataFrame([{
-        "run": run.name, "kind": codes.meta["kind"], "seed": run.config.training.seed,
-        "split_seed": getattr(run.config.task, "split_seed", None),
-        "metric": f"{'-' * own.lower_is_better}{own.headline}", "performance": performance}])
-    return TopographyResult(result.table, described, result.correlation, result.settings)
+def _distances(
+    of: Subject, labels: Labels | None, given: Distances | None, split: str
+) -> Distances:
+    """Return the distances between the values of each label that is asked about."""
+    names: Sequence[str]
+    if labels is not None:
+        names = names_of(labels)
+    elif given is not None:
+        names = tuple(given)
+    else:
+        names = (*of.probe_labels[-1:], *((COMBINATION,) if isinstance(of, TaskSubject) else ()))
+    found = dict(given or {})
+    for name in names:
+        if name in found:
+            continue
+        check(isinstance(of, TaskSubject) and not isinstance(labels, Mapping),
+              f"label {name!r} has no distances between its values, which a comparison of "
+              "distances needs; expected distances={...}, a DataFrame of them. Without any, "
+              "knn_purity and similarity say what codes have in common", ProbeError)
+        assert isinstance(of, TaskSubject)
+        found[name] = task_distances(of.task, name, split)
+    check(len(names) > 0, "distances are missing; expected distances={label: {name: DataFrame}}",
+          ProbeError)
+    return {name: found[name] for name in names}
 
 
-def _part(progress: Progress, index: int, parts: int) -> Progress:
-    """Return a callback for one of several equal parts of the work."""
-    return lambda done, total: progress(index * total + done, parts * total)
+def _described(of: Subject) -> pd.DataFrame:
+    """Return a row that describes a model, and how well it generalises if it is a run."""
+    about: dict[str, Any] = {
+        "run": of.name, "kind": of.settings.get("kind"), "seed": None, "split_seed": None,
+        "metric": None, "performance": float("nan")}
+    if isinstance(of, RunSubject):
+        run, task = of.run, of.task
+        latest = run.latest().reindex(index=[task.headline], columns=["ood"])
+        about |= {
+            "seed": run.config.training.seed,
+            "split_seed": getattr(run.config.task, "split_seed", None),
+            "metric": f"{'-' * task.lower_is_better}{task.headline}",
+            "performance": float(latest.to_numpy()[0, 0]) * (-1.0 if task.lower_is_better else 1.0)}
+    return pd.DataFrame([about])

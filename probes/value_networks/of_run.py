@@ -1,27 +1,23 @@
-"""What operations do the codes of a trained run generate? The value networks of mean codes."""
+"""What operations do the codes of a model generate? The value networks of mean codes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
-from latentcode.codes.instances import at_once, instances
-from latentcode.codes.of_tasks import code_reader
-from latentcode.config import TaskConfig
 from latentcode.errors import ProbeError, check, check_count
-from latentcode.models.modes import evaluating
+from latentcode.models.key_inputs import key_inputs
 from latentcode.probes.common.features import shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, make_target, single_labels
-from latentcode.probes.common.own_labels import Labels, names_of, own_labels
+from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
 from latentcode.probes.value_networks.measures import (
     centred,
     cosines,
@@ -33,96 +29,72 @@ from latentcode.probes.value_networks.measures import (
 )
 from latentcode.probes.value_networks.result import ValueNetworksResult
 from latentcode.progress import Progress, watched
-from latentcode.runs import Run
-from latentcode.runs.named import load_run
-from latentcode.tasks import Task, as_task, make_task
-from latentcode.tasks.base import DRAW
+from latentcode.seeds import checked_seed
+from latentcode.subjects import subject
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems
 
 SMALLEST = 1e-6
 """Singular values below this share of the largest are rounding, and left out of the tables."""
 
 
-def key_inputs(
-    model: Any, task: Task, split: str, pairs: Sequence[str], layers: Sequence[int], *,
-    n: int, seed: int = 0,
-) -> Float[Tensor, "L P N D"]:
-    """Return LN1(x_k), what the values at each pair's key are computed from, of n instances.
-
-    They are the first instances that `extract` reads with the same task, split and seed.
-    """
-    check(1 <= n <= DRAW, f"n is {n}; expected 1 to {DRAW} inputs")
-    device = next(model.parameters()).device
-    batch = instances(task, split, range(n), seed=seed, device=device)
-    _, key = task.positions(pairs, batch)
-    found: dict[int, list[Tensor]] = {layer: [] for layer in layers}
-
-    def keep(layer: int, rows: slice) -> Callable[..., None]:
-        def store(residual: Tensor, hook: object) -> None:
-            found[layer].append(_at_keys(model.blocks[layer].ln1(residual), key[rows]))
-        return store
-
-    size = at_once(task, n)
-    with evaluating(model):
-        for rows in (slice(start, start + size) for start in range(0, n, size)):
-            model.run_with_hooks(batch.inputs[rows], fwd_hooks=[
-                (f"blocks.{layer}.hook_resid_pre", keep(layer, rows)) for layer in layers])
-    return torch.stack([torch.cat(found[layer], dim=1) for layer in layers])
-
-
-def _at_keys(x: Float[Tensor, "B T D"], key: Int[Tensor, "B P"]) -> Float[Tensor, "P B D"]:
-    return x[torch.arange(len(x), device=x.device)[:, None], key].transpose(0, 1)
-
-
 @watched("comparing networks")
 def value_networks(
-    run: Run | str | Path,
+    model: Model,
+    problems: Problems = None,
     labels: Labels | None = None,
     *,
-    pairs: Sequence[str] | None = None,
+    pairs: Sequence[str] | str | None = None,
     layers: Sequence[int] | int | None = None,
     split: str = "ood",
-    n: int = 2_048,
+    n: int | None = None,
     n_inputs: int = 256,
     controls: bool = True,
-    task: TaskConfig | None = None,
     step: int | None = None,
     seed: int = 0,
-    device: str = "cpu",
+    device: str | None = None,
     progress: Progress | None = None,
 ) -> ValueNetworksResult:
     """Which operation does the mean code of each rule or term generate, and how do they differ?
 
-    run       a run, its folder, or a name of the zoo
+    model     see `subject`
+    problems  see `subject`; default: what the run's task chooses for probing
     labels    default: those single columns that the task names for probing, such as rule or
-              term_1; or functions of a batch, as in `decode`
-    pairs     default: the paper's pair, the first of the task's
-    layers    default: all
-    n         instances that mean codes are taken of
-    n_inputs  the first of them, whose residual streams at the key are the inputs of all networks
+              term_1, and of prompts the column label; or functions of a batch, as in `decode`
+    pairs     names of pairs, or `all`; default: the paper's, the first of the task's
+    layers    layer numbers; default: all
+    split     which combinations
+    n         problems that mean codes are taken of; default: 2,048, of prompts all
+    n_inputs  the first of them, whose residual streams at the key are the inputs of all networks;
+              of prompts at most all
     controls  beside the trained codes those of the untrained model (with its weights), and mean
               codes of labels that are shuffled among combinations
-    task      what to draw instances from; default: the task's own choice for probing
-    step      the checkpoint; default: the newest
+    step      the checkpoint of a run; default: the newest
+    seed      of the problems, and of shuffling
+    device    cpu or cuda; default: cpu
     progress  called with (networks of a layer, pair and label done, in all)
 
-    Raises what `load_run`, `own_labels`, `extract` and `make_target` raise.
+    Raises what `subject`, `own_labels`, `extract` and `make_target` raise.
     """
-    run = load_run(run)
-    own = make_task(run.config.task)
-    source = as_task(task or own.probe_config)
-    check_count("n", n, 1, ProbeError)
+    seed = checked_seed(seed)
+    of = subject(model, problems, step=step, device=device).probing
+    asked = asked_labels(labels, of)
+    given, n = n, of.n_of("n", n, 2_048, split)
     check_count("n_inputs", n_inputs, 1, ProbeError)
-    check(n_inputs <= n, f"n_inputs is {n_inputs}; expected 1 to n = {n}", ProbeError)
-    further = own_labels(labels, source, [(split, n)], seed=seed, device=device)
+    check(n_inputs <= n or given is None, f"n_inputs is {n_inputs}; expected 1 to n = {n}",
+          ProbeError)
+    n_inputs = min(n_inputs, n)
+    further = own_labels(asked if labels is not None else None, of, [(split, n)], seed=seed)
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ValueNetworksResult.COLUMNS}
     done = 0
     for untrained in (False, True) if controls else (False,):
-        reader = code_reader(run, split, n=n, pairs=pairs, layers=layers, untrained=untrained,
-                             task=source, step=step, seed=seed, device=device)
+        reader = of.reader(split, n=n, pairs=pairs, layers=layers, untrained=untrained, seed=seed)
         codes = reader.read().with_labels(**further[0])
-        names = single_labels(codes, own.probe_labels) if labels is None else names_of(labels)
+        names = (single_labels(codes, names_of(asked)) if labels is None else names_of(asked))
         pair_names = [pair.name for pair in codes.pairs]
-        x = key_inputs(reader.model, source, split, pair_names, codes.layers, n=n_inputs, seed=seed)
+        x = key_inputs(reader.model, of.at_keys(split, pair_names, n=n_inputs, seed=seed),
+                       codes.layers)
         total = len(codes.layers) * len(pair_names) * len(names) * (2 if controls else 1)
         for (p, pair), name in product(enumerate(pair_names), names):
             values, classes = _classes(codes, name, pair, untrained, controls, seed)
@@ -139,10 +111,8 @@ def value_networks(
     frames = {name: pd.DataFrame(rows, columns=list(ValueNetworksResult.COLUMNS[name]))
               for name, rows in tables.items()}
     return ValueNetworksResult(**frames, settings={
-        "run": run.name, "run_id": run.id, "kind": codes.meta["kind"], "split": split, "n": n,
-        "n_inputs": n_inputs, "labels": list(names), "pairs": pair_names, "seed": seed,
-        "controls": controls, "step": run.checkpoints()[-1] if step is None else step,
-        "task": codes.meta["task"]})
+        **of.settings, "split": split, "n": n, "n_inputs": n_inputs, "labels": list(names),
+        "pairs": pair_names, "seed": seed, "controls": controls})
 
 
 def _classes(

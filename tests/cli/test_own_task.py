@@ -19,6 +19,7 @@ from latentcode.cli import main
 from latentcode.cli.options import take_imports
 from latentcode.config import TASKS
 from latentcode.models.names import NONLINEARITIES
+from latentcode.training import train_ensemble
 
 LITTLE = ["--preset", "smoke", "--training.steps", "2", "--training.warmup-steps", "0",
           "--training.eval-every", "2", "--training.eval-instances", "64"]
@@ -99,7 +100,7 @@ def test_it_is_trained_as_an_ensemble(tmp_path: Path, own_names: Callable[[], No
                                               eval_instances=64))
     members = {tmp_path / str(seed): replace(config, training=replace(config.training, seed=seed))
                for seed in (0, 1)}
-    runs = lc.train_ensemble(members, progress=False)
+    runs = train_ensemble(members, progress=False)
     assert all(lc.load_run(path).is_complete for path in members)
     assert len(runs) == 2
 

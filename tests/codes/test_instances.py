@@ -29,7 +29,7 @@ def test_they_are_those_that_are_extracted(
     run: lc.Run, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw_at_once(monkeypatch, 8)
-    codes = lc.extract(run, "test", n=n, seed=3, untrained=True)
+    codes = lc.extract(run, split="test", n=n, seed=3, untrained=True)
     task = lc.make_task(run.config.task)
     for source in (run, run.path, str(run.path), task, run.config.task):
         batch = lc.instances(source, "test", n, seed=3)
@@ -44,7 +44,7 @@ def test_they_are_those_that_are_extracted(
 
 def test_defaults_are_those_of_extract(run: lc.Run) -> None:
     ours, theirs = (inspect.signature(f).parameters for f in (lc.instances, lc.extract))
-    for name in ("split", "n", "seed", "device"):
+    for name in ("split", "seed"):
         assert ours[name].default == theirs[name].default
 
 

@@ -17,12 +17,14 @@ from torch import Tensor
 import latentcode as lc
 from latentcode.codes import of_tasks as extraction
 from latentcode.codes import reader
-from latentcode.codes.of_tasks import extract_model, gather_codes
+from latentcode.codes.of_tasks import gather_codes
 from latentcode.config.presets import model_for
 from latentcode.errors import ConfigError, SplitError, UnknownNameError
 from latentcode.models.blocks import Attention
 from latentcode.models.config import ATTENTION_KINDS, with_kind
 from latentcode.models.transformer import HookedTransformer
+from latentcode.seeds import make_generator
+from latentcode.subjects import extract
 from latentcode.tasks import make_task
 from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training.state import TrainingState
@@ -50,12 +52,12 @@ def test_gathered_codes_are_entries_of_the_pattern() -> None:
 def test_codes_and_residuals_are_those_of_run_with_cache() -> None:
     task = make_task(PERMUTED)
     model = HookedTransformer(SMALL(n_layers=3)).eval()
-    codes = extract_model(model, task, "ood", n=7, pairs=PAIRS, layers=(2, 0), residuals=True,
+    codes = extract(model, task, split="ood", n=7, pairs=PAIRS, layers=(2, 0), residuals=True,
                           seed=5, batch_size=3)
     assert codes.scores.shape == (7, 2, 3, 4)
     assert codes.residuals is not None
     assert codes.residuals.shape == (7, 2, 2, 16)  # two of the three pairs share a query
-    drawn = task.sample("ood", extraction.DRAW, lc.make_generator(5, "extract ood 0"))
+    drawn = task.sample("ood", extraction.DRAW, make_generator(5, "extract ood 0"))
     for done in (0, 3, 6):
         batch = drawn[done:min(done + 3, 7)]
         with torch.no_grad():
@@ -126,14 +128,14 @@ def test_rows_of_the_pattern_are_the_pattern(
         for parameter in model.parameters():  # biases and all
             parameter.add_(0.3 * torch.randn(
                 parameter.shape, generator=torch.Generator().manual_seed(0)))
-    read = partial(extract_model, task=task, split="ood", n=5, pairs=PAIRS)
+    read = partial(extract, problems=task, split="ood", n=5, pairs=PAIRS)
     by_rows, by_pattern = read(model), read(Foreign(model))
     assert spied == [Spied((5, 27, 4, config.d_head), (5, 2))] * 2  # one query serves two pairs
     np.testing.assert_allclose(by_rows.scores, by_pattern.scores, rtol=2e-5, atol=2e-6)
     assert by_rows.scores.std() > 1e-3
 
     model = model.double().eval()
-    batch = task.sample("ood", 6, lc.make_generator(0, "rows"))
+    batch = task.sample("ood", 6, make_generator(0, "rows"))
     with torch.no_grad():
         _, cache = model.run_with_cache(batch.inputs.double())
         query = torch.tensor([[26, 0], [3, 7], [0, 26], [12, 12], [25, 1], [8, 4]])
@@ -152,7 +154,7 @@ def test_a_code_that_a_hook_writes_is_the_code_that_is_read(
     """On layer 1 alone, so that layer 0 is still read by rows."""
     task = make_task(PERMUTED)
     model = HookedTransformer(SMALL()).eval()
-    read = partial(extract_model, model, task, "ood", n=6, pairs=PAIRS)
+    read = partial(extract, model, task, split="ood", n=6, pairs=PAIRS)
     plain = read()
     with model.hooks(fwd_hooks=[(f"blocks.1.attn.hook_{name}", lambda x, hook: -2.0 * x)]):
         written = read()
@@ -170,9 +172,9 @@ def test_queries_and_keys_that_a_hook_writes_make_the_code(spied: list[Spied]) -
     model = HookedTransformer(SMALL(n_layers=1)).eval()
     with model.hooks(fwd_hooks=[("blocks.0.attn.hook_q", lambda q, hook: q + 1.0),
                                 ("blocks.0.attn.hook_k", lambda k, hook: k.flip(1))]):
-        written = extract_model(model, task, "ood", n=6, pairs=PAIRS)
-        wanted = extract_model(Foreign(model), task, "ood", n=6, pairs=PAIRS)
-    plain = extract_model(model, task, "ood", n=6, pairs=PAIRS)
+        written = extract(model, task, split="ood", n=6, pairs=PAIRS)
+        wanted = extract(Foreign(model), task, split="ood", n=6, pairs=PAIRS)
+    plain = extract(model, task, split="ood", n=6, pairs=PAIRS)
     np.testing.assert_allclose(written.scores, wanted.scores, rtol=1e-4, atol=1e-5)
     assert not np.allclose(written.scores, plain.scores, atol=1e-2)
     assert len(spied) == 2
@@ -182,9 +184,9 @@ def test_dropout_is_off_and_the_mode_restored() -> None:
     task = make_task(PERMUTED)
     config = SMALL(n_layers=1, attention_dropout=0.5)
     model = HookedTransformer(config).train()
-    found = extract_model(model, task, "ood", n=6)
+    found = extract(model, task, split="ood", n=6)
     assert model.training
-    wanted = extract_model(model.eval(), task, "ood", n=6)
+    wanted = extract(model.eval(), task, split="ood", n=6)
     np.testing.assert_array_equal(found.scores, wanted.scores)
     np.testing.assert_array_equal(found.labels["loss"], wanted.labels["loss"])
     assert not model.training
@@ -200,9 +202,9 @@ def test_instances_depend_neither_on_the_batch_size_nor_on_their_number(
     draw_at_once(monkeypatch, 8)
     task, config = make_task(PERMUTED), SMALL(n_layers=1)
     model = HookedTransformer(config).eval()
-    whole = extract_model(model, task, "ood", n=21, residuals=True)
+    whole = extract(model, task, split="ood", n=21, residuals=True)
     for n in (1, 8, 13, 21):
-        part = extract_model(model, task, "ood", n=n, batch_size=batch_size, residuals=True)
+        part = extract(model, task, split="ood", n=n, batch_size=batch_size, residuals=True)
         exact = ["combination", "target_0", "context_1_2", "accuracy"]
         assert part.labels[exact].equals(whole.labels[exact][:n])
         np.testing.assert_allclose(part.scores, whole.scores[:n], rtol=1e-4, atol=1e-5)
@@ -210,7 +212,7 @@ def test_instances_depend_neither_on_the_batch_size_nor_on_their_number(
         assert whole.residuals is not None
         np.testing.assert_allclose(part.residuals, whole.residuals[:n], rtol=1e-4, atol=1e-5)
     assert not whole.labels[:8].equals(whole.labels[8:16].reset_index(drop=True))
-    other = extract_model(model, task, "ood", n=21, seed=1)
+    other = extract(model, task, split="ood", n=21, seed=1)
     assert other.labels["combination"].tolist() != whole.labels["combination"].tolist()
 
 
@@ -218,7 +220,7 @@ def test_blocks_do_not_change_what_is_read(monkeypatch: pytest.MonkeyPatch) -> N
     """However little may wait on the device."""
     task = make_task(PERMUTED)
     model = HookedTransformer(SMALL()).eval()
-    read = partial(extract_model, model, task, "ood", n=20, pairs=PAIRS, residuals=True,
+    read = partial(extract, model, task, split="ood", n=20, pairs=PAIRS, residuals=True,
                    batch_size=4)
     whole = read()
     monkeypatch.setattr(reader, "BLOCK_BYTES", 1)
@@ -233,7 +235,7 @@ def test_blocks_do_not_change_what_is_read(monkeypatch: pytest.MonkeyPatch) -> N
 def test_pairs_by_feature_follow_the_permutation() -> None:
     """On permuted features `same` picks another token than the position does."""
     task = make_task(PERMUTED)
-    batch = task.sample("train", 64, lc.make_generator(0, "test"))
+    batch = task.sample("train", 64, make_generator(0, "test"))
     _, by_position = task.positions(["response.1->row3.panel1.1"], batch)
     _, by_feature = task.positions(["response.1->row3.panel1.same"], batch)
     assert (by_position == by_position[0]).all()
@@ -245,9 +247,9 @@ def test_pairs_by_feature_follow_the_permutation() -> None:
 
 
 def test_a_run_is_extracted_trained_and_untrained(run: lc.Run) -> None:
-    trained = lc.extract(run, "ood", n=20)
-    again = lc.extract(run.path, "ood", n=20, batch_size=7)
-    untrained = lc.extract(run, "ood", n=20, untrained=True)
+    trained = lc.extract(run, split="ood", n=20)
+    again = lc.extract(run.path, split="ood", n=20, batch_size=7)
+    untrained = lc.extract(run, split="ood", n=20, untrained=True)
     assert trained.layers == (0, 1)
     assert [p.name for p in trained.pairs] == ["query->query"]
     assert trained.labels["function"].tolist() == untrained.labels["function"].tolist()
@@ -257,7 +259,7 @@ def test_a_run_is_extracted_trained_and_untrained(run: lc.Run) -> None:
     assert untrained.meta["step"] == 0
     assert again.scores.shape == trained.scores.shape
     initial = HookedTransformer(run.config.model, seed=run.config.training.seed).eval()
-    wanted = extract_model(initial, make_task(run.config.task), "ood", n=20)
+    wanted = extract(initial, make_task(run.config.task), split="ood", n=20)
     np.testing.assert_array_equal(untrained.scores, wanted.scores)
 
 
@@ -280,17 +282,17 @@ def test_a_task_in_hand_stands_for_its_configuration(
     run: lc.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = replace(run.config.task, inputs="fixed_context")
-    wanted = lc.extract(run, "ood", n=5, task=config)
+    wanted = lc.extract(run, split="ood", n=5, problems=config)
     task = make_task(config)
     monkeypatch.setattr(FuzzyLogic, "__init__", None)  # no other is made
-    found = lc.extract(run, "ood", n=5, task=task)
+    found = lc.extract(run, split="ood", n=5, problems=task)
     np.testing.assert_array_equal(found.scores, wanted.scores)
     assert found.meta == wanted.meta
     assert wanted.meta["task"]["inputs"] == "fixed_context"
 
 
 def test_codes_of_a_run_survive_saving(run: lc.Run, tmp_path: Path) -> None:
-    codes = lc.extract(run, "train", n=9, residuals=True)
+    codes = lc.extract(run, split="train", n=9, residuals=True)
     codes.save(tmp_path / "codes")
     loaded = lc.LatentCodes.load(tmp_path / "codes")
     np.testing.assert_array_equal(loaded.scores, codes.scores)
@@ -304,13 +306,13 @@ def test_what_cannot_be_extracted_is_named(run: lc.Run) -> None:
     with pytest.raises(UnknownNameError, match="unknown layer 2; expected one of: 0, 1"):
         lc.extract(run, layers=[2])
     with pytest.raises(UnknownNameError, match="unknown split 'valid'"):
-        lc.extract(run, "valid")
+        lc.extract(run, split="valid")
     with pytest.raises(ConfigError, match="n is 0"):
         lc.extract(run, n=0)
     with pytest.raises(ConfigError, match="task has d_input 8 and d_output 8; expected 4 and 1"):
-        lc.extract(run, task=lc.SravenConfig())
+        lc.extract(run, problems=lc.SravenConfig())
     with pytest.raises(SplitError, match="unknown"):
-        extract_model(HookedTransformer(model_for(PERMUTED)), make_task(PERMUTED), "unknown", n=1)
+        extract(HookedTransformer(model_for(PERMUTED)), make_task(PERMUTED), split="unknown", n=1)
 
 
 def test_a_hook_works_on_a_model_that_has_just_been_trained() -> None:

@@ -20,10 +20,10 @@ from latentcode.codes import LatentCodes
 from latentcode.codes import latent_codes as codes
 from latentcode.codes import of_tasks as extraction
 from latentcode.codes import resume as partial_codes
-from latentcode.codes.of_tasks import extract_model
 from latentcode.errors import ArtifactError, RunError
 from latentcode.files.storage import TensorFile
 from latentcode.models.transformer import HookedTransformer
+from latentcode.subjects import extract
 from latentcode.tasks import make_task
 
 
@@ -61,11 +61,11 @@ def test_the_folder_is_what_save_would_write(tmp_path: Path, n: int, residuals: 
 
 def test_a_folder_of_codes_is_replaced_on_request_alone(tmp_path: Path) -> None:
     model, task, out = HookedTransformer(MODEL).eval(), make_task(TASK), tmp_path / "codes"
-    old = extract_model(model, task, "ood", n=5, out=out)
+    old = extract(model, task, split="ood", n=5, out=out)
     with pytest.raises(RunError, match="codes exists already"):
-        extract_model(model, task, "ood", n=6, out=out)
+        extract(model, task, split="ood", n=6, out=out)
     assert len(LatentCodes.load(out)) == len(old) == 5
-    assert len(extract_model(model, task, "ood", n=6, out=str(out), overwrite=True)) == 6
+    assert len(extract(model, task, split="ood", n=6, out=str(out), overwrite=True)) == 6
     assert len(LatentCodes.load(out)) == 6
     assert names(tmp_path) == ["codes"]
 

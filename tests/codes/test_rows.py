@@ -12,6 +12,7 @@ import latentcode as lc
 import latentcode.codes.rows as rows_module
 from latentcode.codes.rows import WIDEST, read_rows
 from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.seeds import make_generator
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def test_wide_features_are_projected_and_layers_add_up(run: lc.Run) -> None:
     total = 0.0
     for layer in range(run.config.model.n_layers):
         codes = cache[f"blocks.{layer}.attn.hook_pattern"].flatten(1)
-        generator = lc.make_generator(0, f"project codes {layer}")
+        generator = make_generator(0, f"project codes {layer}")
         projected = codes @ torch.randn(codes.shape[1], WIDEST, generator=generator) / WIDEST**0.5
         np.testing.assert_allclose(rows.values["codes", str(layer)], projected, atol=1e-4)
         total = total + projected

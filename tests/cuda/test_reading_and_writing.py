@@ -17,11 +17,11 @@ import torch
 from fake_cuda import CUDA, FROM_HOST, ITEM, MASK, TO_HOST, fake_cuda
 from fake_cuda_cases import CONSTANTS, configure, kinds_and_tasks, model_of, without_cuda
 
-from latentcode.codes.of_tasks import extract_model
 from latentcode.probes.interventions import PATCHES, Bench, Intervention, Patch
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.sites import SITES, capture, in_scope, run_patched
 from latentcode.seeds import make_generator
+from latentcode.subjects import extract
 from latentcode.tasks import Batch, make_counterfactuals, make_task
 from latentcode.training.evaluation import evaluate
 
@@ -52,8 +52,8 @@ def test_extraction_waits_before_and_after_its_forward_passes(
         model = model_of(config)
         model(torch.zeros(1, config.task.n_tokens, config.task.d_input, device="cuda"))
         with device.counting() as waits:
-            extract_model(
-                model, problems, "test", n=7, batch_size=2, residuals=True,
+            extract(
+                model, problems, split="test", n=7, batch_size=2, residuals=True,
                 pairs=list(problems.pairs)[:3],
                 progress=lambda done, total: order.append(f"{done}: {len(device.waits)}"))
     assert len({entry.partition(": ")[2] for entry in order}) == 1, order

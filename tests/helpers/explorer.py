@@ -277,7 +277,7 @@ def _bytes(message: bytes | str) -> bytes:
 def make_folders(root: Path) -> Path:
     """Make a folder of a trained run, its codes, and a run whose configuration is damaged."""
     run = tiny_run(root / "run")
-    lc.extract(run, "ood", n=120).save(root / "codes")
+    lc.extract(run, split="ood", n=120).save(root / "codes")
     damaged = root / "damaged"
     damaged.mkdir()
     for name in ("provenance.json", "metrics.jsonl"):

@@ -36,6 +36,9 @@ class WordTokenizer:
         assert ["".join(pieces) for pieces in found] == texts
         return [[self._ids[piece] for piece in pieces] for pieces in found]
 
+    def locate(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        return self.encode([text])[0], [found.span() for found in self._any.finditer(text)]
+
     def decode(self, ids: list[int]) -> str:
         return "".join(PIECES[i] for i in ids)
 

@@ -22,7 +22,7 @@ def tiny_run(folder: Path) -> lc.Run:
 def tiny_zoo(run: lc.Run, folder: Path) -> Path:
     """Make a zoo in a folder, and return the folder of its entry."""
     entry = run.publish(folder / NAME)
-    codes = lc.extract(entry, "ood", n=80, pairs=PAIRS, out=entry.path / "results/codes-ood")
+    codes = lc.extract(entry, split="ood", n=80, pairs=PAIRS, out=entry.path / "results/codes-ood")
     model, task = entry.load_model(), lc.make_task(entry.config.task)
     how = Evaluation(n=300, seed=0, precision="float32", tolerance=5e-4)
     card = Card(

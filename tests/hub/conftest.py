@@ -57,7 +57,7 @@ def hub(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
     """A run with two checkpoints, codes and a result."""
     run = lc.train(CONFIG, tmp_path_factory.mktemp("runs") / "tiny", progress=False)
-    lc.extract(run, "ood", n=8, out=run.path / "results/codes-ood")
+    lc.extract(run, split="ood", n=8, out=run.path / "results/codes-ood")
     (run.path / "results/codes-ood/figure.png").write_bytes(b"a picture")
     return run
 

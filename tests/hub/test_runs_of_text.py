@@ -30,11 +30,11 @@ def test_codes_are_the_same_where_the_text_is_not(
     config = replace(start, task=task, model=replace(
         start.model, **follow_task(start.task, task)))
     run = lc.train(config, tmp_path / "run", progress=False)
-    scores = lc.extract(run, "test", n=8).scores
+    scores = lc.extract(run, split="test", n=8).scores
     run.push_to_hub("user/language")
     for folder in ("run", "text", "cache"):
         shutil.rmtree(tmp_path / folder)
     with pytest.raises(ConfigError, match="does not exist"):
         lc.make_task(run.config.task)
     back = lc.load_run("hf://user/language")
-    np.testing.assert_array_equal(lc.extract(back, "test", n=8).scores, scores)
+    np.testing.assert_array_equal(lc.extract(back, split="test", n=8).scores, scores)

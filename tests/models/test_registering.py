@@ -20,6 +20,8 @@ from latentcode.models.hypernetwork import two_ways
 from latentcode.models.kernels.fused import Case, kernel_for
 from latentcode.models.names import NORMALIZATIONS
 from latentcode.probes.interventions.sites import constrained, has_constraint
+from latentcode.seeds import make_generator
+from latentcode.training import train_ensemble
 
 pytestmark = pytest.mark.usefixtures("own_names")
 
@@ -64,7 +66,7 @@ def twins(**fields: Any) -> tuple[lc.RunConfig, lc.RunConfig]:
 
 
 def inputs_of(config: lc.RunConfig) -> Tensor:
-    return lc.make_task(config.task).sample("train", 5, lc.make_generator(0, "inputs")).inputs
+    return lc.make_task(config.task).sample("train", 5, make_generator(0, "inputs")).inputs
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -110,7 +112,7 @@ def test_training_and_ensembles_are_those_of_the_original(tmp_path: Path) -> Non
         other = replace(config, training=replace(training, seed=1))
         alone = lc.train(config, tmp_path / f"{name} alone",
                          progress=False)
-        together = lc.train_ensemble(
+        together = train_ensemble(
             {tmp_path / f"{name} {i}": c for i, c in enumerate((config, other))}, progress=False)
         weights.append([list(run.load_model().parameters()) for run in (alone, *together.values())])
         assert own_parts(alone.config.model) == ({
@@ -143,7 +145,7 @@ def test_a_run_is_opened_where_its_names_are_registered(tmp_path: Path) -> None:
     training = replace(config.training, steps=2, eval_every=2, checkpoint_every=2, warmup_steps=0)
     run = lc.train(replace(config, training=training), tmp_path / "run", progress=False)
     assert "sharp_hyla on logic" in repr(lc.load_run(run.path))
-    assert lc.extract(run, "ood", n=4).meta["kind"] == "sharp_hyla"
+    assert lc.extract(run, split="ood", n=4).meta["kind"] == "sharp_hyla"
     del ATTENTION_KINDS._values["sharp_hyla"]  # labels alone need the kind
     assert "sharp/hyla/relu on logic" in repr(lc.load_run(run.path))
     del NORMALIZATIONS._values["sharp"]

@@ -88,7 +88,7 @@ def test_an_imported_run_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[
     with torch.no_grad():
         logits = run.load_model()(torch.from_numpy(data["x"]))
     np.testing.assert_allclose(logits, data["logits"], atol=1e-4, rtol=1e-4)
-    codes = lc.extract(run, "ood", n=8)
+    codes = lc.extract(run, split="ood", n=8)
     assert codes.scores.shape == (8, 2, 1, 8)
     main(["show", str(path)])
     main(["show", str(path), "--split", "train"])

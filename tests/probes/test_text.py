@@ -11,6 +11,7 @@ from small_text import write_documents
 import latentcode as lc
 from latentcode.cli import main
 from latentcode.config.presets import follow_task
+from latentcode.probes.rows import decode_rows
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +39,7 @@ def test_copying_is_decoded_with_all_controls_by_document(run: lc.Run) -> None:
 
 
 def test_rows_tell_operand_operation_and_answer_apart(run: lc.Run) -> None:
-    result = lc.decode_rows(run, n_train=300, n_heldout=200, widths=[8],
+    result = decode_rows(run, n_train=300, n_heldout=200, widths=[8],
                             features=["pair", "row", "row.patterns", "residual"])
     assert {"operand_query", "copied", "answer"} <= set(result.table["label"])
     assert {"pair", "row", "row.patterns", "residual"} == set(result.table["features"])

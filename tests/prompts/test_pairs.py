@@ -14,12 +14,14 @@ from prompt_pairs import PLACES, pairs_of, with_unsaid_answers
 from small_language_models import SmallModels
 
 import latentcode as lc
-from latentcode import Intervention, PromptCounterfactuals, intervene_prompts
+from latentcode import Intervention, intervene
 from latentcode.errors import ConfigError, ProbeError, SplitError, UnknownNameError
 from latentcode.experiments.studies.bridges.small_models import make
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.interventions.sites import SITES, Site, capture, run_patched
-from latentcode.probes.prompts.interventions import prompt_interventions
+from latentcode.probes.interventions.standard import prompt_interventions
+from latentcode.prompts.pairs import PromptCounterfactuals
+from latentcode.seeds import make_generator
 
 BOTH = (0, 1)
 GOOD: dict[str, Any] = {
@@ -47,7 +49,7 @@ def rows(model: Any) -> list[dict[str, Any]]:
 
 
 def generator() -> torch.Generator:
-    return lc.make_generator(0, "prompts")
+    return make_generator(0, "prompts")
 
 
 def outcomes(result: lc.InterventionResult) -> dict[str, float]:
@@ -57,7 +59,7 @@ def outcomes(result: lc.InterventionResult) -> dict[str, float]:
 
 
 def patch(model: Any, rows: list[dict[str, Any]], *args: Any, **settings: Any) -> dict[str, float]:
-    return outcomes(intervene_prompts(model, pd.DataFrame(rows), [Intervention(*args)],
+    return outcomes(intervene(model, pd.DataFrame(rows), [Intervention(*args)],
                                       n_bootstrap=100, **settings))
 
 
@@ -202,8 +204,8 @@ def test_what_the_answer_is(gpt2: Any) -> None:
             for row in pairs_of(gpt2, ("The capital of {}",))[:8]]
     identity = [Intervention("identity", "row", (0,))]
     with pytest.raises(ProbeError, match="the model gives all of them in 0; expected at least two"):
-        intervene_prompts(gpt2, pd.DataFrame(rows), identity)
-    result = intervene_prompts(gpt2, pd.DataFrame(rows), identity, among="answers")
+        intervene(gpt2, pd.DataFrame(rows), identity)
+    result = intervene(gpt2, pd.DataFrame(rows), identity, among="answers")
     assert outcomes(result)["unchanged"] == 1.0
     assert result.settings["chance"] == 0.5
     assert result.settings["n_known"] == 8
@@ -214,7 +216,7 @@ def test_what_the_answer_is(gpt2: Any) -> None:
     turned = [{**row, "answer": row["source_answer"], "source_answer": row["answer"]}
               for row in rows]
     with pytest.raises(ProbeError, match="the model gives all of them in 0"):
-        intervene_prompts(gpt2, pd.DataFrame(turned), identity, among="answers")
+        intervene(gpt2, pd.DataFrame(turned), identity, among="answers")
 
 
 def test_text_answers_are_the_token_that_follows(gpt2: Any) -> None:
@@ -230,17 +232,17 @@ def test_text_answers_are_the_token_that_follows(gpt2: Any) -> None:
 def test_the_control_is_needed_to_be_written(model: Any, rows: list[dict[str, Any]]) -> None:
     frame = pd.DataFrame(rows)
     with pytest.raises(ConfigError, match=r"'control' cannot be written: .* no column control"):
-        intervene_prompts(model, frame, [Intervention("control", "row", (0,))])
+        intervene(model, frame, [Intervention("control", "row", (0,))])
     bare = PromptCounterfactuals(model, frame)
     assert not any(i.patch == "control" for i in prompt_interventions(bare, 2))
-    result = intervene_prompts(model, frame, [Intervention("interchange", "row", (0,))])
+    result = intervene(model, frame, [Intervention("interchange", "row", (0,))])
     assert "there is no control" in repr(result)
     # A control that the model answers otherwise is none, and does not count.
     with_same = frame.assign(control=frame["source"])
     task = PromptCounterfactuals(model, with_same)
     assert {i.patch for i in prompt_interventions(task, 2)} == {
         "interchange", "control", "elsewhere", "shuffled", "random", "identity"}
-    result = intervene_prompts(model, with_same, [
+    result = intervene(model, with_same, [
         Intervention("interchange", "row", (0,)), Intervention("control", "row", (0,))])
     assert "there is no control" not in repr(result)
     source, same = (result.table[result.table["patch"] == name] for name in ("interchange",
@@ -258,12 +260,12 @@ def test_codes_that_do_not_sum_to_1_are_not_renormalised(
                            "answer": a, "source_answer": b} for a in range(5, 9) for b in (11, 12)])
     with pytest.raises(ConfigError, match=r"do not sum to 1, .*check-model.*; expected renormalize="
                                           "False"):
-        intervene_prompts(model, pairs, [Intervention("interchange", "pair", (0,),
+        intervene(model, pairs, [Intervention("interchange", "pair", (0,),
                                                       renormalize=True)])
     asked: list[Intervention] = []
-    monkeypatch.setattr("latentcode.probes.prompts.interventions.intervene_model",
+    monkeypatch.setattr("latentcode.probes.interventions.of_run.intervene_model",
                         lambda model, task, interventions, **_: asked.extend(interventions))
-    intervene_prompts(model, pairs)
+    intervene(model, pairs)
     every = prompt_interventions(PromptCounterfactuals(model, pairs), 2)
     assert set(asked) == {i for i in every if not i.renormalize} < {*every}
 
@@ -289,7 +291,7 @@ def test_means_want_one_layout_and_every_label(model: Any, rows: list[dict[str, 
     one = pairs_of(model, ("The capital of {}",))
     labels = {row["label"] for row in one}
     one = [row for row in one if row["source_label"] in labels]
-    result = intervene_prompts(model, pd.DataFrame(one), writes, batch_size=100)
+    result = intervene(model, pd.DataFrame(one), writes, batch_size=100)
     table = result.table[result.table["metric"] == "kl"].set_index("patch")
     assert (table.loc[["class_mean", "steer", "mean_ablation", "resample", "erase"],
                       "value"] > 1e-6).all()
@@ -302,32 +304,32 @@ def test_means_want_one_layout_and_every_label(model: Any, rows: list[dict[str, 
     assert table.loc["resample", "value"] == pytest.approx(source["kl"], rel=1e-2)
     for chosen in (*writes[:4], writes[-1]):
         with pytest.raises(ConfigError, match=f"'{chosen.patch}' cannot be .*a single layout"):
-            intervene_prompts(model, pd.DataFrame(rows), [chosen])
+            intervene(model, pd.DataFrame(rows), [chosen])
     named = [{**row, "source_label": "elsewhere"} for row in one]
     with pytest.raises(ConfigError, match="no prompt to measure on has the label 'elsewhere'"):
-        intervene_prompts(model, pd.DataFrame(named), writes[:1])
+        intervene(model, pd.DataFrame(named), writes[:1])
     half = [{**row, "split": ("train", "ood")[i % 2], "combination": i}
             for i, row in enumerate(one)]
-    result = intervene_prompts(model, pd.DataFrame(half), writes[:1])
+    result = intervene(model, pd.DataFrame(half), writes[:1])
     assert result.settings["n"] == len(half) // 2
     assert result.settings["n_reference"] == len(half) - len(half) // 2
     assert "were written to" not in repr(result)
     of_train = pd.DataFrame([{**row, "split": "train"} for row in one])
     with pytest.raises(SplitError, match="no prompt is of split 'ood'; they are of train"):
-        intervene_prompts(model, of_train, writes[:1])
+        intervene(model, of_train, writes[:1])
 
 
 def test_a_prompt_alone_in_its_layout_counts_but_where_another_is_needed(gpt2: Any) -> None:
     short = pairs_of(gpt2, ("The capital of {}",))[:3]
     long = pairs_of(gpt2, ("Then the river in {}",))[:1]
     names = ("interchange", "shuffled", "resample", "random")
-    result = intervene_prompts(gpt2, pd.DataFrame([*short[:2], *long, *short[2:]]),
+    result = intervene(gpt2, pd.DataFrame([*short[:2], *long, *short[2:]]),
                            [Intervention(name, "row", BOTH) for name in names])
     n = result.table[result.table["metric"] == "flip"].set_index("patch")["n"]
     assert (n["interchange"], n["shuffled"], n["random"]) == (4, 3, 4)
     assert result.settings["n_known"] == 4
     seen: list[tuple[int, int]] = []
-    intervene_prompts(gpt2, pd.DataFrame([*short, *long]),
+    intervene(gpt2, pd.DataFrame([*short, *long]),
                       [Intervention("interchange", "row", BOTH)],
                       progress=lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
@@ -338,7 +340,7 @@ def test_a_prompt_alone_in_its_layout_counts_but_where_another_is_needed(gpt2: A
 def test_few_bits_are_enough(small_models: SmallModels) -> None:
     model = load_pretrained(small_models("llama"), dtype=torch.bfloat16)
     rows = pairs_of(model, ("The capital of {}",))
-    result = intervene_prompts(model, pd.DataFrame(rows), [
+    result = intervene(model, pd.DataFrame(rows), [
         Intervention("identity", "row", BOTH), Intervention("interchange", "everything", (0,),
                                                             "residual"),
         Intervention("steer", "row", BOTH), Intervention("random", "row", BOTH)])

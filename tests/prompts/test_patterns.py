@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -11,8 +12,8 @@ from small_language_models import SmallModels
 import latentcode as lc
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.models.pretrained import load_pretrained
-from latentcode.prompts.patterns import token_table
-from latentcode.prompts.prompts import encode
+from latentcode.prompts import PretrainedLanguageModel
+from latentcode.prompts.patterns import pattern_prompts
 from latentcode.tasks.text.patterns import PATTERNS
 
 TEXTS = pd.DataFrame({
@@ -30,12 +31,13 @@ def gpt2(small_models: SmallModels) -> Any:
 
 @pytest.mark.parametrize("prepend_bos", [None, False])
 def test_pairs_and_labels_are_those_of_the_tokens(gpt2: Any, prepend_bos: bool | None) -> None:
-    prompts = lc.pattern_prompts(gpt2, TEXTS, per_text=5, prepend_bos=prepend_bos)
+    prompts = pattern_prompts(gpt2, TEXTS, per_text=5, prepend_bos=prepend_bos)
     tokens = prompts.tokenize(gpt2, prepend_bos)
     assert [pair.name for pair in prompts.pairs] == list(PATTERNS)
     assert set(prompts.labels["combination"]) == {0, 1, 2}  # the last is too short
     for row, label in prompts.labels.iterrows():
-        whole, _ = encode(gpt2, TEXTS["text"][label.combination], prepend_bos)
+        whole, _ = PretrainedLanguageModel(gpt2).encode(
+            TEXTS["text"][label.combination], prepend_bos)
         ids, query = list(tokens.ids[row]), len(tokens.ids[row]) - 1
         assert ids == whole[:query + 1]
         assert set(tokens.query[row]) == {query}
@@ -48,29 +50,29 @@ def test_pairs_and_labels_are_those_of_the_tokens(gpt2: Any, prepend_bos: bool |
 
 
 def test_prompts_can_be_read_and_depend_on_the_seed(gpt2: Any) -> None:
-    prompts, again, others = (lc.pattern_prompts(gpt2, list(TEXTS["text"]), seed=seed, per_text=2,
+    prompts, again, others = (pattern_prompts(gpt2, list(TEXTS["text"]), seed=seed, per_text=2,
                                                  pairs=["query->induction"]) for seed in (0, 0, 1))
     assert prompts.digest() == again.digest() != others.digest()
-    codes = lc.extract_prompts(gpt2, prompts)
+    codes = lc.extract(gpt2, prompts)
     assert codes.scores.shape[:3] == (len(prompts), 2, 1)
     assert len(prompts) == 6
 
 
 def test_what_cannot_be_asked_is_named(gpt2: Any) -> None:
     with pytest.raises(ConfigError, match="none of 2 texts has a token with a key of every"):
-        lc.pattern_prompts(gpt2, ["x", "y z"])
+        pattern_prompts(gpt2, ["x", "y z"])
     with pytest.raises(UnknownNameError, match="'query->x'"):
-        lc.pattern_prompts(gpt2, TEXTS, pairs=["query->x"])
+        pattern_prompts(gpt2, TEXTS, pairs=["query->x"])
     with pytest.raises(ConfigError, match="no column 'text'"):
-        lc.pattern_prompts(gpt2, TEXTS.drop(columns="text"))
+        pattern_prompts(gpt2, TEXTS.drop(columns="text"))
 
 
 @pytest.mark.slow
 def test_copying_is_decoded_with_its_controls(gpt2: Any, small_models: SmallModels) -> None:
     texts = pd.concat([TEXTS.assign(text=TEXTS["text"] + f" {n} " + TEXTS["text"])
                        for n in range(8)])
-    prompts = lc.pattern_prompts(gpt2, texts, pairs=["query->induction"], per_text=3)
-    result = lc.decode_prompts(small_models("gpt2"), prompts.split(label="copied"),
+    prompts = pattern_prompts(gpt2, texts, pairs=["query->induction"], per_text=3)
+    result = lc.decode(small_models("gpt2"), prompts.split(label="copied"),
                                labels=["copied"])
     assert set(result.table["features"]) == {"code", "residual", "untrained", "shuffled"}
     assert set(result.table["pair"]) == {"query->induction"}
@@ -78,7 +80,7 @@ def test_copying_is_decoded_with_its_controls(gpt2: Any, small_models: SmallMode
 
 def test_the_space_before_a_word_is_kept() -> None:
     class Pieces:
-        eos_token_id = 0
+        is_fast, eos_token_id, pad_token_id = True, 0, None
 
         def __len__(self) -> int:
             return 3
@@ -89,4 +91,5 @@ def test_the_space_before_a_word_is_kept() -> None:
         def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
             return [("</s>", "\u2581the", "he")[i] for i in ids]
 
-    assert token_table(Pieces()).pieces == ("</s>", " the", "he")
+    model = SimpleNamespace(tokenizer=Pieces(), cfg=None)
+    assert PretrainedLanguageModel(model).table.pieces == ("</s>", " the", "he")

@@ -68,7 +68,7 @@ def one_by_one(model: Any, prompts: Prompts, names: list[str]) -> list[list[Tens
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_codes_are_those_of_every_prompt_alone(model: Any, batch_size: int) -> None:
     prompts = Prompts.from_frame(frame())
-    codes = lc.extract_prompts(model, prompts, residuals=True, batch_size=batch_size)
+    codes = lc.extract(model, prompts, residuals=True, batch_size=batch_size)
     assert codes.scores.shape == (6, 2, 1, 4)
     assert codes.labels["prompt"].tolist() == [row["prompt"] for row in ROWS]
     assert codes.labels["label"].tolist() == [row["label"] for row in ROWS]
@@ -91,18 +91,18 @@ def test_codes_are_those_of_every_prompt_alone(model: Any, batch_size: int) -> N
 
 def test_padding_side_and_beginning_follow_the_model(gpt2: Any) -> None:
     prompts = Prompts.from_frame(frame())
-    expected = lc.extract_prompts(gpt2, prompts)
+    expected = lc.extract(gpt2, prompts)
     side = gpt2.tokenizer.padding_side
     try:
         gpt2.tokenizer.padding_side = "left"
-        np.testing.assert_array_equal(lc.extract_prompts(gpt2, prompts).scores, expected.scores)
+        np.testing.assert_array_equal(lc.extract(gpt2, prompts).scores, expected.scores)
     finally:
         gpt2.tokenizer.padding_side = side
     for prepend_bos in (None, False, True):
         tokens = prompts.tokenize(gpt2, prepend_bos)
         for ids, text in zip(tokens.ids, prompts.labels["prompt"], strict=True):
             assert list(ids) == gpt2.to_tokens(text, prepend_bos=prepend_bos)[0].tolist()
-    bare = lc.extract_prompts(gpt2, prompts, prepend_bos=False)
+    bare = lc.extract(lc.subject(gpt2, prompts, prepend_bos=False))
     assert (expected.labels["key_position"] - bare.labels["key_position"]).tolist() == [
         1, 1, 1, 1, 0, 1]
     assert bare.labels["key_token"].tolist()[4] == "The"
@@ -112,10 +112,10 @@ def test_several_named_pairs(gpt2: Any) -> None:
     rows = [{"prompt": row["prompt"], "combination": "a", "label": row["label"], "role_0": "x",
              "role_1": "y", "pairs": {"last->first": [-1, 0], "last->last": [-1, -1]}}
             for row in ROWS]
-    codes = lc.extract_prompts(gpt2, frame(*rows), layers=[1], residuals=True)
+    codes = lc.extract(gpt2, frame(*rows), layers=[1], residuals=True)
     assert codes.scores.shape == (6, 1, 2, 4)
     assert codes.query_of_pair == (0, 0)  # one residual stream serves both
-    single = lc.extract_prompts(gpt2, frame(*(
+    single = lc.extract(gpt2, frame(*(
         {"prompt": row["prompt"], "query": -1, "key": 0} for row in ROWS)), layers=[1])
     np.testing.assert_array_equal(codes.select(layer=1, pair="last->first"),
                                   single.select(layer=1, pair="query->key"))
@@ -131,8 +131,8 @@ def test_a_file_says_the_same_as_a_frame(gpt2: Any, tmp_path: Path) -> None:
     prompts = Prompts.read(path)
     assert prompts.digest() == Prompts.from_frame(frame()).digest()
     assert prompts.digest() != Prompts.from_frame(frame(*ROWS[:5])).digest()
-    codes = lc.extract_prompts(gpt2, path, out=tmp_path / "codes", batch_size=2)
-    in_memory = lc.extract_prompts(gpt2, frame(), batch_size=2)
+    codes = lc.extract(gpt2, path, out=tmp_path / "codes", batch_size=2)
+    in_memory = lc.extract(gpt2, frame(), batch_size=2)
     np.testing.assert_array_equal(codes.scores, in_memory.scores)
     pd.testing.assert_frame_equal(codes.labels, in_memory.labels)
     assert lc.LatentCodes.load(tmp_path / "codes").meta["run"] == "gpt2"
@@ -154,14 +154,14 @@ def test_an_interrupted_extraction_goes_on(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        lc.extract_prompts(gpt2, frame(), out=out, batch_size=1, progress=stop)
+        lc.extract(gpt2, frame(), out=out, batch_size=1, progress=stop)
     with pytest.raises(LatentCodeError, match="other settings"):
-        lc.extract_prompts(gpt2, frame(*ROWS[::-1]), out=out, batch_size=1)
+        lc.extract(gpt2, frame(*ROWS[::-1]), out=out, batch_size=1)
     seen: list[int] = []
-    resumed = lc.extract_prompts(gpt2, frame(), out=out, batch_size=1,
+    resumed = lc.extract(gpt2, frame(), out=out, batch_size=1,
                                  progress=lambda done, total: seen.append(done))
     assert seen == [5, 6]
-    np.testing.assert_array_equal(resumed.scores, lc.extract_prompts(gpt2, frame(),
+    np.testing.assert_array_equal(resumed.scores, lc.extract(gpt2, frame(),
                                                                      batch_size=1).scores)
 
 
@@ -195,8 +195,8 @@ def test_a_model_that_looks_ahead_in_padded_batches_is_refused_there(tmp_path: P
                       for n in (4, 9)))
     with pytest.raises(ConfigError, match=r"layer 0, 1 of model 'gpt1' .* later ones in a padded "
                                           r"batch; expected batch_size=1, or a model in which"):
-        lc.extract_prompts(model, lengths)
-    assert len(lc.extract_prompts(model, lengths, batch_size=1)) == 2
+        lc.extract(model, lengths)
+    assert len(lc.extract(model, lengths, batch_size=1)) == 2
 
 
 @pytest.mark.parametrize(("spoil", "message"), [
@@ -213,7 +213,7 @@ def test_numbers_that_are_not_finite_are_not_taken_for_a_look_ahead(
         spoil(dict(model.named_parameters())[next(
             name for name, _ in model.named_parameters() if "attn" in name and "weight" in name)])
     with pytest.raises(ConfigError, match=message):
-        lc.extract_prompts(model, frame(ROWS[0]))
+        lc.extract(model, frame(ROWS[0]))
 
 
 def test_what_cannot_be_read_is_named(gpt2: Any, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_what_cannot_be_read_is_named(gpt2: Any, tmp_path: Path) -> None:
         ({**good, "label": 3}, "label 'label' has values of type int, str"),
     ):
         with pytest.raises(ConfigError, match=message):
-            lc.extract_prompts(gpt2, frame(good, row))
+            lc.extract(gpt2, frame(good, row))
     for rows, message in (
         ([], "there are no prompts"),
         ([{"text": "a"}], "no column 'prompt'"),
@@ -250,9 +250,9 @@ def test_what_cannot_be_read_is_named(gpt2: Any, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=message):
             Prompts.from_frame(pd.DataFrame(rows))
     with pytest.raises(UnknownNameError, match="unknown layer 2; expected one of: 0, 1"):
-        lc.extract_prompts(gpt2, frame(), layers=[2])
-    with pytest.raises(ConfigError, match="that was trained here; expected a pretrained"):
-        lc.extract_prompts(lc.HookedTransformer(lc.preset("smoke", "logic", "softmax").model),
+        lc.extract(gpt2, frame(), layers=[2])
+    with pytest.raises(ConfigError, match="a HookedTransformer, of which the tokenizer is not k"):
+        lc.extract(lc.HookedTransformer(lc.preset("smoke", "logic", "softmax").model),
                            frame())
     path = tmp_path / "prompts.jsonl"
     for text, message in (
@@ -348,28 +348,18 @@ def test_a_piece_of_text_is_found_at_its_last_character(text: str, data: st.Data
     assert sum(size[:at - 1]) < len(text[:end].encode()) <= sum(size[:at])
 
 
-@pytest.mark.parametrize("given", ["text-softmax", "zoo:text-softmax", "folder", "run", "model"])
-def test_a_model_trained_here_is_asked_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
-) -> None:
-    run = lc.load_run("text-softmax")
+@pytest.mark.parametrize("given", ["text-softmax", "zoo:text-softmax", "folder"])
+def test_a_model_trained_here_has_no_bridge(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", None)  # nothing is looked up
-    named: Any = {"folder": run.path, "run": run}.get(given, given)
-    match = r"trained here.*; expected a pretrained .* lc\.extract, lc\.decode and lc\.intervene"
-    if given == "model":
-        named = run.load_model()
-    else:
-        for ask in (lc.load_pretrained, lc.check_model):
-            with pytest.raises(ConfigError, match="trained here is asked about"):
-                ask(named)
-        if given != "run":
-            named = run
-    with pytest.raises(ConfigError, match=match):
-        lc.extract_prompts(named, frame())
-    with pytest.raises(ConfigError, match=match):
-        lc.pattern_prompts(named, ["a text"])
+    named: Any = lc.load_run("text-softmax").path if given == "folder" else given
+    for ask in (lc.load_pretrained, lc.check_model):
+        with pytest.raises(ConfigError, match=r"trained here; expected a pretrained .* needs no "
+                                              r"bridge: latentcode\.prompts\.load_language_model"):
+            ask(named)
 
 
 def test_a_name_is_not_a_model_yet() -> None:
-    with pytest.raises(ConfigError, match=r"model is 'gpt2'; .* lc\.load_pretrained\('gpt2'\)"):
-        lc.extract_prompts("gpt2", frame())
+    for named, message in (("gpt2", "'gpt2'"), (lc.load_run("text-softmax"), "run 'text-soft")):
+        with pytest.raises(ConfigError, match=f"model is {message}.* not loaded; expected .*"
+                                              r"latentcode\.prompts\.load_language_model"):
+            Prompts.from_frame(frame()).tokenize(named)

@@ -16,7 +16,7 @@ from latentcode.errors import ArtifactError, RunError
 from latentcode.files.storage import read_json, write_json
 from latentcode.models.config import ModelConfig
 from latentcode.runs.checkpoints import Checkpoint
-from latentcode.training import make_optimizer
+from latentcode.training import make_optimizer, train_ensemble
 
 CONFIG = RunConfig(
     LogicConfig(n_variables=2, n_examples=4, ood_fraction=0.4),
@@ -78,7 +78,7 @@ def test_training_does_not_go_on_from_it(
     with pytest.raises(RunError, match=message):
         lc.train(CONFIG, run.path, resume=True, progress=False)
     with pytest.raises(RunError, match=message):
-        lc.train_ensemble({run.path: CONFIG}, progress=False)
+        train_ensemble({run.path: CONFIG}, progress=False)
     with pytest.raises(SystemExit) as raised:
         main(["train", "logic", "--out", str(run.path), "--resume"])
     assert raised.value.code == 2

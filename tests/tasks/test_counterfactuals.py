@@ -8,6 +8,7 @@ import torch
 import latentcode as lc
 from latentcode.config import LogicConfig, SravenConfig
 from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.seeds import make_generator
 from latentcode.tasks.logic.counterfactuals import LEAST_DIFFERENCE
 from latentcode.tasks.sraven.rules import DISTRIBUTE, RULES, STEPS, complete
 from latentcode.tasks.sraven.task import aligned
@@ -18,7 +19,7 @@ N = 3_000
 def drawn(config: SravenConfig | LogicConfig, split: str = "ood", seed: int = 0):  # type: ignore[no-untyped-def]
     task = lc.make_task(config)
     pairs = lc.make_counterfactuals(task, factorial=False)
-    return task, pairs.sample(split, N, lc.make_generator(seed, "pairs"))
+    return task, pairs.sample(split, N, make_generator(seed, "pairs"))
 
 
 @pytest.mark.parametrize("permuted", [False, True])
@@ -201,7 +202,7 @@ def test_where_there_is_no_other_term_or_position() -> None:
     few = lc.make_task(lc.preset("smoke", "logic").task)
     assert few.counts["unknown_terms"] == few.config.n_terms
     with pytest.raises(ConfigError, match="split 'unknown' has 2 terms, of which a function has 2"):
-        lc.make_counterfactuals(few).sample("unknown", 4, lc.make_generator(0, "pairs"))
+        lc.make_counterfactuals(few).sample("unknown", 4, make_generator(0, "pairs"))
     one = lc.make_task(SravenConfig(n_features=1, ood_fraction=0.0))
     assert "no other response token" in lc.make_counterfactuals(one).lacks["elsewhere"]
 
@@ -222,7 +223,7 @@ def test_pairs_of_chosen_constituents(config: LogicConfig | SravenConfig) -> Non
     which = torch.arange(200) % held.shape[1]
     choices = counterfactuals.choices(batch, which)
     target = torch.where(choices, torch.rand(choices.shape), -1.0).argmax(1)
-    pairs = counterfactuals.with_target(batch, which, target, lc.make_generator(1, "chosen"))
+    pairs = counterfactuals.with_target(batch, which, target, make_generator(1, "chosen"))
     assert torch.equal(pairs.base_label, held.gather(1, which[:, None])[:, 0])
     assert torch.equal(pairs.source_label, target)
     assert pairs.instances is batch
@@ -241,9 +242,9 @@ def test_pairs_of_chosen_constituents(config: LogicConfig | SravenConfig) -> Non
     # Whatever is not possible is an error that names what is.
     for wrong, k in ((pairs.base_label, which), (torch.full_like(target, 99), which)):
         with pytest.raises(UnknownNameError, match=r"unknown target .*; expected one of: "):
-            counterfactuals.with_target(batch, k, wrong, lc.make_generator(1, "chosen"))
+            counterfactuals.with_target(batch, k, wrong, make_generator(1, "chosen"))
     with pytest.raises(ConfigError, match=f"expected 0 to {held.shape[1] - 1}"):
-        counterfactuals.with_target(batch, which + 5, target, lc.make_generator(1, "chosen"))
+        counterfactuals.with_target(batch, which + 5, target, make_generator(1, "chosen"))
 
 
 def test_outputs_are_those_of_the_slot() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 import latentcode as lc
 from latentcode.config import LogicConfig, SravenConfig
 from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.seeds import make_generator
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import OTHERS, ChosenPairs, MinimalPairs
 from latentcode.tasks.logic.counterfactuals import LEAST_DIFFERENCE
@@ -42,7 +43,7 @@ def drawn(
     factorial = lc.make_counterfactuals(task)
     assert isinstance(factorial, ChosenPairs)
     split = split or ("ood" if "ood" in task.splits else "train")
-    return factorial, factorial.sample(split, N, lc.make_generator(0, "pairs"))
+    return factorial, factorial.sample(split, N, make_generator(0, "pairs"))
 
 
 def answer(batch: Batch, slot: Tensor) -> Tensor:
@@ -111,7 +112,7 @@ def test_pairs_between_some_rules() -> None:
     assert isinstance(factorial, SravenCounterfactuals)
     assert factorial.unrestricted is factorial
     some = factorial.between(base_labels=("sum",), source_labels=("constant", "difference"))
-    pairs = some.sample("ood", N, lc.make_generator(0, "pairs"))
+    pairs = some.sample("ood", N, make_generator(0, "pairs"))
     assert pairs.counts.sum() > 0.8 * N
     pairs = pairs[pairs.counts]
     assert {RULES[rule] for rule in pairs.base_label} == {"sum"}
@@ -174,9 +175,9 @@ def test_sources_of_given_instances_have_candidates(config: SravenConfig | Logic
     batch = some.instances[:200]
     which = torch.arange(200) % factorial.held(batch).shape[1]
     choices = factorial.choices(batch, which)
-    order = torch.rand(choices.shape, generator=lc.make_generator(0, "targets"))
+    order = torch.rand(choices.shape, generator=make_generator(0, "targets"))
     target = torch.where(choices, order, -1.0).argmax(1)
-    pairs = factorial.with_target(batch, which, target, lc.make_generator(1, "chosen"))
+    pairs = factorial.with_target(batch, which, target, make_generator(1, "chosen"))
     assert pairs.instances is batch
     assert pairs.candidates is not None
     assert set(pairs.others) >= set(OTHERS)

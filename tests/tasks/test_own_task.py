@@ -17,6 +17,8 @@ from latentcode.cli.train import train_with_defaults
 from latentcode.config import TASKS, SravenConfig, from_yaml, task_from_dict, to_dict, to_yaml
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.imports import import_file
+from latentcode.seeds import make_generator
+from latentcode.tasks import task_distances
 from latentcode.tasks.registry import REGISTRY
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 from latentcode.tasks.sraven.distances import sraven_distances
@@ -199,7 +201,7 @@ def test_readers_are_optional() -> None:
     with pytest.raises(ConfigError, match=r"offers no minimal pairs.*, counterfactuals=\.\.\."):
         lc.make_counterfactuals(task)
     with pytest.raises(ConfigError, match=r"defines no distance.*, distances=\.\.\."):
-        lc.task_distances(task, "sum", "ood")
+        task_distances(task, "sum", "ood")
     lc.register_task("own", config=config, counterfactuals=lambda task: (marker, task),
                      replace=True)(type(task))
     assert lc.make_counterfactuals(task) == (marker, task)  # type: ignore[comparison-overlap]
@@ -216,7 +218,7 @@ def test_the_example_checks_its_configuration(wrong: dict[str, Any]) -> None:
 def test_what_a_task_need_not_say_has_a_plain_default() -> None:
     import_file(str(EXAMPLE))
     task = lc.make_task(lc.preset("smoke", task="modadd").task)
-    batch = task.sample("ood", 4, lc.make_generator(0, "test"))
+    batch = task.sample("ood", 4, make_generator(0, "test"))
     first = task.labels(batch).iloc[0]
     assert f"sum: {first['sum']}" in task.render(batch, 0).splitlines()
     assert f"<td>{first['combination']}</td>" in task.render(batch, 0, "html")
@@ -273,7 +275,7 @@ def test_a_task_with_readers_is_as_good_as_one_of_the_library(tmp_path: Path) ->
             for config in (built_in, same)]
     pd.testing.assert_frame_equal(runs[0].metrics(), runs[1].metrics())
     chosen = [lc.Intervention("interchange", "everything", (0, 1))]
-    results = [lc.intervene(run, chosen, n=400, factorial=False) for run in runs]
+    results = [lc.intervene(run, interventions=chosen, n=400, factorial=False) for run in runs]
     assert results[1].settings["task"]["name"] == "copied"
     pd.testing.assert_frame_equal(results[0].table, results[1].table)
     tables = [lc.topography(run, n=200).table for run in runs]

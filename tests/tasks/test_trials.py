@@ -143,7 +143,7 @@ def test_training_extraction_and_instances_try_a_task(
     model = lc.HookedTransformer(config.model)
     monkeypatch.setattr(type(whole), "losses", lambda self, logits, targets: logits.mean())
     for begin in (lambda: lc.train(config, tmp_path / "run", progress=False),
-                  lambda: lc.extract_model(model, whole, "ood", n=4),
+                  lambda: lc.extract(model, whole, split="ood", n=4),
                   lambda: lc.instances(whole, "ood", 4)):
         with pytest.raises(ConfigError, match=r"losses returned a tensor \[\]"):
             begin()

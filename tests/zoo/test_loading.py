@@ -21,6 +21,7 @@ from latentcode.cli import main
 from latentcode.errors import ArtifactError, RunError, UnknownNameError
 from latentcode.files.storage import checksum
 from latentcode.runs import named
+from latentcode.seeds import make_generator
 from latentcode.zoo.card import CARD, README, Card
 
 
@@ -52,7 +53,7 @@ assert "torch" not in sys.modules
 
 
 def test_the_model_is_the_one_that_was_trained(run: lc.Run, entry: Path) -> None:
-    inputs = lc.make_task(run.config.task).sample("ood", 16, lc.make_generator(0, "zoo")).inputs
+    inputs = lc.make_task(run.config.task).sample("ood", 16, make_generator(0, "zoo")).inputs
     loaded = lc.load_model(NAME)
     assert not loaded.training
     with torch.no_grad():
@@ -63,7 +64,7 @@ def test_the_model_is_the_one_that_was_trained(run: lc.Run, entry: Path) -> None
 
 def test_codes_are_those_of_the_model(run: lc.Run, entry: Path) -> None:
     codes = lc.load_codes(NAME)
-    again = lc.extract(run, "ood", n=80, pairs=PAIRS)
+    again = lc.extract(run, split="ood", n=80, pairs=PAIRS)
     np.testing.assert_allclose(codes.scores, again.scores, atol=1e-6)
     assert codes.meta["run"] == NAME
     assert codes.meta["run_id"] == run.id

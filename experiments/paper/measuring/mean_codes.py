@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.codes.of_tasks import extract
 from latentcode.probes.common.bootstrap import LabelSums, percentile_interval, resample
 from latentcode.probes.common.features import Features, shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, make_target
 from latentcode.probes.similarity.measures import cosine_matrix
 from latentcode.runs import Run
+from latentcode.subjects import extract
 
 PAIR_OF_RULES = ("sum", "difference")
 """The rules that the paper says have very similar codes."""
@@ -42,7 +42,7 @@ def sum_and_difference(
     20 shuffles; `value`, with the 95 % interval over combinations. Nothing for a layer whose codes
     do not vary, and for a task without these rules.
     """
-    codes = extract(run, "ood", n=n, residuals=True, seed=seed, device=device)
+    codes = extract(run, split="ood", n=n, residuals=True, seed=seed, device=device)
     pair, = (pair.name for pair in codes.pairs)
     target = make_target(codes, codes, "rule", pair)
     columns = ["layer", "features", "centring", "against", "value", "low", "high"]
@@ -85,7 +85,7 @@ def heads_in_use(
     (a rule, or `ALL`): `value` with the 95 % interval over combinations, of the paper's pair on
     held-out combinations.
     """
-    codes = extract(run, "ood", n=n, seed=seed, device=device)
+    codes = extract(run, split="ood", n=n, seed=seed, device=device)
     pair, = (pair.name for pair in codes.pairs)
     target = make_target(codes, codes, "rule", pair)
     names = [ALL, *map(str, target.classes)]

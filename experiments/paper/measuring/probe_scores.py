@@ -26,7 +26,6 @@ from latentcode.probes.common.bootstrap import (
     percentile_interval,
     resample,
 )
-from latentcode.probes.common.extraction import extract_with_untrained
 from latentcode.probes.common.features import Features, shuffle_labels, varies
 from latentcode.probes.common.labels import combination_clusters, indicated, label_columns
 from latentcode.probes.common.results import where
@@ -34,6 +33,7 @@ from latentcode.probes.decoding.logistic import LogisticProbe, fit_probe
 from latentcode.probes.decoding.of_codes import chance
 from latentcode.probes.rows.scores import balanced_accuracy
 from latentcode.runs import Run
+from latentcode.subjects import subject
 from latentcode.tasks import make_task
 
 SPLITS = ("test", "ood")
@@ -109,7 +109,9 @@ def probe_scores(
     """
     task = make_task(run.config.task).probe_config
     task = task if inputs is None else replace(task, inputs=inputs)
-    parts = {split: extract_with_untrained(run, split, n=size, task=task, seed=seed, device=device)
+    of = subject(run, task, device=device)
+    parts = {split: (of.codes(split, n=size, residuals=True, seed=seed),
+                     of.codes(split, n=size, untrained=True, seed=seed))
              for split, size in (("train", n_train), *((split, n) for split in SPLITS))}
     codes = parts["train"][0]
     pair, = (pair.name for pair in codes.pairs)

@@ -104,7 +104,7 @@ def written(
     every = tuple(range(model.n_layers))
     # The row of the response: in SRAVEN that of the upper half, layers 2 and 3 of 4.
     layers = {"row": every if is_logic else every[model.n_layers // 2:]}
-    return intervene(run, [
+    return intervene(run, interventions=[
         Intervention(source, scope, layers.get(scope, every), site)
         for site, scope in PLACES.values() for source in SOURCES],
         n=n, seed=seed, device=device, batch_size=125)

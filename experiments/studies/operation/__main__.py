@@ -106,8 +106,8 @@ class Study:
                              "interventions": list(map(str, written))})
         print(run.name, "" if step is None else step, flush=True)
         return kept(self.work / f"{run.name}-{key}", InterventionResult, partial(
-            intervene, run, written, n=n, step=step, seed=self.seed, batch_size=self.batch_size,
-            progress=bar("writing codes back")))
+            intervene, run, interventions=written, n=n, step=step, seed=self.seed,
+            batch_size=self.batch_size, progress=bar("writing codes back")))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

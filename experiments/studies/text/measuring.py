@@ -18,7 +18,6 @@ from latentcode.experiments.paper.runs import KnownRuns
 from latentcode.experiments.paper.token_losses import token_losses
 from latentcode.experiments.studies.operation.places import SOURCES, Place, sanity
 from latentcode.files.storage import write_text
-from latentcode.probes.common.of_run import meta_of
 from latentcode.probes.decoding import DecodingResult, decode
 from latentcode.probes.interventions import (
     Intervention,
@@ -29,6 +28,7 @@ from latentcode.probes.interventions import (
 from latentcode.probes.rows import RowsResult, decode_rows
 from latentcode.progress import bar
 from latentcode.runs import Run
+from latentcode.subjects import subject
 from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 from latentcode.tasks.text.task import Text
@@ -109,7 +109,7 @@ def from_elsewhere(run: Run, interventions: Sequence[Intervention], **settings: 
     assert isinstance(task, Text)
     return intervene_model(
         run.load_model(), TextCounterfactuals(task, operation="elsewhere"), interventions,
-        meta=meta_of(run, task, None), **settings)
+        meta=subject(run, task).settings, **settings)
 
 
 def varying(run: Run) -> list[str]:

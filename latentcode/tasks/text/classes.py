@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from latentcode.tasks.text.data import Tokenizer
 from latentcode.tasks.text.patterns import INDUCTION, SAME, keys_at
 
 CLASSES: tuple[str, ...] = ("letter", "digit", "space", "newline", "punctuation", "bracket",
@@ -40,6 +41,12 @@ class TokenTable:
 
     pieces: tuple[str, ...]
     end: int | None = None
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, n: int) -> TokenTable:
+        """Return the table of a model with n ids, of which a tokenizer may leave the last unused.
+        """
+        return cls((*tokenizer.pieces, *[""] * (n - tokenizer.n_tokens)), tokenizer.end)
 
     @cached_property
     def classes(self) -> np.ndarray:

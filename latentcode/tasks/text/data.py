@@ -34,6 +34,10 @@ class Tokenizer(Protocol):
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of every text, without special ones."""
 
+    def locate(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the ids that `encode` gives a text, and the characters (first, last + 1) that
+        each of them stands for, in whole or in part."""
+
     def decode(self, ids: list[int]) -> str:
         """Return the text of ids."""
 

@@ -229,9 +229,7 @@ class Text(Task):
     @cached_property
     def token_table(self) -> TokenTable:
         """What the texts of all token ids say."""
-        tokenizer = self.data.tokenizer
-        pieces = (*tokenizer.pieces, *[""] * (self.config.n_vocabulary - tokenizer.n_tokens))
-        return TokenTable(pieces, tokenizer.end)
+        return TokenTable.of(self.data.tokenizer, self.config.n_vocabulary)
 
     @cached_property
     def frequency_bins(self) -> np.ndarray:

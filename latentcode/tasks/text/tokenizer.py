@@ -68,6 +68,10 @@ class FileTokenizer:
         found = self.fast.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in found]
 
+    def locate(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        found = self.fast.encode(text, add_special_tokens=False)
+        return list(found.ids), list(found.offsets)
+
     def decode(self, ids: list[int]) -> str:
         text: str = self.fast.decode(ids, skip_special_tokens=False)
         return text

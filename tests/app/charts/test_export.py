@@ -122,6 +122,6 @@ def test_the_snippet_of_a_run_reads_its_codes_again(
                                codes.select(layer=codes.layers[-1], pair=PAIR), atol=1e-6)
     # A model of the zoo is called by its name.
     entry = run.publish(tmp_path / "zoo" / "tiny")
-    lc.extract(entry, "ood", n=40, pairs=[PAIR]).save(entry.path / "results" / "codes-ood")
+    lc.extract(entry, split="ood", n=40, pairs=[PAIR]).save(entry.path / "results" / "codes-ood")
     stored = Chosen(Entry("tiny", entry.path, "zoo"), "ood", codes.layers[-1], PAIR, codes)
     assert 'codes = lc.load_codes("tiny", "ood")' in export.snippet(stored, "pca", "rule", shown)

@@ -57,7 +57,8 @@ def extractions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_codes_are_read_out_once(source: Entry, run: lc.Run, extractions: list[int]) -> None:
     codes = data.codes(source, "ood", 24)
-    expected = lc.extract(run, "ood", n=24, task=lc.make_task(run.config.task).probe_config)
+    expected = lc.extract(run, split="ood", n=24,
+                          problems=lc.make_task(run.config.task).probe_config)
     np.testing.assert_array_equal(codes.scores, expected.scores)
     pd.testing.assert_frame_equal(codes.labels, expected.labels)
     data.codes(source, "ood", 24)
@@ -73,7 +74,7 @@ def test_stored_codes_are_used_as_far_as_they_go(
     run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extractions: list[int]
 ) -> None:
     entry = run.publish(tmp_path / "zoo" / "tiny")
-    stored = lc.extract(entry, "ood", n=20, pairs=["response->response"])
+    stored = lc.extract(entry, split="ood", n=20, pairs=["response->response"])
     stored.save(entry.path / "results" / "codes-ood")
     open_folders(monkeypatch, [])
     source = Entry("tiny", entry.path, "zoo")
@@ -95,7 +96,7 @@ def test_the_zoo_has_its_projections(
     monkeypatch.setattr(projections, "CachedProjection", lambda x, *args, **settings: (
         computed.append(len(x)), real(x, *args, **settings))[1])
     entry = run.publish(tmp_path / "zoo" / "tiny")
-    stored = lc.extract(entry, "ood", n=40, pairs=["response->response"])
+    stored = lc.extract(entry, split="ood", n=40, pairs=["response->response"])
     stored.save(entry.path / "results" / "codes-ood")
     project_codes(stored, ["rule"], method="pca").save(entry.path / "results" / "projection-pca")
     open_folders(monkeypatch, [])
@@ -216,7 +217,7 @@ def test_stored_codes_of_earlier_weights_are_not_shown(
     run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extractions: list[int]
 ) -> None:
     entry = run.publish(tmp_path / "runs" / "tiny")
-    codes = lc.extract(entry, "ood", n=20, pairs=["response->response"])
+    codes = lc.extract(entry, split="ood", n=20, pairs=["response->response"])
     earlier = replace(codes, scores=codes.scores + 1, meta={**codes.meta, "step": 1})
     folder = earlier.save(entry.path / "results" / "codes-ood")
     open_folders(monkeypatch, [tmp_path / "runs"])

@@ -25,6 +25,7 @@ from latentcode.experiments.paper.claims import (
     read_claims,
 )
 from latentcode.experiments.sweep import load_grid
+from latentcode.models.config import ATTENTION_KINDS
 
 CLAIMS = {claim.id: claim for claim in load_claims()}
 TEXT = files("latentcode.experiments.paper").joinpath("claims.yaml").read_text("utf-8")
@@ -67,7 +68,7 @@ def test_table_a1_is_whole(task: str, value: float, errors: float) -> None:
     assert sum(published(row).value for row in rows) == pytest.approx(value)
     assert sum(error(row) for row in rows) == pytest.approx(errors)
     configs = [config for row in rows for config in row.setting.grid.members().values()]
-    assert configs == [lc.preset("paper", task, kind) for kind in lc.ATTENTION_KINDS]
+    assert configs == [lc.preset("paper", task, kind) for kind in ATTENTION_KINDS]
     assert {(p.unit, p.error_of, p.n) for p in map(published, rows)} == {
         ("points", "standard error", 3)}
 

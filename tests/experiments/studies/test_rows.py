@@ -11,6 +11,7 @@ import latentcode as lc
 from latentcode.errors import RunError
 from latentcode.experiments.studies.rows.__main__ import Study
 from latentcode.experiments.studies.rows.jobs import Job
+from latentcode.probes.rows import RowsResult
 
 
 @pytest.mark.slow
@@ -31,7 +32,7 @@ def test_the_page_shows_the_results(
     monkeypatch.setattr(f"{module}.decode_rows", lambda *args, **how: pytest.fail("again"))
     study.run()
     page = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    table = lc.RowsResult.load(tmp_path / "work" / "first").table
+    table = RowsResult.load(tmp_path / "work" / "first").table
     row = table[(table["features"] == "residual") & (table["layer"] == "1")
                 & (table["metric"] == "accuracy") & (table["label"] == "rule")]
     cell = " / ".join(f"{row.loc[row['model'] == model, 'value'].item():.2f}"

@@ -15,6 +15,7 @@ import latentcode as lc
 from latentcode.config import parse_yaml, to_dict
 from latentcode.errors import ConfigError
 from latentcode.experiments.sweep import GRIDS, Grid, load_grid, parse_axis, read_grid
+from latentcode.models.config import ATTENTION_KINDS
 
 BASE = {"preset": "smoke", "task": "logic"}
 
@@ -193,7 +194,7 @@ def test_the_grids_of_the_library(name: str) -> None:
 def test_the_published_grids_are_the_rows_of_table_a1(task: str) -> None:
     grids = [load_grid(f"paper_{task}"), load_grid(f"paper_{task}_ablations")]
     kinds = [kind for grid in grids for kind in grid.axes["kind"]]
-    assert sorted(kinds) == sorted(lc.ATTENTION_KINDS)
+    assert sorted(kinds) == sorted(ATTENTION_KINDS)
 
 
 def test_files_and_names(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from latentcode.config import LogicConfig, RunConfig, SravenConfig, TrainingConf
 from latentcode.experiments.sweep import Grid, sweep
 from latentcode.models.config import with_kind
 from latentcode.presets import model_for
-from latentcode.probes import align_runs, project_codes, similarity_of_run, topography_of_runs
+from latentcode.probes import align_runs, similarity_of_run, topography_of_runs
 from latentcode.probes.value_networks import mean_networks
 from latentcode.training.loop import make_learner
 
@@ -111,7 +111,7 @@ def main() -> None:
     codes = {}
     for split in ("train", "ood"):
         pairs = list(lc.make_task(LOGIC).pairs)[:2]
-        codes[split] = lc.extract(logic, split, n=200, pairs=pairs,
+        codes[split] = lc.extract(logic, split=split, n=200, pairs=pairs,
                                   out=HERE / f"codes-{split}")
         expected["codes"][split] = {
             "shape": list(codes[split].scores.shape), "pairs": pairs,
@@ -124,12 +124,13 @@ def main() -> None:
         "decoding": lc.probe(logic, n_train=500, n_heldout=500),
         "decoding-sraven": lc.probe(sraven, n_train=500, n_heldout=500),
         "decoding-codes": lc.decode(codes["train"], codes["ood"], ["term_1"], controls=False),
-        "intervention": lc.intervene(logic, PATCHES, n=600, n_reference=400, n_bootstrap=200),
-        "intervention-sraven": lc.intervene(sraven, PATCHES[:4], split="train", n=600,
+        "intervention": lc.intervene(logic, interventions=PATCHES, n=600, n_reference=400,
+                                     n_bootstrap=200),
+        "intervention-sraven": lc.intervene(sraven, interventions=PATCHES[:4], split="train", n=600,
                                             n_reference=400, n_bootstrap=200),
         "similarity": similarity_of_run(logic, layers=[1], n=400, n_samples=4, n_bootstrap=200),
         "value-networks": mean_networks(logic, labels=["term_1"], n=400, n_inputs=32),
-        "projection": project_codes(codes["train"], ["term_1"], method="pca", others=[codes["ood"]],
+        "projection": lc.project(codes["train"], codes["ood"], ["term_1"], method="pca",
                                     pairs=[pairs[0]], cache=HERE / "scratch"),
         "alignment": align_runs(members[:2], ["term_1"], n_train=300, n_heldout=300,
                                 n_bootstrap=200),

@@ -18,6 +18,7 @@ from latentcode.probes.attribution.places import by_cell, cells, masks
 from latentcode.probes.attribution.smallest import Search, doublings
 from latentcode.probes.attribution.steps import gradients
 from latentcode.probes.interventions.sites import capture, run_patched
+from latentcode.seeds import make_generator
 from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.sraven.sources import feature_of
 
@@ -28,7 +29,7 @@ PLACES = [*product(("code", "value"), (0, 1))]
 def test_slopes_are_derivatives(smoke_run: Callable[[str, str], lc.Run], kind: str) -> None:
     run = smoke_run("logic", kind)
     model = run.load_model().double()
-    inputs = make_task(run.config.task).sample("ood", 3, lc.make_generator(0, "t")).inputs.double()
+    inputs = make_task(run.config.task).sample("ood", 3, make_generator(0, "t")).inputs.double()
     clean, own = capture(model, inputs, PLACES)
     found, slopes = gradients(model, inputs, PLACES, lambda logits: logits[:, -1, 0])
     generator = torch.Generator().manual_seed(0)
@@ -48,7 +49,7 @@ def test_along_the_path_estimates_sum_to_the_effect(
     run = smoke_run("logic", "softmax")
     model = run.load_model().double()
     task = make_task(run.config.task)
-    inputs, others = (task.sample("ood", 4, lc.make_generator(seed, "t")).inputs.double()
+    inputs, others = (task.sample("ood", 4, make_generator(seed, "t")).inputs.double()
                       for seed in (0, 1))
     codes = [("code", 0), ("code", 1)]
     clean, own = capture(model, inputs, codes)
@@ -66,7 +67,7 @@ def test_along_the_path_estimates_sum_to_the_effect(
 @pytest.mark.parametrize("permuted", [False, True])
 def test_roles_follow_the_feature_that_is_asked_about(permuted: bool) -> None:
     config = replace(SravenConfig(n_features=3), permuted=permuted)
-    pairs = make_counterfactuals(make_task(config)).sample("train", 20, lc.make_generator(0, "t"))
+    pairs = make_counterfactuals(make_task(config)).sample("train", 20, make_generator(0, "t"))
     names, role = make_counterfactuals(make_task(config)).roles(pairs)
     assert len(names) == 27
     assert names[5] == "row1.panel2 other 2"

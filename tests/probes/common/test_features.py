@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from latentcode.arguments import chosen
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError
 from latentcode.probes.common.features import (
     check_controls,
     check_pair_of_codes,
     check_same_instances,
-    chosen,
     features_of,
     origin,
     shuffle_labels,

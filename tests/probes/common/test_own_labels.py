@@ -12,7 +12,11 @@ import torch
 
 import latentcode as lc
 from latentcode.errors import ConfigError, LatentCodeError, ProbeError, UnknownNameError
+from latentcode.probes.alignment import align_codes
 from latentcode.probes.common.own_labels import own_labels
+from latentcode.probes.decoding import decode_codes
+from latentcode.probes.projection import project_codes
+from latentcode.probes.similarity import similarity_codes
 from latentcode.tasks import Batch
 
 
@@ -31,7 +35,7 @@ def test_values_are_those_of_the_instances(run: lc.Run) -> None:
     task = lc.make_task(run.config.task)
     labels = {"even": even, "name": lambda batch: np.where(even(batch), "even", "odd"),
               "symbol": lambda batch: batch.targets[:, 0].tolist()}
-    train, ood = own_labels(labels, task, [("train", 50), ("ood", 20)], seed=4)
+    train, ood = own_labels(labels, lc.subject(run), [("train", 50), ("ood", 20)], seed=4)
     for split, values, n in (("train", train, 50), ("ood", ood, 20)):
         symbols = task.labels(lc.instances(task, split, n, seed=4))
         batch = lc.instances(task, split, n, seed=4)
@@ -41,7 +45,7 @@ def test_values_are_those_of_the_instances(run: lc.Run) -> None:
         assert (values["name"] == np.where(values["even"], "even", "odd")).all()
         assert len(symbols) == n
     names = ["rule", "rules", "rule_0", "combination", "accuracy"]
-    assert own_labels(names, task, [("train", 5)], seed=0) == [{}]
+    assert own_labels(names, lc.subject(run), [("train", 5)], seed=0) == [{}]
 
 
 def test_a_name_is_refused_before_any_work(
@@ -50,9 +54,11 @@ def test_a_name_is_refused_before_any_work(
     monkeypatch.setattr(lc.Run, "load_model", pytest.fail)
     for verb in (lc.decode, lc.project, lc.value_networks):
         with pytest.raises(UnknownNameError, match=r"'colour'; expected one of: .* rule, rules"):
+            verb(run, labels=["rule", "colour"])
+        with pytest.raises(ConfigError, match=r"texts \('rule', 'colour'\).* by labels="):
             verb(run, ["rule", "colour"])
     with pytest.raises(UnknownNameError, match="'colour'"):
-        lc.similarity(run, "colour")
+        lc.similarity(run, label="colour")
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -83,23 +89,23 @@ def test_what_is_no_label_is_said_before_anything_is_extracted(
     monkeypatch.setattr("latentcode.codes.of_tasks.CodeReader.read", extracted)
     labels, message = BAD[bad]
     with pytest.raises(LatentCodeError, match=message) as caught:
-        lc.decode(run, labels, n_train=64)
+        lc.decode(run, labels=labels, n_train=64)
     assert "\n" not in str(caught.value)
     if bad == "length":
         for verb in (lc.project, partial(lc.value_networks, n_inputs=8)):
             with pytest.raises(LatentCodeError, match=message):
-                verb(run, labels, n=64)
+                verb(run, labels=labels, n=64)
 
 
 def test_verbs_that_need_more_than_a_function_say_so(run: lc.Run) -> None:
-    with pytest.raises(ProbeError, match="labels are functions, whose values have no distances"):
-        lc.topography(run, {"even": even})
+    with pytest.raises(ProbeError, match="label 'even' has no distances between its values"):
+        lc.topography(run, labels={"even": even})
     with pytest.raises(ProbeError, match="label is even, odd; expected a single one"):
-        lc.similarity(run, {"even": even, "odd": lambda batch: ~even(batch)})
+        lc.similarity(run, label={"even": even, "odd": lambda batch: ~even(batch)})
     codes = lc.extract(run, n=20, untrained=True)
-    for ask in (lambda: lc.decode_codes(codes, codes, {"even": even}),
-                lambda: lc.project_codes(codes, {"even": even}),
-                lambda: lc.align_codes([(codes, codes)] * 2, {"even": even})):
+    for ask in (lambda: decode_codes(codes, codes, {"even": even}),
+                lambda: project_codes(codes, {"even": even}),
+                lambda: align_codes([(codes, codes)] * 2, {"even": even})):
         with pytest.raises(ProbeError, match=r"expected names, .*codes\.with_labels"):
             ask()
 
@@ -109,18 +115,19 @@ def test_every_verb_takes_functions(runs: list[lc.Run]) -> None:
     """What a function gives is what the same values give as a label of the codes."""
     run, own = runs[0], {"even": even}
     n = {"n_train": 60, "n_heldout": 60}
-    table = lc.decode(run, own, layers=0, **n).table  # type: ignore[arg-type]
+    table = lc.decode(run, labels=own, layers=0, **n).table  # type: ignore[arg-type]
     assert set(table["label"]) == {"even"}
     assert set(table["n_classes"]) == {2}
-    aligned = lc.align([runs[0], runs[2]], own, layers=0, n_bootstrap=100, **n)  # type: ignore
+    aligned = lc.align([runs[0], runs[2]], labels=own, layers=0, n_bootstrap=100, **n)  # type: ignore
     assert set(aligned.transfer["label"]) == {"even"}
-    found = lc.similarity(run, own, layers=0, n=60, n_bootstrap=100)
+    found = lc.similarity(run, label=own, layers=0, n=60, n_bootstrap=100)
     assert set(found.cosines["row"]) == {"True", "False"}
-    plane = lc.project(run, own, splits="ood", method="pca", layers=1, n=60)
+    plane = lc.project(run, labels=own, splits="ood", method="pca", layers=1, n=60)
     task = lc.make_task(run.config.task)
     batch = lc.instances(lc.make_task(task.probe_config), "ood", 60)
     np.testing.assert_array_equal(plane.coordinates["even"], even(batch))
-    networks = lc.value_networks(run, own, layers=1, n=60, n_inputs=8, controls=False).networks
+    networks = lc.value_networks(run, labels=own, layers=1, n=60, n_inputs=8,
+                                 controls=False).networks
     assert set(networks["class"]) == {"True", "False"}
     assert networks.drop_duplicates("class")["n"].sum() == 60
 
@@ -129,8 +136,8 @@ def test_every_verb_takes_functions(runs: list[lc.Run]) -> None:
 def test_labels_of_codes_give_what_functions_give(runs: list[lc.Run]) -> None:
     run = runs[0]
     codes = lc.extract(run, n=80).with_labels(even=even(lc.instances(run, n=80)))
-    given = lc.similarity_codes(codes, "even", layers=0, controls=False, n_bootstrap=100)
-    found = lc.similarity(run, {"even": even}, n=80, layers=0, n_bootstrap=100)
+    given = similarity_codes(codes, "even", layers=0, controls=False, n_bootstrap=100)
+    found = lc.similarity(run, label={"even": even}, n=80, layers=0, n_bootstrap=100)
     keys = ["centring", "row", "column"]
     ours, theirs = (result.cosines[result.cosines["features"] == "code"].set_index(keys)["value"]
                     for result in (given, found))

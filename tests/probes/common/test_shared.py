@@ -14,7 +14,9 @@ import pytest
 import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError
+from latentcode.probes.alignment import align_codes
 from latentcode.probes.common.shared import shared_combinations, shared_instances
+from latentcode.probes.decoding import decode_codes
 
 Planted = Callable[..., LatentCodes]
 FAST: dict[str, Any] = {"controls": False, "n_shuffles": 1, "n_bootstrap": 100, "layers": 1,
@@ -28,14 +30,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
 
 
 def test_training_and_heldout_splits_share_nothing(run: lc.Run, planted: Planted) -> None:
-    train, ood = (lc.extract(run, split, n=40, untrained=True) for split in ("train", "ood"))
+    train, ood = (lc.extract(run, split=split, n=40, untrained=True) for split in ("train", "ood"))
     assert shared_combinations(train, ood) == shared_combinations(planted(), planted("ood")) == 0
 
 
 def test_one_extraction_is_known_by_where_it_comes_from(run: lc.Run, tmp_path: Path) -> None:
     """Of another model, another number of instances, from the disk: the problems are the same."""
-    codes = lc.extract(run, "train", n=40, untrained=True)
-    more = lc.extract(run, "train", n=60, layers=0, untrained=True, batch_size=7)
+    codes = lc.extract(run, split="train", n=40, untrained=True)
+    more = lc.extract(run, split="train", n=60, layers=0, untrained=True, batch_size=7)
     other = replace(codes, scores=codes.scores + 1.0, meta={**codes.meta, "run": "another"})
     read = LatentCodes.load(codes.save(tmp_path / "codes"))
     for heldout, n in ((codes, 40), (more, 40), (other, 40), (read, 40)):
@@ -47,7 +49,7 @@ def test_one_extraction_is_known_by_where_it_comes_from(run: lc.Run, tmp_path: P
 
 
 def test_parts_and_other_seeds_share_combinations(run: lc.Run) -> None:
-    codes = lc.extract(run, "train", n=400, untrained=True)
+    codes = lc.extract(run, split="train", n=400, untrained=True)
     halves = codes[:200], codes[200:]
     assert shared_instances(*halves)[0] == 0
     by_number = 20, "both are of split 'train' with seed 0"
@@ -55,7 +57,7 @@ def test_parts_and_other_seeds_share_combinations(run: lc.Run) -> None:
     for other in (codes, another):
         assert shared_instances(codes[:220], other[200:]) == by_number
         assert shared_instances(codes[200:], other[[5, *range(381, 400), 381]])[0] == 20
-    test = lc.extract(run, "test", n=100, untrained=True)
+    test = lc.extract(run, split="test", n=100, untrained=True)
     for train, heldout in (halves, (codes, test)):
         with pytest.raises(ProbeError, match="held-out combinations occur in training, such as '"):
             shared_combinations(train, heldout)
@@ -72,24 +74,24 @@ def test_probes_refuse_what_they_were_fitted_on(planted: Planted) -> None:
     for heldout in (train, train[::2]):
         with pytest.raises(ProbeError, match=f"{len(heldout)} of {len(heldout)} held-out instances "
                                              "are training instances, too .their labels and codes"):
-            lc.decode_codes(train, heldout, "term_1", **FAST)
+            decode_codes(train, heldout, "term_1", **FAST)
         with pytest.raises(ProbeError, match="are training instances, too"):
-            lc.align_codes([(train, heldout), (again(train), again(heldout))], "term_1",
+            align_codes([(train, heldout), (again(train), again(heldout))], "term_1",
                            controls=False)
     fresh = planted("train", seed=1)
     with pytest.raises(ProbeError, match="9 of 9 held-out combinations occur in training, such as"):
-        lc.decode_codes(train, fresh, "term_1", **FAST)
+        decode_codes(train, fresh, "term_1", **FAST)
     with pytest.raises(UnknownNameError, match="unknown allow_overlap 'all'; expected one of: "
                                                "nothing"):
-        lc.decode_codes(train, fresh, "term_1", allow_overlap="all", **FAST)
+        decode_codes(train, fresh, "term_1", allow_overlap="all", **FAST)
 
 
 def test_what_is_allowed_is_said_in_the_result(planted: Planted) -> None:
     train = planted("train")
-    own = lc.decode_codes(train, train, "term_1", allow_overlap="instances", **FAST)
-    fresh = lc.decode_codes(train, planted("train", seed=1), "term_1",
+    own = decode_codes(train, train, "term_1", allow_overlap="instances", **FAST)
+    fresh = decode_codes(train, planted("train", seed=1), "term_1",
                             allow_overlap="combinations", **FAST)
-    apart = lc.decode_codes(train, planted("ood"), "term_1", **FAST)
+    apart = decode_codes(train, planted("ood"), "term_1", **FAST)
     notes = ["9 held-out combinations occur in training: these are scores on what the probe was "
              "fitted on.", "9 held-out combinations occur in training: these are scores on new "
              "instances of known combinations."]
@@ -102,7 +104,7 @@ def test_what_is_allowed_is_said_in_the_result(planted: Planted) -> None:
 
 def test_a_stored_result_says_it_by_the_name_of_today(planted: Planted, tmp_path: Path) -> None:
     train = planted("train")
-    result = lc.decode_codes(train, train, "term_1", allow_overlap="instances", **FAST)
+    result = decode_codes(train, train, "term_1", allow_overlap="instances", **FAST)
     file = result.save(tmp_path / "result", figures=False) / result.marker()
     file.write_text(file.read_text().replace("allow_overlap", "may_share"))
     again = lc.DecodingResult.load(tmp_path / "result")

@@ -21,6 +21,6 @@ def test_the_tasks_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         make(self, config)
 
     monkeypatch.setattr(FuzzyLogic, "__init__", spy)
-    result = lc.decode(run, ["term_1"], n_train=200, n_heldout=200)
+    result = lc.decode(run, labels=["term_1"], n_train=200, n_heldout=200)
     assert [config.inputs for config in made] == ["uniform", "fixed_context"]
     assert set(result.table["features"]) >= {"code", "untrained"}

@@ -14,6 +14,7 @@ import latentcode as lc
 from latentcode.answers import CLASSES
 from latentcode.codes.instances import instances
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
+from latentcode.models.config import ATTENTION_KINDS
 from latentcode.probes.interventions import Bench, Intervention, Patch, intervene_model
 from latentcode.probes.interventions.bench.bench import DRAWS
 from latentcode.tasks.sraven.sources import operands_of
@@ -162,7 +163,7 @@ def test_mean_codes(selector: Bench) -> None:
     assert np.abs(centred).max() > 0.5
 
 
-@pytest.mark.parametrize("kind", list(lc.ATTENTION_KINDS))
+@pytest.mark.parametrize("kind", list(ATTENTION_KINDS))
 def test_own_codes_leave_every_bit(kind: str) -> None:
     bench = of_task("sraven", kind)
     scopes = bench.task.scopes
@@ -298,7 +299,7 @@ def test_instances_are_rows_of_codes() -> None:
     config = lc.preset("smoke", "logic")
     task = lc.make_task(config.task)
     model = lc.HookedTransformer(config.model, seed=1).eval()
-    codes = lc.extract_model(model, task, "ood", n=4_100, pairs=["query->query"], seed=3)
+    codes = lc.extract(model, task, split="ood", n=4_100, pairs=["query->query"], seed=3)
     rows = [4_099, 0, 17, 4_096]
     bench_like = instances(task, "ood", rows, seed=3)
     assert task.labels(bench_like)["target"].tolist() == codes.labels["target"][rows].tolist()

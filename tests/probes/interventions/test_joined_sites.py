@@ -12,6 +12,7 @@ import latentcode as lc
 from latentcode.errors import ConfigError
 from latentcode.probes.interventions import Intervention
 from latentcode.probes.interventions.sites import Place, capture, run_patched
+from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals
 
 EVERYTHING = Intervention("interchange", "everything", (0, 1))
@@ -32,7 +33,7 @@ def patched(
 ) -> tuple[Tensor, Tensor, dict[Place, Tensor], dict[Place, Tensor]]:
     """Return the logits of the patched run and of the sources, and what was there before and after
     at codes and values."""
-    pairs = task.sample("ood", 12, lc.make_generator(0, "pairs"))
+    pairs = task.sample("ood", 12, make_generator(0, "pairs"))
     places = [(site, layer) for site in ("code", "value") for layer in (0, 1)]
     sources = pairs.others["operation+operands"].inputs
     _, before = capture(model, pairs.instances.inputs, places)

@@ -73,14 +73,14 @@ def test_layers_are_drawn_in_their_order() -> None:
 def test_a_run_is_intervened_on(run: lc.Run) -> None:
     chosen = [lc.Intervention("identity", "row", (1,)),
               lc.Intervention("interchange", "everything", (0, 1))]
-    result = lc.intervene(run, chosen, n=800, factorial=False)
+    result = lc.intervene(run, interventions=chosen, n=800, factorial=False)
     rates = result.table.pivot(index="patch", columns="metric", values="value")
     assert rates.loc["identity", "unchanged"] == 1.0
     assert rates.loc["identity", "kl"] == 0.0
     assert rates.loc["interchange", "kl"] > 0.0
     assert result.settings["kind"] == "hyla"
     assert 2 <= result.settings["n_known"] < result.settings["n_counted"] <= 800
-    again = lc.intervene(run.path, chosen, n=800, factorial=False)
+    again = lc.intervene(run.path, interventions=chosen, n=800, factorial=False)
     assert again.table.equals(result.table)
     with pytest.raises(ProbeError, match="the model gives all of them in"):
-        lc.intervene(run, chosen[:1], n=4)
+        lc.intervene(run, interventions=chosen[:1], n=4)

@@ -13,6 +13,7 @@ import latentcode as lc
 from latentcode.errors import ConfigError
 from latentcode.probes.interventions import Intervention
 from latentcode.probes.interventions.sites import SITES, capture, run_patched
+from latentcode.seeds import make_generator
 
 
 def sharp(scores: Tensor) -> Tensor:
@@ -33,7 +34,7 @@ def model(own_names: Callable[[], None]) -> lc.HookedTransformer:
 @pytest.mark.parametrize("site", list(SITES))
 def test_identity_is_bit_equal_and_zeros_are_not(model: lc.HookedTransformer, site: str) -> None:
     task = lc.make_task(lc.preset("smoke", "sraven").task)
-    inputs = task.sample("ood", 6, lc.make_generator(0, "own")).inputs
+    inputs = task.sample("ood", 6, make_generator(0, "own")).inputs
     place = (site, 1)
     clean, own = capture(model, inputs, [place])
     assert torch.equal(run_patched(model, inputs, {place: lambda live: own[place].clone()}), clean)

@@ -13,6 +13,7 @@ from latentcode.probes.interventions import Intervention
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.sites import capture, run_patched
 from latentcode.probes.interventions.standard import standard_interventions
+from latentcode.seeds import make_generator
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 
 EVERY = (0, 1)
@@ -34,14 +35,14 @@ def likelier() -> TextCounterfactuals:
 @pytest.mark.parametrize("scope", TextCounterfactuals.scopes)
 def test_what_is_written_back_changes_no_bit_and_noise_does(kind: str, scope: str) -> None:
     task, model = TextCounterfactuals(small_text()), model_of(kind)
-    pairs = task.sample("ood", 20, lc.make_generator(0, "pairs"))
+    pairs = task.sample("ood", 20, make_generator(0, "pairs"))
     where = task.scope(scope, pairs)
     places = [("code", layer) for layer in EVERY]
     inputs, query = pairs.instances.inputs, pairs.instances.info["query"]
     logits, _ = capture(model, inputs, ())
     same = Intervention("identity", scope, EVERY).edits(model, where, lambda _, live: live)
     assert torch.equal(run_patched(model, inputs, same), logits)
-    noise = lc.make_generator(0, "noise")
+    noise = make_generator(0, "noise")
     other = Intervention("random", scope, EVERY).edits(
         model, where, lambda _, live: torch.randn(live.shape, generator=noise))
     assert list(other) == places
@@ -82,5 +83,5 @@ def test_standard_interventions_leave_out_what_a_text_lacks() -> None:
 
 def test_long_texts_pass_fewer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("latentcode.tasks.text.counterfactuals.MOST_CODES", 24 * 24 * 7)
-    batches = likelier().batches("ood", 20, 250, lc.make_generator(0, "pairs"))
+    batches = likelier().batches("ood", 20, 250, make_generator(0, "pairs"))
     assert [len(pairs) for pairs in batches] == [7, 7, 6]

@@ -11,13 +11,15 @@ from torch import Tensor
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.models.attention import rms_head
+from latentcode.models.config import ATTENTION_KINDS
 from latentcode.probes.interventions import PATCHES, Intervention
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.references import measure
 from latentcode.probes.interventions.sites import SITES, capture, constrained, run_patched
+from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import SCOPES, Counterfactuals, MinimalPairs
 
-KINDS = tuple(lc.ATTENTION_KINDS)
+KINDS = tuple(ATTENTION_KINDS)
 
 
 def model_of(kind: str, task: str = "sraven") -> lc.HookedTransformer:
@@ -36,7 +38,7 @@ def logic() -> Counterfactuals:
 
 @pytest.fixture(scope="module")
 def pairs(sraven: Counterfactuals) -> MinimalPairs:
-    return sraven.sample("ood", 12, lc.make_generator(0, "pairs"))
+    return sraven.sample("ood", 12, make_generator(0, "pairs"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -135,7 +137,7 @@ def test_means_are_those_of_the_constituents(sraven: Counterfactuals) -> None:
     model = model_of("hyla")
     place = ("code", 1)
     references = measure(model, sraven, [place], n=300, batch_size=300, split="train")
-    pairs = sraven.sample("train", 300, lc.make_generator(0, "interventions reference train"))
+    pairs = sraven.sample("train", 300, make_generator(0, "interventions reference train"))
     _, activations = capture(model, pairs.instances.inputs, [place])
     member = sraven.membership(pairs.instances)
     for slot, constituent in ((0, 0), (1, 7)):
@@ -154,7 +156,7 @@ def test_erasers_are_those_of_the_package(logic: Counterfactuals) -> None:
     place = ("code", 1)
     erasers = measure(model, logic, [place], n=400, batch_size=400, split="train",
                       erase=[("pair", False)]).erasers["pair", False][place]
-    pairs = logic.sample("train", 400, lc.make_generator(0, "interventions reference train"))
+    pairs = logic.sample("train", 400, make_generator(0, "interventions reference train"))
     _, activations = capture(model, pairs.instances.inputs, [place])
     code = activations[place]
     x = code[:, :, -1, -1].double()

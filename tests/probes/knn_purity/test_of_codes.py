@@ -117,10 +117,10 @@ def test_codes_without_combinations_have_neighbours_too(planted: Planted) -> Non
 
 def test_a_run_separates_as_its_codes(runs: list[lc.Run]) -> None:
     run = runs[0]
-    found = lc.knn_purity(run.path, {"even": lambda batch: batch.targets[:, 0] % 2 == 0}, n=60,
-                          layers=1, n_bootstrap=100)
+    found = lc.knn_purity(run.path, labels={"even": lambda batch: batch.targets[:, 0] % 2 == 0},
+                          n=60, layers=1, n_bootstrap=100)
     task = lc.make_task(run.config.task).probe_config
-    codes = lc.extract(run, "ood", n=60, layers=1, task=task)
+    codes = lc.extract(run, split="ood", n=60, layers=1, problems=task)
     even = lc.instances(task, "ood", 60).targets[:, 0] % 2 == 0
     wanted = knn_purity_codes(codes.with_labels(even=even), "even", controls=False,
                               n_bootstrap=100)

@@ -14,6 +14,8 @@ import torch
 import latentcode as lc
 from latentcode.errors import ProbeError, UnknownNameError
 from latentcode.probes.common.results import where
+from latentcode.probes.rows import RowsResult, decode_rows
+from latentcode.seeds import make_generator
 from latentcode.tasks.logic.task import evaluate
 
 SmokeRun = Callable[[str, str], lc.Run]
@@ -27,7 +29,7 @@ def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_all_features_at_every_width(smoke_run: SmokeRun, tmp_path: Path) -> None:
     done: list[tuple[int, int]] = []
-    result = lc.decode_rows(
+    result = decode_rows(
         smoke_run("sraven", "hyla"), ["rule", "answer"], layers=[0, 1], widths=(4, 8),
         features=["pair", "codes", "residual"], n_train=300, n_heldout=200,
         progress=lambda *given: done.append(given))
@@ -47,7 +49,7 @@ def test_all_features_at_every_width(smoke_run: SmokeRun, tmp_path: Path) -> Non
     assert set(result.given["given"]) == {"answer", "answer and operands"}
     assert "nothing to read" in " ".join(result.caveats)
     folder = result.save(tmp_path / "rows")
-    again = lc.RowsResult.load(folder)
+    again = RowsResult.load(folder)
     pd.testing.assert_frame_equal(again.table, table, check_dtype=False)
     pd.testing.assert_frame_equal(again.given, result.given, check_dtype=False)
     assert (folder / "figure.png").exists()
@@ -57,7 +59,7 @@ def test_all_features_at_every_width(smoke_run: SmokeRun, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_one_query_for_all_instances(smoke_run: SmokeRun) -> None:
     run = smoke_run("logic", "softmax")
-    result = lc.decode_rows(run, ["terms", "operand"], features="residual", layers=1, widths=8,
+    result = decode_rows(run, ["terms", "operand"], features="residual", layers=1, widths=8,
                             n_train=200, n_heldout=200, controls=False,
                             task=replace(run.config.task, inputs="fixed_query"))
     operand = where(result.table, label="operand")
@@ -69,7 +71,7 @@ def test_one_query_for_all_instances(smoke_run: SmokeRun) -> None:
 
 
 def test_labels_can_be_functions(smoke_run: SmokeRun) -> None:
-    result = lc.decode_rows(
+    result = decode_rows(
         smoke_run("sraven", "hyla"), {"even": lambda batch: batch.targets[:, 0] % 2 == 0},
         features="row", layers=1, widths=4, n_train=200, n_heldout=100, controls=False)
     assert set(result.table["label"]) == {"even"}
@@ -79,17 +81,17 @@ def test_labels_can_be_functions(smoke_run: SmokeRun) -> None:
 def test_what_cannot_be_asked_is_said(smoke_run: SmokeRun) -> None:
     run = smoke_run("sraven", "hyla")
     with pytest.raises(UnknownNameError, match="label 'rules_'"):
-        lc.decode_rows(run, ["rules_"], features="pair", n_train=50, n_heldout=50)
+        decode_rows(run, ["rules_"], features="pair", n_train=50, n_heldout=50)
     with pytest.raises(ProbeError, match="n_train is 0; expected a whole number of at least 1"):
-        lc.decode_rows(run, n_train=0)
+        decode_rows(run, n_train=0)
     with pytest.raises(ProbeError, match="widths is 0; expected a whole number of at least 1"):
-        lc.decode_rows(run, widths=())
+        decode_rows(run, widths=())
 
 
 def test_what_a_row_is_asked() -> None:
     """SRAVEN by its rules; of fuzzy logic the operand is the term that is truest of the query."""
     sraven = lc.make_task(lc.SravenConfig(n_features=2, permuted=True))
-    batch = sraven.sample("train", 200, lc.make_generator(0, "test"))
+    batch = sraven.sample("train", 200, make_generator(0, "test"))
     for token in range(2):
         row = sraven.row_labels(sraven.labels(batch), token)
         a, b, c = (row[name] for name in ("operand_1", "operand_2", "answer"))
@@ -97,7 +99,7 @@ def test_what_a_row_is_asked() -> None:
         assert ((a + 1) % 8 == b)[row["rule"] == "+1"].all()
         assert (c == batch.targets[:, token].numpy()).all()
     logic = lc.make_task(lc.LogicConfig())
-    problems = logic.sample("train", 100, lc.make_generator(0, "test"))
+    problems = logic.sample("train", 100, make_generator(0, "test"))
     found = logic.row_labels(logic.labels(problems), None)
     query = problems.inputs[:, -1:, :-1]
     truth = torch.cat([evaluate(signs.expand(100, 1, -1), query) for signs in logic.signs], dim=1)

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import latentcode as lc
-from latentcode.errors import ConfigError, ProbeError, UnknownNameError
+from latentcode.errors import ProbeError, UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 from latentcode.models.hypernetwork import value_network
+from latentcode.models.key_inputs import key_inputs
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.features import shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, make_target
@@ -30,7 +31,7 @@ from latentcode.probes.value_networks.measures import (
     stable_rank,
     weight_products,
 )
-from latentcode.probes.value_networks.of_run import key_inputs, value_networks
+from latentcode.probes.value_networks.of_run import value_networks
 from latentcode.probes.value_networks.result import ValueNetworksResult
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
@@ -137,18 +138,16 @@ def result(run: lc.Run) -> ValueNetworksResult:
 
 
 def test_inputs_belong_to_the_instances_that_are_extracted(run: lc.Run) -> None:
-    task, model = make_task(run.config.task), run.load_model()
+    model = run.load_model()
     pairs = ["response->response", "response->row3.panel1"]
-    codes = lc.extract(run, "ood", n=20, pairs=pairs, residuals=True, seed=3)
-    x = key_inputs(model, task, "ood", pairs, [1], n=20, seed=3)
+    codes = lc.extract(run, split="ood", n=20, pairs=pairs, residuals=True, seed=3)
+    x = key_inputs(model, lc.subject(run).at_keys("ood", pairs, n=20, seed=3), [1])
     assert x.shape == (1, 2, 20, 16)
     # The query of the first pair is its key.
     with torch.no_grad():
         stream = torch.from_numpy(codes.select_residual(layer=1, pair=pairs[0]).copy())
         torch.testing.assert_close(x[0, 0], model.layer(1).ln1(stream[:, None])[:, 0])
     assert not torch.allclose(x[0, 0], x[0, 1])
-    with pytest.raises(ConfigError, match="n is 0; expected 1 to 4096"):
-        key_inputs(model, task, "ood", pairs, [1], n=0)
 
 
 def test_the_tables_say_what_the_mean_codes_generate(
@@ -156,7 +155,7 @@ def test_the_tables_say_what_the_mean_codes_generate(
 ) -> None:
     assert set(result.networks["features"]) == {"code", "shuffled", "untrained"}
     assert set(result.networks["part"]) == {"weights 1", "weights 2", "response"}
-    codes = lc.extract(run, "ood", n=512, pairs=["response->row3.panel1"])
+    codes = lc.extract(run, split="ood", n=512, pairs=["response->row3.panel1"])
     means = codes.mean_by("rule", layer=1, pair="response->row3.panel1")
     with torch.no_grad():
         weight = value_network(run.load_model(), 1, torch.tensor(means.to_numpy())).weights[1]
@@ -250,7 +249,7 @@ def test_shuffled_labels_are_dealt_to_whole_combinations(
     run: lc.Run, result: ValueNetworksResult
 ) -> None:
     pair = "response->row3.panel1"
-    codes = lc.extract(run, "ood", n=512, pairs=[pair])
+    codes = lc.extract(run, split="ood", n=512, pairs=[pair])
     target = make_target(codes, codes, "rule", pair)
     dealt = shuffle_labels(target.train, combination_clusters(codes), np.random.default_rng(0))
     rows = result.networks.query("layer == 1 and part == 'response'").set_index(
@@ -271,7 +270,7 @@ def test_units_of_the_own_code_are_those_of_the_forward_pass(
     with torch.no_grad():
         _, cache = model.run_with_cache(batch.inputs)
     active = cache["blocks.1.attn.hook_value_hidden"][torch.arange(32), query, key] > 0.0
-    rules = lc.extract(run, "ood", n=32, pairs=[pair]).label("rule", pair).to_numpy()
+    rules = lc.extract(run, split="ood", n=32, pairs=[pair]).label("rule", pair).to_numpy()
     found = result.networks.query("layer == 1 and part == 'response' and features == 'code'")
     for row in found[["class", "active_own"]].itertuples(index=False):
         mine = torch.from_numpy(rules == row[0])

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from small_language_models import SmallModels
 from text_files import sentences, write_documents
 from tokenizers import Tokenizer, models
@@ -101,3 +103,18 @@ def test_training_does_not_go_on_with_another_tokenizer(
     shutil.copyfile(file, stored)
     with pytest.raises(ArtifactError, match=r"text/tokenizer.json was damaged or changed"):
         lc.make_task(lc.Run.open(run.path).config.task)
+
+
+@given(st.text(st.sampled_from("the value code é🙂\n\t"), max_size=20))
+def test_tokens_are_located_in_their_text(text: str) -> None:
+    tokenizer = trained_tokenizer(["the value of a code is the code of a value\n"] * 3, 280)
+    ids, spans = tokenizer.locate(text)
+    assert ids == tokenizer.encode([text])[0]
+    covered = [False] * len(text)
+    for number, (first, last) in zip(ids, spans, strict=True):
+        assert first < last
+        covered[first:last] = [True] * (last - first)
+        piece = tokenizer.pieces[number]
+        assert "\ufffd" in piece or piece == text[first:last]
+    assert all(covered)
+    assert [first for first, _ in spans] == sorted(first for first, _ in spans)

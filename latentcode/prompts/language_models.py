@@ -1,0 +1,291 @@
+"""What prompts ask of a model beyond its hooks: a pretrained one, or one that was trained here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from latentcode.errors import check
+from latentcode.hub.address import is_address
+from latentcode.models.config import kind_of
+from latentcode.models.pretrained import is_run, load_pretrained
+from latentcode.models.transformer import HookedTransformer
+from latentcode.models.untrained import untrained as with_fresh_weights
+from latentcode.runs import Run
+from latentcode.runs.named import ZOO_PREFIX, load_run
+from latentcode.seeds import checked_seed
+from latentcode.tasks import make_task
+from latentcode.tasks.text.classes import TokenTable
+from latentcode.tasks.text.data import Tokenizer
+from latentcode.tasks.text.task import Text
+
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+
+Encoded = tuple[list[int], list[tuple[int, int]]]
+"""Ids of tokens, and the characters (first, last + 1) of the text that each stands for: (0, 0) for
+a token that stands for none, such as that for a beginning."""
+
+LOAD = "latentcode.prompts.load_language_model"
+
+
+class LanguageModel(ABC):
+    """A model with hooks, and the text that it is asked in.
+
+    model       what is run: a `TransformerBridge` or a `HookedTransformer`
+    settings    what results say of it: run, kind, architecture, and of a run run_id and step
+    context     tokens that a prompt may have at most; None: any number
+    vocabulary  number of token ids, each of which can be an answer
+    padding     the id that fills up shorter prompts of a batch
+    """
+
+    model: Any
+    settings: Mapping[str, Any]
+    context: int | None
+    vocabulary: int
+    padding: int
+
+    @abstractmethod
+    def encode(self, text: str, prepend_bos: bool | None = None) -> Encoded:
+        """Return the tokens of a text.
+
+        prepend_bos  whether they begin with the token for a beginning; None: as the model is used
+        """
+
+    @abstractmethod
+    def begins(self, prepend_bos: bool | None = None) -> bool:
+        """Return whether prompts begin with the token for a beginning, as `encode` has them.
+
+        `ConfigError` for a model whose tokenizer does not follow `prepend_bos`.
+        """
+
+    @abstractmethod
+    def texts(self, ids: Sequence[int]) -> list[str]:
+        """Return the text of each of some ids."""
+
+    @cached_property
+    @abstractmethod
+    def table(self) -> TokenTable:
+        """What the texts of all ids say."""
+
+    @abstractmethod
+    def padded(self, mask: Bool[Tensor, "B T"]) -> dict[str, Tensor]:
+        """Return what the model is told of prompts that are padded on the right.
+
+        mask  where a token is one of its prompt
+        """
+
+    @abstractmethod
+    def untrained(self, seed: int = 0) -> LanguageModel:
+        """Return the same with fresh weights: of a run its initial ones, else drawn from a seed."""
+
+
+class PretrainedLanguageModel(LanguageModel):
+    """A `TransformerBridge`, which brings its tokenizer along.
+
+    `ConfigError` for a tokenizer that does not tell which characters a token stands for.
+    """
+
+    def __init__(self, model: Any) -> None:
+        check(getattr(getattr(model, "tokenizer", None), "is_fast", False), "the model has no "
+              "tokenizer that tells which characters a token stands for; expected a 'fast' one")
+        self.model, self.tokenizer = model, model.tokenizer
+        name = str(getattr(model.cfg, "model_name", ""))
+        self.settings = {
+            "run": Path(name).name if Path(name).is_dir() else name, "kind": "softmax",
+            "architecture": getattr(model.cfg, "architecture", None)}
+        self.context = getattr(model.cfg, "n_ctx", None)
+        self.vocabulary = getattr(model.cfg, "d_vocab", len(self.tokenizer))
+        self.padding = self.tokenizer.pad_token_id or 0
+
+    def encode(self, text: str, prepend_bos: bool | None = None) -> Encoded:
+        """Return the tokens of `model.to_tokens(text)`."""
+        tokenizer, config = self.tokenizer, self.model.cfg
+        own_bos = getattr(config, "tokenizer_prepends_bos", True)
+        wanted = getattr(config, "default_prepend_bos", True) if prepend_bos is None else (
+            prepend_bos)
+        prefix = ""
+        if wanted and not own_bos and tokenizer.bos_token is not None:
+            atom = tokenizer(tokenizer.bos_token, add_special_tokens=False)["input_ids"]
+            prefix = tokenizer.bos_token if len(atom) == 1 else ""
+        encoded = tokenizer(prefix + text, return_offsets_mapping=True)
+        ids, spans = list(encoded["input_ids"]), list(encoded["offset_mapping"])
+        if getattr(config, "tokenizer_appends_eos", False):
+            while len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
+                ids, spans = ids[:-1], spans[:-1]
+        if own_bos and not wanted and ids[0] == tokenizer.bos_token_id:
+            ids, spans = ids[1:], spans[1:]
+        shift = len(prefix)
+        return ids, [(max(start - shift, 0), max(end - shift, 0)) for start, end in spans]
+
+    def begins(self, prepend_bos: bool | None = None) -> bool:
+        bos = self.tokenizer.bos_token_id
+        found = bos is not None and self.encode("a", prepend_bos)[0][:1] == [bos]
+        check(prepend_bos in (None, found), f"prepend_bos is {prepend_bos}, and with this "
+              f"tokenizer prompts begin {'with' if found else 'without'} a token for a beginning "
+              f"all the same; expected {found}, or None for what the model's own setting says")
+        return found
+
+    def texts(self, ids: Sequence[int]) -> list[str]:
+        return [self.tokenizer.decode([int(i)]) for i in ids]
+
+    @cached_property
+    def table(self) -> TokenTable:
+        ids = list(range(len(self.tokenizer)))
+        texts = self.tokenizer.batch_decode([[i] for i in ids])
+        # Of some tokenizers the first token loses the space before it when it is decoded.
+        spaced = [str(token).startswith("\u2581")
+                  for token in self.tokenizer.convert_ids_to_tokens(ids)]
+        pieces = tuple(f" {text}" if space and not text.startswith(" ") else text
+                       for text, space in zip(texts, spaced, strict=True))
+        return TokenTable(pieces, self.tokenizer.eos_token_id)
+
+    def padded(self, mask: Bool[Tensor, "B T"]) -> dict[str, Tensor]:
+        return {} if bool(mask.all()) else {"attention_mask": mask.long()}
+
+    def untrained(self, seed: int = 0) -> PretrainedLanguageModel:
+        return PretrainedLanguageModel(with_fresh_weights(self.model, seed))
+
+
+class OwnLanguageModel(LanguageModel):
+    """A `HookedTransformer` on token ids, with the tokenizer that it was trained with.
+
+    context   tokens of the sequences that it was trained on
+    settings  default: its kind alone
+    seed      of its initial weights, where it is known
+
+    In training the token that ends a document stands before the next one begins, and so it does
+    before a prompt, unless `prepend_bos` is False: then the prompt goes on in the midst of a
+    document, as most sequences begin.
+
+    `ConfigError` for a model that is given vectors, one that sees later tokens, and one with fewer
+    ids than the tokenizer.
+    """
+
+    def __init__(
+        self, model: HookedTransformer, tokenizer: Tokenizer, *, context: int | None = None,
+        settings: Mapping[str, Any] | None = None, seed: int | None = None,
+    ) -> None:
+        config = model.config
+        check(config.embedding == "token" and config.causal and not config.cross_attention,
+              f"the model has embedding {config.embedding!r}, causal {config.causal} and "
+              f"cross_attention {config.cross_attention}; expected a language model: 'token', True "
+              "and False")
+        check(tokenizer.n_tokens <= config.d_input, f"the tokenizer has {tokenizer.n_tokens:,} "
+              f"tokens; expected at most model.d_input = {config.d_input:,}")
+        model.check_alone("prompts")
+        self.model, self.tokenizer, self.context, self.seed = model, tokenizer, context, seed
+        self.vocabulary, self.padding = config.d_input, tokenizer.end
+        own = {"run": kind_of(config)} if settings is None else dict(settings)
+        self.settings = {**own, "kind": kind_of(config), "architecture": type(model).__name__}
+
+    @classmethod
+    def of_run(
+        cls, run: Run, *, step: int | None = None, device: str | torch.device = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> OwnLanguageModel:
+        """Return the model of a run on the task `language`; `ConfigError` for another task.
+
+        step  the checkpoint; default: the newest
+        """
+        task = make_task(run.config.task)
+        check(isinstance(task, Text), f"run {run.name!r} was trained on task "
+              f"{run.config.task.name!r}, whose models take no text; expected 'language'")
+        assert isinstance(task, Text)
+        model = run.load_model(step, device=device).to(dtype)
+        return cls(model, task.data.tokenizer, context=task.config.n_tokens, settings={
+            "run": run.name, "run_id": run.id,
+            "step": run.checkpoints()[-1] if step is None else step},
+            seed=run.config.training.seed)
+
+    def encode(self, text: str, prepend_bos: bool | None = None) -> Encoded:
+        ids, spans = self.tokenizer.locate(text)
+        if self.begins(prepend_bos):
+            return [self.tokenizer.end, *ids], [(0, 0), *spans]
+        return ids, spans
+
+    def begins(self, prepend_bos: bool | None = None) -> bool:
+        return prepend_bos is not False
+
+    def texts(self, ids: Sequence[int]) -> list[str]:
+        return [self.table.pieces[int(i)] for i in ids]
+
+    @cached_property
+    def table(self) -> TokenTable:
+        return TokenTable.of(self.tokenizer, self.vocabulary)
+
+    def padded(self, mask: Bool[Tensor, "B T"]) -> dict[str, Tensor]:
+        return {}  # a prompt sees nothing of what follows it
+
+    def untrained(self, seed: int = 0) -> OwnLanguageModel:
+        known = checked_seed(seed) if self.seed is None else self.seed
+        model = with_fresh_weights(self.model, known)
+        assert isinstance(model, HookedTransformer)
+        return OwnLanguageModel(
+            model, self.tokenizer, context=self.context, seed=self.seed, settings={
+                **self.settings, **({"step": 0} if "step" in self.settings else {})})
+
+
+def as_language_model(model: Any) -> LanguageModel:
+    """Return a language model that is in hand, or a bridge as one.
+
+    `ConfigError` for a name, a run, and a model of our own without its tokenizer.
+    """
+    if isinstance(model, LanguageModel):
+        return model
+    name = f"run {model.name!r}" if isinstance(model, Run) else repr(str(model))
+    check(not isinstance(model, (str, Path, Run)), f"model is {name}, which is not loaded; "
+          f"expected a bridge, such as lc.load_pretrained returns, or what {LOAD} makes of it")
+    check(not isinstance(model, HookedTransformer), "the model is a HookedTransformer, of which "
+          f"the tokenizer is not known; expected what {LOAD} makes of its run, or "
+          "latentcode.prompts.OwnLanguageModel(model, tokenizer)")
+    return PretrainedLanguageModel(model)
+
+
+def load_language_model(
+    model: TransformerBridge | LanguageModel | Run | str | Path,
+    *,
+    step: int | None = None,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    untrained: bool = False,
+    seed: int = 0,
+) -> LanguageModel:
+    """Which model can be asked in text? A pretrained one, or one that was trained here.
+
+    model  a run on the task `language`, its folder, a name of the zoo such as `text-softmax`, or an
+           address `hf://user/name`; what `load_pretrained` takes, a folder that `save_pretrained`
+           wrote or a name on the hub; or a model in hand, which stays where it is
+    step   the checkpoint of a run; default: the newest
+    untrained  the same with fresh weights: of a run its initial ones, else drawn from `seed`
+
+    Raises what `load_run`, `load_pretrained` and `as_language_model` raise, and `ConfigError` for
+    a run on another task, and for a step of what is no run.
+    """
+    if isinstance(model, Run) or _names_run(model):
+        assert isinstance(model, (Run, str, Path))
+        own = OwnLanguageModel.of_run(load_run(model), step=step, device=device, dtype=dtype)
+        return own.untrained() if untrained else own
+    check(step is None, f"step is {step}, but the model is no run; expected None")
+    if isinstance(model, (str, Path)):
+        return PretrainedLanguageModel(load_pretrained(
+            model, device=device, dtype=dtype, untrained=untrained, seed=seed))
+    given = as_language_model(model)
+    return given.untrained(seed) if untrained else given
+
+
+def _names_run(model: object) -> bool:
+    if not isinstance(model, (str, Path)):
+        return False
+    return is_address(model) or str(model).startswith(ZOO_PREFIX) or is_run(model)
+
+
+__all__ = ["LanguageModel", "OwnLanguageModel", "PretrainedLanguageModel", "as_language_model",
+           "load_language_model"]

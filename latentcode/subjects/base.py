@@ -1,0 +1,169 @@
+"""What every question needs to know of a model and the problems that it is asked about."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from latentcode.codes import LatentCodes
+from latentcode.codes.reader import Reader
+from latentcode.errors import ProbeError, check, check_count
+from latentcode.progress import Progress
+from latentcode.tasks.batch import Batch
+from latentcode.tasks.pairs import Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from latentcode.tasks.counterfactuals import Counterfactuals
+
+ALL = "all"
+"""The name that stands for all pairs."""
+PATCHED_AT_ONCE = 250
+"""Problems of a task that are patched in one forward pass."""
+
+
+class Subject(ABC):
+    """A model on problems, of which `subject` makes one for whatever it is given.
+
+    name          what results call the model
+    settings      what results say of model and problems
+    pairs         the named pairs that its problems have, the first being the one that is read
+                  where none is asked for
+    probe_labels  what is asked about where nothing else is; may be empty
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+
+    @property
+    @abstractmethod
+    def pairs(self) -> Mapping[str, Pair]: ...
+
+    @property
+    @abstractmethod
+    def probe_labels(self) -> tuple[str, ...]: ...
+
+    @property
+    def probing(self) -> Subject:
+        """The same model on the problems that probes draw where nothing else is asked for."""
+        return self
+
+    def divided(self, heldout: float, seed: int, label: str) -> Subject:
+        """Return a subject with the splits `train` and `ood`.
+
+        heldout  share of the combinations that become `ood`, of problems that have no splits yet
+        label    every value of it stays in training
+        """
+        return self
+
+    @abstractmethod
+    def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
+        """Return the model: anything with `cfg` and `run_with_hooks`.
+
+        untrained  the same with its initial weights or, where these are not known, with fresh ones
+                   that are drawn from `seed`
+        """
+
+    @abstractmethod
+    def n_of(self, name: str, n: int | None, default: int, split: str) -> int:
+        """Return how many problems are meant by an argument.
+
+        None  `default`, or all where there are only so many
+        """
+
+    @abstractmethod
+    def reader(
+        self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
+        layers: Sequence[int] | int | None = None, residuals: bool = False,
+        untrained: bool = False, seed: int = 0, batch_size: int | None = None,
+    ) -> Reader:
+        """Return what reads the codes of n problems of a split; nothing is read yet."""
+
+    def codes(
+        self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
+        layers: Sequence[int] | int | None = None, residuals: bool = False,
+        untrained: bool = False, seed: int = 0, progress: Progress | None = None,
+    ) -> LatentCodes:
+        """Return the codes of n problems of a split."""
+        return self.reader(split, n=n, pairs=pairs, layers=layers, residuals=residuals,
+                           untrained=untrained, seed=seed).read(progress=progress)
+
+    def with_untrained(
+        self, split: str, further: Mapping[str, Any], *, n: int,
+        pairs: Sequence[str] | str | None, layers: Sequence[int] | int | None, seed: int,
+        controls: bool = True,
+    ) -> tuple[LatentCodes, LatentCodes | None]:
+        """Return codes with residual streams, and those of the untrained model beside them.
+
+        further   more labels of these problems, for both
+        controls  False leaves out both controls
+        """
+        codes = self.codes(split, n=n, pairs=pairs, layers=layers, residuals=controls,
+                           seed=seed).with_labels(**further)
+        if not controls:
+            return codes, None
+        return codes, self.codes(split, n=n, pairs=pairs, layers=layers, untrained=True,
+                                 seed=seed).with_labels(**further)
+
+    @abstractmethod
+    def at_keys(
+        self, split: str, pairs: Sequence[str], *, n: int, seed: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the inputs of the first n problems that `codes` reads, and their keys [B, P]."""
+
+    @abstractmethod
+    def instances(self, split: str, n: int, *, seed: int) -> Batch:
+        """Return the problems that `codes` reads, on the CPU; `ProbeError` where they are none
+        that a function of a batch could be asked about."""
+
+    @abstractmethod
+    def known_labels(self, split: str, *, seed: int) -> list[str]:
+        """Return the names of the labels that codes of a split have."""
+
+    @abstractmethod
+    def counterfactuals(
+        self, *, factorial: bool = True, among: str = "vocabulary"
+    ) -> Counterfactuals:
+        """Return the pairs of bases and sources, and what their answers are."""
+
+    def split_name(self, split: str) -> str:
+        """Return what a split is called of these problems, which may have none."""
+        return split
+
+    def patched_at_once(self, batch_size: int | None) -> int:
+        """Return how many problems are patched in one forward pass."""
+        return PATCHED_AT_ONCE if batch_size is None else batch_size
+
+    def answering(self, model: Any) -> AbstractContextManager[object]:
+        """Return what keeps a model from computing more logits than an answer needs."""
+        return nullcontext()
+
+    @property
+    def n_layers(self) -> int:
+        """The number of layers of the model."""
+        return int(self.model().cfg.n_layers)
+
+
+def check_n(name: str, n: int) -> int:
+    """Return a number of problems; `ConfigError` for less than one."""
+    check_count(name, n)
+    return int(n)
+
+
+def pair_names(asked: Sequence[str] | str | None, known: Mapping[str, Pair]) -> Any:
+    """Return `asked`, or the names of all pairs where that says `all`."""
+    return tuple(known) if asked in (ALL, (ALL,), [ALL]) else asked
+
+
+def check_nothing(what: str, **given: Any) -> None:
+    """Raise `ProbeError` for options that a subject does not have."""
+    for name, value in given.items():
+        check(value is None, f"{name} is {value!r}, but {what}; expected no {name}", ProbeError)
+
+
+__all__ = ["ALL", "Subject", "check_n", "check_nothing", "pair_names"]

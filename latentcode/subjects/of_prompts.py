@@ -1,0 +1,148 @@
+"""A language model on prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from latentcode.arguments import as_tuple
+from latentcode.codes.reader import Reader
+from latentcode.errors import ProbeError, SplitError, check
+from latentcode.files.provenance import package_version
+from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.prompts import LanguageModel, Prompts
+from latentcode.prompts.codes import PromptReader
+from latentcode.prompts.pairs import PromptCounterfactuals
+from latentcode.seeds import checked_seed
+from latentcode.subjects.base import Subject, check_n, pair_names
+from latentcode.tasks.batch import Batch
+from latentcode.tasks.counterfactuals import Counterfactuals
+from latentcode.tasks.pairs import Pair
+
+BATCH_SIZE = 32
+"""Prompts of one forward pass."""
+ASKED = ("label", "copied", "next_class", "query_class", "key_class")
+"""Columns that are asked about where nothing else is: `label`, or what `pattern_prompts` finds."""
+
+
+class PromptSubject(Subject):
+    """A language model on prompts, of which there are only so many.
+
+    Without a column `split`, every split is all of them.
+    """
+
+    def __init__(
+        self, model: LanguageModel, prompts: Prompts, *, prepend_bos: bool | None = None,
+        batch_size: int | None = None,
+    ) -> None:
+        self.of, self.prompts, self.prepend_bos = model, prompts, prepend_bos
+        self.batch_size = BATCH_SIZE if batch_size is None else batch_size
+        self.name = str(model.settings["run"])
+
+    @property
+    def settings(self) -> dict[str, Any]:  # type: ignore[override]
+        return {**self.of.settings, "dtype": str(next(self.model().parameters()).dtype),
+                "prompts": self.prompts.digest(), "prepend_bos": self.of.begins(self.prepend_bos),
+                "latentcode_version": package_version("latentcode")}
+
+    @property
+    def pairs(self) -> Mapping[str, Pair]:
+        return {pair.name: pair for pair in self.prompts.pairs}
+
+    @property
+    def probe_labels(self) -> tuple[str, ...]:
+        return tuple(name for name in ASKED if name in self.prompts.labels)
+
+    def divided(self, heldout: float, seed: int, label: str) -> Subject:
+        if "split" in self.prompts.labels:
+            return self
+        return PromptSubject(
+            self.of, self.prompts.split(heldout, checked_seed(seed), label),
+            prepend_bos=self.prepend_bos, batch_size=self.batch_size)
+
+    def rows(self, split: str) -> np.ndarray:
+        """Return which prompts a split holds; `SplitError` for a split that they do not have."""
+        if "split" not in self.prompts.labels:
+            return np.arange(len(self.prompts))
+        splits = self.prompts.labels["split"]
+        rows = np.flatnonzero(splits == split)
+        check(len(rows) > 0, f"no prompt is of split {split!r}; they are of "
+              f"{', '.join(sorted(set(splits)))}", SplitError)
+        return rows
+
+    def n_of(self, name: str, n: int | None, default: int, split: str) -> int:
+        there = len(self.rows(split))
+        return there if n is None else min(check_n(name, n), there)
+
+    def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
+        return (self.of.untrained(seed) if untrained else self.of).model
+
+    def reader(
+        self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
+        layers: Sequence[int] | int | None = None, residuals: bool = False,
+        untrained: bool = False, seed: int = 0, batch_size: int | None = None,
+    ) -> Reader:
+        seed = checked_seed(seed)
+        return PromptReader(
+            self.of.untrained(seed) if untrained else self.of, self._chosen(split, n, pairs),
+            layers=layers,
+            residuals=residuals, batch_size=self.batch_size if batch_size is None else batch_size,
+            prepend_bos=self.prepend_bos, meta={
+                "prompts": self.prompts.digest(), "untrained": untrained, "seed": seed,
+                "split": self.split_name(split)})
+
+    def _chosen(self, split: str, n: int, pairs: Sequence[str] | str | None) -> Prompts:
+        names = pair_names(pairs, self.pairs)
+        return self.prompts.subset(self.rows(split)[:n],
+                                   None if names is None else as_tuple(names))
+
+    def at_keys(
+        self, split: str, pairs: Sequence[str], *, n: int, seed: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        prompts = self._chosen(split, n, pairs)
+        tokens = prompts.tokenize(self.of, self.prepend_bos)
+        device = next(self.model().parameters()).device
+        for start in range(0, len(prompts), self.batch_size):
+            ids = [torch.tensor(row) for row in tokens.ids[start:start + self.batch_size]]
+            # Padded on the right, where no earlier token of a causal model sees it.
+            yield torch.nn.utils.rnn.pad_sequence(
+                ids, batch_first=True, padding_value=self.of.padding).to(device), (
+                torch.from_numpy(tokens.key[start:start + self.batch_size]).to(device))
+
+    def split_name(self, split: str) -> str:
+        return split if "split" in self.prompts.labels else "prompts"
+
+    def patched_at_once(self, batch_size: int | None) -> int:
+        return self.batch_size if batch_size is None else batch_size
+
+    def answering(self, model: Any) -> AbstractContextManager[object]:
+        found: AbstractContextManager[object] = model.hooks(
+            fwd_hooks=[(read_out_hook(model), last_token)])
+        return found
+
+    def instances(self, split: str, n: int, *, seed: int) -> Batch:
+        raise ProbeError("labels are functions of a batch, and the problems are prompts; expected "
+                         "names of their columns, such as a column label")
+
+    def known_labels(self, split: str, *, seed: int) -> list[str]:
+        return [*map(str, self.prompts.labels), "next_token", *(
+            f"{role}_{what}{suffix}" for suffix in (
+                ("",) if len(self.pairs) == 1 else (f"_{p}" for p in range(len(self.pairs))))
+            for role in ("query", "key") for what in ("position", "token"))]
+
+    def counterfactuals(
+        self, *, factorial: bool = True, among: str = "vocabulary"
+    ) -> Counterfactuals:
+        found = PromptCounterfactuals(self.of, self.prompts, among=among,  # type: ignore[arg-type]
+                                      prepend_bos=self.prepend_bos)
+        if not factorial:
+            found.factorial = False
+        return found
+
+
+__all__ = ["PromptSubject"]

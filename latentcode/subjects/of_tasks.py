@@ -1,0 +1,177 @@
+"""A trained run, or a model in hand, on the problems of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from latentcode.codes.instances import at_once, instances
+from latentcode.codes.of_tasks import CodeReader, opened
+from latentcode.codes.reader import Reader
+from latentcode.config import config_hash, to_dict
+from latentcode.devices import resolve_device
+from latentcode.errors import ConfigError, check
+from latentcode.models.config import kind_of
+from latentcode.models.transformer import HookedTransformer
+from latentcode.models.untrained import untrained as with_fresh_weights
+from latentcode.runs import Run
+from latentcode.seeds import checked_seed
+from latentcode.subjects.base import Subject, check_n, pair_names
+from latentcode.tasks import Task, make_counterfactuals, make_task
+from latentcode.tasks.batch import Batch
+from latentcode.tasks.counterfactuals import Counterfactuals
+
+BATCH_SIZE = 512
+"""Problems of one forward pass."""
+
+
+class TaskSubject(Subject):
+    """A model on the problems of a task, of which as many can be drawn as are asked for."""
+
+    task: Task
+    device: str
+
+    @property
+    def pairs(self) -> Mapping[str, Any]:
+        return self.task.pairs
+
+    @property
+    def probe_labels(self) -> tuple[str, ...]:
+        return self.task.probe_labels
+
+    def n_of(self, name: str, n: int | None, default: int, split: str) -> int:
+        return check_n(name, default if n is None else n)
+
+    def instances(self, split: str, n: int, *, seed: int) -> Batch:
+        return instances(self.task, split, n, seed=seed, device=self.device).to("cpu")
+
+    def at_keys(
+        self, split: str, pairs: Sequence[str], *, n: int, seed: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        batch = instances(self.task, split, n, seed=seed, device=self.device)
+        _, key = self.task.positions(pairs, batch)
+        size = at_once(self.task, n)
+        for start in range(0, n, size):
+            yield batch.inputs[start:start + size], key[start:start + size]
+
+    def known_labels(self, split: str, *, seed: int) -> list[str]:
+        batch = self.instances(split, 1, seed=seed)
+        config = self.task.config
+        logits = torch.zeros(len(batch), config.n_tokens, config.d_output)
+        return [*map(str, self.task.labels(batch)), *self.task.measures(logits, batch)]
+
+    def counterfactuals(
+        self, *, factorial: bool = True, among: str = "vocabulary"
+    ) -> Counterfactuals:
+        found = make_counterfactuals(self.task, factorial=factorial)
+        found.answer_among(among)
+        return found
+
+
+class RunSubject(TaskSubject):
+    """A trained run on its own task, or on another that fits it.
+
+    task  None: its own, and for probes what that chooses for them
+    step  the checkpoint; default: the newest
+    """
+
+    def __init__(
+        self, run: Run, task: Task | None = None, *, step: int | None = None,
+        device: str | None = None, batch_size: int | None = None,
+    ) -> None:
+        self.run, self.step, self.chosen = run, step, task
+        self.device = device or "cpu"
+        self.batch_size = BATCH_SIZE if batch_size is None else batch_size
+        self.task = make_task(run.config.task) if task is None else task
+        self.name = run.name if step is None else f"{run.name}@{step}"
+
+    @cached_property
+    def probing(self) -> RunSubject:
+        return self if self.chosen is not None else self.on(make_task(self.task.probe_config))
+
+    def on(self, task: Task) -> RunSubject:
+        """Return the same run on the problems of a task."""
+        return RunSubject(self.run, task, step=self.step, device=self.device,
+                          batch_size=self.batch_size)
+
+    @property
+    def settings(self) -> dict[str, Any]:  # type: ignore[override]
+        run = self.run
+        return {"run": run.name, "run_id": run.id, "kind": kind_of(run.config.model),
+                "config_hash": config_hash(run.config), "task": to_dict(self.task.config),
+                "step": run.checkpoints()[-1] if self.step is None else self.step,
+                **({} if run.loaded_from is None else {"run_loaded_from": run.loaded_from})}
+
+    @property
+    def n_layers(self) -> int:
+        return self.run.config.model.n_layers
+
+    def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
+        return self._opened(untrained)[0]
+
+    def _opened(self, untrained: bool) -> tuple[HookedTransformer, Task, dict[str, Any]]:
+        return opened(self.run, untrained=untrained, task=self.task, step=self.step,
+                      device=self.device)
+
+    def reader(
+        self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
+        layers: Sequence[int] | int | None = None, residuals: bool = False,
+        untrained: bool = False, seed: int = 0, batch_size: int | None = None,
+    ) -> Reader:
+        seed = checked_seed(seed)
+        model, task, meta = self._opened(untrained)
+        if self.step is not None and not untrained:
+            meta = meta | {"run": self.name}
+        return CodeReader(
+            model, task, split, n=n, pairs=pair_names(pairs, task.pairs), layers=layers,
+            residuals=residuals, seed=seed,
+            batch_size=self.batch_size if batch_size is None else batch_size,
+            meta=meta | {"split": split, "seed": seed})
+
+
+class ModelSubject(TaskSubject):
+    """A model in hand on a task: ours, or anything else with `cfg` and `run_with_hooks`."""
+
+    def __init__(
+        self, model: Any, task: Task, *, batch_size: int | None = None
+    ) -> None:
+        self.of, self.task = model, task
+        self.batch_size = BATCH_SIZE if batch_size is None else batch_size
+        self.device = str(next(model.parameters()).device)
+        self.name = str(getattr(model.cfg, "model_name", None) or type(model).__name__)
+        ours = isinstance(model, HookedTransformer)
+        self.settings = {
+            "run": self.name, "kind": kind_of(model.config) if ours else "softmax",
+            "task": to_dict(task.config)}
+        if ours:
+            wanted, have = model.config, task.config
+            check(have.d_input == wanted.d_input and have.d_output == wanted.d_output,
+                  f"task has d_input {have.d_input} and d_output {have.d_output}; expected "
+                  f"{wanted.d_input} and {wanted.d_output}, those of the model", ConfigError)
+
+    def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
+        return with_fresh_weights(self.of, seed) if untrained else self.of
+
+    def reader(
+        self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
+        layers: Sequence[int] | int | None = None, residuals: bool = False,
+        untrained: bool = False, seed: int = 0, batch_size: int | None = None,
+    ) -> Reader:
+        seed = checked_seed(seed)
+        return CodeReader(
+            self.model(untrained=untrained, seed=seed), self.task, split, n=n,
+            pairs=pair_names(pairs, self.task.pairs), layers=layers, residuals=residuals,
+            seed=seed, batch_size=self.batch_size if batch_size is None else batch_size,
+            meta={**self.settings, "untrained": untrained, "split": split, "seed": seed})
+
+
+def placed(device: str | None) -> str:
+    """Return the name of a device; `ConfigError` for one that there is not."""
+    return str(resolve_device(device or "cpu"))
+
+
+__all__ = ["ModelSubject", "RunSubject", "TaskSubject", "placed"]

@@ -1,0 +1,220 @@
+"""Which model is meant, and which problems? Whatever people have in hand becomes a subject."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from latentcode.arguments import as_tuple
+from latentcode.codes import LatentCodes
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check, check_choice
+from latentcode.hub.address import Address, is_address
+from latentcode.prompts import LanguageModel, Prompts, as_prompts, load_language_model
+from latentcode.runs import Run
+from latentcode.runs.named import folder_of as run_folder
+from latentcode.runs.named import load_run, zoo_folders
+from latentcode.subjects.base import Subject, check_nothing
+from latentcode.subjects.of_codes import CodesSubject
+from latentcode.subjects.of_prompts import PromptSubject
+from latentcode.subjects.of_tasks import ModelSubject, RunSubject, placed
+from latentcode.tasks import Task, make_task
+from latentcode.tasks.base import SPLITS
+from latentcode.tasks.text.task import Text
+
+if TYPE_CHECKING:
+    import torch
+    from transformer_lens.model_bridge import TransformerBridge
+
+    from latentcode.config import TaskConfig
+    from latentcode.models.transformer import HookedTransformer
+
+    Model = (Run | str | Path | HookedTransformer | TransformerBridge | LanguageModel | LatentCodes
+             | Subject)
+    Problems = (Task | TaskConfig | Prompts | pd.DataFrame | str | Path | Sequence[str]
+                | LatentCodes | None)
+
+DTYPES = "float32", "bfloat16", "float16"
+TENSORS = "codes.safetensors"
+"""What makes a folder one of codes."""
+PRETRAINED = "config.json"
+"""What makes it one of a pretrained language model."""
+RUN = "config.yaml"
+"""What makes it a run."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts, or a DataFrame of them, in which pairs are found by pattern (`pattern_prompts`)."""
+
+    of: Sequence[str] | pd.DataFrame
+
+
+def subject(
+    model: Model,
+    problems: Problems = None,
+    *,
+    step: int | None = None,
+    device: str | None = None,
+    dtype: str | torch.dtype | None = None,
+    prepend_bos: bool | None = None,
+    batch_size: int | None = None,
+    untrained: LatentCodes | Sequence[LatentCodes] = (),
+) -> Subject:
+    """Which model is asked about which problems? What every question takes in place of the two.
+
+    model        a run, its folder, a name of the zoo, an address `hf://user/name`; a language
+                 model's folder or its name on the hub; a `TransformerBridge` or a
+                 `HookedTransformer` in hand; or codes that were read before, or their folder
+    problems     a task or its configuration; prompts (`Prompts`, a DataFrame, a JSONL file); texts,
+                 in which pairs are found by pattern (`pattern_prompts`), a list or a DataFrame with
+                 a column `text`; default: what a run was trained on. Of codes, those of held-out
+                 combinations
+    step         the checkpoint of a run; default: the newest
+    device       `cpu` or `cuda` of what is loaded here; default: cpu
+    dtype        of a pretrained model's weights, such as `bfloat16`; default: float32
+    prepend_bos  whether prompts begin with the token for a beginning; default: as the model's own
+                 setting says
+    batch_size   problems of one forward pass; default: 512, of prompts 32
+    untrained    of codes alone: those of an untrained model, as many
+
+    A subject is itself. `UnknownNameError` for a name that stands for nothing, `ConfigError` for
+    problems that the model cannot be asked about and for options that it does not have; and
+    whatever opening a run, a model or prompts raises.
+    """
+    if isinstance(model, Subject):
+        check_nothing("the model is a subject, which has them already", problems=problems,
+                      step=step, device=device, dtype=dtype, prepend_bos=prepend_bos,
+                      batch_size=batch_size)
+        return model
+    found = (opened_model(model, pretrained=problems is not None)
+             if isinstance(model, str | Path) else model)
+    if isinstance(found, LatentCodes):
+        check_nothing("the model is codes that were read before", step=step, device=device,
+                      dtype=dtype, prepend_bos=prepend_bos, batch_size=batch_size)
+        heldout = () if problems is None else map(opened_codes, as_tuple(problems))
+        initial = (untrained,) if isinstance(untrained, LatentCodes) else tuple(untrained)
+        return CodesSubject((found, *heldout), initial)
+    check(not isinstance(problems, LatentCodes), "problems are codes, and the model is none; "
+          "expected codes for both", ProbeError)
+    check(isinstance(found, Run | LanguageModel | str | Path) or hasattr(found, "run_with_hooks"),
+          f"model is {found!r}; expected a run, the name of a model, or a model in hand",
+          ConfigError)
+    asked = as_problems(problems)
+    check(len(untrained) == 0, "untrained is given, but the model is not codes; expected a model, "
+          "of which the untrained one is known", ProbeError)
+    if isinstance(asked, Prompts | Texts):
+        return _on_prompts(found, asked, step=step, device=device, dtype=dtype,
+                           prepend_bos=prepend_bos, batch_size=batch_size)
+    check_nothing("the problems are no prompts", dtype=dtype, prepend_bos=prepend_bos)
+    check(not isinstance(found, LanguageModel), "problems are missing: expected prompts (a "
+          "DataFrame or a JSONL file), or texts", ConfigError)
+    if isinstance(found, Run):
+        return RunSubject(found, asked, step=step, device=placed(device), batch_size=batch_size)
+    check(asked is not None and not isinstance(found, str | Path), "problems are missing: "
+          f"{_said(found)} does not say what it is asked; expected prompts (a DataFrame or a JSONL "
+          "file), texts" + ("" if isinstance(found, str | Path) else ", or a task"), ConfigError)
+    check_nothing("the model is in hand", step=step, device=device)
+    assert asked is not None
+    return ModelSubject(found, asked, batch_size=batch_size)
+
+
+def as_problems(problems: Any) -> Task | Prompts | Texts | None:
+    """Return a task, prompts or texts that are given in one of their ways; None for None."""
+    if problems is None or isinstance(problems, Task | Prompts | Texts):
+        return problems
+    if isinstance(problems, pd.DataFrame):
+        return (Texts(problems) if "text" in problems and "prompt" not in problems
+                else as_prompts(problems))
+    if isinstance(problems, str | Path):
+        check(problems not in SPLITS, f"problems is {problems!r}, which is a split; expected "
+              f"split={problems!r}", ConfigError)
+        check(Path(problems).is_file(), f"problems is {str(problems)!r}, which is no file; "
+              "expected prompts, one JSON object a line, or a task, such as run.config.task or "
+              "dataclasses.replace(run.config.task, ...)", ConfigError)
+        return as_prompts(problems)
+    if isinstance(problems, Sequence):
+        check(len(problems) > 0 and all(isinstance(text, str) for text in problems),
+              f"problems is {problems!r}; expected texts, or prompts as a DataFrame", ConfigError)
+        return Texts(list(problems))
+    check(hasattr(problems, "name"), f"problems is {problems!r}; expected a task or its "
+          "configuration, prompts, or texts; what is asked about goes by labels=", ConfigError)
+    return make_task(problems)
+
+
+def opened_model(model: str | Path, *, pretrained: bool) -> Run | LatentCodes | str | Path:
+    """Return the run or the codes that text or a path stands for; a pretrained model's name or
+    folder as it is.
+
+    pretrained  whether text that stands for nothing here is a name on the hub
+    """
+    if isinstance(model, str) and is_address(model):
+        return (LatentCodes.load(model) if Address.parse(model).kind == "codes"
+                else load_run(model))
+    path = Path(model)
+    if not path.exists() and not str(model).startswith("zoo:") and str(model) not in zoo_folders():
+        if pretrained:
+            return model
+        _check_known(model)
+    if path.is_dir() and (path / PRETRAINED).is_file() and not (path / RUN).is_file():
+        return model
+    folder = run_folder(model)
+    return LatentCodes.load(folder) if (folder / TENSORS).is_file() else load_run(model)
+
+
+def opened_codes(codes: Any) -> LatentCodes:
+    """Return codes in hand, or those of a folder."""
+    return codes if isinstance(codes, LatentCodes) else LatentCodes.load(codes)
+
+
+def _check_known(model: str | Path) -> None:
+    """Raise the error of a name or a path that stands for nothing here."""
+    try:
+        load_run(model)
+    except UnknownNameError as error:
+        raise UnknownNameError("model", str(model), error.valid, ". A language model's name also "
+                               "needs problems: prompts or texts") from None
+
+
+def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
+    """Return a type of weights by its name; `UnknownNameError` for another."""
+    import torch
+
+    if isinstance(dtype, str):
+        check_choice("dtype", dtype, DTYPES)
+    return getattr(torch, dtype) if isinstance(dtype, str) else dtype
+
+
+def _said(model: Any) -> str:
+    """Return what errors call a model."""
+    if isinstance(model, Run):
+        return f"{model.name} (task {model.config.task.name})"
+    return repr(str(model)) if isinstance(model, str | Path) else f"a {type(model).__name__}"
+
+
+def _on_prompts(
+    model: Any, asked: Prompts | Texts, *, step: int | None, device: str | None,
+    dtype: str | torch.dtype | None, prepend_bos: bool | None, batch_size: int | None,
+) -> Subject:
+    import torch
+
+    from latentcode.prompts.patterns import pattern_prompts
+
+    what = f"texts ({', '.join(map(repr, asked.of))[:60]})" if (
+        isinstance(asked, Texts) and not isinstance(asked.of, pd.DataFrame)) else "prompts"
+    check(not isinstance(model, Run) or model.config.task.name == Text.name,
+          f"problems are {what}, and run {_said(model)} reads no text; expected a language model, "
+          "or a task; what is asked about goes by labels=", ConfigError)
+    if not isinstance(model, Run | str | Path):
+        check_nothing("the model is in hand", device=device, dtype=dtype)
+    of = load_language_model(model, step=step, device=placed(device),
+                             dtype=torch.float32 if dtype is None else as_dtype(dtype))
+    if isinstance(asked, Texts):
+        asked = pattern_prompts(of, asked.of, prepend_bos=prepend_bos)
+    return PromptSubject(of, asked, prepend_bos=prepend_bos, batch_size=batch_size)
+
+
+__all__ = ["as_dtype", "as_problems", "subject"]

@@ -1,0 +1,31 @@
+"""Where do tokens go their own ways? Behind it no token needs the others, and logits are large."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from latentcode.errors import check
+from latentcode.models.transformer import HookedTransformer
+
+
+def read_out_hook(model: Any) -> str:
+    """Return the hook through which the residual stream [B, T, D] passes to the read-out.
+
+    The tokens that a hook there leaves are those that have logits. `ConfigError` for a bridge
+    without one, which is no language model.
+    """
+    if isinstance(model, HookedTransformer):
+        return f"blocks.{model.config.n_layers - 1}.hook_resid_post"
+    name = "unembed.hook_in"
+    check(name in model.hook_dict, f"the model has no hook {name}; expected a language model")
+    return name
+
+
+def last_token(stream: Tensor, hook: object) -> Tensor:
+    """Leave the last token: the logits of all of them would be larger than everything else."""
+    return stream[..., -1:, :]
+
+
+__all__ = ["last_token", "read_out_hook"]

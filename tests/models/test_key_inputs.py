@@ -1,0 +1,96 @@
+"""Value networks on the inputs at their keys add up to what attention puts out, in any model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from small_language_models import SmallModels
+from torch import Tensor
+
+import latentcode as lc
+from latentcode.errors import ConfigError
+from latentcode.models.bridges import identity_error
+from latentcode.models.hypernetwork import value_network
+from latentcode.models.key_inputs import key_inputs, shown_output
+from latentcode.models.pretrained import load_pretrained
+
+T, QUERY = 6, 4
+TOKENS = torch.randint(1, 300, (3, T), generator=torch.Generator().manual_seed(0))
+MODELS = ("gpt2", "llama", "gemma2", "text-softmax", "text-hyla", "text-linear")
+LAYERS = (0, 1)
+
+
+def open_model(which: str, small_models: SmallModels) -> Any:
+    if which.startswith("text-"):
+        return lc.load_model(which)
+    return load_pretrained(small_models(which))
+
+
+@pytest.mark.parametrize("which", MODELS)
+def test_networks_on_their_inputs_are_the_output_of_attention(
+    which: str, small_models: SmallModels
+) -> None:
+    model = open_model(which, small_models)
+    keys = torch.arange(QUERY + 1).expand(3, -1)
+    x = key_inputs(model, [(TOKENS[:2], keys[:2]), (TOKENS[2:], keys[2:])], LAYERS)
+    assert x.shape == (2, QUERY + 1, 3, model.cfg.d_model)
+    seen: dict[tuple[int, str], Tensor] = {}
+
+    def keep(layer: int, what: str) -> Any:
+        def store(activation: Tensor, hook: object) -> None:
+            seen[layer, what] = activation
+        return store
+
+    with torch.no_grad():
+        model.run_with_hooks(TOKENS, fwd_hooks=[
+            *((f"blocks.{layer}.attn.hook_pattern", keep(layer, "code")) for layer in LAYERS),
+            *((shown_output(model, layer), keep(layer, "output")) for layer in LAYERS)])
+        for layer in LAYERS:
+            codes = seen[layer, "code"][:, :, QUERY, :QUERY + 1].movedim(2, 0)  # [K, B, H]
+            bias = model.blocks[layer].attn.b_O
+            total = value_network(model, layer, codes)(x[layer]).sum(0)
+            total = total if bias is None else total + bias
+            output = seen[layer, "output"][:, QUERY]
+            assert output.abs().max() > 0.05
+            torch.testing.assert_close(total, output, atol=2e-5, rtol=1e-4)
+    assert identity_error(model, TOKENS).max() < 5e-5
+
+
+def test_of_gemma_the_sum_comes_before_the_norm_that_follows(small_models: SmallModels) -> None:
+    model = load_pretrained(small_models("gemma2"))
+    seen: dict[str, Tensor] = {}
+    names = [shown_output(model, 0), "blocks.0.ln1_post.hook_out"]
+
+    def keep(name: str) -> Any:
+        def store(activation: Tensor, hook: object) -> None:
+            seen[name] = activation
+        return store
+
+    model.run_with_hooks(TOKENS, fwd_hooks=[(name, keep(name)) for name in names])
+    assert (seen[names[0]] - seen[names[1]]).abs().max() > 0.1
+
+
+def test_layers_and_keys_are_in_the_order_that_is_asked_for(small_models: SmallModels) -> None:
+    model = load_pretrained(small_models("gpt2"))
+    keys = torch.tensor([[2, 0], [1, 3], [5, 5]])
+    both = key_inputs(model, [(TOKENS, keys)], (1, 0))
+    assert torch.equal(both[1:], key_inputs(model, [(TOKENS, keys)], (0,)))
+    assert torch.equal(both[:, :1], key_inputs(model, [(TOKENS, keys[:, :1])], (1, 0)))
+    assert torch.equal(both[:, 0, 2], both[:, 1, 2])
+    assert not torch.allclose(both[:, 0, :2], both[:, 1, :2])
+    # What is padded on the right is read as it is alone.
+    longer = torch.cat([TOKENS, torch.full((3, 2), 7)], dim=1)
+    torch.testing.assert_close(key_inputs(model, [(longer, keys)], (1, 0)), both)
+
+
+def test_a_bridge_that_does_not_show_it_is_named(
+    small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load_pretrained(small_models("gpt2"))
+    shown = {name: hook for name, hook in model.hook_dict.items()
+             if name != "blocks.1.attn.hook_in"}
+    monkeypatch.setattr(type(model), "hook_dict", shown)
+    with pytest.raises(ConfigError, match=r"no hook blocks\.1\.attn\.hook_in; expected one"):
+        key_inputs(model, [(TOKENS, TOKENS[:, :1] * 0)], LAYERS)
