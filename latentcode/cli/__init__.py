@@ -9,7 +9,7 @@ command runs, so that `--help` imports no torch.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -17,7 +17,7 @@ from latentcode.cli.asking import Verb
 from latentcode.cli.demo import Demo
 from latentcode.cli.explore import Explore
 from latentcode.cli.failures import SIGPIPE, flush, of_this_machine, open_streams
-from latentcode.cli.mistakes import in_flags
+from latentcode.cli.mistakes import Argument, arguments_of, in_flags
 from latentcode.cli.official import Official
 from latentcode.cli.options import take_imports
 from latentcode.cli.overview import overview
@@ -97,6 +97,16 @@ def _parsed(arguments: Sequence[str]) -> Any:
     return parse(command, words, prog, disallow_none=True)
 
 
+def arguments() -> dict[str, list[Argument]]:
+    """Return what every command takes, by the words that call it, such as `zoo verify`."""
+    found = {}
+    for name, called in COMMANDS.items():
+        command = called.command if isinstance(called, Verb) else called
+        parts: Mapping[str, type] = getattr(command, "SUBCOMMANDS", {"": command})
+        found |= {f"{name} {part}".strip(): list(arguments_of(of)) for part, of in parts.items()}
+    return found
+
+
 def _unknown(name: str) -> str:
     what = "option" if name.startswith("-") else "command"
     close = get_close_matches(name, [*COMMANDS, "--help", "--version"], n=1)
@@ -112,4 +122,4 @@ def _stop(status: int, line: str, error: BaseException) -> NoReturn:
     raise SystemExit(status) from None
 
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "arguments", "main"]

@@ -21,7 +21,6 @@ import tyro
 from latentcode.arguments import as_tuple
 from latentcode.cli.options import Saving
 from latentcode.documented import REQUIRED, Described, Option, described, options_of
-from latentcode.errors import ConfigError, check
 
 if TYPE_CHECKING:
     from latentcode.subjects import Subject
@@ -138,8 +137,6 @@ class Asking(Saving):
         saves = "out" in options  # while it computes
         self.check_out("meta.json" if saves else kind.marker())
         models = as_tuple(self.model)
-        check(len(models) > 0, f"MODEL is missing; for example: latentcode {self.VERB.example}",
-              ConfigError)
         of: Any = own.of(models, self.asked.prompts,
                          self._given("asked", options_of(SUBJECT)))
         if not self.VERB.takes_several:

@@ -188,4 +188,4 @@ def arguments_of(command: Any, prefix: str = "") -> Iterator[Argument]:
                        field.default is MISSING and field.default_factory is MISSING)
 
 
-__all__ = ["arguments_of", "explained", "in_flags"]
+__all__ = ["Argument", "arguments_of", "explained", "in_flags"]

@@ -41,8 +41,8 @@ class Inputs(Own):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Splits(Own):
-    """Several codes are those of several splits; codes need labels."""
+class Codes(Own):
+    """Several folders are codes: those that are fitted to, then others."""
 
     SEVERAL: ClassVar[bool] = True
 
@@ -51,26 +51,25 @@ class Splits(Own):
     ) -> list[Subject]:
         if len(models) == 1:
             return super().of(models, prompts, given)
-        from latentcode.codes import LatentCodes
         from latentcode.runs.named import folder_of
-        from latentcode.subjects.of_codes import CodesSubject
+        from latentcode.subjects import subject
 
-        folders = [folder_of(model) for model in models]
-        check(all((folder / "codes.safetensors").is_file() for folder in folders),
-              f"{len(folders)} folders are given that are not all codes; expected one model, or "
+        first, *others = map(folder_of, models)
+        check(all((folder / "codes.safetensors").is_file() for folder in (first, *others)),
+              f"{len(models)} folders are given that are not all codes; expected one model, or "
               "folders of codes", ProbeError)
-        check(not given and prompts is None, "the model is codes that were read before; expected "
-              f"no {', '.join(['prompts'] if prompts else given)}", ProbeError)
-        return [CodesSubject([LatentCodes.load(folder) for folder in folders])]
+        check(prompts is None, f"prompts are {prompts}, but codes were read before; expected no "
+              "prompts", ProbeError)
+        return [subject(first, others, **given)]
 
 
 VERBS: dict[str, Verb] = {
     "extract": Verb("latentcode.subjects.extract",
                     "extract runs/hyla --out codes/hyla --n 10000 --pairs all", Inputs),
     "decode": Verb("latentcode.probes.decoding.decode",
-                   "decode runs/hyla --out results/decoding"),
+                   "decode runs/hyla --out results/decoding", Codes),
     "project": Verb("latentcode.probes.projection.project",
-                    "project runs/hyla --labels term_1 --out results/projection", Splits),
+                    "project runs/hyla --labels term_1 --out results/projection", Codes),
     "knn-purity": Verb("latentcode.probes.knn_purity.knn_purity",
                        "knn-purity runs/hyla --out results/knn_purity"),
     "similarity": Verb("latentcode.probes.similarity.similarity",

@@ -79,12 +79,12 @@ def test_commands_answer(
 
 @pytest.mark.parametrize(("command", "message"), [
     ("topography", "defines no distance"), ("attribute", "expected ChosenPairs"),
-    ("das", "expected ChosenPairs"), ("check-model", "is a model that was trained here")])
+    ("das", "expected ChosenPairs"), ("zoo check", "is a model that was trained here")])
 def test_what_cannot_be_asked_of_a_text_is_said_in_a_line(
     run: lc.Run, command: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     with pytest.raises(SystemExit):
-        main([command, str(run.path), "--out", str(tmp_path / "result")])
+        main([*command.split(), str(run.path), "--out", str(tmp_path / "result")])
     error = capsys.readouterr().err
     assert message in error
     assert len(error.strip().splitlines()) == 1
