@@ -47,10 +47,13 @@ class Own:
         self, models: tuple[str, ...], prompts: Path | None, given: dict[str, Any]
     ) -> list[Subject]:
         """Return what is asked: models on problems, with the options of `subject` that are given.
+
+        Of several checkpoints each is a model of its own.
         """
         from latentcode.subjects import subject
 
-        return [subject(model, prompts, **given) for model in models]
+        steps = as_tuple(given.pop("step", None) or (None,))
+        return [subject(model, prompts, step=step, **given) for model in models for step in steps]
 
     def arguments(self, of: Subject) -> dict[str, Any]:
         """Return further arguments of the function."""
@@ -93,16 +96,20 @@ class Verb:
         """The command, a dataclass."""
         name = self.function.rpartition(".")[2].replace("_", "-")
         first, *arguments = self.described.options.values()
-        of_model = options_of(SUBJECT)
-        # Some have another meaning for a name of `subject`, and a default that says so.
-        other = {option.name for option in arguments if option.name in of_model
-                 and option.name != "problems" and option.default is not None}
-        hidden = {first.name, *of_model, *_names(Saving), *_names(self.own)} - other
-        prompts = tyro.conf.arg(help=PROMPTS, help_behavior_hint=(
-            f"(default: {self.described.options['problems'].said_default})"))
+        of_model = {**options_of(SUBJECT)}
+        hidden = {first.name, "problems", *_names(Saving), *_names(self.own)}
+        for option in arguments:
+            if option.name in of_model and option.default is None:
+                of_model[option.name] = option  # as `subject` takes it, in the question's words
+                hidden.add(option.name)
+            else:  # such as the instances of a step of Adam
+                of_model.pop(option.name, None)
+        default = (self.described.options["problems"].said_default
+                   or options_of(SUBJECT)["problems"].said_default)
+        prompts = tyro.conf.arg(help=PROMPTS, help_behavior_hint=f"(default: {default})")
         asked = _group("Asked", object, [
             ("prompts", Annotated[Path | None, prompts], None),
-            *_fields(of_model.values(), hidden={"model", "problems", *other})])
+            *_fields(of_model.values(), hidden={"model", "problems"})])
         own = _group("Own", self.own, _fields(arguments, hidden=hidden))
         several = self.takes_several or self.own.SEVERAL
         words: Any = tuple[str, ...] if several else str
