@@ -76,11 +76,11 @@ class Option:
 
 
 class Described(NamedTuple):
-    """A function: its docstring without the arguments, these, and the names of what it returns."""
+    """A function: its docstring without the arguments, these, and the annotation of its result."""
 
     text: str
     options: dict[str, Option]
-    returns: tuple[str, ...]
+    returns: str
 
 
 def options_of(function: Callable[..., Any] | str) -> dict[str, Option]:
@@ -115,8 +115,7 @@ def described(function: Callable[..., Any] | str) -> Described:
     if function not in SHARED:
         options = {name: option if option.text else replace(option, text=_shared_text(name))
                    for name, option in options.items()}
-    return Described(text, options, () if returns is None else tuple(
-        re.findall(r"[A-Z]\w+", ast.unparse(returns))))
+    return Described(text, options, "" if returns is None else ast.unparse(returns))
 
 
 def _shared_text(name: str) -> str:

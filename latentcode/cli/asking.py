@@ -140,7 +140,7 @@ class Asking(Saving):
     def run(self) -> None:
         module, _, name = self.VERB.function.rpartition(".")
         options, own = self.VERB.described.options, self.own
-        kind = getattr(import_module("latentcode"), self.VERB.described.returns[0])
+        kind = getattr(import_module("latentcode"), self.VERB.described.returns)
         saves = "out" in options  # while it computes
         self.check_out("meta.json" if saves else kind.marker())
         models = as_tuple(self.model)

@@ -59,7 +59,7 @@ def test_help_of_a_command_is_whole(
     question = summary(VERBS["similarity"])
     assert f"{question}\n\nExample: latentcode similarity runs/hyla" in text
     assert "Raises" not in text
-    boxes = re.findall(r"^\W{1,3}([a-z][a-z- ]*(?:arguments|options))\W*$", text, re.MULTILINE)
+    boxes = re.findall(r"^\W{1,3}(?=[a-z])([a-z- ]*(?:arguments|options))\W*$", text, re.MULTILINE)
     assert boxes == ["positional arguments", "options", "model and problems options",
                      "similarity options"]
     options = re.findall(r"^\W{1,3}(--[a-z][a-z-]*)", text, re.MULTILINE)

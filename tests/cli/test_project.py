@@ -56,7 +56,7 @@ def test_no_choice_is_silently_ignored(
         ([run.path, "--n", "0"], "--n is 0"),
         ([codes, "--labels", "rule"], "unknown label 'rule'"),
         ([codes, "--labels", "term_1"], "perplexity is 30 for 20 points"),
-        ([], "no folder is given"),
+        ([], "MODEL is missing"),
     ):
         assert message in refused("project", *arguments, "--out", out)
     assert "exists already" in refused("project", codes, "--labels", "term_1", "--out", taken)
