@@ -99,7 +99,7 @@ def _parsed(arguments: Sequence[str]) -> Any:
 
 def arguments() -> dict[str, list[Argument]]:
     """Return what every command takes, by the words that call it, such as `zoo verify`."""
-    found = {}
+    found: dict[str, list[Argument]] = {}
     for name, called in COMMANDS.items():
         command = called.command if isinstance(called, Verb) else called
         parts: Mapping[str, type] = getattr(command, "SUBCOMMANDS", {"": command})

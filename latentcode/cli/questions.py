@@ -54,8 +54,9 @@ class Codes(Own):
         from latentcode.runs.named import folder_of
         from latentcode.subjects import subject
 
-        first, *others = map(folder_of, models)
-        check(all((folder / "codes.safetensors").is_file() for folder in (first, *others)),
+        first, *rest = map(folder_of, models)
+        others: Any = rest
+        check(all((folder / "codes.safetensors").is_file() for folder in (first, *rest)),
               f"{len(models)} folders are given that are not all codes; expected one model, or "
               "folders of codes", ProbeError)
         check(prompts is None, f"prompts are {prompts}, but codes were read before; expected no "

@@ -111,8 +111,8 @@ def test_intervene_prompts(
 
     some = tmp_path / "some"
     main(["intervene", folder, "--prompts", str(pairs), "--out", str(some), "--patch",
-          "interchange", "identity", "--site", "residual", "--scope", "everything", "--layers", "each",
-          "0,1", "--among", "answers", "--batch-size", "7"])
+          "interchange", "identity", "--site", "residual", "--scope", "everything", "--layers",
+          "each", "0,1", "--among", "answers", "--batch-size", "7"])
     table = lc.InterventionResult.load(some).table
     rates = table[table["metric"] == "flip"].set_index(["patch", "layers"])["value"]
     # All that enters the first layer is all there is.
