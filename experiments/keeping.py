@@ -22,7 +22,7 @@ def key_of(runs: Sequence[Run], settings: Mapping[str, object]) -> str:
 
 def kept(folder: Path, kind: type[R], compute: Callable[[], R]) -> R:
     """Return the result that a folder holds, or compute it and put it there."""
-    if not (folder / kind.marker()).exists():
+    if not any((folder / name).exists() for name in kind.markers()):
         folder.parent.mkdir(parents=True, exist_ok=True)
         compute().save(folder, figures=False)
     return kind.load(folder)

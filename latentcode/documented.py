@@ -32,7 +32,7 @@ says nothing."""
 WORDS: Mapping[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "Path": Path}
 SEVERAL = ("Sequence", "Iterable", "tuple", "list")
 ITEM = re.compile(r"(\w+(?:, \w+)*)(?: {2,}| (?=of |called ))(\S.*)")
-DEFAULT = re.compile(r"(?:^|(?<=[;,.]) )default: ([^;]*?)(?:; |\.? ?$|(?=\. [A-Z]))")
+DEFAULT = re.compile(r"(?:^|(?<=[;,.]) )[dD]efault: ([^;]*?)(?:; |\.? ?$|(?=\. [A-Z]))")
 IN_PYTHON = re.compile(r"(?:^|[;,.] )or (?:a )?functions? of a batch\b.*", re.IGNORECASE)
 """What of a text concerns only those who call the function themselves."""
 

@@ -17,7 +17,6 @@ from latentcode.probes.interventions.result import InterventionResult
 from latentcode.probes.knn_purity.result import KNNPurityResult
 from latentcode.probes.model_checks.result import ModelCheckResult
 from latentcode.probes.projection.result import ProjectionResult
-from latentcode.probes.rows.result import RowsResult
 from latentcode.probes.similarity.result import SimilarityResult
 from latentcode.probes.topography.result import TopographyResult
 from latentcode.probes.value_networks.result import ValueNetworksResult
@@ -25,9 +24,9 @@ from latentcode.probes.value_networks.result import ValueNetworksResult
 Kinds = Sequence[type[TableResult]]
 
 RESULTS: Kinds = (
-    DecodingResult, RowsResult, SimilarityResult, KNNPurityResult, TopographyResult,
-    AlignmentResult, ProjectionResult, ValueNetworksResult, InterventionResult, AttributionResult,
-    DASResult, ModelCheckResult)
+    DecodingResult, SimilarityResult, KNNPurityResult, TopographyResult, AlignmentResult,
+    ProjectionResult, ValueNetworksResult, InterventionResult, AttributionResult, DASResult,
+    ModelCheckResult)
 """The results of all questions; what each imports is what its pictures need."""
 
 
@@ -36,7 +35,7 @@ def load_result(
 ) -> TableResult | None:
     """Return the result that a folder holds, or None where it holds none; raises what `load` does.
 
-    A folder is known by its JSON (`TableResult.marker`).
+    A folder is known by its JSON (`TableResult.markers`).
 
     more  gives further kinds of results, those of rooms above this one; called only for a result
           that is none of `RESULTS`, since such rooms are slow to import
@@ -45,7 +44,7 @@ def load_result(
     """
     folder = Path(folder)
     for kind in RESULTS:
-        if (folder / kind.marker()).is_file():
+        if any((folder / name).is_file() for name in kind.markers()):
             return kind.load(folder)
     for path in sorted(folder.glob("*.json")):
         described = _read(path)

@@ -47,6 +47,7 @@ install_import_hook(modules_with_shapes(), "beartype.beartype")
 
 import pytest
 import torch
+from small_factorial import LearntModels
 from small_language_models import SmallModels
 
 import latentcode as lc
@@ -67,6 +68,12 @@ settings.load_profile("latentcode")
 def small_models(tmp_path_factory: pytest.TempPathFactory) -> SmallModels:
     """Folders of tiny language models with random weights, made when they are first asked for."""
     return SmallModels(tmp_path_factory.mktemp("language_models"))
+
+
+@pytest.fixture(scope="session")
+def learnt_models(tmp_path_factory: pytest.TempPathFactory) -> LearntModels:
+    """Folders of tiny language models that have learnt the factorial of `small_factorial`."""
+    return LearntModels(tmp_path_factory.mktemp("learnt_models"))
 
 
 @pytest.fixture(scope="session")

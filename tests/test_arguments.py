@@ -18,7 +18,6 @@ from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.official.files import export_flax
 from latentcode.probes.common.extraction import subjects_of
 from latentcode.probes.projection import project_codes
-from latentcode.probes.rows import decode_rows
 from latentcode.probes.similarity import similarity_codes
 
 PAIR = "response->response"
@@ -101,7 +100,8 @@ def test_a_count_is_a_whole_number(run: lc.Run, n: Any, unenforced: None) -> Non
         lambda: lc.extract(run, **wrong), lambda: lc.extract(run, untrained=True, batch_size=n),
         lambda: lc.intervene("sraven-hyla", n=n), lambda: lc.attribute("sraven-hyla", n=n),
         lambda: lc.intervene("sraven-hyla", n_bootstrap=n),
-        lambda: lc.decode("sraven-hyla", n_train=n), lambda: decode_rows(run, n_train=n),
+        lambda: lc.decode("sraven-hyla", n_train=n),
+        lambda: lc.decode(run, features="row", n_train=n),
         lambda: lc.align(["sraven-hyla", "sraven-linear"], n_train=n),
         lambda: lc.project("sraven-hyla", n=n), lambda: lc.similarity("sraven-hyla", n_samples=n),
         lambda: lc.value_networks("sraven-hyla", n=n),

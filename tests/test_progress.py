@@ -179,5 +179,5 @@ def test_every_public_function_with_a_progress_shows_it() -> None:
     functions = {name: getattr(lc, name) for name in lc.__all__}
     asked = {name for name, function in functions.items() if inspect.isfunction(function)
              and "Progress" in str(inspect.signature(function).parameters.get("progress", ""))}
-    assert {"extract", "decode", "decode_rows", "intervene", "attribute"} <= asked
+    assert {"extract", "decode", "intervene", "attribute"} <= asked
     assert [name for name in asked if not hasattr(functions[name], "__wrapped__")] == []

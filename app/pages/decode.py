@@ -24,7 +24,7 @@ def page() -> None:
     """Show what can be read out of the codes of the model that the sidebar chooses."""
     entry = choose_entry()
     decodings = {name: result for name, result in saved_results(entry).items()
-                 if isinstance(result, DecodingResult)}
+                 if isinstance(result, DecodingResult) and result.is_of_codes}
     if not decodings:
         _offer_to_decode(entry)
         return

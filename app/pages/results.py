@@ -29,9 +29,9 @@ FIRST_METRICS = ("perplexity", "accuracy", "r2")
 def page() -> None:
     """Show the training and the saved results of the model that the sidebar chooses."""
     entry = choose_entry()
-    # Those of probes have a page of their own.
+    # Those of probes on codes have a page of their own.
     results = {name: result for name, result in saved_results(entry).items()
-               if not isinstance(result, DecodingResult)}
+               if not (isinstance(result, DecodingResult) and result.is_of_codes)}
     shown = list(results) if entry.kind == "codes" else [TRAINING, *results]
     if not shown:
         st.info("No results are stored beside these codes.", icon=":material/info:")

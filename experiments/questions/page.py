@@ -7,6 +7,7 @@ Templates are Jinja's. What they can ask for beside it:
     {{ fixed(document("NAME.json").key, 3) }}  a number of a JSON file; `span` of several
     {{ quoted(document("NAME.json").findings, "is {} of") }}  a number in one of its sentences
     {{ switch(**(place | merged(layers="0"))) }}  entries with others in their place
+    {{ scores(features=named("row", "untrained")) }}  features as tables of decoding call them
     {{ given("0.125", "1 / 8: a random answer") }}  a number that is no result, and why
 
 Outside of these no decimal, percentage or "3 of 4" may stand. Lines are broken anew.
@@ -34,6 +35,7 @@ from jinja2 import (
 from latentcode.errors import ArtifactError, LatentCodeError, check
 from latentcode.experiments.questions.tables import fixed, read_table, span
 from latentcode.files.storage import read_json
+from latentcode.probes.decoding.naming import named
 
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout, which paths in templates start from."""
@@ -74,7 +76,7 @@ def render(template: Path, root: Path = ROOT) -> str:
     environment.filters["merged"] = lambda mapping, **entries: {**mapping, **entries}
     environment.globals |= {
         "table": partial(read_table, root), "document": lambda name: read_json(root / name),
-        "given": given, "quoted": quoted, "fixed": fixed, "span": span}
+        "named": named, "given": given, "quoted": quoted, "fixed": fixed, "span": span}
     source = template.read_text(encoding="utf-8")
     try:
         _refuse_bare_numbers(environment.parse(source))

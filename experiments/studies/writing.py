@@ -30,9 +30,14 @@ def write_study(
     dpi: int = 110, device: str = "cpu",
 ) -> None:
     """Write `{name}.json` and the figures, by file name, into a folder."""
+    write_figures(out, figures, dpi=dpi)
+    write_json(out / f"{name}.json", {**numbers, "environment": environment(device)})
+
+
+def write_figures(out: Path, figures: Mapping[str, Figure], *, dpi: int = 110) -> None:
+    """Write figures, by file name, into a folder."""
     for file, figure in figures.items():
         path = out / file
         path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as temporary:
             figure.savefig(temporary, dpi=dpi, format=path.suffix[1:])
-    write_json(out / f"{name}.json", {**numbers, "environment": environment(device)})

@@ -39,7 +39,7 @@ FORMER: dict[str, str] = {
     "extract-prompts": "extract MODEL --prompts FILE",
     "decode-prompts": "decode MODEL --prompts FILE",
     "intervene-prompts": "intervene MODEL --prompts FILE",
-    "decode-rows": "decode MODEL --features ...", "check-model": "zoo check MODEL",
+    "decode-rows": "decode MODEL --features row --beyond-answer", "check-model": "zoo check MODEL",
     "text": "zoo text packages|spans FOLDER", "report": "reproduce --report",
     "import-flax": "official import", "export-flax": "official export",
     "parity": "official parity"}

@@ -21,6 +21,7 @@ import tyro
 from latentcode.arguments import as_tuple
 from latentcode.cli.options import Saving
 from latentcode.documented import REQUIRED, Described, Option, described, options_of
+from latentcode.errors import ConfigError, check
 
 if TYPE_CHECKING:
     from latentcode.subjects import Subject
@@ -143,9 +144,10 @@ class Asking(Saving):
         kind = getattr(import_module("latentcode"), self.VERB.described.returns)
         saves = "out" in options  # while it computes
         self.check_out("meta.json" if saves else kind.marker())
-        models = as_tuple(self.model)
-        of: Any = own.of(models, self.asked.prompts,
-                         self._given("asked", options_of(SUBJECT)))
+        models, prompts = as_tuple(self.model), self.asked.prompts
+        check(prompts is None or prompts.is_file(), f"--prompts is {str(prompts)!r}, which is no "
+              "file; expected prompts, one JSON object a line", ConfigError)
+        of: Any = own.of(models, prompts, self._given("asked", options_of(SUBJECT)))
         if not self.VERB.takes_several:
             of, = of
         given = self._given("own", options) | own.arguments(of)

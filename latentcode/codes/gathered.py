@@ -72,7 +72,7 @@ class Gathered:
         def of_codes(layer: int) -> Hook:
             def store(pattern: Float[Tensor, "B H Q K"], hook: object) -> None:
                 row = pattern[at, :, query]  # [B, H, K]
-                found = {"pair": gather_codes(pattern, query[:, None], key[:, None]),
+                found = {"code": gather_codes(pattern, query[:, None], key[:, None]),
                          "row": row, "codes": pattern}
                 for name, keys in sets.items():
                     index = keys[:, None].expand(-1, row.shape[1], -1)
@@ -99,7 +99,7 @@ class Gathered:
         wanted: list[tuple[str, Callable[[int], Hook], bool]] = [
             ("hook_resid_pre", of_stream, bool({"residual", "tokens"} & kinds)),
             ("attn.hook_v", of_values, "values" in kinds),
-            ("attn.hook_pattern", of_codes, bool({"codes", "pair", "row"} & kinds))]
+            ("attn.hook_pattern", of_codes, bool({"code", "codes", "row"} & kinds))]
         return [(f"blocks.{layer}.{name}", hook(layer))
                 for layer in self.layers for name, hook, is_wanted in wanted if is_wanted]
 

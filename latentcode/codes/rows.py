@@ -1,7 +1,7 @@
 """What else is there to read of one instance than one code? Rows, all codes, values, streams.
 
 features   numbers  in each layer
-pair       H        the code of one (query, key) pair
+code       H        the code of one (query, key) pair
 row        T H      the codes of that query over all keys
 row.NAME   n H      of that query over the keys of a set that the task names (`Task.key_sets`)
 codes      T T H    the codes of all queries over all keys; of all layers together, too
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,13 +32,9 @@ import torch
 from latentcode.arguments import as_tuple
 from latentcode.codes.gathered import ALL_LAYERS, WIDEST, Gathered, Place, RowBatch
 from latentcode.codes.instances import at_once, drawn
-from latentcode.codes.of_tasks import opened
-from latentcode.config import TaskConfig
 from latentcode.errors import UnknownNameError, check, check_count
 from latentcode.models.modes import evaluating
 from latentcode.models.read_out import last_token, read_out_hook
-from latentcode.runs import Run
-from latentcode.runs.named import load_run
 from latentcode.seeds import checked_seed
 from latentcode.tasks import Task, try_task
 from latentcode.tasks.base import DRAW
@@ -63,45 +58,44 @@ class Rows:
     labels: pd.DataFrame
     meta: Mapping[str, Any]
 
+    def __len__(self) -> int:
+        return len(self.labels)
+
 
 def read_rows(
-    run: Run | str | Path,
+    model: Any,
+    task: Task,
     split: str = "ood",
     *,
     n: int = 4_096,
     pair: str | None = None,
     layers: Sequence[int] | int | None = None,
     features: Sequence[str] | None = None,
-    untrained: bool = False,
-    task: Task | TaskConfig | None = None,
-    step: int | None = None,
     seed: int = 0,
-    device: str = "cpu",
     batch_size: int = 256,
+    meta: Mapping[str, Any] | None = None,
 ) -> Rows:
-    """Run a model over the instances of `extract(run, split=split, n=n,
-                                                  seed=seed)` and keep features.
+    """Run a model over the instances that `extract` reads of the same task, split and seed.
 
     pair     whose query and code are read; default: the paper's, the first of the task's
     features  default: all but those of places that have no more than `LARGEST` numbers in a layer
     others   as in `extract`
+    meta     what else to record
 
     Raises what `extract` raises, `UnknownNameError` for unknown features, and `ConfigError` for
     those that are too large.
     """
     seed = checked_seed(seed)
-    model, drawn_from, meta = opened(load_run(run), untrained=untrained, task=task, step=step,
-                                     device=device)
-    try_task(drawn_from, split)
-    pair = next(iter(drawn_from.pairs)) if pair is None else pair
-    drawn_from.check_pairs([pair])
+    try_task(task, split)
+    pair = next(iter(task.pairs)) if pair is None else pair
+    task.check_pairs([pair])
     for name, number in (("n", n), ("batch_size", batch_size)):
         check_count(name, number)
-    batches = _drawn_batches(drawn_from, split, pair, n, seed, next(model.parameters()).device)
+    batches = _drawn_batches(task, split, pair, n, seed, next(model.parameters()).device)
     return gather_rows(
         model, batches, n=n, features=features, layers=layers,
-        batch_size=at_once(drawn_from, batch_size),
-        meta=meta | {"split": split, "seed": seed, "pair": pair})
+        batch_size=at_once(task, batch_size),
+        meta={**(meta or {}), "split": split, "seed": seed, "pair": pair})
 
 
 def _drawn_batches(
@@ -211,7 +205,7 @@ def feature_names(
     key_sets: Mapping[str, object], places: Mapping[str, object] | None = None
 ) -> tuple[str, ...]:
     """Return all features that can be read, given the task's sets of keys and its places."""
-    return ("pair", "row", *(f"row.{name}" for name in key_sets), "codes", "values", "residual",
+    return ("code", "row", *(f"row.{name}" for name in key_sets), "codes", "values", "residual",
             "tokens", *(f"{name}.{place}" for name in ("codes", "values", "tokens")
                         for place in places or ()))
 

@@ -23,8 +23,7 @@ CURRENT: dict[str, int] = {
     "latentcode.codes": 3,
     "latentcode.card": 1,
     "latentcode.manifest": 1,
-    "latentcode.decoding": 3,
-    "latentcode.rows": 2,
+    "latentcode.decoding": 4,
     "latentcode.separation": 2,
     "latentcode.similarity": 2,
     "latentcode.topography": 2,
@@ -42,6 +41,9 @@ CURRENT: dict[str, int] = {
     "latentcode.tokens": 1,
 }
 """The version in which each format is written today."""
+
+FORMER: dict[str, int] = {"latentcode.rows": 2}
+"""Formats that are not written any more, and their last version, which leads to another format."""
 
 ABSENT = "absent"
 """In place of the checksum of a file that the version that was read did not have yet."""
@@ -128,6 +130,28 @@ def _with_features_in_tables(data: Data) -> Data:
                                for name, rows in data["tables"].items()}}
 
 
+def _with_features_asked(data: Data) -> Data:
+    """Version 3 read codes alone, in all dimensions, and asked for nothing beyond the answer."""
+    return {**data, "sha256": {**data["sha256"], "given.csv": ABSENT}, "settings": {
+        **data["settings"], "features": ["code"], "widths": None, "beyond_answer": False,
+        "metrics": ["accuracy", "macro_f1"]}}
+
+
+def _as_decoding(data: Data) -> Data:
+    """What rows say has become features of decoding; `DecodingResult` knows the columns."""
+    old = dict(data["settings"])
+    about = {name: old.pop(name) for name in ("run", "run_id", "kind", "step", "task")}
+    parts = {name: {"n": old.pop(f"n_{name}"), **about, "split": split, "seed": old["seed"]}
+             for name, split in (("train", "train"), ("heldout", "ood"))}
+    return {**data, "format": "latentcode.decoding", "format_version": 4,
+            "sha256": {**data["sha256"], "per_class.csv": ABSENT}, "settings": {
+                "features": None, "beyond_answer": True, "metrics": [
+                    "accuracy", "balanced_accuracy", "macro_f1", "log_loss"],
+                "allow_overlap": "nothing", "shared_combinations": 0, "n_shuffles": 1,
+                "penalties": [1.0, 0.1, 1e-2, 1e-3], "n_folds": 3, "selection_instances": 2_000,
+                **old, **parts}}
+
+
 MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
     ("latentcode.checkpoint", 1): _without_checksums(
         "model.safetensors", "optimizer.safetensors", "rng.safetensors"),
@@ -145,7 +169,9 @@ MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
     ("latentcode.subspaces", 1): dict,
     ("latentcode.decoding", 1): _without_checksums("table.csv", "per_class.csv"),
     ("latentcode.decoding", 2): dict,
+    ("latentcode.decoding", 3): _with_features_asked,
     ("latentcode.rows", 1): dict,
+    ("latentcode.rows", 2): _as_decoding,
     ("latentcode.separation", 1): dict,
     ("latentcode.similarity", 1): dict,
     ("latentcode.topography", 1): _with_features_of_zeros,
@@ -153,7 +179,8 @@ MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
     ("latentcode.value_networks", 1): dict,
     ("latentcode.reproduction", 1): _with_features_in_tables,
 }
-"""(format, version) -> what turns its data into those of the next version."""
+"""(format, version) -> what turns its data into those of the next version, or of another format
+and its version."""
 
 
 def header(name: str) -> dict[str, Any]:
@@ -175,14 +202,20 @@ def upgrade(
     current = CURRENT[name]
     found = (data.get("format"), data.get("format_version")) if isinstance(data, Mapping) else None
     message = f"{where} is of format and version {found}; expected {(name, current)}"
-    if found is None or found[0] != name or type(found[1]) is not int or found[1] < 1:
+    if (found is None or type(found[1]) is not int or found[1] < 1
+            or found[0] not in (name, *FORMER)):
         raise error(message)
     assert isinstance(data, Mapping)
     upgraded = dict(data)
-    check(found[1] <= current, f"{message} or older: a newer latentcode wrote it", error)
-    for version in range(found[1], current):
-        check((name, version) in MIGRATIONS, f"{message}, or a version that leads to it", error)
-        upgraded = {**MIGRATIONS[name, version](upgraded), "format_version": version + 1}
+    kind, version = str(found[0]), found[1]
+    check(version <= FORMER.get(kind, current), f"{message} or older: a newer latentcode wrote it",
+          error)
+    while (kind, version) != (name, current):
+        check((kind, version) in MIGRATIONS, f"{message}, or a version that leads to it", error)
+        upgraded = {**MIGRATIONS[kind, version](upgraded)}
+        if upgraded["format"] == kind:
+            upgraded["format_version"] = version + 1
+        kind, version = upgraded["format"], upgraded["format_version"]
     return upgraded
 
 

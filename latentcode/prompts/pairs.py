@@ -1,42 +1,38 @@
-"""What would a language model say to the other question? Minimal pairs of prompts.
+"""What would a language model say to the other question? Pairs of prompts.
 
     {"prompt": "The capital of France is", "answer": " Paris",
      "source": "The language of France is", "source_answer": " French",
      "control": "The capital in France is", "query": -1, "key": "France"}
 
-They are prompts (`latentcode.prompts`) with a few columns more.
+They are prompts (`latentcode.prompts`) with a few columns more; or, without sources, prompts of
+every operation with every operands (`latentcode.prompts.factorial`), which are each other's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from numbers import Integral
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from latentcode.errors import SplitError, check, check_choice
 from latentcode.models.pretrained import layout
 from latentcode.prompts import LanguageModel, Prompts, as_language_model, as_prompts
+from latentcode.prompts.factorial import FACTORS, Grid
+from latentcode.prompts.outcomes import Among, PromptOutcomes
 from latentcode.prompts.prompts import row_name
+from latentcode.prompts.tokens import matching, next_token
 from latentcode.tasks.batch import Batch
-from latentcode.tasks.counterfactuals import (
-    Counterfactuals,
-    MinimalPairs,
-    code_mask,
-    row_mask,
-)
+from latentcode.tasks.counterfactuals import MinimalPairs, all_differ
 
 NEEDED = ("source", "answer", "source_answer")
-Among = Literal["vocabulary", "answers"]
 
 
-class PromptCounterfactuals(Counterfactuals):
+class PromptCounterfactuals(PromptOutcomes):
     """A prompt, and a source of as many tokens that asks something else. What comes next?
 
     Columns beside those of `Prompts.from_frame`:
@@ -50,8 +46,21 @@ class PromptCounterfactuals(Counterfactuals):
     combination    what the bootstrap resamples as one; default: prompts of equal text
     split          `train` for means and erasers, `ood` to write to; default: all for both
 
+    or, for a factorial of sources (`MinimalPairs.others`), instead of `source`, `source_answer`,
+    `control` and labels
+
+    operation, operands  what the prompt asks, and of what: every operation with every operands, of
+                   every split (which has operands of its own) and in every template. The prompts
+                   of a template are of one layout; its sources are found among them
+    template       the rest of the prompt, its wording; with another one of as many tokens there are
+                   a control, which has the same operation and operands, and the sources with
+                   another `rest`. Default: a single one, and `lacks` says what there is not
+    combination    default: the operands
+
+    factorial  False: of a factorial the minimal pairs alone, which differ in the operation
     among  what counts as the model's answer: the likeliest token of the `vocabulary`, or, for
-           models that rarely say either, the likelier of the two `answers`
+           models that rarely say either, the likelier of the two `answers` (of a factorial: the
+           likeliest of the four)
     prepend_bos  as in `subject`
 
     Answers are read after the last token, wherever the query is. A batch holds prompts of one
@@ -59,18 +68,16 @@ class PromptCounterfactuals(Counterfactuals):
     in, and nothing is padded.
 
     Raises what `Prompts.from_frame` and `Prompts.tokenize` raise, `ConfigError` that names a row
-    whose source, answer or label cannot be used, and a query that is the first token.
+    whose source, answer or label cannot be used, or the combination that a factorial lacks, and a
+    query that is the first token.
     """
-
-    n_slots = 1
-    exclusive = True
-    least_problems = 1  # no more can be drawn than there are
 
     def __init__(
         self,
         model: Any,
         prompts: Prompts | pd.DataFrame | str | Path,
         *,
+        factorial: bool = True,
         among: Among = "vocabulary",
         prepend_bos: bool | None = None,
     ) -> None:
@@ -78,11 +85,9 @@ class PromptCounterfactuals(Counterfactuals):
         self.among = among
         self.prompts = as_prompts(prompts)
         frame = self.prompts.labels
-        missing = [column for column in NEEDED if column not in frame]
-        check(not missing, f"minimal pairs have no column {', '.join(missing)}; expected prompt, "
-              f"{', '.join(NEEDED)}, and query and key; they have {list(frame.columns)}")
-        check(("label" in frame) == ("source_label" in frame), "minimal pairs have only one of the "
-              "columns label and source_label; expected both, or neither")
+        self._check_columns()
+        paired = "source" in frame
+        self.factorial = factorial and not paired
         asked = as_language_model(model)
         tokens = self.prompts.tokenize(asked, prepend_bos)
         self.begins = asked.begins(prepend_bos)
@@ -99,28 +104,25 @@ class PromptCounterfactuals(Counterfactuals):
                   "nothing but itself; expected a later one")
         self.positions = np.stack([tokens.query, tokens.key], axis=1)  # [N, 2, P]
         self.ids = {"prompt": [list(ids) for ids in tokens.ids]}
-        for column in [name for name in ("source", "control") if name in frame]:
+        for column in [name for name in ("source", "control") if paired and name in frame]:
             self.ids[column] = [
-                _matching(asked, column, frame[column].iloc[i], ids, names[i], prepend_bos)
+                matching(asked, column, frame[column].iloc[i], ids, names[i], prepend_bos)
                 for i, ids in enumerate(self.ids["prompt"])]
+        columns = [("prompt", "answer"), *([("source", "source_answer")] if paired else [])]
         self.answers = np.asarray([
-            [_next_token(asked, column, frame[column].iloc[i], frame[prompt].iloc[i],
-                         self.ids[prompt][i], names[i], prepend_bos)
-             for prompt, column in (("prompt", "answer"), ("source", "source_answer"))]
+            [next_token(asked, column, frame[column].iloc[i], frame[prompt].iloc[i],
+                        self.ids[prompt][i], names[i], prepend_bos) for prompt, column in columns]
             for i in range(len(frame))], dtype=np.int64)
-        for i in np.flatnonzero(self.answers[:, 0] == self.answers[:, 1]):
-            check(False, f"answer and source_answer of {names[i]} are both token "
-                  f"{self.answers[i, 0]} ({asked.texts([int(self.answers[i, 0])])[0]!r}); expected "
-                  "two that differ")
-        self.constituents, self.labels = self._label(asked)
-        for i in np.flatnonzero(self.labels[:, 0] == self.labels[:, 1]):
-            check(False, f"label and source_label of {names[i]} are both "
-                  f"{self.constituents[self.labels[i, 0]]!r}; expected two that differ")
         self.combinations = pd.factorize(frame["combination"])[0].astype(np.int64)
         keys = [(len(ids), where.tobytes())
                 for ids, where in zip(self.ids["prompt"], self.positions, strict=True)]
         self.layouts = pd.factorize(pd.Series(keys))[0]
-        self.chance = 0.5 if among == "answers" else 1.0 / asked.vocabulary
+        self.constituents, self.labels = self._label(asked, names)
+        self.grids = {} if paired else {
+            split: Grid.of(frame, self.rows(split), self.layouts, names, self.factorial)
+            for split in (sorted(set(frame["split"])) if "split" in frame else ("",))}
+        self.n_answers = 4 if self.factorial else 2
+        self.chance = 1.0 / (self.n_answers if among == "answers" else asked.vocabulary)
         self.scopes = ("pair", "pairs", "row", "everything")
         if self.positions.shape[2] == 1:
             self.scopes = ("pair", "row", "everything")
@@ -140,138 +142,139 @@ class PromptCounterfactuals(Counterfactuals):
               f"{', '.join(sorted(set(splits)))}", SplitError)
         return rows
 
+    def n_pairs(self, split: str) -> int:
+        """Return how many pairs a split has: as many as prompts or, in a factorial, as many as
+        there are prompts with each of their sources."""
+        rows, grid = self.rows(split), self._grid(split)
+        return len(rows) * (1 if grid is None else grid.per_base)
+
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
-        """Draw n pairs of the commonest layout of a split, each at most once."""
+        """Draw n pairs of the commonest layout of a split, each at most once.
+
+        In a factorial every prompt is drawn before one is drawn again, with another source.
+        """
         rows = self.rows(split)
         layouts, counts = np.unique(self.layouts[rows], return_counts=True)
         rows = rows[self.layouts[rows] == layouts[counts.argmax()]]
-        check(n <= len(rows), f"n is {n}; expected at most {len(rows)}, the prompts of split "
+        most = self.n_pairs(split) * len(rows) // len(self.rows(split))
+        check(n <= most, f"n is {n}; expected at most {most}, the pairs of prompts of split "
               f"{split!r} that share the commonest layout")
         order = torch.randperm(len(rows), generator=generator, device=generator.device)
-        return self._minimal(rows[order[:n].cpu().numpy()], split, generator.device)
+        rows = rows[order.cpu().numpy()]
+        return self._drawn(np.resize(rows, n), np.arange(n) // len(rows), split,
+                           self._starts(split, generator), generator)
 
     def batches(
         self, split: str, n: int, batch_size: int, generator: torch.Generator
     ) -> Iterator[MinimalPairs]:
         """Yield the first n pairs of a split, layout by layout, in their order."""
-        rows = self.rows(split)
-        check(n <= len(rows), f"n is {n}; expected at most {len(rows)}, the prompts of split "
+        rows, most = self.rows(split), self.n_pairs(split)
+        check(n <= most, f"n is {n}; expected at most {most}, the pairs of prompts of split "
               f"{split!r}")
-        rows = rows[:n]
-        for one in pd.unique(self.layouts[rows]):
-            alike = rows[self.layouts[rows] == one]
+        bases, turn = np.resize(rows, n), np.arange(n) // len(rows)
+        starts = self._starts(split, generator)
+        for one in pd.unique(self.layouts[bases]):
+            alike = np.flatnonzero(self.layouts[bases] == one)
             for start in range(0, len(alike), batch_size):
-                yield self._minimal(alike[start:start + batch_size], split, generator.device)
+                some = alike[start:start + batch_size]
+                yield self._drawn(bases[some], turn[some], split, starts, generator)
 
-    def membership(self, batch: Batch) -> Tensor:
-        """Return which label each prompt has, bool [B, 1, label]."""
-        return F.one_hot(batch.info["label"], len(self.constituents)).bool()[:, None]
+    def _check_columns(self) -> None:
+        """Raise `ConfigError` for prompts that are neither pairs nor a factorial."""
+        frame = self.prompts.labels
+        needed = NEEDED if "source" in frame or not {*FACTORS} & {*frame} else (*FACTORS, "answer")
+        missing = [column for column in needed if column not in frame]
+        check(not missing, f"minimal pairs have no column {', '.join(missing)}; expected prompt, "
+              f"{', '.join(NEEDED)}, and query and key; or operation and operands in place of the "
+              f"source and its answer; they have {list(frame.columns)}")
+        check("source" not in frame or ("label" in frame) == ("source_label" in frame),
+              "minimal pairs have only one of the columns label and source_label; expected both, "
+              "or neither")
 
-    def scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
-        """Return which codes a scope holds, bool [B, Q, K]; of several pairs `row` is the first's.
+    def _grid(self, split: str) -> Grid | None:
+        return self.grids.get(split if "split" in self.prompts.labels else "")
 
-        elsewhere  of the token before the query, whose row is nearly as long (and its key the
-                   token itself, where that does not see the key). Where the source differs in later
-                   tokens only, its codes there are the prompt's own.
-        """
-        self.check_scope(name)
-        batch = pairs.instances
-        query, key = batch.info["query"], batch.info["key"]  # [B, P]
-        if elsewhere:
-            query = query - 1
-            key = torch.minimum(key, query)
-        n_tokens = batch.inputs.shape[1]
-        if name == "everything":
-            return torch.ones(len(batch), n_tokens, n_tokens, dtype=torch.bool,
-                              device=query.device)
-        if name == "row":
-            return row_mask(query[:, :1], n_tokens)
-        n_pairs = query.shape[1] if name == "pairs" else 1
-        return torch.stack([code_mask(query[:, p], key[:, p:p + 1], n_tokens)
-                            for p in range(n_pairs)]).any(0)
+    def _starts(self, split: str, generator: torch.Generator) -> np.ndarray | None:
+        grid = self._grid(split)
+        return None if grid is None else grid.starts(generator)
 
-    def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
-        """Return where the model says the answer, bool [B]."""
-        ours, theirs = self._says(pairs, logits)
-        return theirs if of == "sources" else ours
+    def _drawn(
+        self, bases: np.ndarray, turn: np.ndarray, split: str, starts: np.ndarray | None,
+        generator: torch.Generator,
+    ) -> MinimalPairs:
+        """Return the pairs of bases that share a layout, with their sources (`Grid.sources`)."""
+        grid, device = self._grid(split), generator.device
 
-    def outcomes(
-        self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
-    ) -> Mapping[str, Tensor]:
-        """Return what the model says after the prompt, float [B] each.
-
-        flip, unchanged  it says the source's answer, the prompt's
-        p_source_answer, p_base_answer  probability of the source's answer, and of the prompt's
-        logit_difference  logit of the prompt's answer minus that of the source's, patched;
-                       `logit_difference_clean`: unpatched
-        moved          how far it went from the unpatched one (0) to that of the source's pass (1)
-        kl             KL(clean || patched) of the next token, in nats
-        """
-        ours, theirs = self._says(pairs, patched)
-        before, after = (F.log_softmax(x[:, -1].double(), -1) for x in (clean, patched))
-        probability = after.exp()
-        at_clean, at_source, at_patched = (self._difference(pairs, x)
-                                           for x in (clean, source, patched))
-        # Pairs that count have a positive difference before and a negative one with the source; in
-        # few bits both may be zero.
-        whole = torch.where(at_clean == at_source, 1.0, at_clean - at_source)
-        return {"flip": theirs.float(), "unchanged": ours.float(),
-                "moved": (at_clean - at_patched) / whole,
-                "p_source_answer": probability.gather(1, pairs.sources.targets)[:, 0].float(),
-                "p_base_answer": probability.gather(1, pairs.instances.targets)[:, 0].float(),
-                "logit_difference": at_patched, "logit_difference_clean": at_clean,
-                "kl": (before.exp() * (before - after)).sum(-1).float()}
-
-    def _says(self, pairs: MinimalPairs, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return whether the model says the prompt's answer, and the source's, bool [B] each."""
-        if self.among == "answers":
-            difference = self._difference(pairs, logits)
-            return difference > 0.0, difference < 0.0
-        said = logits[:, -1].argmax(-1)
-        return said == pairs.instances.targets[:, 0], said == pairs.sources.targets[:, 0]
-
-    @staticmethod
-    def _difference(pairs: MinimalPairs, logits: Tensor) -> Tensor:
-        last = logits[:, -1].float()
-        return (last.gather(1, pairs.instances.targets)
-                - last.gather(1, pairs.sources.targets))[:, 0]
-
-    def _minimal(self, rows: np.ndarray, split: str, device: torch.device) -> MinimalPairs:
-        """Return the pairs of rows that share a layout."""
         def tensor(values: Any) -> Tensor:
             return torch.as_tensor(values, dtype=torch.int64, device=device)
 
-        base_label, target = tensor(self.labels[rows]).unbind(1)
-        ours, theirs = tensor(self.answers[rows]).split(1, dim=1)
-        query, key = tensor(self.positions[rows]).unbind(1)
-        combination = tensor(self.combinations[rows])
+        query, key = tensor(self.positions[bases]).unbind(1)
+        combination = tensor(self.combinations[bases])
 
-        def batch(column: str, answer: Tensor, label: Tensor) -> Batch:
-            return Batch(tensor([self.ids[column][row] for row in rows]), answer, combination,
-                         {"query": query, "key": key, "label": label}, split)
+        def batch(column: str, rows: np.ndarray = bases) -> Batch:
+            which = int(column == "source")
+            return Batch(
+                tensor([self.ids[column][row] for row in rows]),
+                tensor(self.answers[rows, which])[:, None], combination,
+                {"query": query, "key": key, "label": tensor(self.labels[rows, which])}, split)
 
-        return MinimalPairs(
-            batch("prompt", ours, base_label), batch("source", theirs, target),
-            # Without a control the prompt stands in its place; `lacks` keeps it from being written.
-            batch("control" if "control" in self.ids else "prompt", ours, base_label),
-            torch.zeros_like(base_label), base_label, target,
-            torch.ones(len(rows), dtype=torch.bool, device=device))
+        instances = batch("prompt")
+        if grid is None or starts is None:
+            found = {name: batch(column) for name, column in (
+                ("sources", "source"), ("control", "control")) if column in self.ids}
+        else:
+            found = {name: batch("prompt", rows) for name, rows in grid.sources(
+                bases, turn, starts, generator).items()}
+        sources = found.pop("sources")
+        # Without a control the prompt stands in its place; `lacks` keeps it from being written.
+        control = found.pop("control", instances)
+        base_label, source_label = (of.info["label"] for of in (instances, sources))
+        zero = torch.zeros_like(base_label)
+        counts = instances.targets[:, 0] != sources.targets[:, 0]
+        candidates = None
+        if self.factorial:
+            candidates = torch.cat([of.targets for of in (
+                instances, sources, found["operands"], found["operation+operands"])], 1).double()
+            counts = all_differ(candidates)
+        return MinimalPairs(instances, sources, control, zero, base_label, source_label, counts,
+                            found, candidates)
 
-    def _label(self, model: LanguageModel) -> tuple[tuple[str, ...], np.ndarray]:
-        """Return the names of the constituents and each row's two of them, int64 [N, 2]."""
+    def _label(
+        self, model: LanguageModel, names: Sequence[str]
+    ) -> tuple[tuple[str, ...], np.ndarray]:
+        """Return the names of the constituents and those of each row and its source, int64 [N, 2];
+        of a factorial, whose sources are rows, int64 [N, 1].
+
+        `ConfigError` names a row that does not differ from its source.
+        """
         frame = self.prompts.labels
+        if "source" not in frame:
+            numbers, operations = pd.factorize(frame["operation"])
+            return tuple(map(str, operations)), numbers[:, None].astype(np.int64)
+        for i in np.flatnonzero(self.answers[:, 0] == self.answers[:, 1]).tolist():
+            check(False, f"answer and source_answer of {names[i]} are both token "
+                  f"{self.answers[i, 0]} ({model.texts([int(self.answers[i, 0])])[0]!r}); expected "
+                  "two that differ")
+        given: np.ndarray = (frame[["label", "source_label"]].astype(str).to_numpy()
+                             if "label" in frame else self.answers)
+        codes, values = pd.factorize(given.ravel())
+        labels = codes.reshape(-1, 2).astype(np.int64)
+        for i in np.flatnonzero(labels[:, 0] == labels[:, 1]).tolist():
+            check(False, f"label and source_label of {names[i]} are both "
+                  f"{str(values[labels[i, 0]])!r}; expected two that differ")
         if "label" in frame:
-            given = frame[["label", "source_label"]].astype(str).to_numpy()
-            codes, names = pd.factorize(given.ravel())
-            return tuple(map(str, names)), codes.reshape(-1, 2).astype(np.int64)
-        codes, tokens = pd.factorize(self.answers.ravel())
-        texts = model.texts(tokens.tolist())
-        return tuple(text if texts.count(text) == 1 else f"{text} ({token})"
-                     for text, token in zip(texts, tokens, strict=True)), codes.reshape(-1, 2)
+            return tuple(map(str, values)), labels
+        said = model.texts(values.tolist())
+        return tuple(text if said.count(text) == 1 else f"{text} ({token})"
+                     for text, token in zip(said, values, strict=True)), labels
 
     def _lacking(self) -> dict[str, str]:
-        lacks = {}
-        if "control" not in self.ids:
+        lacks: dict[str, str] = {}
+        for grid in self.grids.values():
+            lacks |= grid.lacks
+        if self.factorial:
+            lacks["permuted"] = "a prompt has no examples whose values could be permuted"
+        elif not self.grids and "control" not in self.ids:
             lacks["control"] = ("the minimal pairs have no column control, a prompt with the same "
                                 "answer")
         frame = self.prompts.labels
@@ -291,50 +294,17 @@ class PromptCounterfactuals(Counterfactuals):
     def _notes(self) -> tuple[str, ...]:
         notes = []
         if self.among == "answers":
-            notes.append("The likelier of the two answers counts as the model's, whatever else it "
-                         "would rather say.")
+            which = "likeliest of the four" if self.factorial else "likelier of the two"
+            notes.append(f"The {which} answers counts as the model's, whatever else it would "
+                         "rather say.")
         if "control" in self.lacks:
-            notes.append("Without prompts of the same answer (column control) there is no control "
-                         "that tells a flip from damage.")
+            column = "template" if self.grids else "control"
+            notes.append(f"Without prompts of the same answer (column {column}) there is no "
+                         "control that tells a flip from damage.")
         if "means" not in self.lacks and "split" not in self.prompts.labels:
             notes.append("Means and erasers, if written, were measured on the prompts that they "
                          "were written to.")
         return tuple(notes)
-
-
-def _matching(
-    model: LanguageModel, column: str, text: object, ids: Sequence[int], name: str,
-    prepend_bos: bool | None,
-) -> list[int]:
-    """Return the tokens of a prompt that goes with another, of which it has as many."""
-    check(isinstance(text, str) and bool(text), f"{column} of {name} is {text!r}; expected text")
-    other, _ = model.encode(str(text), prepend_bos)
-    check(len(other) == len(ids), f"{column} of {name} has {len(other)} tokens "
-          f"{model.texts(other)}, the prompt {len(ids)} {model.texts(ids)}; expected as many")
-    check(list(other) != list(ids), f"{column} of {name} is the prompt itself; expected another")
-    return list(other)
-
-
-def _next_token(
-    model: LanguageModel, column: str, answer: Any, prompt: str, ids: list[int], name: str,
-    prepend_bos: bool | None,
-) -> int:
-    """Return the token that an answer is after a prompt."""
-    size = model.vocabulary
-    if isinstance(answer, Integral) and not isinstance(answer, bool):
-        check(0 <= int(answer) < size, f"{column} of {name} is token {answer}; expected 0 to "
-              f"{size - 1}")
-        return int(answer)
-    check(isinstance(answer, str) and bool(answer), f"{column} of {name} is {answer!r}; expected "
-          "text, or the id of a token")
-    longer, _ = model.encode(prompt + answer, prepend_bos)
-    check(longer[:len(ids)] == ids, f"{column} {answer!r} of {name} changes the tokens of the "
-          f"prompt that it follows, {model.texts(ids)}, into {model.texts(longer)}; expected "
-          "an answer that begins with the space before it, or the id of a token")
-    after = longer[len(ids):]
-    check(len(after) == 1, f"{column} {answer!r} of {name} is {len(after)} tokens "
-          f"{model.texts(after)}; expected one, or the id of a token")
-    return after[0]
 
 
 __all__ = ["Among", "PromptCounterfactuals"]

@@ -48,7 +48,8 @@ class Prompts:
     positions  name of a pair -> its (query, key) in every prompt
 
     `combination` says which prompts belong together: none of them is held out while another is
-    trained on, and the bootstrap resamples them as one. By default prompts of equal text do. The
+    trained on, and the bootstrap resamples them as one. By default prompts of equal text do, or, of
+    prompts with the columns `operation` and `operands`, those of the same operands. The
     label cannot be what they share, because a held-out label could not be decoded; where prompts
     share a template or a subject, give that, or the intervals come out too narrow.
     """
@@ -117,8 +118,9 @@ class Prompts:
         for column in labels:
             _check_label(str(column), labels[column])
         if "combination" not in labels:
-            first: dict[str, int] = {}
-            labels["combination"] = [first.setdefault(text, i) for i, text in enumerate(texts)]
+            first: dict[object, int] = {}
+            alike = labels["operands"] if {"operation", "operands"} <= {*labels} else texts
+            labels["combination"] = [first.setdefault(one, i) for i, one in enumerate(alike)]
         if "split" in labels:
             for i, split in enumerate(labels["split"]):
                 check(split in SPLITS, f"split of {row_name(i, texts[i])} is {split!r}; expected "

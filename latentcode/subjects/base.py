@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
 from latentcode.codes.reader import Reader
+from latentcode.codes.rows import Rows
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.progress import Progress
 from latentcode.tasks.batch import Batch
@@ -80,7 +81,7 @@ class Subject(ABC):
     def reader(
         self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
         layers: Sequence[int] | int | None = None, residuals: bool = False,
-        untrained: bool = False, seed: int = 0, batch_size: int | None = None,
+        untrained: bool = False, seed: int = 0,
     ) -> Reader:
         """Return what reads the codes of n problems of a split; nothing is read yet."""
 
@@ -111,6 +112,25 @@ class Subject(ABC):
                                  seed=seed).with_labels(**further)
 
     @abstractmethod
+    def rows(
+        self, split: str, *, n: int, pair: str, features: Sequence[str],
+        layers: Sequence[int] | int | None = None, untrained: bool = False, seed: int = 0,
+    ) -> Rows:
+        """Return features of the problems that `codes` reads (`latentcode.codes.rows`)."""
+
+    @abstractmethod
+    def row_labels(self, labels: pd.DataFrame, pair: str) -> pd.DataFrame:
+        """Return operation, operands and answer of problems, as `Task.row_labels` names them.
+
+        labels  those that `rows` has
+        """
+
+    @abstractmethod
+    def counted(self, n: int, seed: int) -> pd.DataFrame:
+        """Return the labels of training problems by which it is counted what goes with what: n
+        others than those that are read, where there are others."""
+
+    @abstractmethod
     def at_keys(
         self, split: str, pairs: Sequence[str], *, n: int, seed: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
@@ -138,10 +158,6 @@ class Subject(ABC):
     def patched_at_once(self, batch_size: int | None) -> int:
         """Return how many problems are patched in one forward pass."""
         return PATCHED_AT_ONCE if batch_size is None else batch_size
-
-    def answering(self, model: Any) -> AbstractContextManager[object]:
-        """Return what keeps a model from computing more logits than an answer needs."""
-        return nullcontext()
 
     @property
     def n_layers(self) -> int:

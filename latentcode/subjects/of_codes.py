@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 from torch import Tensor
 
 from latentcode.arguments import chosen
 from latentcode.codes import LatentCodes
 from latentcode.codes.reader import Reader
+from latentcode.codes.rows import Rows
 from latentcode.errors import ProbeError, check
 from latentcode.progress import Progress
 from latentcode.subjects.base import Subject, check_n, pair_names
@@ -77,6 +79,15 @@ class CodesSubject(Subject):
         return (self.codes(split, n=n, pairs=pairs, layers=layers, seed=seed),
                 self.codes(split, n=n, pairs=pairs, layers=layers, untrained=True, seed=seed)
                 if controls and self.initial else None)
+
+    def rows(self, split: str, **reading: Any) -> Rows:
+        raise ProbeError(NO_MODEL)
+
+    def row_labels(self, labels: pd.DataFrame, pair: str) -> pd.DataFrame:
+        raise ProbeError(NO_MODEL)
+
+    def counted(self, n: int, seed: int) -> pd.DataFrame:
+        raise ProbeError(NO_MODEL)
 
     def at_keys(
         self, split: str, pairs: Sequence[str], *, n: int, seed: int

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
 from latentcode.codes.reader import Reader
+from latentcode.codes.rows import Rows
 from latentcode.errors import ProbeError, SplitError, check
 from latentcode.files.provenance import package_version
-from latentcode.models.read_out import last_token, read_out_hook
 from latentcode.prompts import LanguageModel, Prompts
 from latentcode.prompts.codes import PromptReader
+from latentcode.prompts.factorial import FACTORS
 from latentcode.prompts.pairs import PromptCounterfactuals
+from latentcode.prompts.rows import read_prompt_rows
 from latentcode.seeds import checked_seed
 from latentcode.subjects.base import Subject, check_n, pair_names
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import Counterfactuals
 from latentcode.tasks.pairs import Pair
 
+ANSWER = "answer"
 BATCH_SIZE = 32
 """Prompts of one forward pass."""
-ASKED = ("label", "copied", "next_class", "query_class", "key_class")
+ASKED = ("label", "operation", "copied", "next_class", "query_class", "key_class")
 """Columns that are asked about where nothing else is: `label`, or what `pattern_prompts` finds."""
 
 
@@ -65,7 +68,7 @@ class PromptSubject(Subject):
             self.of, self.prompts.split(heldout, checked_seed(seed), label),
             prepend_bos=self.prepend_bos, batch_size=self.batch_size)
 
-    def rows(self, split: str) -> np.ndarray:
+    def rows_of(self, split: str) -> np.ndarray:
         """Return which prompts a split holds; `SplitError` for a split that they do not have."""
         if "split" not in self.prompts.labels:
             return np.arange(len(self.prompts))
@@ -76,7 +79,7 @@ class PromptSubject(Subject):
         return rows
 
     def n_of(self, name: str, n: int | None, default: int, split: str) -> int:
-        there = len(self.rows(split))
+        there = len(self.rows_of(split))
         return there if n is None else min(check_n(name, n), there)
 
     def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
@@ -85,21 +88,39 @@ class PromptSubject(Subject):
     def reader(
         self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
         layers: Sequence[int] | int | None = None, residuals: bool = False,
-        untrained: bool = False, seed: int = 0, batch_size: int | None = None,
+        untrained: bool = False, seed: int = 0,
     ) -> Reader:
         seed = checked_seed(seed)
         return PromptReader(
             self.of.untrained(seed) if untrained else self.of, self._chosen(split, n, pairs),
             layers=layers,
-            residuals=residuals, batch_size=self.batch_size if batch_size is None else batch_size,
+            residuals=residuals, batch_size=self.batch_size,
             prepend_bos=self.prepend_bos, meta={
                 "prompts": self.prompts.digest(), "untrained": untrained, "seed": seed,
                 "split": self.split_name(split)})
 
     def _chosen(self, split: str, n: int, pairs: Sequence[str] | str | None) -> Prompts:
         names = pair_names(pairs, self.pairs)
-        return self.prompts.subset(self.rows(split)[:n],
+        return self.prompts.subset(self.rows_of(split)[:n],
                                    None if names is None else as_tuple(names))
+
+    def rows(
+        self, split: str, *, n: int, pair: str, features: Sequence[str],
+        layers: Sequence[int] | int | None = None, untrained: bool = False, seed: int = 0,
+    ) -> Rows:
+        return read_prompt_rows(
+            self.of.untrained(seed) if untrained else self.of, self._chosen(split, n, None),
+            pair=pair, layers=layers, features=features, batch_size=self.batch_size,
+            prepend_bos=self.prepend_bos, meta={
+                "prompts": self.prompts.digest(), "untrained": untrained, "seed": seed,
+                "split": self.split_name(split)})
+
+    def row_labels(self, labels: pd.DataFrame, pair: str) -> pd.DataFrame:
+        known = [name for name in (*FACTORS, ANSWER) if name in labels]
+        return labels[known if FACTORS[0] in known else list(self.probe_labels)].copy()
+
+    def counted(self, n: int, seed: int) -> pd.DataFrame:
+        return self.prompts.labels.iloc[self.rows_of("train")].reset_index(drop=True)
 
     def at_keys(
         self, split: str, pairs: Sequence[str], *, n: int, seed: int
@@ -120,11 +141,6 @@ class PromptSubject(Subject):
     def patched_at_once(self, batch_size: int | None) -> int:
         return self.batch_size if batch_size is None else batch_size
 
-    def answering(self, model: Any) -> AbstractContextManager[object]:
-        found: AbstractContextManager[object] = model.hooks(
-            fwd_hooks=[(read_out_hook(model), last_token)])
-        return found
-
     def instances(self, split: str, n: int, *, seed: int) -> Batch:
         raise ProbeError("labels are functions of a batch, and the problems are prompts; expected "
                          "names of their columns, such as a column label")
@@ -138,11 +154,9 @@ class PromptSubject(Subject):
     def counterfactuals(
         self, *, factorial: bool = True, among: str = "vocabulary"
     ) -> Counterfactuals:
-        found = PromptCounterfactuals(self.of, self.prompts, among=among,  # type: ignore[arg-type]
-                                      prepend_bos=self.prepend_bos)
-        if not factorial:
-            found.factorial = False
-        return found
+        return PromptCounterfactuals(
+            self.of, self.prompts, factorial=factorial, among=among,  # type: ignore[arg-type]
+            prepend_bos=self.prepend_bos)
 
 
 __all__ = ["PromptSubject"]

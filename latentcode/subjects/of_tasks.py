@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from latentcode.codes.instances import at_once, instances
 from latentcode.codes.of_tasks import CodeReader, opened
 from latentcode.codes.reader import Reader
+from latentcode.codes.rows import Rows, read_rows
 from latentcode.config import config_hash, to_dict
 from latentcode.devices import resolve_device
 from latentcode.errors import ConfigError, check
@@ -34,6 +37,7 @@ class TaskSubject(Subject):
 
     task: Task
     device: str
+    batch_size: int
 
     @property
     def pairs(self) -> Mapping[str, Any]:
@@ -63,6 +67,40 @@ class TaskSubject(Subject):
         config = self.task.config
         logits = torch.zeros(len(batch), config.n_tokens, config.d_output)
         return [*map(str, self.task.labels(batch)), *self.task.measures(logits, batch)]
+
+    def row_labels(self, labels: pd.DataFrame, pair: str) -> pd.DataFrame:
+        return self.task.row_labels(labels, self.task.pairs[pair].token)
+
+    def counted(self, n: int, seed: int) -> pd.DataFrame:
+        # The training instances are drawn with the seed itself.
+        return self.task.labels(self.instances("train", n, seed=seed + 1))
+
+    @abstractmethod
+    def shown(self, untrained: bool, seed: int) -> tuple[Any, dict[str, Any]]:
+        """Return the model, and what codes that are read of it say of it."""
+
+    def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
+        return self.shown(untrained, seed)[0]
+
+    def reader(
+        self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
+        layers: Sequence[int] | int | None = None, residuals: bool = False,
+        untrained: bool = False, seed: int = 0,
+    ) -> Reader:
+        seed = checked_seed(seed)
+        model, meta = self.shown(untrained, seed)
+        return CodeReader(
+            model, self.task, split, n=n, pairs=pair_names(pairs, self.pairs), layers=layers,
+            residuals=residuals, seed=seed, batch_size=self.batch_size,
+            meta=meta | {"split": split, "seed": seed})
+
+    def rows(
+        self, split: str, *, n: int, pair: str, features: Sequence[str],
+        layers: Sequence[int] | int | None = None, untrained: bool = False, seed: int = 0,
+    ) -> Rows:
+        model, meta = self.shown(untrained, seed)
+        return read_rows(model, self.task, split, n=n, pair=pair, layers=layers,
+                         features=features, seed=seed, meta=meta)
 
     def counterfactuals(
         self, *, factorial: bool = True, among: str = "vocabulary"
@@ -110,27 +148,10 @@ class RunSubject(TaskSubject):
     def n_layers(self) -> int:
         return self.run.config.model.n_layers
 
-    def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
-        return self._opened(untrained)[0]
-
-    def _opened(self, untrained: bool) -> tuple[HookedTransformer, Task, dict[str, Any]]:
-        return opened(self.run, untrained=untrained, task=self.task, step=self.step,
-                      device=self.device)
-
-    def reader(
-        self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
-        layers: Sequence[int] | int | None = None, residuals: bool = False,
-        untrained: bool = False, seed: int = 0, batch_size: int | None = None,
-    ) -> Reader:
-        seed = checked_seed(seed)
-        model, task, meta = self._opened(untrained)
-        if self.step is not None and not untrained:
-            meta = meta | {"run": self.name}
-        return CodeReader(
-            model, task, split, n=n, pairs=pair_names(pairs, task.pairs), layers=layers,
-            residuals=residuals, seed=seed,
-            batch_size=self.batch_size if batch_size is None else batch_size,
-            meta=meta | {"split": split, "seed": seed})
+    def shown(self, untrained: bool, seed: int) -> tuple[Any, dict[str, Any]]:
+        model, _, meta = opened(self.run, untrained=untrained, task=self.task, step=self.step,
+                                device=self.device)
+        return model, meta | ({} if self.step is None or untrained else {"run": self.name})
 
 
 class ModelSubject(TaskSubject):
@@ -153,20 +174,9 @@ class ModelSubject(TaskSubject):
                   f"task has d_input {have.d_input} and d_output {have.d_output}; expected "
                   f"{wanted.d_input} and {wanted.d_output}, those of the model", ConfigError)
 
-    def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
-        return with_fresh_weights(self.of, seed) if untrained else self.of
-
-    def reader(
-        self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
-        layers: Sequence[int] | int | None = None, residuals: bool = False,
-        untrained: bool = False, seed: int = 0, batch_size: int | None = None,
-    ) -> Reader:
-        seed = checked_seed(seed)
-        return CodeReader(
-            self.model(untrained=untrained, seed=seed), self.task, split, n=n,
-            pairs=pair_names(pairs, self.task.pairs), layers=layers, residuals=residuals,
-            seed=seed, batch_size=self.batch_size if batch_size is None else batch_size,
-            meta={**self.settings, "untrained": untrained, "split": split, "seed": seed})
+    def shown(self, untrained: bool, seed: int) -> tuple[Any, dict[str, Any]]:
+        model = with_fresh_weights(self.of, seed) if untrained else self.of
+        return model, {**self.settings, "untrained": untrained}
 
 
 def placed(device: str | None) -> str:

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -147,13 +149,20 @@ class Counterfactuals(ABC):
     least_problems: int = 10
     """Instances that the mean of a constituent is at least over; one that none has has no mean."""
     lacks: Mapping[str, str] = {}
-    """What a patch may need (`PatchKind.needs`) and the task does not offer, and why."""
+    """What a patch may need (`PatchKind.needs`, or its source) and the task does not offer, and
+    why."""
     notes: tuple[str, ...] = ()
     """What a reader of the outcomes must know, one sentence each."""
     doubt: str = ""
     """What else, beside too little training, may be why a model answers none of them."""
     factorial: bool = False
     """Whether `sample` draws the sources of a factorial (`MinimalPairs.others`)."""
+    symbolic: bool | None = None
+    """Whether an answer is one of several symbols, and outputs are their probabilities; else the
+    only output is the answer. None: the pairs do not say where it is read (`answer_token`)."""
+    least_difference: float = 0.0
+    """Answers that are no farther apart are not told apart; one that is within half of it of a
+    candidate is its."""
 
     @abstractmethod
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
@@ -209,6 +218,37 @@ class Counterfactuals(ABC):
         unchanged  1 where it is still the instance's
         """
 
+    def answer_token(self, pairs: MinimalPairs) -> Tensor:
+        """Return the token at which each answer is read, int64 [B]; negative ones from the end.
+
+        Needed where `symbolic` is not None.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no answer_token")
+
+    def two_answers(self, pairs: MinimalPairs) -> tuple[Tensor, Tensor]:
+        """Return the answers of the instances and of the minimal pairs' sources, float64 [B] each.
+
+        Needed where `symbolic` is not None, and `candidates` do not say it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no two_answers")
+
+    def outputs(self, token: Tensor, logits: Tensor) -> Tensor:
+        """Return what a model says at the answers' tokens [B]: float64 [B, n].
+
+        token  what `answer_token` returns
+
+        The probabilities of n symbols or, where answers are numbers, the answer (n = 1).
+        """
+        said = logits[torch.arange(len(token), device=token.device), token].double()
+        return said.softmax(-1) if self.symbolic else said[:, :1]
+
+    def reading(self, model: Any) -> AbstractContextManager[Any]:
+        """While this is open a model may compute only the logits at which answers are read.
+
+        They are then the last ones. Unless the pairs say otherwise it computes all of them.
+        """
+        return nullcontext()
+
     def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
         """What is each token of an instance to its question? Names, and int64 [B, T] of them.
 
@@ -261,11 +301,6 @@ class ChosenPairs(Counterfactuals):
     """
 
     symbolic: bool
-    """Whether an answer is one of several symbols, and outputs are their probabilities; else the
-    only output is the answer."""
-    least_difference: float = 0.0
-    """Answers that are no farther apart are not told apart; one that is within half of it of a
-    candidate is its."""
 
     @abstractmethod
     def held(self, batch: Batch) -> Tensor:
@@ -305,12 +340,12 @@ class ChosenPairs(Counterfactuals):
         NaN where that is not defined.
         """
 
-    @abstractmethod
-    def outputs(self, slot: Tensor, logits: Tensor) -> Tensor:
-        """Return what a model says at the slots [B]: float64 [B, n].
-
-        The probabilities of n symbols or, where answers are numbers, the answer (n = 1).
-        """
+    def two_answers(self, pairs: MinimalPairs) -> tuple[Tensor, Tensor]:
+        """Return what the base's constituent answers, and what the source's does in its place."""
+        answers = self.answers(pairs)
+        own, theirs = (answers.gather(1, which[:, None])[:, 0]
+                       for which in (pairs.base_label, pairs.source_label))
+        return own, theirs
 
     def natural(self, batch: Batch, slot: Tensor) -> Tensor:
         """Return whether the task itself could have drawn these problems, bool [B].
@@ -328,6 +363,12 @@ def class_rates(found: Tensor, suffix: str = "") -> dict[str, Tensor]:
     """Return for each of `CLASSES` whether an answer is of it, float [B] of int64 [B]."""
     hits = F.one_hot(found, len(CLASSES)).float().unbind(1)
     return {f"{name}{suffix}": hit for name, hit in zip(CLASSES, hits, strict=True)}
+
+
+def classes_of(answers: Tensor, candidates: Tensor) -> dict[str, Tensor]:
+    """Return whose answers symbols [B] are, as `class_rates` do; candidates float64 [B, 4]."""
+    is_one = answers[:, None] == candidates
+    return class_rates(torch.where(is_one.any(1), is_one.long().argmax(1), len(CLASSES) - 1))
 
 
 def all_differ(candidates: Tensor, least: float = 0.0) -> Tensor:

@@ -25,8 +25,8 @@ from latentcode.probes.common.bootstrap import count_by_cluster, percentile_inte
 from latentcode.probes.common.features import ROUNDING
 from latentcode.probes.common.labels import Target, combination_clusters, make_target
 from latentcode.probes.common.rotation import fit_rotation
+from latentcode.probes.decoding.fitting import GROUP, SINGLE, chance
 from latentcode.probes.decoding.logistic import LogisticProbe, fit_probe
-from latentcode.probes.decoding.of_codes import METRICS, chance
 
 N_RANDOM = 5
 """Random matchings whose mean is the control of the matched one."""
@@ -69,7 +69,7 @@ class Transfer:
 
         x, y  (training, held-out) points of A and B, of the same instances
         """
-        name, metric = next(iter(METRICS[self.target.multilabel].items()))
+        name, metric = next(iter((GROUP if self.target.multilabel else SINGLE).items()))
         n_clusters = self.weights.shape[1]
         rows = []
         for alignment, variants in self._variants(x, y).items():

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from latentcode.probes.attribution.places import by_cell, cells, masks, n_cells
-from latentcode.probes.attribution.steps import SOURCES, answers, gradients, rate_of, step
+from latentcode.probes.attribution.steps import SOURCES, gradients, known_answers, rate_of, step
 from latentcode.probes.interventions.of_model import CORE
 from latentcode.probes.interventions.sites import Edit, Place, capture, in_scope, run_patched
-from latentcode.tasks.counterfactuals import ChosenPairs, MinimalPairs
+from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Setting:
     """A model, what it is asked, whose activations are written, where, and points on the path."""
 
     model: Any
-    task: ChosenPairs
+    task: Counterfactuals
     source: str
     places: Collection[Place]
     n_points: int
@@ -82,7 +82,7 @@ class Setting:
             return None
         pairs = pairs[rows].with_sources(name)
         sources = {place: x[rows] for place, x in activations.items()}
-        own, theirs = answers(task, pairs, self.source)
+        own, theirs = known_answers(task, pairs, self.source, clean[rows])
         names, role = task.roles(pairs)
         parts = self.estimates(pairs, own, theirs, sources)
         # Once more, because the last digits depend on which instances are computed together.

@@ -18,12 +18,12 @@ from latentcode.probes.attribution.methods import METHODS
 from latentcode.probes.attribution.places import ATTRIBUTED, named
 from latentcode.probes.attribution.result import AttributionResult
 from latentcode.probes.attribution.smallest import LEAST_RATE, SHARE, Search, doublings
-from latentcode.probes.attribution.steps import rate_of
+from latentcode.probes.attribution.steps import default_source, rate_of
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.interventions.sites import check_written
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed, make_generator
-from latentcode.tasks.counterfactuals import ChosenPairs, Counterfactuals
+from latentcode.tasks.counterfactuals import Counterfactuals
 
 RANDOM_ORDERS = 3
 """Orders of places that the rates of random sets are means over."""
@@ -33,7 +33,7 @@ RANDOM_ORDERS = 3
 def attribute_model(
     model: Any,
     task: Counterfactuals,
-    source: str = "operation+operands",
+    source: str | None = None,
     *,
     sites: Sequence[str] | str = ATTRIBUTED,
     split: str = "ood",
@@ -57,7 +57,7 @@ def attribute_model(
     model   anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
     task    the instances, sources and answers: `make_counterfactuals(make_task(...))`
     source  which source: one of a factorial with an answer of its own, or `interchange`, the
-            minimal pair's
+            minimal pair's; default: `operation+operands` of a factorial, else `interchange`
     sites   `code`, a place being a layer, query and key, and `value`, a layer and key
     n       instances drawn; those count that `intervene_model` would count
     n_patched  how many of them single places and sets are written into
@@ -70,9 +70,9 @@ def attribute_model(
     does not fit the task or the model, `ProbeError` when fewer than four instances count.
     """
     seed, sites = checked_seed(seed), as_tuple(sites)
-    task = _check(task, source, sites, n=n, n_patched=n_patched, n_points=n_points,
-                  n_checked=n_checked, n_ranked=n_ranked, batch_size=batch_size,
-                  n_bootstrap=n_bootstrap)
+    source = default_source(task) if source is None else source
+    _check(task, source, sites, n=n, n_patched=n_patched, n_points=n_points,
+           n_checked=n_checked, n_ranked=n_ranked, batch_size=batch_size, n_bootstrap=n_bootstrap)
     n_layers = model.cfg.n_layers
     setting = Setting(model, task, source, [(s, layer) for s in sites for layer in range(n_layers)],
                       n_points)
@@ -84,20 +84,21 @@ def attribute_model(
             progress(min(next(passes), total), total)
 
     total = n_batches + len(sites) * (2 * n_checked + 2 * n_ranked + 64)
-    kept, sums, roles = _attributed(setting, split, n, n_patched, batch_size, seed, advance)
     found: dict[str, list[pd.DataFrame]] = {name: [] for name in AttributionResult.COLUMNS}
-    patched = Patched(setting, kept)
-    for site in sites:
-        names = named(site, roles, n_layers)
-        for name, table in _means({m: sums[m, site] for m in METHODS}, names).items():
-            found[name].append(table)
-        patches, correlations = checked(
-            patched, site, names, n=n_checked, n_bootstrap=n_bootstrap, seed=seed, advance=advance)
-        found["patches"].append(patches)
-        found["correlations"].append(correlations)
-        for name, table in _sets(patched, site, names, n_ranked, n_bootstrap, seed,
-                                 advance).items():
-            found[name].append(table)
+    with task.reading(model):
+        kept, sums, roles = _attributed(setting, split, n, n_patched, batch_size, seed, advance)
+        patched = Patched(setting, kept)
+        for site in sites:
+            names = named(site, roles, n_layers)
+            for name, table in _means({m: sums[m, site] for m in METHODS}, names).items():
+                found[name].append(table)
+            patches, correlations = checked(patched, site, names, n=n_checked,
+                                            n_bootstrap=n_bootstrap, seed=seed, advance=advance)
+            found["patches"].append(patches)
+            found["correlations"].append(correlations)
+            for name, table in _sets(patched, site, names, n_ranked, n_bootstrap, seed,
+                                     advance).items():
+                found[name].append(table)
     if progress is not None:
         progress(total, total)
     settings = {
@@ -116,11 +117,11 @@ def attribute_model(
 
 def _check(
     task: Counterfactuals, source: str, sites: Sequence[str], *, n_bootstrap: int, **numbers: int
-) -> ChosenPairs:
+) -> None:
     """Raise `ConfigError` for what cannot be asked, before anything is computed."""
-    if not isinstance(task, ChosenPairs):
-        raise ConfigError(f"the pairs are {type(task).__name__}, which do not say what a model "
-                          "answers; expected ChosenPairs, such as those of fuzzy logic and SRAVEN")
+    check(task.symbolic is not None, f"the pairs are {type(task).__name__}, which do not say what "
+          "a model answers; expected symbolic and answer_token, as other Counterfactuals have them",
+          ConfigError)
     rate_of(task, source)
     check(len(sites) > 0, "there are no sites; expected code, value or both", ConfigError)
     for site in sites:
@@ -131,7 +132,6 @@ def _check(
         least = 4 if name in ("n", "n_patched", "batch_size") else 1
         check_count(name, value, least)
     check_count("n_bootstrap", n_bootstrap, 100)
-    return task
 
 
 class _Sums:
@@ -200,7 +200,8 @@ def _attributed(
         advance()
     n_known = sum(map(len, kept))
     check(n_known >= 4, f"of {n} instances of {split}, the model answers {n_known} and their "
-          "sources rightly; expected at least four. Is it trained, and n large enough?", ProbeError)
+          "sources rightly; expected at least four. Is it trained, and n large enough?"
+          f"{setting.task.doubt}", ProbeError)
     return kept, sums, roles
 
 

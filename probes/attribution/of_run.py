@@ -69,8 +69,8 @@ def attribute(
     of = subject(model, problems, step=step, device=device, batch_size=batch_size)
     task = of.counterfactuals(among=among)
     return attribute_model(
-        of.model(), task, source or ("operation+operands" if task.factorial else "interchange"),
-        sites=sites, split=of.split_name(split), n=of.n_of("n", n, 2_000, split),
+        of.model(), task, source, sites=sites, split=of.split_name(split), n=of.n_of("n", n,
+                                                                                     2_000, split),
         n_patched=n_patched, n_points=n_points, n_checked=n_checked, n_ranked=n_ranked, seed=seed,
         batch_size=of.patched_at_once(batch_size), n_bootstrap=n_bootstrap, meta=of.settings,
         progress=progress)

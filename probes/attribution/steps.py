@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from latentcode.answers import CLASSES
-from latentcode.errors import check_choice
+from latentcode.errors import ConfigError, check, check_choice
 from latentcode.models.kernels.fused import written_out
 from latentcode.models.modes import evaluating
 from latentcode.probes.interventions.sites import SITES, Place
-from latentcode.tasks.counterfactuals import OTHERS, ChosenPairs, MinimalPairs
+from latentcode.tasks.counterfactuals import OTHERS, Counterfactuals, MinimalPairs
 
 SOURCES: Mapping[str, tuple[str, int]] = {"interchange": ("sources", 1), **{
     name: (name, ("operation" in name) + 2 * ("operands" in name))
@@ -29,30 +29,55 @@ SOURCES: Mapping[str, tuple[str, int]] = {"interchange": ("sources", 1), **{
 candidates is their answer."""
 
 
-def rate_of(task: ChosenPairs, source: str) -> str:
-    """Return the outcome that says that an answer is the source's, one of `CLASSES` or `flip`."""
-    check_choice("source", source, SOURCES if task.factorial else ("interchange",))
+def default_source(task: Counterfactuals) -> str:
+    """Return the source whose answer tells most: of a factorial the one that differs in both."""
+    return "operation+operands" if task.factorial else "interchange"
+
+
+def rate_of(task: Counterfactuals, source: str) -> str:
+    """Return the outcome that says that an answer is the source's, one of `CLASSES` or `flip`.
+
+    `ConfigError` for a source that the task lacks, or without an answer of its own.
+    """
+    if source in SOURCES and SOURCES[source][0] in task.lacks:
+        raise ConfigError(f"source {source!r} cannot be written: {task.lacks[source]}")
+    check_choice("source", source, [name for name in SOURCES if name not in task.lacks]
+                 if task.factorial else ("interchange",))
     return list(CLASSES)[SOURCES[source][1]] if task.factorial else "flip"
 
 
-def answers(task: ChosenPairs, pairs: MinimalPairs, source: str) -> tuple[Tensor, Tensor]:
+def answers(task: Counterfactuals, pairs: MinimalPairs, source: str) -> tuple[Tensor, Tensor]:
     """Return the answers of the instances and of their sources, float64 [B] each."""
     if pairs.candidates is not None:
         return pairs.candidates[:, 0], pairs.candidates[:, SOURCES[source][1]]
-    of_all = task.answers(pairs)
-    own, theirs = (of_all.gather(1, which[:, None])[:, 0]
-                   for which in (pairs.base_label, pairs.source_label))
+    return task.two_answers(pairs)
+
+
+def known_answers(
+    task: Counterfactuals, pairs: MinimalPairs, source: str, clean: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return what `answers` does; where the instance's is not defined, what the model says.
+
+    clean  the logits of the instances. `ConfigError` where that of the source is not defined.
+    """
+    own, theirs = answers(task, pairs, source)
+    check(not bool(theirs.isnan().any()), f"what is answered to source {source!r} is the model's "
+          "own affair in these pairs; expected a source whose answer is known, of "
+          f"{', '.join(SOURCES)}", ConfigError)
+    if task.symbolic:
+        said = task.outputs(task.answer_token(pairs), clean).argmax(-1)
+        own = torch.where(own.isnan(), said.to(own.dtype), own)
     return own, theirs
 
 
 def step(
-    task: ChosenPairs, pairs: MinimalPairs, own: Tensor, theirs: Tensor, logits: Tensor
+    task: Counterfactuals, pairs: MinimalPairs, own: Tensor, theirs: Tensor, logits: Tensor
 ) -> Tensor:
     """Return how far answers went from the instances' (own) to the sources' (theirs): float64 [B].
 
     In nats where answers are symbols, in the answer's own unit where they are numbers.
     """
-    outputs = task.outputs(pairs.slot, logits)
+    outputs = task.outputs(task.answer_token(pairs), logits)
     if not task.symbolic:
         return (theirs - own).sign() * outputs[:, 0]
     # No probability is so small that its logarithm would be infinite.

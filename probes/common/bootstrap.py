@@ -65,6 +65,13 @@ def accuracy(counts: ClassCounts) -> np.ndarray:
     return np.asarray(counts.hits.sum(-1) / counts.support.sum(-1))
 
 
+def balanced_accuracy(counts: ClassCounts) -> np.ndarray:
+    """Return the mean of hits_c / support_c over the classes that occur, [...]."""
+    occurs = counts.support > 0
+    share = counts.hits / np.where(occurs, counts.support, 1.0)
+    return np.asarray(share.sum(-1) / occurs.sum(-1))
+
+
 def class_f1(counts: ClassCounts) -> np.ndarray:
     """Return F1_c = 2 hits_c / (support_c + predicted_c), [..., class].
 

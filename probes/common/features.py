@@ -10,12 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
+
+if TYPE_CHECKING:
+    from latentcode.codes.rows import Rows
 
 FEATURES: tuple[str, ...] = ("code", "residual", "untrained", "shuffled")
 """What is decoded from: the code and its three controls."""
@@ -170,7 +173,7 @@ def varies(x: np.ndarray) -> bool:
     return bool(np.abs(x - x.mean(axis=0, dtype=np.float64)).max() > ROUNDING * np.abs(x).max())
 
 
-def origin(codes: LatentCodes) -> dict[str, Any]:
+def origin(codes: LatentCodes | Rows) -> dict[str, Any]:
     """Return how many instances codes are of, and where they come from as far as they say."""
     known = ("run", "run_id", "kind", "config_hash", "split", "seed", "step", "task", "prepend_bos")
     return {"n": len(codes)} | {key: codes.meta[key] for key in known if key in codes.meta}

@@ -19,9 +19,9 @@ def features_in(table: pd.DataFrame) -> list[str]:
     return [features for features in FEATURE_STYLES if features in set(table["features"])]
 
 
-def layers_in(table: pd.DataFrame) -> list[int]:
-    """Return the layers of a table, in rising order."""
-    return sorted(table["layer"].unique().tolist())
+def layers_in(table: pd.DataFrame) -> list[Any]:
+    """Return the layers of a table, in rising order; last what stands for all of them."""
+    return sorted(table["layer"].unique().tolist(), key=lambda one: (isinstance(one, str), one))
 
 
 @contextmanager

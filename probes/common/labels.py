@@ -60,7 +60,11 @@ def make_target(train: LatentCodes, heldout: LatentCodes, name: str, pair: str) 
     for codes in (train, heldout):
         if not set(columns) <= set(codes.labels):
             raise UnknownNameError("label", name, codes.labels.columns)
-    target = indicated(name, columns, multilabel, train.labels, heldout.labels)
+    return varying(indicated(name, columns, multilabel, train.labels, heldout.labels), name, pair)
+
+
+def varying(target: Target, name: str, pair: str) -> Target:
+    """Return the label `name` of a pair; `ProbeError` where it has a single outcome in training."""
     if not target.varies:
         only = [target.classes[i] for i in np.flatnonzero(target.train.any(axis=0))]
         held = "classes" if len(only) > 1 else "class"

@@ -48,6 +48,8 @@ class TableResult(ABC):
     """Settings as earlier versions called them, and what they are called now."""
     RENAMED: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     """Column -> entries that earlier versions of the format called otherwise."""
+    FORMER_FORMATS: ClassVar[tuple[str, ...]] = ()
+    """Formats that are no longer written, whose folders open as results of this kind."""
     OPEN: ClassVar[tuple[str, ...]] = ()
     """Fields whose tables have a row per instance and any further columns, its labels, beside
     those of `COLUMNS`; they are kept as `{field}.parquet`."""
@@ -97,7 +99,18 @@ class TableResult(ABC):
     @classmethod
     def marker(cls) -> str:
         """Return the name of the JSON that makes a folder one of this kind."""
-        return f"{cls.FORMAT.removeprefix('latentcode.')}.json"
+        return cls.markers()[0]
+
+    @classmethod
+    def markers(cls) -> tuple[str, ...]:
+        """Return that name, and those that it had in former formats."""
+        return tuple(f"{name.removeprefix('latentcode.')}.json"
+                     for name in (cls.FORMAT, *cls.FORMER_FORMATS))
+
+    @staticmethod
+    def as_today(table: pd.DataFrame, settings: Mapping[str, Any]) -> pd.DataFrame:
+        """Return a table that an earlier version may have written, with the columns of today."""
+        return table
 
     def save(
         self, folder: str | Path, *, overwrite: bool = False, figures: bool = True
@@ -125,7 +138,8 @@ class TableResult(ABC):
         """Read a saved folder; `ArtifactError` names what is missing, damaged or of another
         version."""
         folder = Path(folder)
-        meta = read_checked(folder / cls.marker(), cls.FORMAT, META_KEYS, "settings", cls._files())
+        marker = next((name for name in cls.markers() if (folder / name).is_file()), cls.marker())
+        meta = read_checked(folder / marker, cls.FORMAT, META_KEYS, "settings", cls._files())
         text = [*cls.TEXT, *(old for old, new in cls.FORMERLY.items() if new in cls.TEXT)]
         tables = {}
         for (name, columns), file in zip(cls.COLUMNS.items(), cls._files(), strict=True):
@@ -139,12 +153,18 @@ class TableResult(ABC):
                     keep_default_na=False, na_values=[""], **EXACTLY)
             except (OSError, ValueError) as error:
                 raise ArtifactError(f"{folder} is damaged: {error}") from None
-            tables[name] = tables[name].rename(columns=cls.FORMERLY).replace(
+            table = tables[name].rename(columns=cls.FORMERLY).replace(
                 {column: dict(to) for column, to in cls.RENAMED.items()})
-            found = set(tables[name])
-            check(found >= set(columns) and (name in cls.OPEN or found == set(columns)),
-                  f"{path} has columns {list(tables[name])}; expected {list(columns)}",
+            try:
+                tables[name] = cls.as_today(table, meta["settings"])
+                found = set(tables[name])
+                complete = found >= set(columns) and (name in cls.OPEN or found == set(columns))
+            except KeyError:
+                complete = False
+            check(complete, f"{path} has columns {list(table)}; expected {list(columns)}",
                   ArtifactError)
+            if name not in cls.OPEN:
+                tables[name] = tables[name][list(columns)]
         result: Any = cls  # the subclass knows its fields
         return result(**tables, settings={
             cls.SETTINGS_FORMERLY.get(name, name): value

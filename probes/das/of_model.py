@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from itertools import product
 from typing import Any
 
@@ -12,14 +13,13 @@ import torch
 
 from latentcode.arguments import as_tuple
 from latentcode.errors import ProbeError, check, check_choice, check_count
-from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.das.fitting import WINDOW, random_basis
-from latentcode.probes.das.places import check_place
+from latentcode.probes.das.places import checked_place
 from latentcode.probes.das.result import DASResult
 from latentcode.probes.das.searching import Search
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed, make_generator
-from latentcode.tasks.counterfactuals import ChosenPairs, Counterfactuals
+from latentcode.tasks.counterfactuals import Counterfactuals
 
 OBJECTIVES = ("operation", "operands")
 """Classes of answers that a search can be trained towards: B(x), and A(x')."""
@@ -28,7 +28,7 @@ SEARCHES = ("trained", "shuffled", "untrained")
 
 @watched("searches")
 def das_model(
-    model: HookedTransformer,
+    model: Any,
     task: Counterfactuals,
     objective: str | Sequence[str] = "operation",
     *,
@@ -36,7 +36,7 @@ def das_model(
     layer: int | None = None,
     rank: int | Sequence[int] = 4,
     searches: Sequence[str] = SEARCHES,
-    untrained: HookedTransformer | None = None,
+    untrained: Any = None,
     split: str = "ood",
     n_train: int = 2_048,
     n: int = 600,
@@ -54,60 +54,63 @@ def das_model(
     operation B and other operands x'. R [d, k] is trained on training combinations (distributed
     alignment search, Geiger et al. 2024), with the model as it is, and scored on held-out ones.
 
-    model      a model of ours
-    task       its pairs, with a factorial of sources: `make_counterfactuals(make_task(...))`
+    model      anything with `cfg` and `run_with_hooks`: ours, computed from the layer on alone, or
+               one of TransformerLens, which passes through as a whole
+    task       its pairs, with a factorial of sources: `make_counterfactuals(make_task(...))`, or
+               `PromptCounterfactuals` of every operation with every operands
     objective  `operation`, towards B(x), `operands`, towards A(x'), or both, each for itself
     site, layer  `code`, the row of the response in a layer (d = H K), or `residual`, the stream of
                the response's token entering the layer (d = D); layer: default the last
     rank       k, or several, each searched for itself
     searches   of `trained`, `shuffled` and `untrained` (controls; see `DASResult`)
-    untrained  the model's initial weights, for the control of that name
+    untrained  the model's initial weights, or the same architecture with fresh ones
+               (`load_pretrained(..., untrained=True)`), for the control of that name
     n_train, n  pairs drawn for training and scoring, of which those count that the model answers
     steps, batch_size, learning_rate  of Adam; a search ends early where its loss is flat
     progress   called with (searches done, in all)
 
-    Raises `ProbeError` for a model that is not ours, a rank above d and where no pair counts,
-    `ConfigError` and `UnknownNameError` for other arguments.
+    Raises `ProbeError` for a model without hooks, a rank above d and where no pair counts,
+    `ConfigError` and `UnknownNameError` for other arguments and for a place at which a model does
+    not go on with what is written.
     """
     seed, searches, ranks = checked_seed(seed), as_tuple(searches), as_tuple(rank)
     objectives = as_tuple(objective)
-    place = (site, model.cfg.n_layers - 1 if layer is None else layer)
-    check_place(model, place)
+    place = checked_place(model, site, layer)
     _check(task, objectives, ranks, searches, untrained, n_train=n_train, n=n, steps=steps,
            batch_size=batch_size)
-    if not isinstance(task, ChosenPairs):
-        raise ProbeError(f"task is a {type(task).__name__}; expected ChosenPairs, which say "
-                         "whether an answer is a symbol, such as those of fuzzy logic and SRAVEN")
     models = {"trained": model}
     if untrained is not None and "untrained" in searches:
         models["untrained"] = untrained
-    prepared = {name: Search.prepared(of, task, place, n_train=n_train, n=n, split=split,
-                                      known=name == "trained", seed=seed)
-                for name, of in models.items()}
-    of_model = prepared["trained"]
-    check(max(ranks) <= of_model.d, f"rank is {max(ranks)}; expected at most {of_model.d}, the "
-          f"dimensions of {site} in layer {place[1]}", ProbeError)
-    rows: list[dict[str, Any]] = []
-    curves: list[dict[str, Any]] = []
-    device = next(model.parameters()).device
-    plan = list(product(objectives, searches, ranks))
-    for number, (towards, name, k) in enumerate(plan):
-        search = prepared.get(name, of_model)
-        # "subspaces" names streams of random numbers: under another name, searches begin elsewhere.
-        drawn = make_generator(seed, f"subspaces {towards} {name} {k}", device)
-        fit = search.fit(towards, k, shuffled=name == "shuffled", generator=drawn, steps=steps,
-                         batch_size=batch_size, learning_rate=learning_rate)
-        of = {"objective": towards, "search": name}
-        rows += [{**of, **row} for row in search.scored(fit.basis, n_bootstrap, seed)]
-        curves += [{**of, "rank": k, "step": end, "loss": np.mean(fit.losses[end - WINDOW:end])}
-                   for end in range(WINDOW, len(fit.losses) + 1, WINDOW)]
-        if progress is not None:
-            progress(number + 1, len(plan))
-    fixed = [("random", random_basis(
-        of_model.d, k, make_generator(seed, f"subspaces random {k}", device))) for k in ranks]
-    for name, basis in (*fixed, ("whole", torch.eye(of_model.d, device=device))):
-        rows += [{"objective": "none", "search": name, **row}
-                 for row in of_model.scored(basis, n_bootstrap, seed)]
+    with ExitStack() as reading:
+        for of in models.values():
+            reading.enter_context(task.reading(of))
+        prepared = {name: Search.prepared(of, task, place, n_train=n_train, n=n, split=split,
+                                          known=name == "trained", seed=seed)
+                    for name, of in models.items()}
+        of_model = prepared["trained"]
+        check(max(ranks) <= of_model.d, f"rank is {max(ranks)}; expected at most {of_model.d}, the "
+              f"dimensions of {site} in layer {place[1]}", ProbeError)
+        rows: list[dict[str, Any]] = []
+        curves: list[dict[str, Any]] = []
+        device = next(model.parameters()).device
+        plan = list(product(objectives, searches, ranks))
+        for number, (towards, name, k) in enumerate(plan):
+            search = prepared.get(name, of_model)
+            # "subspaces" names streams of random numbers, which another name would change.
+            drawn = make_generator(seed, f"subspaces {towards} {name} {k}", device)
+            fit = search.fit(towards, k, shuffled=name == "shuffled", generator=drawn, steps=steps,
+                             batch_size=batch_size, learning_rate=learning_rate)
+            of = {"objective": towards, "search": name}
+            rows += [{**of, **row} for row in search.scored(fit.basis, n_bootstrap, seed)]
+            curves += [{**of, "rank": k, "step": end, "loss": np.mean(fit.losses[end - WINDOW:end])}
+                       for end in range(WINDOW, len(fit.losses) + 1, WINDOW)]
+            if progress is not None:
+                progress(number + 1, len(plan))
+        fixed = [("random", random_basis(
+            of_model.d, k, make_generator(seed, f"subspaces random {k}", device))) for k in ranks]
+        for name, basis in (*fixed, ("whole", torch.eye(of_model.d, device=device))):
+            rows += [{"objective": "none", "search": name, **row}
+                     for row in of_model.scored(basis, n_bootstrap, seed)]
     return DASResult(
         pd.DataFrame(rows, columns=list(DASResult.COLUMNS["table"])),
         pd.DataFrame(curves, columns=list(DASResult.COLUMNS["curves"])),
@@ -120,7 +123,7 @@ def das_model(
 
 def _check(
     task: Counterfactuals, objectives: Sequence[str], ranks: Sequence[int], searches: Sequence[str],
-    untrained: HookedTransformer | None, **numbers: int,
+    untrained: Any, **numbers: int,
 ) -> None:
     """Raise an error for what cannot be searched, before anything is computed."""
     for objective in objectives:
@@ -128,7 +131,9 @@ def _check(
     for name in searches:
         check_choice("search", name, SEARCHES)
     check(task.factorial, "these pairs have no factorial of sources; expected make_counterfactuals("
-          "task) of a task that offers one")
+          "task) of a task that offers one, or prompts with the columns operation and operands")
+    check(task.symbolic is not None, f"the pairs are {type(task).__name__}, which do not say what "
+          "a model answers; expected symbolic and answer_token, as other Counterfactuals have them")
     check(len(ranks) > 0 and min(ranks) >= 1, f"rank is {', '.join(map(str, ranks)) or 'empty'}; "
           "expected one or several numbers from 1 on")
     for name, values in (("objective", objectives), ("searches", searches), ("rank", ranks)):

@@ -1,8 +1,9 @@
 """What is computed of a model from one activation of the response's token on.
 
 A place is a site and a layer: `code`, the row of the response (H codes for each of K keys), or
-`residual`, the stream of the response's token that enters the layer. What lies below a place is
-computed once, and only what follows from it again for every patch.
+`residual`, the stream of the response's token that enters the layer. Of our models what lies below
+a place is computed once, and only what follows from it again for every patch; any other model
+passes through as a whole, with a hook at the place.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from latentcode.models.kernels.fused import written_out
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.interventions.of_model import CORE
 from latentcode.probes.interventions.patches import PATCHES
-from latentcode.probes.interventions.sites import SITES, Place, capture
+from latentcode.probes.interventions.sites import SITES, Place, capture, check_written
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 DAS_SITES = ("code", "residual")
@@ -35,8 +36,9 @@ class Held:
     """N pairs that count, and what a model computes of them below a place.
 
     clean   [N, T, V], the logits of the instances
-    stream  [N, T, D], the residual stream of the instances that enters the layer
-    query   int64 [N], the position of the response
+    stream  [N, T, D], the residual stream of the instances that enters the layer, of our models
+    query   int64 [N], the position of the response, where is written
+    token   int64 [N], where the answer is read (`Counterfactuals.answer_token`)
     own     [N, d], the activation of the instances at the place
     sources  patch -> [N, d], that of the sources
     right    patch -> bool [N], whether the model answers the source rightly
@@ -44,8 +46,9 @@ class Held:
 
     pairs: MinimalPairs
     clean: Tensor
-    stream: Tensor
+    stream: Tensor | None
     query: Tensor
+    token: Tensor
     own: Tensor
     sources: Mapping[str, Tensor]
     right: Mapping[str, Tensor]
@@ -54,18 +57,19 @@ class Held:
         return len(self.query)
 
 
-def check_place(model: Any, place: Place) -> None:
-    """Raise an error that names what is not a place of a model, or no model of ours."""
-    site, layer = place
-    check(isinstance(model, HookedTransformer), f"model is a {type(model).__name__}; expected a "
-          "latentcode.HookedTransformer, which can be computed from a layer on", ProbeError)
+def checked_place(model: Any, site: str, layer: int | None) -> Place:
+    """Return the place, by default in the last layer; an error names what is none, or no model."""
+    check(hasattr(model, "cfg") and hasattr(model, "run_with_hooks"), f"model is a "
+          f"{type(model).__name__}; expected one with hooks: a latentcode.HookedTransformer, or a "
+          "TransformerBridge as lc.load_pretrained returns", ProbeError)
     check_choice("site", site, DAS_SITES)
-    if layer not in range(model.cfg.n_layers):
+    if layer is not None and layer not in range(model.cfg.n_layers):
         raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
+    return site, model.cfg.n_layers - 1 if layer is None else layer
 
 
 def hold(
-    model: HookedTransformer,
+    model: Any,
     task: Counterfactuals,
     place: Place,
     sources: tuple[str, ...],
@@ -83,6 +87,8 @@ def hold(
     pairs = task.sample(split, n, generator)
     pairs = pairs[pairs.counts.nonzero()[:, 0]]
     query = task.scope("row", pairs).any(2).long().argmax(1)
+    if not isinstance(model, HookedTransformer):
+        check_written(model, pairs.instances.inputs[:2], [place])
     clean, own, stream = _passed(model, pairs.instances.inputs, place, query)
     kept = task.right(pairs, clean, "instances") if known else torch.ones_like(pairs.counts)
     found: dict[str, Tensor] = {}
@@ -98,54 +104,80 @@ def hold(
     rows = kept.nonzero()[:, 0]
     check(len(rows) >= 2, f"of {n} instances of {split}, the model gives the four different "
           f"answers in {len(rows)}; expected at least two. Is it trained, and n large "
-          "enough?", ProbeError)
-    return Held(pairs[rows], clean[rows], stream[rows], query[rows], own[rows],
+          f"enough?{task.doubt}", ProbeError)
+    return Held(pairs[rows], clean[rows], None if stream is None else stream[rows], query[rows],
+                task.answer_token(pairs)[rows], own[rows],
                 {name: found[PATCHES[name].source][rows] for name in sources},
                 {name: right[PATCHES[name].source][rows] for name in sources})
 
 
 def _passed(
-    model: HookedTransformer, inputs: Tensor, place: Place, query: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the logits, the activation at a place and the stream that enters its layer."""
+    model: Any, inputs: Tensor, place: Place, query: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the logits, the activation at a place and, of our models, the stream entering its
+    layer."""
     below = ("residual", place[1])
-    parts = []
+    ours = isinstance(model, HookedTransformer)
+    logits, own, streams = [], [], []
     for x, at in zip(inputs.split(BATCH), query.split(BATCH), strict=True):
-        logits, found = capture(model, x, {place, below})
-        parts.append((logits, _of_response(place, found[place], at), found[below]))
-    logits, own, stream = (torch.cat(part) for part in zip(*parts, strict=True))
-    return logits, own, stream
+        said, found = capture(model, x, {place, below} if ours else {place})
+        logits.append(said)
+        own.append(_of_response(place, found[place], at))
+        streams += [found[below]] if ours else []
+    return torch.cat(logits), torch.cat(own), torch.cat(streams) if ours else None
 
 
 def _of_response(place: Place, activation: Tensor, query: Tensor) -> Float[Tensor, "B d"]:
     """Return the vector of the response's token: [B, H, Q, K] -> [B, H K], [B, T, D] -> [B, D]."""
     rows = torch.arange(len(query), device=query.device)
     vectors = activation[rows, :, query] if place[0] == "code" else activation[rows, query]
-    return vectors.flatten(1)
+    # A subspace of few bits would hardly be orthonormal.
+    return vectors.flatten(1).to(torch.promote_types(vectors.dtype, torch.float32))
+
+
+def first_computed(model: Any, held: Held) -> int:
+    """Return the first token whose logits `logits_from` computes."""
+    # The last block is asked for the responses alone; causal masks count from the first token.
+    ours = isinstance(model, HookedTransformer) and not model.config.causal
+    return int(held.query.min()) if ours else 0
 
 
 def logits_from(
-    model: HookedTransformer, place: Place, held: Held, rows: Int[Tensor, "B"],
-    written: Float[Tensor, "B d"],
-) -> Float[Tensor, "B T V"]:
+    model: Any, place: Place, held: Held, rows: Int[Tensor, "B"], written: Float[Tensor, "B d"],
+) -> Float[Tensor, "B t V"]:
     """Return the logits of some pairs' instances where their activation at the place is `written`.
 
-    Those of tokens before the responses are not computed again, and are zero.
+    Those of tokens before the first that is computed (`first_computed`) are zero.
     """
-    site, layer = place
-    config, stream, query = model.config, held.stream[rows], held.query[rows]
-    n_tokens = stream.shape[1]
+    query = held.query[rows]
+    n_tokens = held.pairs.instances.inputs.shape[1]
     here = torch.arange(n_tokens, device=query.device) == query[:, None]  # [B, T]
-    # The last block is asked for the responses alone; causal masks count from the first token.
-    first = 0 if config.causal else int(held.query.min())
+
+    def put(activation: Tensor, hook: object) -> Tensor:
+        new = written.to(activation.dtype)
+        if place[0] == "residual":
+            return torch.where(here[..., None], new[:, None], activation)
+        row = new.view(*activation.shape[:2], 1, n_tokens)
+        return torch.where(here[:, None, -activation.shape[2]:, None], row, activation)
+
+    if isinstance(model, HookedTransformer):
+        assert held.stream is not None
+        return _from_layer(model, place, held.stream[rows], first_computed(model, held), put)
+    with written_out():
+        logits: Tensor = model.run_with_hooks(held.pairs.instances.inputs[rows], fwd_hooks=[
+            (SITES[place[0]].hook.format(place[1]), put)])
+    return logits
+
+
+def _from_layer(
+    model: HookedTransformer, place: Place, stream: Tensor, first: int, put: Callable[..., Any]
+) -> Tensor:
+    """Return the logits that follow from the stream entering the layer, zero before `first`."""
+    (site, layer), config, n_tokens = place, model.config, stream.shape[1]
     hooks: list[tuple[str | Callable[..., Any], Callable[..., Any]]] = []
     if site == "residual":
-        stream = torch.where(here[..., None], written[:, None], stream)
+        stream = put(stream, None)
     else:
-        def put(code: Tensor, hook: object) -> Tensor:
-            row = written.view(len(code), config.n_heads, 1, n_tokens)
-            return torch.where(here[:, None, -code.shape[2]:, None], row, code)
-
         hooks = [(SITES["code"].hook.format(layer), put)]
     with written_out(), model.hooks(fwd_hooks=hooks):
         for index in range(layer, config.n_layers):

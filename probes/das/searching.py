@@ -13,19 +13,20 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentcode.answers import CLASSES
+from latentcode.errors import check
 from latentcode.models.modes import evaluating
-from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.das.fitting import Fit, fit_subspace, interchange
-from latentcode.probes.das.places import BATCH, Held, hold, logits_from
+from latentcode.probes.das.places import BATCH, Held, first_computed, hold, logits_from
 from latentcode.probes.das.result import SOURCE
-from latentcode.probes.interventions.patches import PATCHES
+from latentcode.probes.interventions.patches import PATCHES, lacked
 from latentcode.probes.interventions.sites import Place
 from latentcode.seeds import make_generator
-from latentcode.tasks.counterfactuals import ChosenPairs
+from latentcode.tasks.counterfactuals import Counterfactuals
 
 SCORED = (SOURCE, "interchange", "operands", "control", "unrelated")
-"""Patches whose sources' coordinates are put into each subspace that was found."""
+"""Patches whose sources' coordinates are put into each subspace that was found, but those that the
+task lacks."""
 
 
 @dataclass(frozen=True)
@@ -35,24 +36,25 @@ class Search:
     train, heldout  what `model` computes of them below `place`
     """
 
-    model: HookedTransformer
-    task: ChosenPairs
+    model: Any
+    task: Counterfactuals
     place: Place
     train: Held
     heldout: Held
 
     @classmethod
     def prepared(
-        cls, model: HookedTransformer, task: ChosenPairs, place: Place, *, n_train: int, n: int,
-        split: str, known: bool, seed: int,
+        cls, model: Any, task: Counterfactuals, place: Place, *, n_train: int, n: int, split: str,
+        known: bool, seed: int,
     ) -> Search:
         """Draw the pairs and pass them through the model; arguments as in `das_model`."""
         device = next(model.parameters()).device
+        scored = tuple(name for name in SCORED if not lacked(PATCHES[name], task.lacking))
         train, heldout = (
             hold(model, task, place, sources, split=of, n=size, known=known,
                  generator=make_generator(seed, f"subspaces {use} {of}", device))
             for use, of, size, sources in (("train", "train", n_train, (SOURCE,)),
-                                          ("score", split, n, SCORED)))
+                                          ("score", split, n, scored)))
         return cls(model, task, place, train, heldout)
 
     @property
@@ -71,6 +73,9 @@ class Search:
         train = self.train
         assert train.pairs.candidates is not None
         targets = train.pairs.candidates[:, list(CLASSES).index(objective)]
+        check(bool(targets.isfinite().all()), f"objective is {objective!r}, whose answer "
+              f"{CLASSES[objective].partition(',')[0]} is the model's own affair in these pairs; "
+              "expected one that is known")
         if shuffled:
             targets = targets[torch.randperm(len(train), generator=generator,
                                              device=generator.device)]
@@ -78,7 +83,7 @@ class Search:
         def loss(basis: Tensor, rows: Tensor) -> Tensor:
             written = interchange(train.own[rows], train.sources[SOURCE][rows], basis)
             logits = logits_from(self.model, self.place, train, rows, written)
-            answer = logits[torch.arange(len(rows), device=rows.device), train.query[rows]]
+            answer = logits[torch.arange(len(rows), device=rows.device), train.token[rows]]
             if self.task.symbolic:
                 return F.cross_entropy(answer, targets[rows].long())
             return F.mse_loss(answer[:, 0], targets[rows].to(answer.dtype))
@@ -91,16 +96,16 @@ class Search:
     def scored(
         self, basis: Float[Tensor, "d k"], n_bootstrap: int, seed: int
     ) -> list[dict[str, Any]]:
-        """Return the rate of each class of answers, for each source of `SCORED`."""
+        """Return the rate of each class of answers, for each source of `SCORED` that there is."""
         held, rows = self.heldout, []
-        for name in SCORED:
+        first = first_computed(self.model, held)
+        for name in held.sources:
             count = held.right[name].nonzero()[:, 0]
             patched = held.clean.clone()
             with evaluating(self.model):
                 for part in count.split(BATCH):
                     written = interchange(held.own[part], held.sources[name][part], basis)
                     logits = logits_from(self.model, self.place, held, part, written)
-                    first = int(held.query.min())
                     patched[part, first:] = logits[:, first:]
             outcomes = self.task.outcomes(held.pairs.with_sources(PATCHES[name].source), held.clean,
                                           held.clean, patched)

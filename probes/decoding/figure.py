@@ -20,7 +20,9 @@ from latentcode.probes.common.figures import (
 )
 from latentcode.probes.common.results import distinct, where
 
-_METRIC_NAMES = {"accuracy": "accuracy", "macro_f1": "macro F1", "f1": "F1"}
+METRIC_NAMES = {"accuracy": "accuracy", "macro_f1": "macro F1", "f1": "F1",
+                "balanced_accuracy": "balanced accuracy", "log_loss": "log loss (nats)"}
+"""Metrics in words; log losses are in results of earlier versions alone."""
 
 
 def decoding_figure(table: pd.DataFrame, *, missing: Sequence[str] = ()) -> Figure:
@@ -36,7 +38,7 @@ def decoding_figure(table: pd.DataFrame, *, missing: Sequence[str] = ()) -> Figu
     layers = layers_in(table)
     feature_sets = features_in(table)
     kinds_across = len(kinds) > len(pairs)
-    names = [f"{label}\n{_METRIC_NAMES[metric]}" for label, metric in kinds]
+    names = [f"{label}\n{METRIC_NAMES[metric]}" for label, metric in kinds]
     down, across = (pairs, names) if kinds_across else (names, pairs)
     width = max(0.45 * len(layers) + 0.9, _written(across))
     height = max(1.9, _written(down))

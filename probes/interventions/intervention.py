@@ -12,7 +12,7 @@ from torch import Tensor
 
 from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, UnknownNameError, check, check_choice
-from latentcode.probes.interventions.patches import PATCHES
+from latentcode.probes.interventions.patches import PATCHES, lacked
 from latentcode.probes.interventions.references import ERASABLE
 from latentcode.probes.interventions.sites import (
     SITES,
@@ -66,10 +66,10 @@ class Intervention:
         for layer in self.layers:
             if layer not in range(model.cfg.n_layers):
                 raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
-        needs = PATCHES[self.patch].needs
-        if needs in task.lacking:
-            raise ConfigError(f"{self.patch!r} cannot be written: {task.lacking[needs]}")
         patch = PATCHES[self.patch]
+        needs, lacks = patch.needs, lacked(patch, task.lacking)
+        if lacks:
+            raise ConfigError(f"{self.patch!r} cannot be written: {task.lacking[lacks]}")
         check(not patch.pooled or self.sites == ("code",), f"{self.patch!r} at site {self.site!r}; "
               "codes alone are pooled over positions")
         check(not patch.frozen or self.site == "residual", f"{self.patch!r} at site {self.site!r}; "

@@ -80,9 +80,10 @@ def intervene_model(
     seed = checked_seed(seed)
     interventions = as_tuple(interventions)
     check_count("n_bootstrap", n_bootstrap, 100)
-    instances, counts = outcomes_of_model(
-        model, task, interventions, split=split, n=n, n_reference=n_reference, seed=seed,
-        batch_size=batch_size, progress=progress)
+    with task.reading(model):
+        instances, counts = outcomes_of_model(
+            model, task, interventions, split=split, n=n, n_reference=n_reference, seed=seed,
+            batch_size=batch_size, progress=progress)
     settings = {
         **(dict(meta) if meta else {}), "split": split, "n": n, **counts, "seed": seed,
         "batch_size": batch_size, "n_bootstrap": n_bootstrap, "level": 0.95,

@@ -7,7 +7,7 @@ it is put is the scope's business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -230,6 +230,11 @@ PATCHES: Mapping[str, PatchKind] = {
     "identity": PatchKind(lambda m, p, x, _: x, "itself: nothing changes", control=True, real=True),
 }
 """Ways to patch, by name."""
+
+
+def lacked(patch: PatchKind, lacks: Collection[str]) -> str:
+    """Return what of `Counterfactuals.lacking` a patch needs, "" where it can be written."""
+    return next((name for name in (patch.needs, patch.source) if name in lacks), "")
 
 
 def possible(patch: PatchKind, material: Material) -> Tensor:

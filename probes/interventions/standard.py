@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from latentcode.probes.interventions.intervention import Intervention
-from latentcode.probes.interventions.patches import PATCHES
+from latentcode.probes.interventions.patches import PATCHES, lacked
 from latentcode.probes.interventions.references import ERASABLE
 from latentcode.tasks.counterfactuals import Counterfactuals
 
@@ -13,7 +13,7 @@ SOURCES: tuple[str, ...] = ("interchange", "control", "operands", "operation+ope
 """Patches that tell operation, operands and answer apart; without a factorial there are two."""
 MAPPED: tuple[str, ...] = ("row", "everything")
 """Scopes at which the sources of a factorial are written into every set of layers."""
-OF_PROMPTS = ("interchange", "control", "elsewhere", "shuffled", "random", "identity")
+OF_PROMPTS = (*SOURCES, "elsewhere", "shuffled", "random", "identity")
 """Patches that are put into prompts where nothing else is asked for."""
 
 
@@ -85,7 +85,7 @@ def standard_interventions(
         if "examples" in scopes:
             chosen += [Intervention(patch, "examples", every, site="value")
                        for patch in (*sources, "permuted")]
-    return tuple(i for i in dict.fromkeys(chosen) if PATCHES[i.patch].needs not in lacks)
+    return tuple(i for i in dict.fromkeys(chosen) if not lacked(PATCHES[i.patch], lacks))
 
 
 def prompt_interventions(
@@ -94,16 +94,16 @@ def prompt_interventions(
     """Return what is written by default: the source's codes, and codes that change nothing.
 
     Of `standard_interventions`: the source's and the control's codes at pairs and rows, in each
-    layer, in the upper half and in all, and all codes in all layers; another position, another
-    instance's source, noise and the identity at rows of the upper half. The patch `control` only
-    where there are prompts for it, and renormalised codes only where `normalized` says that the
-    model's codes of a query sum to 1. Means, erasure, single heads, values and residual streams
-    have to be asked for.
+    layer, in the upper half and in all, and all codes in all layers, those of a factorial's other
+    sources, too; another position, another instance's source, noise and the identity at rows of
+    the upper half. The patch `control` only where there are prompts for it, and renormalised codes
+    only where `normalized` says that the model's codes of a query sum to 1. Means, erasure, single
+    heads, values and residual streams have to be asked for.
     """
     every = tuple(range(n_layers))
     chosen = [
         i for i in standard_interventions(n_layers, 0, task.scopes, normalized, task.lacking)
-        if i.patch in OF_PROMPTS and i.site == "code" and PATCHES[i.patch].needs not in task.lacks
+        if i.patch in OF_PROMPTS and i.site == "code"
         and (i.scope != "everything" or i.layers == every)
         and (not i.renormalize or PATCHES[i.patch].real)]
     return (*chosen, Intervention("identity", "everything", every))

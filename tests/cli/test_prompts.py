@@ -150,7 +150,7 @@ def test_errors_are_one_line_and_nothing_is_written(
     for arguments, message in (
         (["extract", str(tmp_path / "nowhere"), "--prompts", str(prompts)], "does not exist"),
         (["extract", "somebody/no-such-model", "--prompts", str(prompts)], "could not be fetched"),
-        (["extract", folder, "--prompts", str(tmp_path / "nowhere.jsonl")], "cannot be read"),
+        (["extract", folder, "--prompts", str(tmp_path / "nowhere.jsonl")], "which is no file"),
         (["extract", folder, "--prompts", str(bad)], "'Rome', which does not occur"),
         (["extract", folder, "--prompts", str(prompts), "--layers", "5"], "unknown layer 5"),
         (["extract", folder, "--prompts", str(prompts), "--device", "cuda:99"], "device"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 import latentcode as lc
 import latentcode.codes.rows as rows_module
-from latentcode.codes.rows import WIDEST, read_rows
+from latentcode.codes.rows import WIDEST, Rows
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.seeds import make_generator
 
@@ -20,16 +21,21 @@ def run(smoke_run: Callable[[str, str], lc.Run]) -> lc.Run:
     return smoke_run("sraven", "hyla")
 
 
+def rows_of(run: lc.Run, **reading: Any) -> Rows:
+    task = lc.make_task(run.config.task)
+    return rows_module.read_rows(run.load_model(), task, **reading)
+
+
 def test_features_are_what_the_hooks_show(run: lc.Run) -> None:
     pair = "response.0->row3.panel2.same"
-    rows = read_rows(run, n=6, pair=pair, batch_size=4)
+    rows = rows_of(run, n=6, pair=pair, batch_size=4)
     task, batch = lc.make_task(run.config.task), lc.instances(run, n=6)
     _, cache = run.load_model().run_with_cache(batch.inputs)
     query, key = (found[:, 0] for found in task.positions([pair], batch))
     at, n_row = torch.arange(6), 3 * task.config.n_features
     pattern, stream = cache["blocks.1.attn.hook_pattern"], cache["blocks.1.hook_resid_pre"]
     shown = {
-        "pair": pattern[at, :, query, key], "row": pattern[at, :, query],
+        "code": pattern[at, :, query, key], "row": pattern[at, :, query],
         "row.last_row": pattern[at, :, query, -n_row:], "codes": pattern,
         "values": cache["blocks.1.attn.hook_v"], "residual": stream[at, query], "tokens": stream}
     narrow = 0
@@ -48,7 +54,7 @@ def test_features_are_what_the_hooks_show(run: lc.Run) -> None:
 def test_places_are_read_token_by_token(run: lc.Run) -> None:
     features = [f"{name}.{place}" for name in ("codes", "values", "tokens")
                 for place in ("context", "operands", "response")]
-    rows = read_rows(run, n=6, features=features, batch_size=4)
+    rows = rows_of(run, n=6, features=features, batch_size=4)
     task = lc.make_task(run.config.task)
     _, cache = run.load_model().run_with_cache(lc.instances(run, n=6).inputs)
     m = task.config.n_features
@@ -66,11 +72,11 @@ def test_places_are_read_token_by_token(run: lc.Run) -> None:
             np.testing.assert_allclose(rows.values[both, "1"], expected, rtol=1e-4, atol=1e-4)
     assert narrow >= 3
     assert not any("." in name and "last_row" not in name
-                   for name, _ in read_rows(run, n=2).values)
+                   for name, _ in rows_of(run, n=2).values)
 
 
 def test_wide_features_are_projected_and_layers_add_up(run: lc.Run) -> None:
-    rows = read_rows(run, n=5, features="codes", batch_size=2)
+    rows = rows_of(run, n=5, features="codes", batch_size=2)
     _, cache = run.load_model().run_with_cache(lc.instances(run, n=5).inputs)
     total = 0.0
     for layer in range(run.config.model.n_layers):
@@ -85,21 +91,21 @@ def test_wide_features_are_projected_and_layers_add_up(run: lc.Run) -> None:
 
 def test_what_there_is_not_is_said(run: lc.Run) -> None:
     with pytest.raises(UnknownNameError, match=r"rows.*row\.last_row"):
-        read_rows(run, n=2, features=["rows"])
+        rows_of(run, n=2, features=["rows"])
     with pytest.raises(UnknownNameError, match="layer"):
-        read_rows(run, n=2, layers=[9])
+        rows_of(run, n=2, layers=[9])
     with pytest.raises(ConfigError, match="n is 0; expected a whole number of at least 1"):
-        read_rows(run, n=0)
+        rows_of(run, n=0)
 
 
 def test_what_is_too_large_to_project_is_left_out_or_named(
     run: lc.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = read_rows(run, n=3)
+    whole = rows_of(run, n=3)
     monkeypatch.setattr(rows_module, "LARGEST", max(
         size for (name, layer), size in whole.sizes.items() if name == "tokens"))
-    found = read_rows(run, n=3)
+    found = rows_of(run, n=3)
     assert {name for name, _ in whole.values} - {name for name, _ in found.values} == {
         "codes"}
     with pytest.raises(ConfigError, match=r"feature 'codes' has \d+ numbers in each layer; "):
-        read_rows(run, n=3, features="codes")
+        rows_of(run, n=3, features="codes")

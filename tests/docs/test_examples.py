@@ -26,7 +26,6 @@ CARDS = sorted((ROOT / "models" / "zoo").rglob("README.md"))
 SMALLER: dict[str, dict[str, Any]] = {
     "attribute": {"n": 48, "n_patched": 8},
     "decode": {"n_train": 400, "n_heldout": 400},
-    "decode_rows": {"n_train": 300, "n_heldout": 300, "layers": [3], "features": ["pair"]},
     "das": {"n_train": 64, "n": 32, "steps": 20},
     "intervene": {"n": 16},
 }

@@ -25,6 +25,7 @@ from latentcode.errors import ArtifactError, LatentCodeError, RunError
 from latentcode.experiments.paper.results import read_result
 from latentcode.files.migrations import (
     CURRENT,
+    FORMER,
     FORMER_METRICS,
     FORMER_PATCHES,
     MIGRATIONS,
@@ -39,8 +40,7 @@ from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions import InterventionResult
 from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.knn_purity import KNNPurityResult
-from latentcode.probes.rows import RowsResult
-from latentcode.probes.rows.result import FLAT
+from latentcode.probes.saved import load_result
 from latentcode.probes.similarity import SimilarityResult
 from latentcode.probes.topography import TopographyResult
 from latentcode.probes.value_networks import ValueNetworksResult
@@ -65,8 +65,8 @@ FILES = {
     "latentcode.reproduction": "reproduction/result.json",
 }
 RESULTS: dict[str, type[TableResult]] = {kind.FORMAT: kind for kind in (
-    DecodingResult, InterventionResult, RowsResult, KNNPurityResult, SimilarityResult,
-    TopographyResult, AlignmentResult, ValueNetworksResult, AttributionResult, DASResult)}
+    DecodingResult, InterventionResult, KNNPurityResult, SimilarityResult, TopographyResult,
+    AlignmentResult, ValueNetworksResult, AttributionResult, DASResult)}
 FROZEN = GOLDEN / "frozen"
 OF_FEATURES = [
     *((kind, OLD / name.removeprefix("latentcode.")) for name, kind in RESULTS.items()
@@ -93,6 +93,8 @@ def load(old: Path, name: str) -> object:
         return DecodingResult.load(old / "decoding")
     if name == "latentcode.interventions":
         return InterventionResult.load(old / "interventions")
+    if name == "latentcode.rows":
+        return DecodingResult.load(old / "rows")
     if name in RESULTS:
         return RESULTS[name].load((old / FILES[name]).parent)
     if name == "latentcode.reproduction":
@@ -109,9 +111,12 @@ def test_the_examples_are_of_the_first_version() -> None:
 
 def test_every_version_leads_to_the_present_one() -> None:
     # A format that never changed has no older version that must still load.
-    assert {name for name, version in CURRENT.items() if version > 1} <= set(FILES) <= set(CURRENT)
+    changed = {name for name, version in CURRENT.items() if version > 1}
+    assert changed | set(FORMER) <= set(FILES) <= set(CURRENT) | set(FORMER)
+    # The last version of a format that is not written any more leads to another format.
     assert set(MIGRATIONS) == {
-        (name, old) for name, current in CURRENT.items() for old in range(1, current)}
+        (name, old) for name, current in CURRENT.items() for old in range(1, current)} | {
+        (name, old) for name, last in FORMER.items() for old in range(1, last + 1)}
 
 
 @pytest.mark.parametrize("folder", [
@@ -139,25 +144,74 @@ def test_sources_of_older_probes_are_features(kind: type[TableResult], folder: P
     assert 1 <= version < CURRENT[kind.FORMAT]
     result, found = kind.load(folder), 0
     for name, columns in kind.COLUMNS.items():
-        head, _, rows = (folder / f"{name}.csv").read_text(encoding="utf-8").partition("\n")
-        now = head.replace(",source,", ",features,").replace(",with_source,", ",with_features,")
         table = getattr(result, name)
-        assert table.to_csv(index=False, lineterminator="\n") == f"{now}\n{rows}"
+        if not (folder / f"{name}.csv").exists():  # the format has got it since then
+            assert table.empty
+            continue
+        head, _, rows = (folder / f"{name}.csv").read_text(encoding="utf-8").partition("\n")
+        now = head.replace(",source,", ",features,")
+        later = [column for column in table if column not in now.split(",")]
+        assert table[later].isna().all(axis=None)
+        assert set(later) <= {"width", "size", "dimensions"}
+        assert table[now.split(",")].to_csv(index=False, lineterminator="\n") == f"{now}\n{rows}"
         found += len(table) if "features" in columns else 0
     assert found > 0
 
 
-def test_rows_without_anything_to_read_say_so_in_the_words_of_today(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_results_of_rows_are_decodings(tmp_path: Path, version: int) -> None:
+    """Every row is there, with the right value in the right column, also where nothing was read."""
     folder = Path(shutil.copytree(OLD / "rows", tmp_path / "rows"))
-    table = pd.read_csv(folder / "table.csv", dtype=str, keep_default_na=False)
-    table.loc[table.index[0], "status"] = "the source does not vary: nothing to read"
-    table.to_csv(folder / "table.csv", index=False)
+    written = {name: pd.read_csv(folder / f"{name}.csv", dtype={"layer": str}, **EXACTLY).rename(
+        columns={"source": "features", "with_source": "with_features"}) for name in (
+        "table", "given")}
+    first = written["table"].index[0]
+    written["table"].loc[first, ["value", "low", "high", "penalty"]] = np.nan
+    written["table"].loc[first, "dimensions"] = 0
+    written["table"].loc[first, "status"] = "the source does not vary: nothing to read"
+    written["table"].loc[written["table"].index[-1], "layer"] = "all"
     meta = read_json(folder / "rows.json")
-    meta["sha256"]["table.csv"] = sha256((folder / "table.csv").read_bytes()).hexdigest()
+    meta["format_version"] = version
+    for name, table in written.items():
+        head = {"features": "source", "with_features": "with_source"} if version == 1 else {}
+        table.rename(columns=head).to_csv(folder / f"{name}.csv", index=False)
+        meta["sha256"][f"{name}.csv"] = sha256((folder / f"{name}.csv").read_bytes()).hexdigest()
     (folder / "rows.json").write_text(json.dumps(meta))
-    result = RowsResult.load(folder)
-    assert result.table["status"].iloc[0] == FLAT
-    assert any(FLAT in note for note in result.caveats)
+    result = load_result(folder)
+    assert isinstance(result, DecodingResult)
+    for name, old in written.items():
+        new = getattr(result, name)
+        assert len(new) == len(old) > 0
+        called = {"trained": "{}", "untrained": "untrained {}", "shuffled": "shuffled {}"}
+        assert new["features"].tolist() == [
+            called[model].format(features) if features != "pair" else
+            "code" if model == "trained" else model
+            for features, model in zip(old["features"], old["model"], strict=True)]
+        assert new["layer"].map(str).tolist() == old["layer"].tolist()
+        assert {type(layer) for layer in new["layer"][:-1]} == {int}
+        same = old.columns.intersection(new.columns).difference(["features", "layer"])
+        pd.testing.assert_frame_equal(new[same], old[same], check_exact=True)
+        gone = {"features", "layer", "model", "status", "size", "dimensions", "penalty", "prior",
+                "best_constant"}
+        assert set(old.columns) - set(same) <= gone
+    table, old = result.table, written["table"]
+    np.testing.assert_array_equal(table["chance"], old["best_constant"])
+    n_train, n_heldout = (meta["settings"][name] for name in ("n_train", "n_heldout"))
+    np.testing.assert_allclose(1.0 / (table["C"] * n_train), old["penalty"])
+    assert set(table["n_train"]) == {n_train}
+    assert set(table["n_heldout"]) == {n_heldout}
+    assert {"size", "dimensions", "width"} <= set(old.columns.intersection(table.columns))
+    assert result.per_class.empty
+    assert result.settings["train"] == {
+        "n": n_train, "split": "train", "seed": meta["settings"]["seed"],
+        **{name: meta["settings"][name] for name in ("run", "run_id", "kind", "step", "task")}}
+    assert result.settings["widths"] == meta["settings"]["widths"]
+    assert "No score for code, layer 1, query->query: the features do not vary." in result.caveats
+    assert set(result.figures()) == {"figure.png", "given.png"}
+    again = DecodingResult.load(result.save(tmp_path / "again"))
+    for name in result.COLUMNS:
+        pd.testing.assert_frame_equal(getattr(again, name), getattr(result, name),
+                                      check_dtype=False)
 
 
 def test_zeros_of_an_older_topography_are_told() -> None:
@@ -315,7 +369,7 @@ def test_old_decodings_are_saved_in_the_present_version(old: Path) -> None:
     decoding = DecodingResult.load(old / "decoding")
     decoding.save(old / "again")
     assert read_json(old / "again" / "decoding.json")["sha256"].keys() == {
-        "table.csv", "per_class.csv"}
+        "table.csv", "per_class.csv", "given.csv"}
     assert DecodingResult.load(old / "again").table.equals(decoding.table)
 
 
@@ -330,7 +384,8 @@ def test_another_version_is_refused_by_name_and_version(
         load(old, name)
     message = str(raised.value)
     assert f"is of format and version ({name!r}, {version!r})" in message
-    assert f"expected ({name!r}, {CURRENT[name]})" in message
+    wanted = name if name in CURRENT else "latentcode.decoding"
+    assert f"expected ({wanted!r}, {CURRENT[wanted]})" in message
     assert ("a newer latentcode wrote it" in message) == (version == 99)
 
 

@@ -92,8 +92,8 @@ class Selector(ChosenPairs):
     def answers(self, pairs: MinimalPairs) -> Tensor:
         return ((symbol_of(pairs.instances)[:, None] + torch.arange(K)) % K).double()
 
-    def outputs(self, slot: Tensor, logits: Tensor) -> Tensor:
-        return logits[torch.arange(len(slot)), 1 + slot].double().softmax(-1)
+    def answer_token(self, pairs: MinimalPairs) -> Tensor:
+        return pairs.slot - self.n_slots
 
     @staticmethod
     def batch(symbol: Tensor, rules: Tensor) -> Batch:

@@ -41,7 +41,7 @@ def frame(model: LanguageModel, **columns: Any) -> pd.DataFrame:
 def test_features_are_what_the_hooks_show(which: str, small_models: SmallModels) -> None:
     model = open_model(which, small_models)
     prompts = lc.Prompts.from_frame(frame(model))
-    names = ["pair", "row", "row.pairs", "codes", "values", "residual", "tokens"]
+    names = ["code", "row", "row.pairs", "codes", "values", "residual", "tokens"]
     rows = read_prompt_rows(model, prompts, features=names, batch_size=2)
     tokens = prompts.tokenize(model)
     seen: dict[str, torch.Tensor] = {}
@@ -76,10 +76,10 @@ def test_features_are_what_the_hooks_show(which: str, small_models: SmallModels)
     assert rows.labels["label"].tolist() == prompts.labels["label"].tolist()
     codes = lc.extract(model, prompts)
     for layer in (0, 1):
-        np.testing.assert_allclose(rows.values["pair", str(layer)],
+        np.testing.assert_allclose(rows.values["code", str(layer)],
                                    codes.select(layer=layer, pair="a"), rtol=1e-3, atol=1e-5)
-    other = read_prompt_rows(model, prompts, pair="b", features="pair", layers=[1])
-    np.testing.assert_allclose(other.values["pair", "1"], codes.select(layer=1, pair="b"),
+    other = read_prompt_rows(model, prompts, pair="b", features="code", layers=[1])
+    np.testing.assert_allclose(other.values["code", "1"], codes.select(layer=1, pair="b"),
                                rtol=1e-3, atol=1e-5)
     assert rows.meta["prompts"] == prompts.digest()
     assert (rows.meta["split"], rows.meta["pair"], rows.meta["prepend_bos"]) == (
@@ -88,8 +88,8 @@ def test_features_are_what_the_hooks_show(which: str, small_models: SmallModels)
 
 def test_rows_of_a_run_are_those_of_its_model_in_hand() -> None:
     run = lc.load_run("text-softmax")
-    expected = read_rows(run, n=10, layers=[1], batch_size=4)
     task, batch = lc.make_task(run.config.task), lc.instances(run, n=10)
+    expected = read_rows(run.load_model(), task, n=10, layers=[1], batch_size=4)
     query, key = (found[:, 0] for found in task.positions(list(task.pairs)[:1], batch))
     whole = RowBatch(batch.inputs, query, key, task.labels(batch), task.key_sets(batch))
     found = gather_rows(run.load_model(), [whole], n=10, layers=[1], batch_size=4)

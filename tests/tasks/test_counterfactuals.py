@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -247,14 +249,16 @@ def test_pairs_of_chosen_constituents(config: LogicConfig | SravenConfig) -> Non
         counterfactuals.with_target(batch, which + 5, target, make_generator(1, "chosen"))
 
 
-def test_outputs_are_those_of_the_slot() -> None:
-    task = lc.make_task(SravenConfig(n_features=3))
+def test_outputs_are_those_of_the_response() -> None:
+    counterfactuals = lc.make_counterfactuals(lc.make_task(SravenConfig(n_features=3)))
+    slot = torch.tensor([0, 1, 2, 1])
+    pairs = replace(counterfactuals.sample("train", 4, make_generator(0, "t")), slot=slot)
     logits = torch.zeros(4, 27, 8)
     logits[torch.arange(4), [24, 25, 26, 25], [1, 2, 3, 4]] = 50.0
-    slot = torch.tensor([0, 1, 2, 1])
-    outputs = lc.make_counterfactuals(task).outputs(slot, logits)
+    outputs = counterfactuals.outputs(counterfactuals.answer_token(pairs), logits)
     assert outputs.argmax(1).tolist() == [1, 2, 3, 4]
     torch.testing.assert_close(outputs.sum(1), torch.ones(4, dtype=torch.float64))
     logic = lc.make_counterfactuals(lc.make_task(LogicConfig()))
     values = torch.arange(6.0).view(2, 3, 1)
-    assert logic.outputs(torch.zeros(2).long(), values).tolist() == [[2.0], [5.0]]
+    token = logic.answer_token(logic.sample("train", 2, make_generator(0, "t")))
+    assert logic.outputs(token, values).tolist() == [[2.0], [5.0]]

@@ -20,6 +20,7 @@ from latentcode.experiments.paper.measuring.over_runs import controls_of, per_ki
 from latentcode.experiments.paper.reproduction import about
 from latentcode.probes.common.bootstrap import (
     ClassCounts,
+    balanced_accuracy,
     class_f1,
     count_by_cluster,
     macro_f1,
@@ -29,9 +30,8 @@ from latentcode.probes.common.bootstrap import (
 from latentcode.probes.common.features import Features, shuffle_labels, varies
 from latentcode.probes.common.labels import combination_clusters, indicated, label_columns
 from latentcode.probes.common.results import where
+from latentcode.probes.decoding.fitting import chance
 from latentcode.probes.decoding.logistic import LogisticProbe, fit_probe
-from latentcode.probes.decoding.of_codes import chance
-from latentcode.probes.rows.scores import balanced_accuracy
 from latentcode.runs import Run
 from latentcode.subjects import subject
 from latentcode.tasks import make_task
@@ -123,6 +123,7 @@ def probe_scores(
     clusters = {split: combination_clusters(parts[split][0]) for split in SPLITS}
     weights = {split: resample(int(clusters[split].max()) + 1, N_BOOTSTRAP,
                                np.random.default_rng(seed)) for split in SPLITS}
+    score = "f1" if multilabel else "balanced_accuracy"
     metric = macro_f1 if multilabel else balanced_accuracy
 
     def points(split: str, features: str, layer: int) -> np.ndarray:
@@ -147,9 +148,8 @@ def probe_scores(
         for (split, layer, features), scores in found.items():
             place = {"split": split, "layer": layer, "features": features,
                      "varies": _varies(parts[split], features, layer, pair),
-                     "metric": "f1" if multilabel else "balanced_accuracy", "class": ALL,
-                     "against": None,
-                     "chance": _chance(truth[split], multilabel)}
+                     "metric": score, "class": ALL, "against": None,
+                     "chance": chance(truth[split], score)}
             yield place | scores.row()
             yield from (place | {"metric": "f1", "class": str(name), "value": value,
                                  "chance": np.nan}
@@ -184,11 +184,6 @@ def _varies(
 ) -> bool:
     read = Features("code" if features == "shuffled" else features, codes[features == "untrained"])
     return varies(read.values(layer, pair))
-
-
-def _chance(truth: np.ndarray, multilabel: bool) -> float:
-    """Return the best constant answer's score; of a balanced accuracy 1 / classes that occur."""
-    return chance(truth, "f1") if multilabel else 1.0 / int(truth.any(axis=0).sum())
 
 
 def best_layer(scores: pd.DataFrame, split: str = "test") -> int:

@@ -33,7 +33,7 @@ from latentcode.experiments.studies.writing import csv_of, write_study, write_ta
 from latentcode.files.storage import read_json, replace_file, replace_folder
 from latentcode.models.config import kind_of
 from latentcode.probes.common.results import distinct, where
-from latentcode.probes.rows import RowsResult, decode_rows
+from latentcode.probes.decoding import DecodingResult, decode
 from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
@@ -43,8 +43,9 @@ N_DECODED = 2_048
 """Problems that probes are fitted on, and that they are scored on."""
 WIDTH = 128
 """Dimensions that what is decoded from is reduced to."""
-FEATURES_READ = ("pair", "codes.context", "values.context", "tokens.context")
+FEATURES_READ = ("code", "codes.context", "values.context", "tokens.context")
 """What is decoded from, beside the paper's pair: codes, values and streams of the context."""
+METRICS_READ = ("accuracy", "balanced_accuracy", "macro_f1")
 LABELS_READ = {"sraven": ("rule", "answer"), "logic": ("term_1", "answer")}
 
 
@@ -137,14 +138,15 @@ class Context:
         return {path.stem: pd.read_parquet(path).assign(**about)
                 for path in sorted(folder.glob("*.parquet"))}
 
-    def _decoded(self, run: Run) -> RowsResult:
-        # They were called sources, and what was kept under that name is found again.
-        key = key_of([run], {"n": N_DECODED, "seed": self.seed, "sources": FEATURES_READ})
+    def _decoded(self, run: Run) -> DecodingResult:
+        # They were called so, and what was kept under these names is found again.
+        key = key_of([run], {"n": N_DECODED, "seed": self.seed,
+                             "sources": ("pair", *FEATURES_READ[1:])})
         folder = self.work / f"{run.path.parent.name}-{run.name}-rows-{key}"
-        return kept(folder, RowsResult, partial(
-            decode_rows, run, LABELS_READ[run.config.task.name], task=run.config.task,
-            features=FEATURES_READ, widths=WIDTH, n_train=N_DECODED, n_heldout=N_DECODED,
-            seed=self.seed, progress=bar("decoding")))
+        return kept(folder, DecodingResult, partial(
+            decode, run, run.config.task, LABELS_READ[run.config.task.name],
+            features=FEATURES_READ, widths=WIDTH, metrics=METRICS_READ, n_train=N_DECODED,
+            n_heldout=N_DECODED, seed=self.seed, progress=bar("decoding")))
 
 
 def extended(

@@ -20,8 +20,9 @@ from latentcode.experiments.studies.operation.patches import (
 )
 from latentcode.models.config import kind_of
 from latentcode.probes.common.bootstrap import mean_and_interval
+from latentcode.probes.decoding import DecodingResult
+from latentcode.probes.decoding.naming import parted
 from latentcode.probes.interventions import Intervention
-from latentcode.probes.rows import RowsResult
 from latentcode.runs import Run
 from latentcode.tasks import make_counterfactuals, make_task
 
@@ -83,7 +84,7 @@ def key_of_patch(patch: Intervention) -> Key:
 
 
 def tables(
-    runs: Sequence[Run], found: Mapping[str, pd.DataFrame], decoded: Mapping[str, RowsResult],
+    runs: Sequence[Run], found: Mapping[str, pd.DataFrame], decoded: Mapping[str, DecodingResult],
     seed: int = 0,
 ) -> dict[str, pd.DataFrame]:
     """Return the tables of the study, by name.
@@ -189,9 +190,10 @@ def entering(scores: pd.DataFrame) -> dict[tuple[str, str, str, int], float]:
     """
     if not len(scores):
         return {}
-    read = scores[scores["counts"] & (scores["features"] == "tokens.context")
+    read = scores[scores["counts"] & scores["features"].str.endswith("tokens.context")
                   & (scores["label"] == "answer") & (scores["metric"] == "balanced_accuracy")]
-    by = read.pivot_table(index=[*OF_RUN, "layer"], columns="model", values="value", dropna=False)
+    by = parted(read).pivot_table(index=[*OF_RUN, "layer"], columns="model", values="value",
+                                  dropna=False)
     over = (by["trained"] - by["untrained"]).groupby(["role", "task", "kind", "layer"]).mean()
     return {(str(row["role"]), str(row["task"]), str(row["kind"]), int(row["layer"])):
             float(row["over"]) for row in over.reset_index(name="over").to_dict("records")}

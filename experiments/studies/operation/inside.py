@@ -20,10 +20,10 @@ from latentcode.config import SravenConfig
 from latentcode.errors import check
 from latentcode.figures.style import Figure, category_styles, style
 from latentcode.models.config import kind_of
+from latentcode.probes.decoding.reduction import fit_reduction
 from latentcode.probes.interventions.sites import capture
 from latentcode.probes.knn_purity.purity import ALL, purity
 from latentcode.probes.projection.methods import fit_projection
-from latentcode.probes.rows.reduction import fit_reduction
 from latentcode.runs import Run
 from latentcode.tasks.sraven.rules import RULES
 from latentcode.tasks.sraven.task import rules_shown

@@ -10,6 +10,7 @@ import pandas as pd
 import yaml
 
 from latentcode.probes.common.results import where
+from latentcode.probes.decoding.naming import parted
 
 CRITERIA: Mapping[str, Any] = yaml.safe_load(
     (Path(__file__).parent / "criteria.yaml").read_text(encoding="utf-8"))
@@ -30,12 +31,12 @@ def answer_entering(scores: pd.DataFrame) -> dict[tuple[str, str, int], float]:
             a constant answer, where the stream of these does not vary): the mean over runs, of
             the better of the two streams
     """
-    read = where(scores[scores["part"] != "milestones"], metric="balanced_accuracy",
-                 label="answer", width=128)
+    read = parted(where(scores[scores["part"] != "milestones"], metric="balanced_accuracy",
+                        label="answer", width=128))
     read = read[read["features"].isin(STREAMS) & read["inputs"].fillna("").isin(("", "uniform"))]
     index = ["part", "kind", "layer", "features", "seed"]
     by_model = read.pivot_table(index=index, columns="model", values="value", dropna=False)
-    null = by_model["untrained"].fillna(read.groupby(index)["best_constant"].first())
+    null = by_model["untrained"].fillna(read.groupby(index)["chance"].first())
     over = (by_model["trained"].fillna(null) - null).dropna()
     means = over.groupby(["part", "kind", "layer", "features"]).mean()
     best = means.groupby(["part", "kind", "layer"]).max().reset_index(name="value")

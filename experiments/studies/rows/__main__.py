@@ -3,11 +3,11 @@
     python -m latentcode.experiments.studies.rows --out experiments/results/rows \
         --checkpoints RUNS_WITH_MILESTONES --work WORK
 
-decodes pairs, rows, all codes, values and residual streams (`decode_rows`) of the SRAVEN models
+decodes from codes, rows, all codes, values and residual streams (`decode`) of the SRAVEN models
 that know every rule and of the fuzzy-logic models of the zoo, with one context and with one query
 for all instances, and along the milestones of the first seeds. Each result is kept in the folder
-`work`, so that an interrupted study can be resumed, and `--page-only` writes the page of those
-that are there. What is written to `out`: `README.md`, `tables/` and `figures/`.
+`work`, so that an interrupted study can be resumed. What is written to `out`: `README.md`,
+`tables/` and `figures/`; `--page-only` writes page and figures of the tables that are there.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import tyro
 
 from latentcode.errors import RunError, check
-from latentcode.experiments.studies.rows.jobs import Job, jobs
+from latentcode.experiments.keeping import kept
+from latentcode.experiments.studies.rows.jobs import METRICS, Job, jobs
 from latentcode.experiments.studies.rows.page import drawn, page
 from latentcode.experiments.studies.rows.tables import joined
-from latentcode.experiments.studies.writing import write_study
+from latentcode.experiments.studies.writing import write_figures, write_study, write_tables
 from latentcode.files.storage import write_text
-from latentcode.probes.rows import RowsResult, decode_rows
+from latentcode.probes.decoding import DecodingResult, decode
 from latentcode.progress import bar
 
 
@@ -46,35 +49,38 @@ class Study:
     processes: int = 1
     """Processes that fit probes side by side."""
     page_only: bool = False
-    """Compute nothing: write the page of the results that `work` holds."""
+    """Compute nothing: write the page and the figures of the tables that `out` holds."""
 
     def run(self) -> None:
-        found: list[tuple[Job, RowsResult]] = []
-        for job in jobs(self.sraven, self.checkpoints):
-            folder, began = self.work / job.name, time.monotonic()
-            if not folder.exists():
-                if self.page_only:
-                    continue
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                decode_rows(job.run, n_train=self.n, n_heldout=self.n, n_jobs=self.processes,
-                            progress=bar("fitting probes"), **job.how).save(folder, figures=False)
-                print(f"{job.name}: {time.monotonic() - began:.0f} s", flush=True)
-            found.append((job, RowsResult.load(folder)))
-        check(len(found) > 0, f"{self.work} holds no results", RunError)
-        self._write(found)
-
-    def _write(self, found: Sequence[tuple[Job, RowsResult]]) -> None:
-        tables = joined(found)
-        (self.out / "tables").mkdir(parents=True, exist_ok=True)
-        for name, table in tables.items():
-            write_text(self.out / "tables" / f"{name}.csv",
-                       table.to_csv(index=False, float_format="%.4g"))
-        write_text(self.out / "README.md", page(tables, found))
-        write_study(self.out, "study", {
-            "settings": {"n": self.n}, "jobs": [
-                {"name": job.name, "run_id": job.run.id, **job.about} for job, _ in found]},
-            {f"figures/{name}": figure for name, figure in drawn(tables, found).items()})
+        asked = jobs(self.sraven, self.checkpoints)
+        tables = self._tables() if self.page_only else self._computed(asked)
+        write_text(self.out / "README.md", page(tables, asked))
+        figures = {f"figures/{name}": figure for name, figure in drawn(tables, asked).items()}
+        if self.page_only:
+            write_figures(self.out, figures)
+        else:
+            write_study(self.out, "study", {"settings": {"n": self.n}, "jobs": [
+                {"name": job.name, "run_id": job.run.id, **job.about} for job in asked]}, figures)
         print(f"wrote {self.out / 'README.md'}")
+
+    def _computed(self, asked: Sequence[Job]) -> dict[str, pd.DataFrame]:
+        found = []
+        for job in asked:
+            began = time.monotonic()
+            result = kept(self.work / job.name, DecodingResult, partial(
+                decode, job.run, n_train=self.n, n_heldout=self.n, n_jobs=self.processes,
+                beyond_answer=True, metrics=METRICS, progress=bar("fitting probes"), **job.how))
+            print(f"{job.name}: {time.monotonic() - began:.0f} s", flush=True)
+            found.append((job, result))
+        tables = joined(found)
+        write_tables(self.out, tables)
+        return tables
+
+    def _tables(self) -> dict[str, pd.DataFrame]:
+        folder = self.out / "tables"
+        check((folder / "scores.csv").is_file(), f"{self.out} holds no tables", RunError)
+        return {name: pd.read_csv(folder / f"{name}.csv", dtype={"layer": str}).fillna(
+            {"inputs": ""}) for name in ("scores", "given")}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -16,8 +16,11 @@ LOGIC = ("logic-hyla", "logic-linear", "logic-softmax")
 """Models of the zoo at the published setting."""
 READINGS: tuple[Literal["fixed_context", "fixed_query"], ...] = "fixed_context", "fixed_query"
 """What all instances share: the examples' inputs, as in the paper, or the query's."""
-SMALL = ("pair", "row", "residual")
+EVERY = ("code", "row", "row.last_row", "codes", "values", "residual", "tokens")
+"""Features of the first seeds."""
+SMALL = ("code", "row", "residual")
 """Features of seeds beyond the first, and of milestones."""
+METRICS = ("accuracy", "balanced_accuracy", "macro_f1")
 STEPS = (750, 1_500, 3_000, 4_500, 6_000)
 """Milestones that are read; the newest checkpoint is read in any case."""
 FINISHED = 9_000
@@ -26,7 +29,7 @@ FINISHED = 9_000
 
 @dataclass(frozen=True)
 class Job:
-    """One call of `decode_rows`.
+    """One call of `decode`.
 
     name   of the folder that its result is kept in
     about  what tells its rows from others: part, run, kind, seed, step, inputs
@@ -51,7 +54,8 @@ def jobs(sraven: Path, checkpoints: Path) -> list[Job]:
     rest = [run for run in runs if run.config.training.seed != 0]
     milestones = [job for step in STEPS for run in first
                   for job in _milestone(checkpoints / run.path.name, step)]
-    return [*(_sraven(run, {}) for run in first), *_logic(), *milestones,
+    whole = {"features": EVERY, "widths": (16, 128)}
+    return [*(_sraven(run, whole) for run in first), *_logic(), *milestones,
             *(_sraven(run, {"features": SMALL, "widths": (128,)}) for run in rest)]
 
 
@@ -80,8 +84,10 @@ def _logic() -> list[Job]:
         found += [Job(f"{name}-{inputs}", run, {
             "part": "logic", **_of(run), "step": run.checkpoints()[-1], "inputs": inputs}, {
             "task": replace(config, inputs=inputs),
-            "features": ("pair", "row", "values", "residual"), "widths": (128,),
-            "labels": ("term_1", "terms", "operand", "answer")}) for inputs in READINGS]
+            "features": ("code", "row", "values", "residual"), "widths": (128,),
+            # With one query for all instances there is one operand.
+            "labels": ("term_1", "terms", *(("operand",) if inputs == "fixed_context" else ()),
+                       "answer")}) for inputs in READINGS]
         # As the model was trained, and as sources are drawn: is the answer there yet?
         found.append(Job(f"{name}-{config.inputs}", run, {
             "part": "logic", **_of(run), "step": run.checkpoints()[-1], "inputs": config.inputs},

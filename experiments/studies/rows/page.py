@@ -13,10 +13,14 @@ from latentcode.figures.markdown import markdown_of, markdown_table
 from latentcode.figures.style import PALETTE, Figure
 from latentcode.probes.common.figures import name_panels, panels
 from latentcode.probes.common.results import where
-from latentcode.probes.rows import RowsResult
+from latentcode.probes.decoding.features_figure import gains_figure, scores_figure
+from latentcode.probes.decoding.naming import parted
 from latentcode.tasks import make_task
 
 PLACE = ("kind", "features", "layer")
+NAMING = ("part", "kind", "seed", "step", "inputs")
+"""Columns that name a model, and what it is asked about."""
+PAIR = "the paper's pair"
 HOW = """\
 Logistic probes are fitted on training combinations and scored on held-out ones. All features are
 reduced to the same number of dimensions, at most 128 or 16 (`dimensions` in the tables): by a fixed
@@ -27,16 +31,16 @@ the reduction left the rest out.
 Each cell is trained / untrained / shuffled. Untrained: the same features of the initial weights;
 shuffled: the trained features with labels of other instances or, under gains, the features of
 another instance. A dash says that the features of the initial weights do not vary. `tables/` has
-every number with its interval (95 %, clustered by held-out combination), balanced accuracy, macro
-F1 and log loss, the score of the training prior on the held-out part, and that of the best constant
-answer, which knows the held-out shares and so is an oracle."""
+every number with its interval (95 %, clustered by held-out combination), balanced accuracy and
+macro F1, and the score of the best constant answer, which knows the held-out shares and so is an
+oracle."""
 GAINS = """\
 Held-out log loss gained, in nats, over a probe that knows the answer alone, or the answer and both
 operands. The gain over the answer includes what operands and answer together tell of the rule; the
 gain over both does not. A probe pays for reading noise; how much, the third number says."""
 
 
-def page(tables: Mapping[str, pd.DataFrame], found: Sequence[tuple[Job, RowsResult]]) -> str:
+def page(tables: Mapping[str, pd.DataFrame], asked: Sequence[Job]) -> str:
     """Return what a reader wants first, as Markdown."""
     scores, given = headline(tables["scores"]), tables["given"]
     parts = [
@@ -44,7 +48,7 @@ def page(tables: Mapping[str, pd.DataFrame], found: Sequence[tuple[Job, RowsResu
         "Written by `python -m latentcode.experiments.studies.rows`; see its module for the "
         "command.", HOW, "## What they show",
         "Smallest to largest over kinds and seeds, in 128 dimensions, accuracy where nothing else "
-        "is said.", "\n".join(readings(tables)), "## The models", _models(found)]
+        "is said.", "\n".join(readings(tables)), "## The models", _models(asked)]
     for width in (128, 16):
         block = where(scores, part="sraven", width=width)
         if len(block):
@@ -77,23 +81,26 @@ def page(tables: Mapping[str, pd.DataFrame], found: Sequence[tuple[Job, RowsResu
     return "\n\n".join(parts) + "\n"
 
 
-def drawn(
-    tables: Mapping[str, pd.DataFrame], found: Sequence[tuple[Job, RowsResult]]
-) -> dict[str, Figure]:
+def drawn(tables: Mapping[str, pd.DataFrame], asked: Sequence[Job]) -> dict[str, Figure]:
     """Return the figures of the first seeds, of fuzzy logic, and of the milestones."""
     figures: dict[str, Figure] = {}
-    for job, result in found:
+    for job in asked:
         if job.about["part"] == "logic" or (
                 job.about["part"] == "sraven" and job.about["seed"] == 0):
-            figures[f"{job.name}.png"] = result.figure()
-            if len(result.given):
-                figures[f"{job.name}-given.png"] = result.figures()["given.png"]
+            which = {"inputs": "", **job.about}
+            scores, given = (
+                where(table, **{name: which[name] for name in NAMING}).assign(pair=PAIR)
+                for table in (headline(tables["scores"]), tables["given"]))
+            figures[f"{job.name}.png"] = scores_figure(scores)
+            if len(given):
+                figures[f"{job.name}-given.png"] = gains_figure(given)
     moments = along(headline(tables["scores"]))
     return figures | ({"milestones.png": milestones_figure(moments)} if len(moments) else {})
 
 
 def along(scores: pd.DataFrame) -> pd.DataFrame:
     """Return the scores of first seeds over updates, those of the ends included; empty without."""
+    scores = parted(scores)
     milestones = where(scores, part="milestones", model="trained")
     ends = where(scores, part="sraven", seed=0, width=128)
     ends = ends[ends["features"].isin(milestones["features"].unique())]
@@ -134,8 +141,8 @@ def _over_steps(moments: pd.DataFrame) -> pd.DataFrame:
     return table.map("{:.2f}".format, na_action="ignore").fillna("").reset_index()
 
 
-def _models(found: Sequence[tuple[Job, RowsResult]]) -> str:
-    rows = {(job.about["kind"], job.about["run"]): job.run for job, _ in found
+def _models(asked: Sequence[Job]) -> str:
+    rows = {(job.about["kind"], job.about["run"]): job.run for job in asked
             if job.about["part"] != "milestones"}
     table = []
     for (kind, name), run in rows.items():
@@ -147,11 +154,10 @@ def _models(found: Sequence[tuple[Job, RowsResult]]) -> str:
 
 
 def _nulls(block: pd.DataFrame) -> str:
-    """Say what the two answers score that have read nothing."""
-    said = [f"{label} {ranged(where(block, label=label)['prior'])} and "
-            f"{ranged(where(block, label=label)['best_constant'])}"
+    """Say what the best answer scores that has read nothing."""
+    said = [f"{label} {ranged(where(block, label=label)['chance'])}"
             for label in block["label"].unique()]
-    return f"The training prior and the best constant answer score: {'; '.join(said)}."
+    return f"The best constant answer scores: {'; '.join(said)}."
 
 
 def _known(block: pd.DataFrame) -> str:

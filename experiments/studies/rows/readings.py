@@ -8,15 +8,16 @@ import pandas as pd
 
 from latentcode.experiments.studies.rows.tables import headline, ranged
 from latentcode.probes.common.results import where
+from latentcode.probes.decoding.naming import parted
 
 
 def readings(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     """Return what the tables show in sentences, a list item each, as far as there are results."""
-    scores, given = headline(tables["scores"]), tables["given"]
+    scores, given = parted(headline(tables["scores"])), parted(tables["given"])
     sraven = where(scores, part="sraven", width=128)
     last = where(sraven, layer="3")
     found = []
-    for features in ("pair", "row", "residual"):
+    for features in ("code", "row", "residual"):
         rows = where(last, features=features)
         if len(rows):
             found.append(
@@ -30,7 +31,7 @@ def readings(tables: Mapping[str, pd.DataFrame]) -> list[str]:
             gains = "; ".join(
                 f"{features} {span(block, 'rule', value='gain')}, {above(block)} (features of "
                 f"another instance: {span(block, 'rule', 'shuffled', value='gain')})"
-                for features in ("pair", "row", "residual")
+                for features in ("code", "row", "residual")
                 if len(block := where(rows, features=features)))
             found.append(f"- The rule beyond {condition}, last layer, nats gained of "
                          f"{ranged(rows['known'])}: {gains}.")
@@ -41,7 +42,7 @@ def readings(tables: Mapping[str, pd.DataFrame]) -> list[str]:
                 f"{features} {span(block, 'terms')} (untrained {span(block, 'terms', 'untrained')})"
                 for features, block in rows.groupby("features", sort=False))
             found.append(f"- Fuzzy logic, `{inputs}`, F1 of the terms in the last layer: "
-                         f"{by_features}; best constant answer {rows['best_constant'].min():.2f}.")
+                         f"{by_features}; best constant answer {rows['chance'].min():.2f}.")
     return found
 
 

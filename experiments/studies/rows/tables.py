@@ -8,17 +8,17 @@ import pandas as pd
 
 from latentcode.experiments.studies.rows.jobs import Job
 from latentcode.probes.common.results import where
-from latentcode.probes.rows.result import FLAT, ONE_CLASS, RowsResult
+from latentcode.probes.decoding import DecodingResult
+from latentcode.probes.decoding.naming import MODELS, parted
 
-ORDER = ("pair", "row", "row.last_row", "row.examples", "codes", "values", "residual", "tokens")
+ORDER = ("code", "row", "row.last_row", "row.examples", "codes", "values", "residual", "tokens")
 """The order in which features are listed."""
-LEFT_OUT = ("run", "pair", "n_classes", "n_heldout_combinations", "penalty")
+LEFT_OUT = ("run", "pair", "n_train", "n_heldout", "n_train_combinations",
+            "n_heldout_combinations", "n_classes", "C")
 """Columns that are the same for all, or that only results of single models need."""
-NOTHING = {FLAT: "nothing to read", ONE_CLASS: "the same for all"}
-"""What a cell says in place of a score."""
 
 
-def joined(found: Sequence[tuple[Job, RowsResult]]) -> dict[str, pd.DataFrame]:
+def joined(found: Sequence[tuple[Job, DecodingResult]]) -> dict[str, pd.DataFrame]:
     """Return `scores` and `given` of all jobs, after the columns that tell them apart."""
     tables = {}
     for name, field in (("scores", "table"), ("given", "given")):
@@ -27,7 +27,8 @@ def joined(found: Sequence[tuple[Job, RowsResult]]) -> dict[str, pd.DataFrame]:
         table = pd.concat(parts, ignore_index=True)
         first = ["part", "kind", "seed", "step", "inputs"]
         rest = [column for column in table if column not in (*first, *LEFT_OUT)]
-        rank = table["features"].map(ORDER.index)
+        table["layer"] = table["layer"].astype(str)
+        rank = parted(table)["features"].map(ORDER.index)
         order = table.assign(features=rank).sort_values(
             ["kind", "features", "layer"], kind="stable")
         tables[name] = table.loc[order.index, first + rest]
@@ -40,15 +41,16 @@ def cells(table: pd.DataFrame, index: Sequence[str], column: str, value: str) ->
     Over several seeds a value is their mean, and for the trained model (smallest to largest).
     """
     rows = []
-    for place, block in table.groupby(list(index), sort=False):
+    for place, block in parted(table).groupby(list(index), sort=False):
         row: dict[str, object] = dict(zip(index, place, strict=True))
         for name, asked in block.groupby(column, sort=False):
             row[str(name)] = " / ".join(
                 _cell(where(asked, model=model), value, spread=model == "trained")
-                for model in ("trained", "untrained", "shuffled"))
-            said = set(where(asked, model="trained")["status"])
-            if said <= set(NOTHING):
-                row[str(name)] = NOTHING[said.pop()]
+                for model in MODELS)
+            trained = where(asked, model="trained")
+            if trained[value].isna().all():
+                same = "chance" in trained and (trained["chance"] == 1.0).all()
+                row[str(name)] = "the same for all" if same else "nothing to read"
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -25,7 +25,6 @@ from latentcode.probes.interventions import (
     intervene,
     intervene_model,
 )
-from latentcode.probes.rows import RowsResult, decode_rows
 from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.subjects import subject
@@ -38,6 +37,7 @@ CRITERIA: Mapping[str, Any] = yaml.safe_load(
 """They say themselves what was known when they were written."""
 WIDTH = 128
 """Dimensions in which the residual stream is read."""
+METRICS = ("accuracy", "balanced_accuracy", "macro_f1")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Measured:
 
     losses: pd.DataFrame
     decoded: DecodingResult
-    streams: RowsResult
+    streams: DecodingResult
     moved: InterventionResult | None
     written: InterventionResult | None
     moved_from: InterventionResult | None
@@ -93,8 +93,8 @@ def measure(run: Run, work: Path, n: int, n_probe: int, seed: int) -> Measured:
         Work("paper", KnownRuns({}), work).table(run, token_losses),
         keep("probes", DecodingResult, decode, labels=varying(run),
              pairs=CRITERIA["pairs"], **size),
-        keep("streams", RowsResult, decode_rows, labels=["answer"], features=["residual"],
-             widths=WIDTH, **size),
+        keep("streams", DecodingResult, partial(decode, metrics=METRICS), labels=["answer"],
+             features=["residual"], widths=WIDTH, **size),
         written("pairs", places(n_layers), ("interchange", "control"), factorial=False,
                 among="answers"),
         written("factorial", factorial_places(run), SOURCES),

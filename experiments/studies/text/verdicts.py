@@ -140,8 +140,8 @@ def words(
 
     comparisons  of `InterventionResult`, all models, with columns task, kind and run; or empty
     counted      a row per model: kind, seed and `known`, instances that count
-    streams      rows of `RowsResult.table` with columns part, kind and seed: is the class of the
-                 answer in the residual stream of the query?
+    streams      rows of `DecodingResult.table` with columns part, kind and seed: is the class of
+                 the answer in the residual stream of the query?
     """
     chosen = _counted(comparisons, counted["known"], counted["kind"])
     if chosen.empty:

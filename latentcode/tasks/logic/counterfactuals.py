@@ -186,9 +186,9 @@ class LogicCounterfactuals(ChosenPairs):
         defined = self.choices(batch, base_label[:, 0]).scatter(1, base_label, True)
         return torch.where(defined, torch.maximum(values, rest), torch.nan)
 
-    def outputs(self, slot: Tensor, logits: Tensor) -> Tensor:
-        """Return the predicted f(query), float64 [B, 1]."""
-        return logits[:, -1, :1].double()
+    def answer_token(self, pairs: MinimalPairs) -> Tensor:
+        """Return the last token, the query: int64 [B], from the end."""
+        return torch.full_like(pairs.slot, -1)
 
     def _kind(self, split: str) -> tuple[int, int]:
         """Return the range of the terms that a split combines."""

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from latentcode.answers import CLASSES
 from latentcode.errors import check, check_choice
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
@@ -17,7 +16,7 @@ from latentcode.tasks.counterfactuals import (
     ChosenPairs,
     MinimalPairs,
     all_differ,
-    class_rates,
+    classes_of,
     code_mask,
     row_mask,
     token_mask,
@@ -245,10 +244,9 @@ class SravenCounterfactuals(ChosenPairs):
         own = self._answer(batch, slot)[:, None].double()
         return answers.scatter(1, pairs.base_label[:, None], own)
 
-    def outputs(self, slot: Tensor, logits: Tensor) -> Tensor:
-        """Return the probabilities of the symbols at a response token, float64 [B, K]."""
-        response = logits[:, -self.n_slots:].double().softmax(-1)
-        return response[torch.arange(len(slot), device=slot.device), slot]
+    def answer_token(self, pairs: MinimalPairs) -> Tensor:
+        """Return the response token, one of the last M: int64 [B], from the end."""
+        return pairs.slot - self.n_slots
 
     def membership(self, batch: Batch) -> Tensor:
         """Return which rule each response token has, bool [B, M, 8]."""
@@ -330,9 +328,7 @@ class SravenCounterfactuals(ChosenPairs):
         probability = after.exp()[instance, slot]
         classes: dict[str, Tensor] = {}
         if pairs.candidates is not None:
-            is_one = chosen[:, None] == pairs.candidates
-            classes = class_rates(torch.where(
-                is_one.any(1), is_one.long().argmax(1), len(CLASSES) - 1))
+            classes = classes_of(chosen, pairs.candidates)
         return {
             **classes, "flip": (chosen == theirs).float(), "unchanged": (chosen == ours).float(),
             "others": (unchanged | here).all(1).float(),

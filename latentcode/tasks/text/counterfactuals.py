@@ -15,14 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from latentcode.answers import CLASSES
 from latentcode.errors import check, check_choice
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
     OTHERS,
     Counterfactuals,
     MinimalPairs,
-    class_rates,
+    classes_of,
     code_mask,
     row_mask,
 )
@@ -86,6 +85,7 @@ class TextCounterfactuals(Counterfactuals):
     constituents = ("not copied", "copied")
     n_slots = 1
     exclusive = True
+    symbolic = True
     scopes: tuple[str, ...] = ("pair", "row", "feature", "everything")
 
     def __init__(
@@ -320,6 +320,14 @@ class TextCounterfactuals(Counterfactuals):
             role = role.scatter(1, where, ROLES.index(name))
         return ROLES, role
 
+    def answer_token(self, pairs: MinimalPairs) -> Tensor:
+        """Return the query, int64 [B]."""
+        return pairs.instances.info["query"]
+
+    def two_answers(self, pairs: MinimalPairs) -> tuple[Tensor, Tensor]:
+        """Return what is copied in the instance and in its source."""
+        return (pairs.instances.info["copied"].double(), pairs.sources.info["copied"].double())
+
     def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
         """Return where the model says what is copied, or neither of the answers: bool [B]."""
         batch = pairs.batch(of)
@@ -353,10 +361,8 @@ class TextCounterfactuals(Counterfactuals):
         if pairs.candidates is not None:
             own = torch.stack([ours, self._says(pairs, source)], 1).double()
             same = pairs.candidates[:, :2]
-            is_one = says[:, None] == torch.cat(
-                [torch.where(same.isnan(), own, same), pairs.candidates[:, 2:]], 1)
-            found = class_rates(torch.where(
-                is_one.any(1), is_one.long().argmax(1), len(CLASSES) - 1))
+            found = classes_of(says, torch.cat(
+                [torch.where(same.isnan(), own, same), pairs.candidates[:, 2:]], 1))
         else:
             at_clean, at_source, at_patched = (
                 self._difference(pairs, x) for x in (clean, source, patched))

@@ -234,8 +234,10 @@ class Bench:
         """Return what became of the answer."""
         one, source, patched = done.pairs, done.source, done.patched
 
+        token = self.task.answer_token(one)
+
         def outputs(of: Tensor) -> np.ndarray:
-            return self.task.outputs(one.slot.expand(len(of)), of).cpu().numpy()
+            return self.task.outputs(token.expand(len(of)), of).cpu().numpy()
 
         names, was, result = self.task.constituents, outputs(done.clean)[0], outputs(patched)
         base_label, target = names[int(one.base_label)], names[int(one.source_label)]

@@ -141,7 +141,8 @@ def _frame(
     if done is None:
         return pd.DataFrame(columns=columns)
     owner, pairs = done.owner.cpu().numpy(), done.pairs
-    outputs = bench.task.outputs(pairs.slot[done.owner], done.patched).cpu().numpy()
+    token = bench.task.answer_token(pairs)[done.owner]
+    outputs = bench.task.outputs(token, done.patched).cpu().numpy()
     answers = np.array([answer_of(output) for output in outputs])
     candidates = _candidates(bench, patch, pairs).cpu().numpy()
     distance = np.abs(answers[:, None] - candidates[owner])

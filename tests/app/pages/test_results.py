@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
+from places import GOLDEN
 from small_app import charts, drawn_codes, shown, text
 
 from latentcode.probes.similarity.of_codes import similarity_codes
@@ -38,6 +40,16 @@ def test_other_results_are_shown_with_their_summary(codes: Path) -> None:
     assert "In every row: features code." in [caption.value for caption in test.caption]
     assert "Heads that a code uses" in text(test)
     assert len(test.image) == 1
+
+
+def test_decodings_of_more_than_codes_are_results_among_others(codes: Path) -> None:
+    """Here those of an earlier format; the page of decoding shows what is decoded from codes."""
+    shutil.copytree(GOLDEN / "format1" / "rows", codes / "results" / "rows")
+    test = shown("results", model="runs/codes")
+    assert not test.exception
+    assert {"features", "trained", "untrained", "shuffled"} <= set(test.table[0].value.columns)
+    assert len(test.image) == 1
+    assert "No probes yet" in text(shown("decode", model="runs/codes"))
 
 
 def test_codes_without_results_say_so(codes: Path) -> None:

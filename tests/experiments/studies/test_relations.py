@@ -169,7 +169,7 @@ def test_a_command_that_fails_stops_everything(
                  "codes"]
     with pytest.raises(RunError, match=r"`latentcode extract .* ended with status 2"):
         run_command(arguments)
-    assert "error: prompts prompts.jsonl cannot be read" in capfd.readouterr().err
+    assert "error: --prompts is 'prompts.jsonl', which is no file" in capfd.readouterr().err
 
 
 def test_unusable_sizes_and_folders_are_named(tmp_path: Path) -> None:

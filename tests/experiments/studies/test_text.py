@@ -123,10 +123,9 @@ def test_words_are_asked_where_enough_instances_count() -> None:
          "value": 0.5, "low": 0.4} for seed in SEEDS for against in ("operands", "unrelated")])
     streams = pd.DataFrame([
         {"part": "language", "kind": "hyla", "seed": seed, "inputs": "", "layer": 1,
-         "metric": "balanced_accuracy", "label": "answer", "width": 128, "features": "residual",
-         "model": model, "value": 0.3, "best_constant": 0.1,
-         "n_classes": 8}
-        for seed in SEEDS for model in ("trained", "untrained")])
+         "metric": "balanced_accuracy", "label": "answer", "width": 128, "features": features,
+         "value": 0.3, "chance": 0.1, "n_classes": 8}
+        for seed in SEEDS for features in ("residual", "untrained residual")])
 
     def asked(known: int, streams: pd.DataFrame = streams) -> pd.DataFrame:
         counted = pd.DataFrame([{"kind": "hyla", "known": known}] * len(SEEDS))
@@ -140,7 +139,7 @@ def test_words_are_asked_where_enough_instances_count() -> None:
     assert few["earned"].any()
     assert not few["claimed"].any()
     assert "carries the operands" not in set(few["word"])
-    reached = streams.assign(value=streams["value"].where(streams["model"] != "trained", 0.4))
+    reached = streams.assign(value=streams["value"].where(streams["features"] != "residual", 0.4))
     late = asked(CRITERIA["instances"], reached).set_index("word").loc["carries the operation"]
     assert late["earned"]
     assert not late["claimed"]

@@ -15,8 +15,7 @@ from latentcode.experiments.paper.measuring.probe_scores import (
     first_varying,
 )
 from latentcode.experiments.paper.measuring.score_figures import of_varying
-from latentcode.probes.common.bootstrap import count_by_cluster, resample
-from latentcode.probes.rows.scores import balanced_accuracy
+from latentcode.probes.common.bootstrap import balanced_accuracy, count_by_cluster, resample
 
 CLUSTERS = np.repeat(np.arange(10), 20)
 TRUTH = np.eye(2, dtype=bool)[np.arange(200) % 2]

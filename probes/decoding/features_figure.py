@@ -1,4 +1,4 @@
-"""The pictures of decoded rows: scores and gains per layer, a colour per set of features."""
+"""The pictures of several features: scores and gains per layer, a colour per features."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import GREY, Figure, category_styles
-from latentcode.probes.common.figures import name_panels, panels
+from latentcode.probes.common.figures import layers_in, name_panels, panels
 from latentcode.probes.common.results import distinct, where
+from latentcode.probes.decoding.figure import METRIC_NAMES
+from latentcode.probes.decoding.naming import parted
 
 MODELS: dict[str, dict[str, Any]] = {
     "trained": {"marker": "o"}, "untrained": {"marker": "o", "markerfacecolor": "white"},
@@ -21,32 +23,32 @@ MODELS: dict[str, dict[str, Any]] = {
 """How the points of a model are drawn: filled, hollow, and faint for labels of others."""
 
 
-def rows_figure(table: pd.DataFrame, *, missing: Sequence[str] = ()) -> Figure:
-    """Return the scores of `RowsResult.table`: a row per pair and width, a column per label.
+def scores_figure(table: pd.DataFrame, *, missing: Sequence[str] = ()) -> Figure:
+    """Return the scores of `DecodingResult.table`: a row per pair and width, a column per label.
 
-    Dashed is the training prior's score, dotted that of the best constant answer.
+    Dashed is the best constant answer. `missing` names the controls that were left out.
     """
-    names = {"accuracy": "accuracy", "f1": "F1", "macro_f1": "macro F1",
-             "balanced_accuracy": "balanced accuracy", "log_loss": "log loss (nats)"}
-    return _grid(table, ("label", "metric"), lambda kind: f"{kind[0]}\n{names[kind[1]]}", "value",
-                 (("prior", "--", "training prior"), ("best_constant", ":", "best constant")),
+    return _grid(table, ("label", "metric"), lambda kind: f"{kind[0]}\n{METRIC_NAMES[kind[1]]}",
+                 "value", ("chance", "best constant answer"),
                  f"without controls: {', '.join(missing)}" if missing else "")
 
 
 def gains_figure(given: pd.DataFrame) -> Figure:
-    """Return the gains of `RowsResult.given`: a row per pair and width, a column per question."""
+    """Return the gains of `DecodingResult.given`: a row per pair and width, a column per question.
+    """
     return _grid(given.assign(none=0.0), ("label", "given"),
-                 lambda kind: f"{kind[0]} given\n{kind[1]}", "gain", (("none", "--", "no gain"),),
+                 lambda kind: f"{kind[0]} given\n{kind[1]}", "gain", ("none", "no gain"),
                  "held-out log loss gained (nats)")
 
 
 def _grid(
     table: pd.DataFrame, columns: tuple[str, str], titled: Any, value: str,
-    lines: Sequence[tuple[str, Any, str]], title: str,
+    line: tuple[str, str], title: str,
 ) -> Figure:
     check(len(table) > 0, "there are no rows of the chosen metrics to draw", ProbeError)
+    table = parted(table.assign(width=table["width"].astype(object).fillna("all").map(_plain)))
     kinds, places = distinct(table, *columns), distinct(table, "pair", "width")
-    layers = sorted(table["layer"].unique(), key=lambda name: (len(name), name))  # `all` last
+    layers = layers_in(table)
     feature_sets = list(table["features"].unique())
     colors = {features: color for features, (color, _) in category_styles(feature_sets).items()}
     width = max(2.2, 0.09 * len(layers) * len(feature_sets) + 0.6)
@@ -58,9 +60,8 @@ def _grid(
                               **dict(zip(columns, kind, strict=True)))
                 axes = grid[row, column]
                 _draw(axes, block, layers, colors, value)
-                for name, dashes, _ in lines:
-                    axes.axhline(block[name].iloc[0], color=GREY, linestyle=dashes, linewidth=1.0,
-                                 zorder=1)
+                axes.axhline(block[line[0]].iloc[0], color=GREY, linestyle="--", linewidth=1.0,
+                             zorder=1)
         name_panels(grid, [titled(kind) for kind in kinds],
                     [f"{pair}\n{width} dimensions" for pair, width in places], "layer")
         handles = [Line2D([], [], color=color, marker="o", linestyle="", markersize=4, label=name)
@@ -68,14 +69,13 @@ def _grid(
         handles += [Line2D([], [], color=GREY, linestyle="", markersize=4, label=model,
                            **style)
                     for model, style in MODELS.items() if model in set(table["model"])]
-        handles += [Line2D([], [], color=GREY, linestyle=dashes, label=label)
-                    for _, dashes, label in lines]
+        handles += [Line2D([], [], color=GREY, linestyle="--", label=line[1])]
         figure.legend(handles=handles, loc="outside right upper")
     return figure
 
 
 def _draw(
-    axes: Axes, block: pd.DataFrame, layers: Sequence[str], colors: dict[Any, str], value: str
+    axes: Axes, block: pd.DataFrame, layers: Sequence[int | str], colors: dict[Any, str], value: str
 ) -> None:
     step = 0.8 / max(len(colors), 1)
     for model, style in MODELS.items():
@@ -87,5 +87,9 @@ def _draw(
             axes.errorbar(x, rows[value], yerr=np.clip(np.nan_to_num(bars), 0.0, None),
                           color=color, linestyle="", markersize=3.5, elinewidth=0.8,
                           **style)
-    axes.set_xticks(range(len(layers)), layers)
+    axes.set_xticks(range(len(layers)), map(str, layers))
     axes.set_xlim(-0.5, len(layers) - 0.5)
+
+
+def _plain(width: object) -> object:
+    return int(width) if isinstance(width, float) else width

@@ -1,4 +1,4 @@
-"""What is a row asked? Operation, operands and answer, as classes."""
+"""What features of more than a code are asked: operation, operands and answer, as classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 from latentcode.codes.labels import label_groups
 from latentcode.errors import UnknownNameError
 from latentcode.probes.common.labels import Target, indicated
-from latentcode.tasks import Task
+from latentcode.subjects import Subject
 
 N_BINS = 8
 """Bins of equal share of the training instances that a measurement, such as the answer of fuzzy
@@ -20,13 +20,13 @@ ANSWER, OPERAND = "answer", "operand"
 
 
 def asked(
-    task: Task, token: int | None, train: pd.DataFrame, others: Sequence[pd.DataFrame]
+    of: Subject, pair: str, train: pd.DataFrame, others: Sequence[pd.DataFrame]
 ) -> list[pd.DataFrame]:
     """Return operation, operands and answer of training instances, then those of others.
 
     Measurements are bins 1 .. N_BINS, between the quantiles of the training instances.
     """
-    frames = [task.row_labels(labels, token) for labels in (train, *others)]
+    frames = [of.row_labels(labels, pair) for labels in (train, *others)]
     for column in frames[0].columns[frames[0].dtypes.map(lambda dtype: dtype.kind == "f")]:
         edges = np.quantile(frames[0][column], np.linspace(0, 1, N_BINS + 1)[1:-1])
         for frame in frames:
@@ -34,10 +34,10 @@ def asked(
     return frames
 
 
-def default_labels(task: Task, frame: pd.DataFrame) -> tuple[str, ...]:
+def default_labels(of: Subject, frame: pd.DataFrame) -> tuple[str, ...]:
     """Return every column, and the groups that the task names for probing, such as `terms`."""
     groups = label_groups(frame.columns)
-    return (*map(str, frame.columns), *(name for name in task.probe_labels if name in groups))
+    return (*map(str, frame.columns), *(name for name in of.probe_labels if name in groups))
 
 
 def targets_of(

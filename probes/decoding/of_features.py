@@ -1,0 +1,139 @@
+"""Decoding from more than a code: rows, all codes, values and residual streams (`read_rows`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+from latentcode.arguments import check_distinct, chosen
+from latentcode.codes.rows import WIDEST, Rows
+from latentcode.errors import ProbeError, check, check_count
+from latentcode.probes.common.features import origin
+from latentcode.probes.common.labels import Target, varying
+from latentcode.probes.common.own_labels import Labels, names_of
+from latentcode.probes.decoding.beyond import TABLE_INSTANCES, Known, known_beside
+from latentcode.probes.decoding.fitting import Asked, Reading, decoded
+from latentcode.probes.decoding.naming import MODELS, named
+from latentcode.probes.decoding.reduction import fit_reduction
+from latentcode.probes.decoding.result import DecodingResult
+from latentcode.probes.decoding.row_labels import N_BINS, asked, default_labels, targets_of
+from latentcode.progress import Progress
+from latentcode.subjects import Subject
+from latentcode.subjects.base import pair_names
+
+Own = Mapping[str, np.ndarray]
+"""Label -> one value per instance."""
+
+
+def decode_features(
+    of: Subject, labels: Labels | None, own: Sequence[Own], parts: Sequence[tuple[str, int]], *,
+    features: Sequence[str], widths: Sequence[int] | None, beyond_answer: bool,
+    metrics: Sequence[str], pairs: Sequence[str] | str | None,
+    layers: Sequence[int] | int | None, controls: bool, n_shuffles: int, n_bootstrap: int,
+    seed: int, n_jobs: int, progress: Progress | None,
+) -> DecodingResult:
+    """Return what `decode` says of any features, reduced or not, and beyond the answer.
+
+    of      the model and its problems
+    labels  default: operation, operands and answer (`Task.row_labels`); of codes alone those of
+            the task for probing
+    own     the values of labels that are functions, of both parts
+    parts   (split, number of instances) of training, then of held-out combinations
+
+    Raises what `Subject.rows` raises, `UnknownNameError` for a label,
+    `ProbeError` for a label that is
+    named and does not vary, no widths, and features that are repeated.
+    """
+    check(len(features) > 0, "features is empty; expected at least one to decode from", ProbeError)
+    check_distinct("features", features)
+    if widths is not None:
+        check_count("widths", min(widths, default=0), 1, ProbeError)
+    for name, value, least in (("n_bootstrap", n_bootstrap, 100), ("n_shuffles", n_shuffles, 1)):
+        check_count(name, value, least, ProbeError)
+    pairs = chosen("pair", tuple(of.pairs)[:1] if pairs is None else pair_names(pairs, of.pairs),
+                   tuple(of.pairs))
+    read = partial(of.rows, layers=layers, seed=seed)
+    control = ("residual",) if controls and "code" in features else ()
+    extra = tuple(name for name in control if name not in features)
+    readings: list[Reading] = []
+    targets: dict[tuple[str, str], Target] = {}
+    known: dict[tuple[str, str], Sequence[Known]] = {}
+    for pair in pairs:
+        trained = [read(split, n=n, pair=pair, features=(*features, *extra)) for split, n in parts]
+        readings += _readings(trained, pair, "trained", widths, extra)
+        if controls:
+            readings += _readings([
+                read(split, n=n, pair=pair, features=features, untrained=True)
+                for split, n in parts], pair, "untrained", widths, ())
+        frames = _asked(of, pair, [rows.labels for rows in trained], own, beyond_answer, seed)
+        names = (names_of(labels) if labels is not None else of.probe_labels
+                 if features == ("code",) else default_labels(
+                     of, of.row_labels(trained[0].labels, pair)))
+        groups, clusters = (np.asarray(pd.factorize(frame["combination"].astype(str))[0])
+                            for frame in frames[:2])
+        of_pair = targets_of(names, frames[0], frames[1])
+        # What was asked for has to vary; what is asked by default is left without a score.
+        targets |= {(name, pair): target if labels is None else varying(target, name, pair)
+                    for name, target in of_pair.items()}
+        if beyond_answer:
+            known |= {(name, pair): beside
+                      for name, beside in known_beside(of_pair, frames, groups, seed).items()}
+    every = Asked({(name, pair): targets[name, pair] for name, pair in product(names, pairs)},
+                  groups, clusters, metrics, n_shuffles, n_bootstrap, seed, known)
+    found = decoded(readings, every, [
+        name for one in features for name in (
+            one, *(extra if one == "code" else ()), *(named(one, model) for model in MODELS[1:]))],
+        n_jobs=n_jobs, progress=progress)
+    return DecodingResult(**found, settings={
+        "features": list(features), "widths": None if widths is None else list(widths),
+        "beyond_answer": beyond_answer,
+        "controls": [*control, *(MODELS[1:] if controls else MODELS[2:])], "pairs": list(pairs),
+        "widest": WIDEST, "n_bins": N_BINS, "table_instances": TABLE_INSTANCES,
+        "allow_overlap": "nothing", "shared_combinations": 0,
+        **every.settings, "train": origin(trained[0]), "heldout": origin(trained[1])})
+
+
+def _asked(
+    of: Subject, pair: str, labels: Sequence[pd.DataFrame], own: Sequence[Own],
+    beyond_answer: bool, seed: int,
+) -> list[pd.DataFrame]:
+    """Return what training and held-out instances are asked at a pair, beside their further labels
+    and the caller's own; if `beyond_answer`, also what instances are asked that are counted."""
+    counted = [of.counted(TABLE_INSTANCES, seed)] if beyond_answer else []
+    frames = asked(of, pair, labels[0], (labels[1], *counted))
+    for i, (frame, known, values) in enumerate(zip(frames, labels, own, strict=False)):
+        others = known[[name for name in known if name not in frame]]
+        frames[i] = pd.concat([frame, others], axis=1).assign(**values)
+    return frames
+
+
+def _readings(
+    both: Sequence[Rows], pair: str, model: str, widths: Sequence[int] | None,
+    extra: Sequence[str],
+) -> Iterator[Reading]:
+    """Yield all features of a model, reduced; what was read is given up on the way.
+
+    both   of training and of held-out instances
+    extra  features that are controls alone, without shuffled labels
+    """
+    for features, of_layer in list(both[0].values):
+        x, x_heldout = (rows.values.pop((features, of_layer)) for rows in both)
+        layer = int(of_layer) if of_layer.isdigit() else of_layer
+        if widths is not None:
+            try:
+                reduction = fit_reduction(x, max(widths))
+                x_heldout = reduction(x_heldout)
+            except ProbeError as error:
+                raise ProbeError(f"{named(features, model)} of layer {layer}: {error}") from None
+            x = reduction(x)
+        for width in widths or (None,):
+            d = min(width or x.shape[1], x.shape[1])
+            yield Reading(
+                named(features, model), layer, pair, x[:, :d], x_heldout[:, :d],
+                (features, model, layer, pair, d),
+                named(features, "shuffled") if model == "trained" and features not in extra
+                else None, both[0].sizes[features, of_layer], width)

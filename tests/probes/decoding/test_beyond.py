@@ -1,0 +1,112 @@
+"""Sources that hold the operation, or only the answer: are they told apart?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from latentcode.probes.common.labels import indicated
+from latentcode.probes.decoding.beyond import known_beside, log_posteriors
+from latentcode.probes.decoding.fitting import METRICS, Asked, Reading, chance, decoded
+from latentcode.probes.decoding.row_labels import targets_of
+
+Tables = dict[str, pd.DataFrame]
+N = 1_500
+
+
+def drawn(seed: int, n: int = N) -> pd.DataFrame:
+    """Return problems with two rules and two operands: the answer is a + b or a - b, modulo 4."""
+    rng = np.random.default_rng(seed)
+    a, b, rule = rng.integers(4, size=(3, n)) % [[4], [4], [2]]
+    return pd.DataFrame({
+        "rule": np.array(["sum", "difference"])[rule], "operand_1": a, "operand_2": b,
+        "answer": np.where(rule == 0, a + b, a - b) % 4})
+
+
+@pytest.fixture(scope="module")
+def asked() -> tuple[Asked, list[pd.DataFrame]]:
+    frames = [drawn(0), drawn(1), drawn(2, 20_000)]
+    rng = np.random.default_rng(3)
+    groups, clusters = rng.integers(20, size=N), rng.integers(10, size=N)
+    targets = targets_of(["rule", "answer"], frames[0], frames[1])
+    known = known_beside(targets, frames, groups, 0)
+    assert set(known) == {"rule"}
+    return Asked({(name, "a->b"): target for name, target in targets.items()}, groups, clusters,
+                 METRICS, 1, 200, 0, {("rule", "a->b"): known["rule"]}), frames
+
+
+def answers(x: np.ndarray, x_heldout: np.ndarray, asked: Asked, widths: list[int]) -> Tables:
+    return decoded([Reading("row", 0, "a->b", x, x_heldout, "row", "shuffled row", 4, width)
+                    for width in widths], asked, ["row", "shuffled row"], n_jobs=1, progress=None)
+
+
+def gains(x: np.ndarray, x_heldout: np.ndarray, asked: Asked) -> dict[str, float]:
+    given = answers(x, x_heldout, asked, [16])["given"]
+    return given[given["features"] == "row"].set_index("given")["gain"].to_dict()
+
+
+def one_hot(values: pd.Series) -> np.ndarray:
+    return np.eye(4)[pd.factorize(values, sort=True)[0]]
+
+
+def test_the_answer_is_no_operation(asked: tuple[Asked, list[pd.DataFrame]]) -> None:
+    questions, (train, heldout, _) = asked
+    answer = gains(one_hot(train["answer"]), one_hot(heldout["answer"]), questions)
+    assert max(answer.values()) < 0.01
+    rule = gains(one_hot(train["rule"]), one_hot(heldout["rule"]), questions)
+    assert rule["answer"] > 0.6
+    # With the operands, sum and difference come out the same half of the time: log 2 / 2 nats.
+    assert rule["answer and operands"] == pytest.approx(np.log(2) / 2, abs=0.04)
+
+
+def test_operands_tell_the_rule_given_the_answer_but_not_given_both(
+    asked: tuple[Asked, list[pd.DataFrame]],
+) -> None:
+    questions, (train, heldout, _) = asked
+    cells = [np.eye(16)[4 * frame["operand_1"] + frame["operand_2"]][:, :, None]
+             * one_hot(frame["answer"])[:, None] for frame in (train, heldout)]
+    found = gains(*(c.reshape(N, -1) for c in cells), questions)
+    assert found["answer"] > 0.2
+    assert found["answer and operands"] < 0.01
+
+
+def test_what_holds_nothing_has_no_score(asked: tuple[Asked, list[pd.DataFrame]]) -> None:
+    found = answers(np.zeros((N, 0)), np.zeros((N, 0)), asked[0], [16, 128])
+    for table, value in ((found["table"], "value"), (found["given"], "gain")):
+        assert table[value].isna().all()
+        assert set(table["width"]) == {16, 128}
+        assert set(table["features"]) == {"row", "shuffled row"}
+    assert (found["table"]["dimensions"] == 0).all()
+    assert found["per_class"].empty
+
+
+def test_shuffled_labels_and_noise_score_as_nothing(
+    asked: tuple[Asked, list[pd.DataFrame]],
+) -> None:
+    questions, (train, heldout, _) = asked
+    found = answers(one_hot(train["answer"]), one_hot(heldout["answer"]), questions, [4])
+    table = found["table"].query("metric == 'accuracy'").set_index(["features", "label"])["value"]
+    assert table["row", "answer"] == 1.0
+    assert table["shuffled row", "answer"] < 0.5
+    assert table["row", "rule"] == pytest.approx(0.5, abs=0.05)
+    shuffled = found["given"].set_index("features").loc["shuffled row"]
+    assert (shuffled["gain"] < 0.01).all()
+
+
+def test_the_best_constant_answers_balanced_accuracy() -> None:
+    heldout = pd.DataFrame({"rule": ["a"] * 3 + ["b"] * 7})
+    target = indicated("rule", ["rule"], False, heldout, heldout)
+    assert chance(target.heldout, "balanced_accuracy") == 0.5
+
+
+def test_posteriors_are_counted() -> None:
+    train, counted = drawn(0, 50), drawn(1, 50_000)
+    target = indicated("rule", ["rule"], False, train, train)
+    (found,) = log_posteriors("rule", ["answer", "operand_1", "operand_2"], target, counted,
+                              [train])
+    same = (train["operand_1"] + train["operand_2"]) % 4 == (
+        train["operand_1"] - train["operand_2"]) % 4
+    true = np.exp(found)[target.train]
+    np.testing.assert_allclose(true[same], 0.5, atol=0.05)
+    np.testing.assert_allclose(true[~same], 1.0, atol=0.01)

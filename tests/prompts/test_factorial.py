@@ -1,0 +1,302 @@
+"""Prompts of every operation with every operands: sources, classes of answers, what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from small_factorial import TEMPLATES, LearntModels, factorial_prompts
+
+from latentcode import Intervention, intervene
+from latentcode.answers import CLASSES
+from latentcode.errors import ConfigError
+from latentcode.models.pretrained import load_pretrained
+from latentcode.probes.interventions.patches import PATCHES
+from latentcode.probes.interventions.standard import prompt_interventions, standard_interventions
+from latentcode.prompts.pairs import PromptCounterfactuals
+from latentcode.seeds import make_generator
+from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
+
+EVERY = (0, 1)
+FACTORS = ("operation", "operands", "template")
+SHORT = TEMPLATES[:1]
+
+
+@pytest.fixture(scope="module")
+def model(learnt_models: LearntModels) -> Any:
+    return load_pretrained(learnt_models("gpt2"))
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return make_generator(seed, "prompts")
+
+
+def shown(model: Any, frame: pd.DataFrame, pairs: MinimalPairs) -> list[dict[str, Any]]:
+    """Return which row of the frame each problem of each pair is."""
+    row_of = {tuple(model.to_tokens(row["prompt"])[0].tolist()): row
+              for row in frame.to_dict("records")}
+    batches = {name: [row_of[tuple(ids)] for ids in pairs.batch(name).inputs.tolist()]
+               for name in ("instances", "sources", "control", *pairs.others)}
+    return [dict(zip(batches, rows, strict=True)) for rows in zip(*batches.values(), strict=True)]
+
+
+def test_sources_have_what_their_name_says(model: Any) -> None:
+    frame = factorial_prompts()
+    task = PromptCounterfactuals(model, frame)
+    assert task.factorial
+    assert task.constituents == ("capital", "food", "river")
+    assert set(task.lacks) == {"permuted"}
+    drawn = task.sample("ood", 60, generator())
+    batched = list(task.batches("ood", 60, 25, generator()))
+    assert [len(pairs) for pairs in batched] == [25, 25, 10]
+    for pairs in (drawn, MinimalPairs.cat(batched)):
+        assert set(pairs.others) == set(OTHERS)
+        assert bool(pairs.counts.all())
+        for rows in shown(model, frame, pairs):
+            base, target = rows["instances"], rows["sources"]["operation"]
+            x = rows["operands"]["operands"]
+            assert {row["split"] for row in rows.values()} == {"ood"}
+            assert target != base["operation"]
+            assert x != base["operands"]
+            for name in ("sources", "control", *(set(OTHERS) - {"unrelated"})):
+                changed = {"sources": "operation", "control": "rest"}.get(name, name)
+                row = rows[name]
+                assert row["operation"] == (target if "operation" in changed
+                                            else base["operation"]), name
+                assert row["operands"] == (x if "operands" in changed else base["operands"]), name
+                assert (row["template"] != base["template"]) == ("rest" in changed), name
+            third = rows["unrelated"]
+            assert third["operation"] not in (base["operation"], target)
+            assert third["operands"] not in (base["operands"], x)
+            assert third["template"] == base["template"]
+    assert drawn.candidates is not None
+    for rows, four in zip(shown(model, frame, drawn), drawn.candidates.tolist(), strict=True):
+        assert four == [model.to_tokens(rows[name]["answer"].strip())[0, -1].item()
+                        for name in ("instances", "sources", "operands", "operation+operands")]
+    assert torch.equal(drawn.base_label, drawn.instances.info["label"])
+    assert torch.equal(drawn.source_label, drawn.others["operation+operands"].info["label"])
+    # Prompts of the same operands belong together.
+    assert len(drawn.instances.combination.unique()) == 4
+
+
+def test_every_pair_is_drawn_once_and_the_same_again(model: Any) -> None:
+    task = PromptCounterfactuals(model, factorial_prompts())
+    n = task.n_pairs("ood")
+    assert n == 2 * 3 * 4 * (2 * 3)  # prompts, each with 2 other operations and 3 other operands
+
+    def pair_of(pairs: MinimalPairs) -> list[tuple[int, ...]]:
+        return [tuple(ids) for ids in torch.cat(
+            [pairs.instances.inputs, pairs.others["operation+operands"].inputs], 1).tolist()]
+
+    every = task.sample("ood", n, generator())
+    assert len(set(pair_of(every))) == n
+    assert len({tuple(ids) for ids in every.instances.inputs[:24].tolist()}) == 24
+    batched = [pair for pairs in task.batches("ood", n, 17, generator()) for pair in pair_of(pairs)]
+    assert set(batched) == set(pair_of(every))
+    again, other = (task.sample("ood", n, generator(seed)) for seed in (0, 1))
+    for name in OTHERS:
+        assert torch.equal(every.others[name].inputs, again.others[name].inputs)
+    assert pair_of(every) != pair_of(other)
+    for draw in (lambda: task.sample("ood", n + 1, generator()),
+                 lambda: next(task.batches("ood", n + 1, 8, generator()))):
+        with pytest.raises(ConfigError, match=f"n is {n + 1}; expected at most {n}"):
+            draw()
+
+
+def test_classes_are_those_of_patches_by_hand(model: Any) -> None:
+    frame = factorial_prompts()
+    frame = frame[frame["split"] == "ood"].drop(columns="split")
+    task = PromptCounterfactuals(model, frame)
+    names = ("operation+operands", "operands", "interchange", "operation+rest")
+    result = intervene(
+        model, frame, [Intervention(name, "row", EVERY) for name in names], n_bootstrap=100)
+    rates = result.table.set_index(["patch", "metric"])["value"]
+    pairs, = task.batches("prompts", len(frame), 32,
+                          make_generator(0, "interventions prompts"))
+    assert pairs.candidates is not None
+    hooks = [f"blocks.{layer}.attn.hook_pattern" for layer in EVERY]
+    for name in names:
+        found = dict.fromkeys(CLASSES, 0)
+        for i, four in enumerate(pairs.candidates.long().tolist()):
+            own, source = (pairs.batch(batch).inputs[i:i + 1]
+                           for batch in ("instances", PATCHES[name].source))
+            with torch.no_grad():
+                _, cache = model.run_with_cache(source, names_filter=hooks)
+
+                def put(pattern: torch.Tensor, hook: Any, cache: Any = cache) -> torch.Tensor:
+                    pattern = pattern.clone()
+                    pattern[:, :, -1] = cache[hook.name][:, :, -1]
+                    return pattern
+
+                said = int(model.run_with_hooks(own, fwd_hooks=[
+                    (hook, put) for hook in hooks])[0, -1].argmax())
+            found[[*CLASSES][four.index(said) if said in four else -1]] += 1
+        for of, count in found.items():
+            assert rates[name, of] == pytest.approx(count / len(pairs)), (name, of)
+    # Something is found of each kind, so that a mix-up would show.
+    told = [*CLASSES]
+    assert rates["interchange", told[1]] > 0.2
+    assert rates["operation+operands", told[1]] > 0.1
+    assert set(result.classes["class"]) == set(CLASSES)
+
+
+def test_with_all_that_enters_the_answer_is_that_of_the_source(model: Any) -> None:
+    frame = factorial_prompts()
+    whole = {"interchange": 1, "operands": 2, "operation+operands": 3, "operation+rest": 1,
+             "operands+rest": 2, "operation+operands+rest": 3, "unrelated": 4, "control": 0,
+             "rest": 0}
+    result = intervene(model, frame, [
+        Intervention(name, "everything", (0,), "residual") for name in whole], n_bootstrap=100)
+    rates = result.table.set_index(["patch", "metric"])["value"]
+    for name, which in whole.items():
+        assert rates[name, [*CLASSES][which]] == 1.0, name
+    assert result.settings["factorial"]
+    assert (result.table["n"] == 24).all()
+    assert set(result.table["n_combinations"]) == {4}
+
+
+def test_the_likeliest_of_the_four_answers(model: Any) -> None:
+    # Answers that the model never says, one of them always the likeliest.
+    frame = factorial_prompts(SHORT).assign(answer=lambda rows: range(2, 2 + len(rows)))
+    task = PromptCounterfactuals(model, frame, among="answers")
+    assert task.chance == 0.25
+    assert "likeliest of the four answers" in task.notes[0]
+    pairs = task.sample("ood", 20, generator())
+    assert pairs.candidates is not None
+    logits = torch.zeros(20, 1, model.cfg.d_vocab).index_fill(2, torch.tensor([0]), 9.0)
+    for which, name in enumerate([*CLASSES][:4]):
+        some = logits.clone()
+        some[torch.arange(20), 0, pairs.candidates[:, which].long()] = 1.0
+        outcomes = task.outcomes(pairs, logits, logits, some)
+        assert outcomes[name].tolist() == [1.0] * 20
+        assert outcomes["flip"].tolist() == [float(which == 1)] * 20
+        batch = ("instances", "sources", "operands", "operation+operands")[which]
+        assert bool(task.right(pairs, some, batch).all())
+        assert not bool(task.right(pairs, logits, batch).any())  # all are as likely
+    assert task.outcomes(pairs, logits, logits, logits)[[*CLASSES][4]].tolist() == [1.0] * 20
+
+
+def test_pairs_whose_answers_agree_do_not_count(model: Any) -> None:
+    frame = factorial_prompts(SHORT)
+    shared = frame["operation"].eq("food") & frame["operands"].isin(["Italy", "Kenya"])
+    frame.loc[shared, "answer"] = " Italy's-food"
+    task = PromptCounterfactuals(model, frame)
+    pairs = task.sample("ood", task.n_pairs("ood"), generator())
+    same = [rows["instances"]["operands"] != rows["operands"]["operands"] and "food" in (
+        rows["instances"]["operation"], rows["sources"]["operation"]) and {
+            rows["instances"]["operands"], rows["operands"]["operands"]} == {"Italy", "Kenya"}
+        for rows in shown(model, frame, pairs)]
+    assert 0 < sum(same) < len(same)
+    assert pairs.counts.tolist() == [not one for one in same]
+
+
+def test_what_there_is_no_source_for_is_lacking(model: Any) -> None:
+    frame = factorial_prompts(SHORT)
+    frame = frame[frame["operation"] != "river"]
+    task = PromptCounterfactuals(model, frame)
+    rests = {name for name in OTHERS if "rest" in name}
+    assert set(task.lacks) == {"control", "unrelated", "permuted", *rests}
+    pairs = task.sample("ood", 8, generator())
+    assert set(pairs.others) == {"operands", "operation+operands"}
+    for chosen in (standard_interventions(2, 4, task.scopes, True, task.lacking),
+                   prompt_interventions(task, 2)):
+        assert {"interchange", "operands", "operation+operands"} <= {i.patch for i in chosen}
+        assert not {i.patch for i in chosen} & {*task.lacks}
+        for intervention in chosen:
+            intervention.check(task, model)
+    for name, reason in (("unrelated", "no third operation"), ("control", "no other template"),
+                         ("operation+rest", "no other template"), ("permuted", "no examples")):
+        with pytest.raises(ConfigError, match=f"'{re.escape(name)}' cannot be written: .*{reason}"):
+            Intervention(name, "row", EVERY).check(task, model)
+    # Templates of other lengths are none of each other.
+    longer = factorial_prompts((*SHORT, "in {1} the {0} is now"))
+    assert "of as many tokens" in PromptCounterfactuals(model, longer).lacks["rest"]
+    with pytest.raises(ConfigError, match=r"'class_mean' cannot be written: .* single layout"):
+        Intervention("class_mean", "row", EVERY).check(
+            PromptCounterfactuals(model, longer), model)
+
+
+def test_minimal_pairs_alone(model: Any) -> None:
+    task = PromptCounterfactuals(model, factorial_prompts(), factorial=False)
+    assert not task.factorial
+    assert task.lacks == {}
+    assert task.n_pairs("ood") == 24 * 2
+    pairs = task.sample("ood", 48, generator())
+    assert pairs.candidates is None
+    assert not pairs.others
+    for rows in shown(model, factorial_prompts(), pairs):
+        base, source, control = rows.values()
+        assert [base[f] == source[f] for f in FACTORS] == [False, True, True]
+        assert [base[f] == control[f] for f in FACTORS] == [True, True, False]
+    assert "operation+operands" not in {
+        i.patch for i in prompt_interventions(task, 2)}
+
+
+def test_means_are_those_of_an_operation(model: Any) -> None:
+    result = intervene(model, factorial_prompts(SHORT), [
+        Intervention(name, "row", EVERY) for name in ("class_mean", "class_mean_base", "erase")],
+        n_bootstrap=100)
+    assert result.settings["n_reference"] == 12
+    assert result.settings["constituents"] == ["capital", "food", "river"]
+    assert (result.table["n"] == 12).all()
+
+
+def dropped(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.drop(index=frame.index[frame["operation"].eq("food")
+                                        & frame["operands"].eq("Peru")])
+
+
+def changed(**cells: Any) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """Return what changes cells of row 5."""
+    def change(frame: pd.DataFrame) -> pd.DataFrame:
+        frame = frame.copy()
+        for column, value in cells.items():
+            frame[column] = frame[column].astype(object)
+            frame.at[5, column] = value
+        return frame
+    return change
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (dropped, "no prompt of split 'train' has operation 'food' and operands 'Peru' in template "
+              "'the {} of {} is'; expected every operation with every operands"),
+    (changed(operands="Italy"), r"row 1 \('the capital of Italy is'\) and row 5 .* both have "
+     r"operation 'capital' and operands 'Italy' in template .*, with answers \" Italy's-capital\" "
+     r"and \" Chile's-capital\"; expected each once of split 'ood' \(a column template tells"),
+    (changed(prompt="the capital of Italy is"), r"row 1 .*, of operation 'capital' and operands "
+     r"'Italy' .*, is the same text as row 5 .* of operation 'capital' and operands 'Chile'"),
+    (changed(prompt="the capital of of Chile is"), "row 5 .* has another number of tokens than "
+     "row 1 .*; expected prompts of one template to differ in words of as many tokens"),
+    (changed(key="of"), "row 5 .* or its query or key in another place"),
+    (changed(answer=" Chile's-capital is"), "answer \" Chile's-capital is\" of row 5 .* is 2 tok"),
+    (lambda frame: frame[frame["operation"] == "food"], "have the single operation 'food'"),
+    (lambda frame: frame[frame["operands"].isin(["France", "Italy"])], "prompts of split 'ood' "
+     "have the single operands 'Italy'; expected at least two"),
+    (lambda frame: frame.drop(columns="operands"), "no column operands; expected prompt, source"),
+    (lambda frame: frame.drop(columns="answer"), "no column answer; expected prompt, source"),
+])
+def test_what_cannot_be_used_is_named(
+    model: Any, change: Callable[[pd.DataFrame], pd.DataFrame], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        PromptCounterfactuals(model, change(factorial_prompts()))
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_sources_that_are_given_are_taken(model: Any, tmp_path: Path) -> None:
+    row: Mapping[str, Any] = {
+        "prompt": "the capital of Peru is", "source": "the food of Peru is", "query": -1, "key": 2,
+        "answer": " Peru's-capital", "source_answer": " Peru's-food", "operation": "capital",
+        "operands": "Peru"}
+    task = PromptCounterfactuals(model, pd.DataFrame([row]))
+    assert not task.factorial
+    assert task.constituents == (" Peru's-capital".strip(), "Peru's-food")
+    # And a factorial is read from a file as well as from a frame.
+    file = tmp_path / "prompts.jsonl"
+    factorial_prompts().to_json(file, orient="records", lines=True)
+    assert PromptCounterfactuals(model, file).n_pairs("ood") == 144
