@@ -9,12 +9,10 @@ A change of this list is a change that users notice: it belongs in CHANGELOG.md.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from dataclasses import MISSING, fields
 from pathlib import Path
 
 import latentcode as lc
-from latentcode.cli import COMMANDS
+from latentcode.cli import COMMANDS, arguments
 from latentcode.files.migrations import CURRENT
 from latentcode.probes.saved import RESULTS
 
@@ -26,21 +24,15 @@ def surface() -> str:
     parts = {
         "public names": sorted(lc.__all__),
         "commands": [f"latentcode {name}" for name in COMMANDS],
-        "options": [f"{name} {option}" for name in COMMANDS for option in _options(name)],
+        # What must be given has no brackets.
+        "options": [f"{words} {each.name}" if each.required else f"{words} [{each.name}]"
+                    for words, taken in arguments().items() for each in taken],
         "columns of results": sorted(
             f"{kind.__name__}.{table}: {', '.join(columns)}"
             for kind in RESULTS for table, columns in kind.COLUMNS.items()),
         "formats": sorted(f"{name} {version}" for name, version in CURRENT.items())}
     return "\n".join(f"# {len(lines)} {title}\n" + "".join(f"{line}\n" for line in lines)
                      for title, lines in parts.items())
-
-
-def _options(name: str) -> Iterator[str]:
-    """Yield the options of a command; what must be given has no brackets."""
-    for field in fields(COMMANDS[name]):
-        option = f"--{field.name.replace('_', '-')}"
-        given = field.default is MISSING and field.default_factory is MISSING
-        yield option if given else f"[{option}]"
 
 
 def main() -> None:

@@ -68,7 +68,7 @@ class Layout:
     def check_normalized(self) -> None:
         """Raise `ConfigError` where renormalised codes would be none that the model ever has."""
         check(self.normalized, "the codes of a query of this model do not sum to 1, to which "
-              "renormalising would bring them (latentcode check-model: rows); expected "
+              "renormalising would bring them (latentcode zoo check: rows); expected "
               "renormalize=False")
 
 

@@ -98,7 +98,7 @@ def _verdict_row(name: str, judged: Mapping[str, Any]) -> dict[str, Any]:
 def page(found: Mapping[str, Results], results: Path, out: Path) -> str:
     """Return the page of every result as Markdown, for a file in `out`."""
     to = Path(os.path.relpath(results, out)).as_posix()
-    parts = [f"# {TITLE}\n", "<!-- Written by `latentcode report`. -->\n", _lead(found)]
+    parts = [f"# {TITLE}\n", "<!-- Written by `latentcode reproduce --report`. -->\n", _lead(found)]
     if _claims(found):
         parts += ["\n## What the abstract says\n\n" + markdown_of(_central(found)) + "\n",
                   *_observed(found)]

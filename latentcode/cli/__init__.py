@@ -1,58 +1,49 @@
-"""The command line: `latentcode train | extract | decode | ...`, one file per question.
+"""The command line: `latentcode train | extract | decode | ...`.
 
-Commands are dataclasses, and tyro makes their options from the fields, those of the configuration
-included (`parsing.py`); what is wrong with the words is told by `mistakes.py`. Rooms are imported
-when a command runs, so that `latentcode --help` imports no torch.
+Commands are dataclasses, and tyro makes their options from the fields (`parsing.py`). Those that
+ask a question are made from the function that answers it (`asking.py`, `questions.py`); the others
+have a file each. What is wrong with the words is told by `mistakes.py`. Rooms are imported when a
+command runs, so that `--help` imports no torch.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from latentcode.cli.align import Align
-from latentcode.cli.attribute import Attribute
-from latentcode.cli.check_model import CheckModel
-from latentcode.cli.das import DAS
-from latentcode.cli.decode import Decode
+from latentcode.cli.asking import Verb
 from latentcode.cli.demo import Demo
 from latentcode.cli.explore import Explore
-from latentcode.cli.extract import Extract
 from latentcode.cli.failures import SIGPIPE, flush, of_this_machine, open_streams
-from latentcode.cli.intervene import Intervene
-from latentcode.cli.knn_purity import KNNPurity
-from latentcode.cli.mistakes import in_flags
-from latentcode.cli.official import ExportFlax, ImportFlax, Parity
+from latentcode.cli.mistakes import Argument, arguments_of, in_flags
+from latentcode.cli.official import Official
 from latentcode.cli.options import take_imports
 from latentcode.cli.overview import overview
 from latentcode.cli.parsing import parse
-from latentcode.cli.project import Project
-from latentcode.cli.prompts import DecodePrompts, ExtractPrompts, IntervenePrompts
 from latentcode.cli.push import Push
-from latentcode.cli.reproduce import Report, Reproduce
+from latentcode.cli.questions import VERBS
+from latentcode.cli.reproduce import Reproduce
 from latentcode.cli.show import Show
-from latentcode.cli.similarity import Similarity
 from latentcode.cli.sweep import Sweep
-from latentcode.cli.text import Text
-from latentcode.cli.topography import Topography
 from latentcode.cli.train import Train, train_with_defaults
-from latentcode.cli.value_networks import ValueNetworks
 from latentcode.cli.zoo import Zoo
 from latentcode.errors import LatentCodeError
 
-COMMANDS: dict[str, type] = {
-    "train": Train, "extract": Extract, "decode": Decode,
-    "project": Project, "knn-purity": KNNPurity, "similarity": Similarity,
-    "topography": Topography, "align": Align, "value-networks": ValueNetworks,
-    "intervene": Intervene, "attribute": Attribute, "das": DAS, "show": Show,
-    "explore": Explore, "zoo": Zoo, "push": Push, "sweep": Sweep, "demo": Demo,
-    "text": Text, "reproduce": Reproduce, "report": Report,
-    "extract-prompts": ExtractPrompts, "decode-prompts": DecodePrompts,
-    "intervene-prompts": IntervenePrompts, "check-model": CheckModel,
-    "import-flax": ImportFlax, "export-flax": ExportFlax, "parity": Parity}
+COMMANDS: dict[str, type | Verb] = {
+    "train": Train, **VERBS, "show": Show, "explore": Explore, "zoo": Zoo, "push": Push,
+    "sweep": Sweep, "demo": Demo, "reproduce": Reproduce, "official": Official}
 """Every command by its name, in the order in which `latentcode --help` lists them."""
+FORMER: dict[str, str] = {
+    "extract-prompts": "extract MODEL --prompts FILE",
+    "decode-prompts": "decode MODEL --prompts FILE",
+    "intervene-prompts": "intervene MODEL --prompts FILE",
+    "decode-rows": "decode MODEL --features row --beyond-answer", "check-model": "zoo check MODEL",
+    "text": "zoo text packages|spans FOLDER", "report": "reproduce --report",
+    "import-flax": "official import", "export-flax": "official export",
+    "parity": "official parity"}
+"""Commands that became part of others, and what to write in their place."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -91,7 +82,10 @@ def _parsed(arguments: Sequence[str]) -> Any:
 
         print(f"latentcode {__version__}")
         raise SystemExit(0)
-    called: Any = COMMANDS.get(name.replace("_", "-"))
+    name = name.replace("_", "-")
+    if name in FORMER:
+        raise LatentCodeError(f"latentcode {name} is now latentcode {FORMER[name]}")
+    called: Any = COMMANDS.get(name)
     if called is None:
         raise LatentCodeError(_unknown(name))
     prog = f"latentcode {name}"
@@ -99,7 +93,18 @@ def _parsed(arguments: Sequence[str]) -> Any:
         train, default = train_with_defaults(arguments)
         return parse(train, words, prog, default)
     # To leave an option out is what None stands for; a configuration may need the word.
-    return parse(called, words, prog, disallow_none=True)
+    command = called.command if isinstance(called, Verb) else called
+    return parse(command, words, prog, disallow_none=True)
+
+
+def arguments() -> dict[str, list[Argument]]:
+    """Return what every command takes, by the words that call it, such as `zoo verify`."""
+    found: dict[str, list[Argument]] = {}
+    for name, called in COMMANDS.items():
+        command = called.command if isinstance(called, Verb) else called
+        parts: Mapping[str, type] = getattr(command, "SUBCOMMANDS", {"": command})
+        found |= {f"{name} {part}".strip(): list(arguments_of(of)) for part, of in parts.items()}
+    return found
 
 
 def _unknown(name: str) -> str:
@@ -117,4 +122,4 @@ def _stop(status: int, line: str, error: BaseException) -> NoReturn:
     raise SystemExit(status) from None
 
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "arguments", "main"]

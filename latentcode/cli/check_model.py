@@ -1,4 +1,4 @@
-"""`latentcode check-model`: can the codes of a pretrained model be trusted?"""
+"""`latentcode zoo check`: can the codes of a pretrained model be trusted?"""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 import tyro
 
-from latentcode.cli.options import Seeded, default_is
+from latentcode.cli.options import default_is
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckModel(Seeded):
+class CheckModel:
     """See if a language model can be trusted.
 
     Its TransformerLens bridge has to compute what transformers computes, to show the codes that
@@ -20,7 +20,7 @@ class CheckModel(Seeded):
     (SUPPORTED), 1 if something fails or its codes cannot be compared, 2 if the model cannot be
     opened.
 
-    Example: latentcode check-model gpt2
+    Example: latentcode zoo check gpt2
     """
 
     model: tyro.conf.Positional[str]
@@ -29,6 +29,10 @@ class CheckModel(Seeded):
     """Type of the weights; in float64 rounding hides no mistake."""
     lengths: Annotated[tuple[int, ...], default_is("4 9 32")] = ()
     """Tokens of the random prompts."""
+    seed: int = 0
+    """Seed of everything random."""
+    device: str = "cpu"
+    """cpu or cuda."""
     out: Annotated[Path | None, default_is("none")] = None
     """Folder to save the result in."""
     overwrite: bool = False

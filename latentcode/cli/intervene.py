@@ -1,51 +1,61 @@
-"""`latentcode intervene`: do codes cause the answer?
-
-The options that say what is written where are shared with `intervene-prompts`.
-"""
+"""What `latentcode intervene` writes where: every combination of lists of words."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
-from latentcode.cli.options import RunName, Sampling, Seeded, default_is
+from latentcode.cli.asking import Own
+from latentcode.cli.options import default_is
 from latentcode.errors import ConfigError, check
 
 if TYPE_CHECKING:
-    from latentcode.probes.interventions import Intervention
+    from latentcode.subjects import Subject
 
 
 @dataclass(frozen=True, kw_only=True)
-class Writes:
-    """What is written where: every combination of these lists."""
+class Writes(Own):
+    """An instance applies operation A to operands x, a source another operation B, other operands
+    x', or both. The classes of answers: base A(x), operation B(x), operands A(x'), answer
+    B(x'), else none of these, the same four whatever is written. A minimal pair (interchange) has
+    the instance's own x: its answer is B(x), which counts as operation even where it is merely
+    copied; only operation+operands tells these apart. With --no-factorial the table shows instead
+    how often the answer flips to the source's.
+
+    Of prompts, each line has two prompts of as many tokens and their answers of one token, such as
+    {"prompt": "The capital of France is", "answer": " Paris", "source": "The language of France
+    is", "source_answer": " French", "query": -1, "key": "France"}. An optional column control holds
+    the control's prompt, which has the prompt's answer.
+
+    Without --patch: the standard interventions and their controls, over layers and scopes.
+    """
 
     patch: Annotated[tuple[str, ...], default_is("the standard interventions")] = ()
-    """What to patch in:
+    """what to patch in:
     interchange, control, elsewhere, shuffled, resample, class_mean, class_mean_base,
     class_mean_shuffled, class_mean_third, class_mean_group, steer, steer_third, steer_random,
     zero_ablation, mean_ablation, erase, erase_shuffled, random, identity; class_mean_pooled,
     class_mean_base_pooled, class_mean_third_pooled, class_mean_group_pooled;
     of a factorial also the sources operands, operation+operands, unrelated, rest,
     operation+rest, operands+rest, operation+operands+rest, frozen (at site residual) and
-    (fuzzy logic) permuted."""
+    (fuzzy logic) permuted"""
     scope: tuple[str, ...] = ("row",)
-    """Which codes to overwrite: pair, pairs, row, feature, examples, everything; or those of the
-    queries of a place: context, operands, response, "outside context", "within context"."""
+    """which codes to overwrite: pair, pairs, row, feature, examples, everything; or those of the
+    queries of a place: context, operands, response, "outside context" or
+    "within context" (in quotes)"""
     layers: tuple[str, ...] = ("upper",)
-    """In which layers: each, upper, all, or sets such as 2,3."""
+    """in which layers: each, upper, all, or sets such as 2,3"""
     site: tuple[str, ...] = ("code",)
-    """What to overwrite: code, value, residual; code+value writes both in one run."""
+    """what to overwrite: code, value, residual; code+value writes both in one run"""
     alpha: tuple[float, ...] = (1.0,)
-    """How far to steer, in multiples of the difference between means."""
+    """how far to steer, in multiples of the difference between means"""
     heads: Annotated[tuple[int, ...], default_is("all")] = ()
-    """Overwrite these heads only."""
+    """overwrite these heads only"""
     renormalize: bool = False
-    """Rescale what was written to the constraint that the model's codes obey."""
+    """rescale what was written to the constraint that the model's codes obey"""
 
-    def interventions(self, n_layers: int) -> list[Intervention] | None:
-        """Return every combination of the lists, or None for the standard interventions."""
+    def arguments(self, of: Subject) -> dict[str, Any]:
+        """Return every combination of the lists; for the standard interventions nothing."""
         from latentcode.probes.interventions import Intervention
 
         if not self.patch:
@@ -54,50 +64,15 @@ class Writes:
             check(not others, f"--{' and --'.join(others)} "
                   f"{'is' if len(others) == 1 else 'are'} given without --patch; expected --patch "
                   "too, or neither for the standard interventions", ConfigError)
-            return None
-        layers = [place for text in self.layers for place in _layers(text, n_layers)]
+            return {}
+        layers = [place for text in self.layers for place in _layers(text, of.n_layers)]
         chosen = (
             Intervention(patch, scope, place, site, alpha, self.heads or None, self.renormalize)
             for site in self.site for scope in self.scope for place in layers
             for patch in self.patch
             for alpha in (self.alpha if patch.startswith("steer") else (1.0,)))
-        return list(dict.fromkeys(chosen))  # `each` and `upper` may be the same layer
-
-
-@dataclass(frozen=True, kw_only=True)
-class Intervene(Writes, Seeded, Sampling):
-    """Do codes cause the answer?
-
-    Example: latentcode intervene runs/sraven --out results/patched --patch interchange --scope row
-
-    Overwrites codes, and counts whose answer the model then gives. A base applies operation A to
-    operands x, a source another operation B, other operands x', or both. The classes of answers:
-    base A(x), operation B(x), operands A(x'), answer B(x'), else none of these, the same four
-    whatever is written. A minimal pair (interchange) has the base's own x: its answer is B(x),
-    which counts as operation even where the answer alone arrived; only operation+operands tells
-    these apart.
-    With --no-factorial the table shows instead how often the answer flips to the source's.
-    Without --patch: the standard interventions and their controls, over layers and scopes.
-    """
-
-    path: tyro.conf.Positional[RunName]
-    n: int = 2_000
-    """Instances; those are counted that the model answers correctly, sources included."""
-    no_factorial: bool = False
-    """Draw minimal pairs alone, of any two operations, whose sources need not be natural."""
-    among: Literal["vocabulary", "answers"] = "vocabulary"
-    """Of text, with --no-factorial: what counts as the model's answer, the
-    likeliest token of all or the likelier of the two answers."""
-
-    def run(self) -> None:
-        from latentcode.probes.interventions import InterventionResult, intervene
-        from latentcode.runs.named import load_run
-
-        run = load_run(self.path)
-        chosen = self.interventions(run.config.model.n_layers)
-        self.save_result(InterventionResult, "forward passes", lambda progress: intervene(
-            run, interventions=chosen, split=self.split, n=self.n, factorial=not self.no_factorial,
-            among=self.among, seed=self.seed, device=self.device, progress=progress))
+        # `each` and `upper` may be the same layer.
+        return {"interventions": list(dict.fromkeys(chosen))}
 
 
 def _layers(text: str, n_layers: int) -> list[tuple[int, ...]]:

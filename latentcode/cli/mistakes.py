@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from inspect import getdoc
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -167,38 +167,25 @@ def is_flag(word: str) -> bool:
 
 
 def arguments_of(command: Any, prefix: str = "") -> Iterator[Argument]:
-    """Yield what a command takes: its fields, and those of the configurations among them."""
+    """Yield what a command takes: its fields, and those of the dataclasses among them."""
     kind = get_origin(command) or command
     chosen = dict(zip(getattr(kind, "__parameters__", ()), get_args(command), strict=False))
-    hints = get_type_hints(kind, include_extras=True)
+    hints, noted = get_type_hints(kind), get_type_hints(kind, include_extras=True)
     for field in fields(kind):
-        hint, alone = _plain(hints[field.name], field.name, chosen)
+        hint = chosen.get(hints[field.name], hints[field.name])
+        notes = getattr(noted[field.name], "__metadata__", ())
         if is_dataclass(hint):
-            yield from arguments_of(hint, f"{prefix}{field.name}.")
+            part = "" if tyro.conf.OmitArgPrefixes in notes else f"{field.name}."
+            yield from arguments_of(hint, prefix + part)
             continue
+        hint = next((of for of in get_args(hint) if NoneType in get_args(hint)), hint)
         several = get_origin(hint) is tuple
-        yield Argument(
-            alone or f"--{prefix}{field.name}".replace("_", "-"),
-            _plain(get_args(hint)[0], field.name, chosen)[0] if several else hint, several,
-            field.default is MISSING and field.default_factory is MISSING)
+        flag = f"--{'no-' if field.default is True else ''}{prefix}{field.name}".replace("_", "-")
+        if tyro.conf.Positional in notes:
+            metavars = [note.metavar for note in notes if getattr(note, "metavar", None)]
+            flag = metavars[0].split()[0] if metavars else field.name.upper()
+        yield Argument(flag, get_args(hint)[0] if several else hint, several,
+                       field.default is MISSING and field.default_factory is MISSING)
 
 
-def _plain(hint: Any, name: str, chosen: Mapping[Any, Any]) -> tuple[Any, str]:
-    """Return a type without its annotations and without None, and what it is called if it
-    stands alone."""
-    alone = ""
-    while True:
-        if isinstance(hint, TypeVar):
-            hint = chosen[hint]
-        elif get_origin(hint) is Annotated:
-            hint, *notes = get_args(hint)
-            if tyro.conf.Positional in notes:
-                alone = next((note.metavar.split()[0] for note in notes
-                              if getattr(note, "metavar", None)), name.upper())
-        elif get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint):
-            hint = Union[tuple(o for o in get_args(hint) if o is not NoneType)]  # noqa: UP007
-        else:
-            return hint, alone
-
-
-__all__ = ["arguments_of", "explained", "in_flags"]
+__all__ = ["Argument", "arguments_of", "explained", "in_flags"]

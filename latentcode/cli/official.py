@@ -1,11 +1,11 @@
-"""`latentcode parity | import-flax | export-flax`: to and from the official code."""
+"""`latentcode official import | export | parity`: to and from the official code."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
@@ -19,7 +19,7 @@ from latentcode.models.config import ModelConfig
 class Parity:
     """Are the outputs of our models those of the official code?
 
-    Example: latentcode parity official.npz
+    Example: latentcode official parity official.npz
 
     The exit status is 1 if a number differs by more than its
     tolerance or a file is damaged.
@@ -50,10 +50,10 @@ class Parity:
 
 
 @dataclass(frozen=True)
-class ImportFlax:
+class Import:
     """Turn weights of the official code into a run folder.
 
-    Example: latentcode import-flax weights.npz --out runs/official
+    Example: latentcode official import weights.npz --out runs/official
 
     The .npz holds config_json and the parameters under their Flax paths. The official state.pkl
     is a pickle and is not read; the error message says how to convert it.
@@ -110,10 +110,10 @@ class ImportFlax:
 
 
 @dataclass(frozen=True)
-class ExportFlax:
+class Export:
     """Write a run's weights in the official code's layout.
 
-    Example: latentcode export-flax runs/hyla --out weights.npz
+    Example: latentcode official export runs/hyla --out weights.npz
     """
 
     path: tyro.conf.Positional[RunName]
@@ -130,3 +130,20 @@ class ExportFlax:
 
         out = export_flax(load_run(self.path), self.out, step=self.step, overwrite=self.overwrite)
         print(f"wrote weights {out}")
+
+
+@dataclass(frozen=True)
+class Official:
+    """Take weights from the official code and back, or compare the outputs of both.
+
+    Example: latentcode official import weights.npz --out runs/official
+    """
+
+    SUBCOMMANDS: ClassVar[dict[str, type]] = {
+        "import": Import, "export": Export, "parity": Parity}
+    command: (Annotated[Import, tyro.conf.subcommand("import")]
+              | Annotated[Export, tyro.conf.subcommand("export")]
+              | Annotated[Parity, tyro.conf.subcommand("parity")])
+
+    def run(self) -> None:
+        self.command.run()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from latentcode.cli.asking import Verb
+
 HEADINGS: dict[str, str] = {
     "train": "Train a model, and read its codes",
-    "decode": "Ask what codes say and what they cause",
+    "decode": "Ask what codes say and cause, of a run or, with --prompts, of a language model",
     "show": "Look, and share",
-    "sweep": "Do much at once",
-    "extract-prompts": "Language models",
-    "import-flax": "The official code"}
+    "sweep": "Do much at once"}
 """What stands above a command and those that follow it."""
 
 
-def overview(commands: Mapping[str, type]) -> str:
+def overview(commands: Mapping[str, type | Verb]) -> str:
     """Return the text of `latentcode --help`."""
     width = max(map(len, commands)) + 2
     lines = [
@@ -34,9 +34,10 @@ def overview(commands: Mapping[str, type]) -> str:
         "latentcode --version                which version this is"])
 
 
-def summary(command: type) -> str:
+def summary(command: type | Verb) -> str:
     """Return the first line of what a command says of itself: mostly its question."""
-    return str(command.__doc__).partition("\n")[0]
+    about = command.about if isinstance(command, Verb) else str(command.__doc__)
+    return about.partition("\n")[0]
 
 
 __all__ = ["overview", "summary"]

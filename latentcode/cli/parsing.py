@@ -48,13 +48,16 @@ def parse(
     about = f"{getdoc(get_origin(command) or command)}\n\n{IMPORTS}"
     try:
         with redirect_stderr(drawn):
-            return tyro.cli(command, args=list(words), prog=prog, description=about,
-                            config=config, registry=REGISTRY, **given)
+            called = tyro.cli(command, args=list(words), prog=prog, description=about,
+                              config=config, registry=REGISTRY, **given)
     except SystemExit as stopped:
         if stopped.code == 0:
             raise
         raise ConfigError(_of_a_field(stopped) or explained(command, words, prog)
                           or _undrawn(drawn.getvalue())) from None
+    if getattr(called, "model", None) == ():  # tyro takes no words for several
+        raise ConfigError(explained(command, words, prog) or "MODEL is missing")
+    return called
 
 
 def _of_a_field(stopped: BaseException) -> str | None:

@@ -1,9 +1,9 @@
-"""`latentcode reproduce` and `latentcode report`: the figures and tables of the paper."""
+"""`latentcode reproduce`: the figures and tables of the paper."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,9 +22,13 @@ class Reproduce:
     figA5 figA1 tabA1 nonlinearity tabA2 figA9 tabA3 fig6 causal, or all. Runs that are there
     already are used, and what they lack is trained; at preset paper that can take days, which it
     says first. If interrupted, the same command continues where it stopped.
+
+    `latentcode reproduce --report` puts on one page what the paper claims and what was found:
+    README.md and report.html, which needs no other file.
     """
 
-    names: tyro.conf.Positional[tuple[str, ...]]
+    names: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(
+        help_behavior_hint="(required, but for --report)")]] = field(default=())
     """Figures and tables, or all."""
     preset: Literal["paper", "small", "smoke"] = "small"
     """paper: the published setting, with verdicts; small: scaled down, minutes each; smoke:
@@ -50,7 +54,21 @@ class Reproduce:
     """Time by which training has stopped at a checkpoint: 90s, 30m, 2h; a measurement that has
     begun is finished, which can take minutes more."""
 
+    report: bool = False
+    """Write the page about all that --out holds, alone or after what the names say."""
+    pages: Annotated[Path | None, default_is("where the results are")] = None
+    """Folder for the page."""
+
     def run(self) -> None:
+        if self.names or not self.report:
+            self._reproduce()
+        if self.report:
+            from latentcode.experiments.paper.report import write_pages
+
+            for path in write_pages(self.out, self.pages or self.out):
+                print(f"wrote {path}")
+
+    def _reproduce(self) -> None:
         began = time.time()  # a budget begins before the imports, which take seconds
         from latentcode.experiments.paper.reproduce import Request, names_of, reproduce
         from latentcode.experiments.sweep import parse_budget
@@ -63,24 +81,3 @@ class Reproduce:
         done = reproduce(names, request, lambda text: print(text, flush=True))
         print(f"{len(done)} of {len(names)} complete; wrote the results to "
               f"{self.out / self.preset}")
-
-
-@dataclass(frozen=True)
-class Report:
-    """What does the paper claim, and what was found? All on one page.
-
-    Example: latentcode report --results results/paper
-
-    Writes README.md and report.html, which needs no other file.
-    """
-
-    results: Path = Path("results/paper")
-    """Folder that `latentcode reproduce` wrote to."""
-    out: Annotated[Path | None, default_is("where the results are")] = None
-    """Folder for the pages."""
-
-    def run(self) -> None:
-        from latentcode.experiments.paper.report import write_pages
-
-        for path in write_pages(self.results, self.out or self.results):
-            print(f"wrote {path}")

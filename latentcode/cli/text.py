@@ -1,4 +1,4 @@
-"""`latentcode text`: text to train language models on, without a network."""
+"""`latentcode zoo text`: text to train language models on, without a network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from latentcode.errors import check
 class Text:
     """Write a text to train language models on, without a network.
 
-    Example: latentcode text packages text
+    Example: latentcode zoo text packages text
 
     `packages` are the installed Python packages: a folder in the layout of the Hugging Face hub,
     tens of megabytes of docstrings, comments, documents and sources, the same for the same

@@ -1,4 +1,4 @@
-"""`latentcode zoo list | verify`: the trained models that come with the library."""
+"""`latentcode zoo list | verify | check | text`: models and texts to work with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Annotated, ClassVar, TypeVar
 
 import tyro
 
+from latentcode.cli.check_model import CheckModel
 from latentcode.cli.options import default_is
+from latentcode.cli.text import Text
 from latentcode.errors import LatentCodeError
 
 T = TypeVar("T", bound=Sized)
@@ -68,14 +70,17 @@ class Verify:
 
 @dataclass(frozen=True)
 class Zoo:
-    """List or verify the trained models of the library.
+    """List or verify the models of the library, check a language model, write texts.
 
     Example: latentcode zoo list
     """
 
-    SUBCOMMANDS: ClassVar[dict[str, type]] = {"list": List, "verify": Verify}
+    SUBCOMMANDS: ClassVar[dict[str, type]] = {
+        "list": List, "verify": Verify, "check": CheckModel, "text": Text}
     command: (Annotated[List, tyro.conf.subcommand("list")]
-              | Annotated[Verify, tyro.conf.subcommand("verify")])
+              | Annotated[Verify, tyro.conf.subcommand("verify")]
+              | Annotated[CheckModel, tyro.conf.subcommand("check")]
+              | Annotated[Text, tyro.conf.subcommand("text")])
 
     def run(self) -> None:
         self.command.run()

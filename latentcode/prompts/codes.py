@@ -140,7 +140,7 @@ class PromptReader(Reader):
         check(not at_fault, f"layer {', '.join(at_fault)} of model {self.meta['run']!r} "
               f"({self.meta['architecture']}) lets tokens attend to later ones"
               f"{' in a padded batch' if padding else ''}; expected "
-              f"{'batch_size=1, or ' if padding else ''}a model in which latentcode check-model "
+              f"{'batch_size=1, or ' if padding else ''}a model in which latentcode zoo check "
               "finds no such fault")
         return logits
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from latentcode.subjects.extracting import extract as extract
     from latentcode.subjects.resolving import Model as Model
     from latentcode.subjects.resolving import Problems as Problems
+    from latentcode.subjects.resolving import Split as Split
     from latentcode.subjects.resolving import subject as subject
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

@@ -12,7 +12,7 @@ from latentcode.seeds import checked_seed
 from latentcode.subjects.resolving import subject
 
 if TYPE_CHECKING:
-    from latentcode.subjects.resolving import Model, Problems
+    from latentcode.subjects.resolving import Model, Problems, Split
 
 
 @watched("reading codes")
@@ -20,7 +20,7 @@ def extract(
     model: Model,
     problems: Problems = None,
     *,
-    split: str = "ood",
+    split: Split = "ood",
     n: int | None = None,
     pairs: Sequence[str] | str | None = None,
     layers: Sequence[int] | int | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
              | Subject)
     Problems = (Task | TaskConfig | Prompts | pd.DataFrame | str | Path | Sequence[str]
                 | LatentCodes | None)
+    Split = Literal["train", "test", "ood", "unknown"] | str
 
 DTYPES = "float32", "bfloat16", "float16"
 TENSORS = "codes.safetensors"

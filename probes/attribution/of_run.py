@@ -13,7 +13,7 @@ from latentcode.seeds import checked_seed
 from latentcode.subjects import subject
 
 if TYPE_CHECKING:
-    from latentcode.subjects import Model, Problems
+    from latentcode.subjects import Model, Problems, Split
 
 
 @watched("passes")
@@ -23,7 +23,7 @@ def attribute(
     source: str | None = None,
     *,
     sites: Sequence[str] | str = ATTRIBUTED,
-    split: str = "ood",
+    split: Split = "ood",
     n: int | None = None,
     n_patched: int = 200,
     n_points: int = 4,
@@ -37,7 +37,7 @@ def attribute(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> AttributionResult:
-    """Which codes, and which values, does it hang on that the answer becomes the source's?
+    """On which codes and values does it hang that the answer becomes the source's?
 
     model    see `subject`
     problems  see `subject`; of prompts minimal pairs, or a factorial, with the columns that

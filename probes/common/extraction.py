@@ -34,8 +34,8 @@ def subjects_of(
           "given; expected one step, or one model", ProbeError)
     asked = [(model, one) for model in given for one in steps]
     check(len(asked) >= least, f"{len(asked)} {'model is' if len(asked) == 1 else 'models are'} "
-          f"given: {', '.join(str(model) for model, _ in asked) or 'none'}; expected at least "
-          f"{least}", ProbeError)
+          f"given: {', '.join(str(getattr(of, 'name', of)) for of, _ in asked) or 'none'}; "
+          f"expected at least {least}", ProbeError)
     opened = [subject(model, problems, step=one, device=device) for model, one in asked]
     repeated = [name for name, n in Counter(of.name for of in opened).items() if n > 1]
     check(not repeated, f"several models are called {', '.join(repeated)}; expected different "

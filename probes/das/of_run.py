@@ -12,7 +12,7 @@ from latentcode.seeds import checked_seed
 from latentcode.subjects import subject
 
 if TYPE_CHECKING:
-    from latentcode.subjects import Model, Problems
+    from latentcode.subjects import Model, Problems, Split
 
 
 @watched("searches")
@@ -25,7 +25,7 @@ def das(
     layer: int | None = None,
     rank: int | Sequence[int] = 4,
     searches: Sequence[str] = SEARCHES,
-    split: str = "ood",
+    split: Split = "ood",
     n_train: int | None = None,
     n: int | None = None,
     steps: int = 300,

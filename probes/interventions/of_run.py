@@ -17,7 +17,7 @@ from latentcode.subjects import subject
 from latentcode.subjects.of_prompts import PromptSubject
 
 if TYPE_CHECKING:
-    from latentcode.subjects import Model, Problems
+    from latentcode.subjects import Model, Problems, Split
 
 
 @watched("forward passes")
@@ -26,7 +26,7 @@ def intervene(
     problems: Problems = None,
     interventions: Sequence[Intervention] | Intervention | None = None,
     *,
-    split: str = "ood",
+    split: Split = "ood",
     n: int | None = None,
     n_reference: int | None = None,
     factorial: bool = True,

@@ -14,7 +14,7 @@ from latentcode.seeds import checked_seed
 from latentcode.subjects import subject
 
 if TYPE_CHECKING:
-    from latentcode.subjects import Model, Problems
+    from latentcode.subjects import Model, Problems, Split
 
 
 @watched("comparing neighbours")
@@ -23,7 +23,7 @@ def knn_purity(
     problems: Problems = None,
     labels: Labels | None = None,
     *,
-    split: str = "ood",
+    split: Split = "ood",
     n: int | None = None,
     pairs: Sequence[str] | str | None = None,
     layers: Sequence[int] | int | None = None,
@@ -34,7 +34,7 @@ def knn_purity(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> KNNPurityResult:
-    """What do the codes of a model separate: which label do the nearest neighbours share?
+    """What do codes separate: which label do their nearest neighbours share?
 
     model     see `subject`; or codes
     problems  see `subject`; default: what the run's task chooses for probing

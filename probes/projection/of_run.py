@@ -77,6 +77,8 @@ def project(
     of = subject(model, problems, device=device).probing
     asked = asked_labels(labels, of)
     if isinstance(of, CodesSubject):
+        check(splits == ("ood",), f"splits is {splits}, but codes have their own split; expected "
+              "none", ProbeError)
         splits = tuple(str(i) for i in range(len(of.parts)))
     parts = [(split, of.n_of("n", n, 2_000, split)) for split in splits]
     further = own_labels(asked if labels is not None else None, of, parts, seed=seed)

@@ -19,7 +19,7 @@ from latentcode.seeds import checked_seed
 from latentcode.subjects import subject
 
 if TYPE_CHECKING:
-    from latentcode.subjects import Model, Problems
+    from latentcode.subjects import Model, Problems, Split
 
 
 @watched("comparing codes")
@@ -28,7 +28,7 @@ def similarity(
     problems: Problems = None,
     label: str | Mapping[str, LabelFunction] | None = None,
     *,
-    split: str = "ood",
+    split: Split = "ood",
     n: int | None = None,
     pairs: Sequence[str] | str | None = None,
     layers: Sequence[int] | int | None = None,
@@ -39,7 +39,7 @@ def similarity(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> SimilarityResult:
-    """Which values of a label have similar codes in a model, and how many heads are used?
+    """Which values of a label have similar codes, and how many heads are used?
 
     model     see `subject`; or codes
     problems  see `subject`; default: what the run's task chooses for probing

@@ -20,7 +20,7 @@ from latentcode.subjects.of_tasks import RunSubject, TaskSubject
 from latentcode.tasks import task_distances
 
 if TYPE_CHECKING:
-    from latentcode.subjects import Model, Problems
+    from latentcode.subjects import Model, Problems, Split
 
 LEAST_RUNS = 4
 """Runs below which no correlation across runs is reported: it has no interval."""
@@ -35,7 +35,7 @@ def topography(
     labels: Labels | None = None,
     *,
     distances: Distances | None = None,
-    split: str = "ood",
+    split: Split = "ood",
     n: int | None = None,
     pairs: Sequence[str] | str | None = None,
     layers: Sequence[int] | int | None = None,

@@ -33,7 +33,7 @@ from latentcode.seeds import checked_seed
 from latentcode.subjects import subject
 
 if TYPE_CHECKING:
-    from latentcode.subjects import Model, Problems
+    from latentcode.subjects import Model, Problems, Split
 
 SMALLEST = 1e-6
 """Singular values below this share of the largest are rounding, and left out of the tables."""
@@ -47,7 +47,7 @@ def value_networks(
     *,
     pairs: Sequence[str] | str | None = None,
     layers: Sequence[int] | int | None = None,
-    split: str = "ood",
+    split: Split = "ood",
     n: int | None = None,
     n_inputs: int = 256,
     controls: bool = True,
@@ -56,7 +56,7 @@ def value_networks(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> ValueNetworksResult:
-    """Which operation does the mean code of each rule or term generate, and how do they differ?
+    """Which networks do mean codes generate, and how do they differ?
 
     model     see `subject`
     problems  see `subject`; default: what the run's task chooses for probing

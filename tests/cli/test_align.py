@@ -30,7 +30,7 @@ def test_runs_that_cannot_be_aligned(
 ) -> None:
     other = sraven("softmax", 0)
     for given, message in (
-        ([run.path], "1 run is given; expected 2"),
+        ([run.path], "1 model is given: softmax; expected at least 2"),
         ([run.path, run.path], "expected different names"),
         ([run.path, other], "expected runs of one task"),
     ):

@@ -1,4 +1,4 @@
-"""`latentcode check-model` on models that were saved to a local folder."""
+"""`latentcode zoo check` on models that were saved to a local folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_exit_status_says_whether_a_model_is_supported(
     small_models: SmallModels, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "result"
-    main(["check-model", str(small_models("llama")), "--lengths", "3", "6", "--out", str(out)])
+    main(["zoo", "check", str(small_models("llama")), "--lengths", "3", "6", "--out", str(out)])
     shown = capsys.readouterr().out
     assert "llama (LlamaForCausalLM, float32): SUPPORTED" in shown
     assert f"wrote result {out}" in shown
@@ -26,7 +26,7 @@ def test_the_exit_status_says_whether_a_model_is_supported(
     main(["show", str(out)])
     assert "SUPPORTED" in capsys.readouterr().out
     with pytest.raises(SystemExit) as stopped:
-        main(["check-model", str(small_models("gptj")), "--lengths", "3"])
+        main(["zoo", "check", str(small_models("gptj")), "--lengths", "3"])
     assert stopped.value.code == 1
     shown = capsys.readouterr().out
     assert "NOT SUPPORTED in full: patch" in shown
@@ -51,5 +51,5 @@ def test_bad_input_is_one_line(
         ([folder, "--out", tmp_path / "thesis"], "exists already"),
         ([small_models("mamba")], "not every layer of which is attention"),
     ):
-        assert message in refused("check-model", *arguments)
+        assert message in refused("zoo", "check", *arguments)
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter.txt"]

@@ -1,21 +1,24 @@
-"""The command line as a whole: help, errors of one line, and options that are the verbs' own."""
+"""The command line as a whole: help, errors of one line, and options that are the functions' own.
+"""
 
 import inspect
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import latentcode as lc
-from latentcode.cli import COMMANDS, main
-from latentcode.cli.options import Question
-
-QUESTIONS = {name: command for name, command in COMMANDS.items()
-             if issubclass(command, Question) and name != "extract"}
+from latentcode.cli import COMMANDS, FORMER, main
+from latentcode.cli.asking import SUBJECT
+from latentcode.cli.overview import summary
+from latentcode.cli.questions import VERBS
+from latentcode.documented import REQUIRED, options_of
 
 
 def help_of(capsys: pytest.CaptureFixture[str], *command: str) -> str:
@@ -34,11 +37,11 @@ def test_help_lists_every_command_in_one_line(
     assert max(map(len, text.splitlines())) <= 100
     listed = [line.split(maxsplit=1) for line in text.splitlines() if line.startswith("  ")]
     summaries = {words[0]: words[1] for words in listed if words[0] in COMMANDS}
-    assert summaries == {name: str(command.__doc__).partition("\n")[0]
-                         for name, command in COMMANDS.items()}
-    assert list(summaries)[:14] == [
-        "train", "extract", "decode", "project", "knn-purity", "similarity",
-        "topography", "align", "value-networks", "intervene", "attribute", "das", "show"]
+    assert summaries == {name: summary(command) for name, command in COMMANDS.items()}
+    assert list(summaries)[:13] == [
+        "train", "extract", "decode", "project", "knn-purity", "similarity", "topography", "align",
+        "value-networks", "intervene", "attribute", "das", "show"]
+    assert len(COMMANDS) <= 22
 
 
 @pytest.mark.parametrize("command", ["train", "decode", "zoo", "sweep"])
@@ -48,18 +51,33 @@ def test_help_of_a_command_says_that_it_imports(
     assert "With --import FILE, a file of your own" in help_of(capsys, command)
 
 
-def test_help_of_a_command_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_command_is_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     text = help_of(capsys, "similarity")
-    assert re.search(r"same|similar codes\?\n\nExample: latentcode similarity", text)
-    options = re.findall(r"^\W*(--[a-z][a-z-]*)", text, re.MULTILINE)
-    assert options == ["--out", "--overwrite", "--split", "--n", "--pairs", "--layers", "--seed",
-                       "--device", "--label"]
+    question = summary(VERBS["similarity"])
+    assert f"{question}\n\nExample: latentcode similarity runs/hyla" in text
+    assert "Raises" not in text
+    boxes = re.findall(r"^\W{1,3}(?=[a-z])([a-z- ]*(?:arguments|options))\W*$", text, re.MULTILINE)
+    assert boxes == ["positional arguments", "options", "model and problems options",
+                     "similarity options"]
+    options = re.findall(r"^\W{1,3}(--[a-z][a-z-]*)", text, re.MULTILINE)
+    own = [f"--{name.replace('_', '-')}" for name, option in options_of(
+        "latentcode.probes.similarity.similarity").items()
+        if option.words and name not in ("model", "problems", "device", "step", "batch_size")]
+    assert options == [
+        "--out", "--overwrite", "--prompts", "--step", "--device", "--dtype", "--prepend-bos",
+        "--batch-size", *("--no-controls" if name == "--controls" else name for name in own)]
+    said = " ".join(re.sub(r"[^\w ,.':()-]", " ", text).split())
+    assert "--pairs STR ... names of pairs, or all (default: the paper's, the first of" in said
 
 
-def test_help_imports_no_torch() -> None:
+@pytest.mark.parametrize("words", [["--help"], ["decode", "--help"], ["zoo", "list", "--help"]])
+def test_help_imports_no_torch(words: list[str]) -> None:
     code = ("import sys, contextlib, io\nfrom latentcode.cli import main\n"
             "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
-            "    main(['--help'])\n"
+            f"    main({words})\n"
             "assert not {'torch', 'sklearn', 'matplotlib', 'pandas'} & set(sys.modules)")
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
@@ -71,23 +89,44 @@ def test_the_package_is_the_command() -> None:
     assert done.stderr.startswith("error: unknown model 'nowhere'; expected one of: ")
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_options_are_the_arguments_of_the_verb(name: str) -> None:
-    command = QUESTIONS[name]
-    verb, kind = command.verb(object.__new__(command))
-    assert verb.__name__ == name.replace("-", "_")
-    assert inspect.signature(verb).return_annotation == kind.__name__
-    arguments = inspect.signature(verb).parameters
-    first, *_ = arguments
-    options = {field.name: field.default for field in fields(command)
-               if field.name not in ("out", "overwrite")}
-    path = "paths" if first == "runs" or name == "project" else "path"
-    assert options.pop(path) is MISSING
-    settings = {option for option in options if option not in arguments}
-    assert settings <= {"project": {"perplexity", "n_neighbors", "metric"}}.get(name, set())
-    for option, default in options.items():
-        if option not in settings:
-            assert arguments[option].default == (None if default == () else default), option
+@pytest.mark.parametrize("name", VERBS)
+def test_options_are_the_arguments_of_the_function(name: str) -> None:
+    verb = VERBS[name]
+    module, _, called = verb.function.rpartition(".")
+    function = getattr(import_module(module), called)
+    arguments = inspect.signature(function).parameters
+    assert called == name.replace("-", "_")
+    assert list(verb.described.options) == list(arguments)
+    for option, argument in arguments.items():
+        known = verb.described.options[option]
+        assert known.default == (
+            REQUIRED if argument.default is argument.empty else argument.default), option
+        # Everything has a text, and what is None by default says what that means.
+        assert known.text, option
+        assert (known.default is not None or known.said_default or known.words is None
+                or option in ("problems", "out")), option
+    _, asked, own = (field.type for field in fields(verb.command) if field.name in (
+        "model", "asked", "own"))
+    taken = {field.name for group in (asked, own) for field in fields(group.__origin__)}
+    given = {option for option, known in verb.described.options.items() if known.words}
+    assert given - taken <= {*list(arguments)[:1], "problems", "out", "overwrite"}
+    assert issubclass(getattr(lc, inspect.signature(function).return_annotation), object)
+
+
+def test_every_option_of_a_subject_is_one_of_every_question() -> None:
+    known = {name for name, option in options_of(SUBJECT).items() if option.words}
+    assert known - {"model", "problems"} == {
+        "step", "device", "dtype", "prepend_bos", "batch_size"}
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_a_former_command_names_what_is_in_its_place(
+    name: str, refused: Callable[..., str]
+) -> None:
+    said = refused(name, "gpt2", "--out", "x")
+    assert said == f"error: latentcode {name} is now latentcode {FORMER[name]}"
+    assert name not in COMMANDS
+    assert FORMER[name].split()[0] in COMMANDS
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -144,7 +183,8 @@ def test_no_choice_is_silently_ignored(
 def test_errors_about_a_run_name_what_is_valid(
     run: lc.Run, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
-    out = tmp_path / "x"
+    out, copy = tmp_path / "x", tmp_path / "copy"
+    shutil.copytree(run.path, copy)
     for arguments, message in (
         (["extract", run.path, "--out", out, "--pairs", "q->k"],
          "unknown pair 'q->k'; expected one of: query->query"),
@@ -153,7 +193,7 @@ def test_errors_about_a_run_name_what_is_valid(
         (["decode", run.path, "--out", out, "--labels", "colour"], "unknown label 'colour'"),
         (["decode", run.path, "--out", out, "--n-train", "0"],
          "error: --n-train is 0; expected a whole number of at least 1"),
-        (["align", run.path, run.path, "--out", out, "--n-heldout", "0"],
+        (["align", run.path, copy, "--out", out, "--n-heldout", "0"],
          "error: --n-heldout is 0; expected a whole number of at least 1"),
         (["train", "logic", "--preset", "smoke", "--out", run.path], "already holds a run"),
     ):

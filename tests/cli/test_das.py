@@ -34,8 +34,8 @@ def test_errors(tmp_path: Path, refused: Callable[..., str]) -> None:
         (["--objective", "operands", "operands"], "--objective has operands more than once"),
         (["--rank", "0"], "--rank is 0; expected one or several numbers from 1 on"),
         (["--steps", "0"], "--steps is 0; expected a whole number of at least 1"),
-        (["--n", "0"], "--n is 0; expected a whole number of at least 2"),
-        (["--n-train", "-1"], "--n-train is -1; expected a whole number of at least 2"),
+        (["--n", "0"], "--n is 0; expected a whole number of at least 1"),
+        (["--n-train", "-1"], "--n-train is -1; expected a whole number of at least 1"),
     ):
         assert message in refused("das", "logic-hyla", "--out", tmp_path / "new", *arguments)
     assert not (tmp_path / "new").exists()

@@ -50,13 +50,13 @@ def test_no_choice_is_silently_ignored(
     main(["extract", str(run.path), "--n", "20", "--out", str(codes)])
     for arguments, message in (
         ([run.path, "--method", "pca", "--perplexity", "3"], "unknown setting of pca 'perplexity'"),
-        ([codes], "no --labels are given"),
+        ([codes], "labels are missing"),
         ([codes, "--labels", "term_1", "--splits", "train"], "have their own split"),
         ([codes, run.path, "--labels", "term_1"], "2 folders are given"),
         ([run.path, "--n", "0"], "--n is 0"),
         ([codes, "--labels", "rule"], "unknown label 'rule'"),
         ([codes, "--labels", "term_1"], "perplexity is 30 for 20 points"),
-        ([], "no folder is given"),
+        ([], "MODEL is missing"),
     ):
         assert message in refused("project", *arguments, "--out", out)
     assert "exists already" in refused("project", codes, "--labels", "term_1", "--out", taken)

@@ -33,7 +33,7 @@ def test_extract_prompts(
     small_models: SmallModels, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, out = str(small_models("llama")), tmp_path / "codes"
-    main(["extract-prompts", folder, str(prompts), "--out", str(out), "--residuals",
+    main(["extract", folder, "--prompts", str(prompts), "--out", str(out), "--residuals",
           "--layers", "1", "--batch-size", "8"])
     assert f"wrote codes {out}" in capsys.readouterr().out
     codes = lc.LatentCodes.load(out)
@@ -43,7 +43,7 @@ def test_extract_prompts(
     assert set(codes.labels["label"]) == {"capital", "river"}
     main(["show", str(out)])
     assert "llama" in capsys.readouterr().out
-    main(["extract-prompts", folder, str(prompts), "--out", str(tmp_path / "fresh"),
+    main(["extract", folder, "--prompts", str(prompts), "--out", str(tmp_path / "fresh"),
           "--untrained", "--seed", "1", "--dtype", "bfloat16"])
     fresh = lc.LatentCodes.load(tmp_path / "fresh")
     assert (fresh.meta["untrained"], fresh.meta["seed"]) == (True, 1)
@@ -57,7 +57,7 @@ def test_decode_prompts_with_all_controls(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "result"
-    main(["decode-prompts", str(small_models(architecture)), str(prompts), "--out", str(out),
+    main(["decode", str(small_models(architecture)), "--prompts", str(prompts), "--out", str(out),
           "--layers", "1", "--heldout", "0.5"])
     shown = capsys.readouterr().out
     assert f"wrote result {out}" in shown
@@ -91,7 +91,7 @@ def test_intervene_prompts(
     small_models: SmallModels, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, out = str(small_models("llama")), tmp_path / "result"
-    main(["intervene-prompts", folder, str(pairs), "--out", str(out)])
+    main(["intervene", folder, "--prompts", str(pairs), "--out", str(out)])
     shown = capsys.readouterr().out
     assert f"wrote result {out}" in shown
     assert "instances count" in shown
@@ -110,9 +110,9 @@ def test_intervene_prompts(
     assert "elsewhere" in capsys.readouterr().out
 
     some = tmp_path / "some"
-    main(["intervene-prompts", folder, str(pairs), "--out", str(some), "--patch", "interchange",
-          "identity", "--site", "residual", "--scope", "everything", "--layers", "each", "0,1",
-          "--among", "answers", "--batch-size", "7"])
+    main(["intervene", folder, "--prompts", str(pairs), "--out", str(some), "--patch",
+          "interchange", "identity", "--site", "residual", "--scope", "everything", "--layers",
+          "each", "0,1", "--among", "answers", "--batch-size", "7"])
     table = lc.InterventionResult.load(some).table
     rates = table[table["metric"] == "flip"].set_index(["patch", "layers"])["value"]
     # All that enters the first layer is all there is.
@@ -127,15 +127,17 @@ def test_pairs_and_writes_that_do_not_work(
     plain = tmp_path / "plain.jsonl"
     plain.write_text('{"prompt": "Lima is", "query": -1, "key": "Lima"}\n')
     for arguments, message in (
-        ([folder, str(plain)], "no column source, answer, source_answer"),
-        ([folder, str(pairs), "--patch", "give"], "unknown patch 'give'"),
-        ([folder, str(pairs), "--patch", "interchange", "--scope", "pairs"],
+        ([folder, "--prompts", plain], "no column source, answer, source_answer"),
+        ([folder, "--prompts", pairs, "--patch", "give"], "unknown patch 'give'"),
+        ([folder, "--prompts", pairs, "--patch", "interchange", "--scope", "pairs"],
          "unknown scope 'pairs'"),
-        ([folder, str(pairs), "--patch", "interchange", "--layers", "top"], "layers is 'top'"),
-        ([folder, str(pairs), "--patch", "interchange", "--layers", "2"], "unknown layer 2"),
-        ([str(small_models("gptj")), str(pairs), "--among", "answers"], "after it was used"),
+        ([folder, "--prompts", pairs, "--patch", "interchange", "--layers", "top"],
+         "layers is 'top'"),
+        ([folder, "--prompts", pairs, "--patch", "interchange", "--layers", "2"],
+         "unknown layer 2"),
+        ([small_models("gptj"), "--prompts", pairs, "--among", "answers"], "after it was used"),
     ):
-        assert message in refused("intervene-prompts", *arguments, "--out", out)
+        assert message in refused("intervene", *arguments, "--out", out)
         assert not out.exists()
 
 
@@ -146,20 +148,20 @@ def test_errors_are_one_line_and_nothing_is_written(
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"prompt": "Lima is", "query": -1, "key": "Rome", "label": "a"}\n')
     for arguments, message in (
-        (["extract-prompts", str(tmp_path / "nowhere"), str(prompts)], "does not exist"),
-        (["extract-prompts", "somebody/no-such-model", str(prompts)], "could not be fetched"),
-        (["extract-prompts", folder, str(tmp_path / "nowhere.jsonl")], "cannot be read"),
-        (["extract-prompts", folder, str(bad)], "'Rome', which does not occur"),
-        (["extract-prompts", folder, str(prompts), "--layers", "5"], "unknown layer 5"),
-        (["extract-prompts", folder, str(prompts), "--device", "cuda:99"], "device"),
-        (["decode-prompts", folder, str(prompts), "--labels", "colour"], "unknown label 'colour'"),
-        (["decode-prompts", folder, str(bad)], "cannot be held out"),
+        (["extract", str(tmp_path / "nowhere"), "--prompts", str(prompts)], "does not exist"),
+        (["extract", "somebody/no-such-model", "--prompts", str(prompts)], "could not be fetched"),
+        (["extract", folder, "--prompts", str(tmp_path / "nowhere.jsonl")], "which is no file"),
+        (["extract", folder, "--prompts", str(bad)], "'Rome', which does not occur"),
+        (["extract", folder, "--prompts", str(prompts), "--layers", "5"], "unknown layer 5"),
+        (["extract", folder, "--prompts", str(prompts), "--device", "cuda:99"], "device"),
+        (["decode", folder, "--prompts", prompts, "--labels", "colour"], "unknown label 'colour'"),
+        (["decode", folder, "--prompts", str(bad)], "cannot be held out"),
     ):
         assert message in refused(*arguments, "--out", out)
         assert not out.exists()
     out.mkdir()
     (out / "meta.json").write_text("{}")
-    assert "exists already" in refused("extract-prompts", folder, prompts, "--out", out)
+    assert "exists already" in refused("extract", folder, "--prompts", prompts, "--out", out)
 
 
 def test_prompts_begin_as_asked(
@@ -168,7 +170,7 @@ def test_prompts_begin_as_asked(
     folder = str(small_models("llama"))
     first = {}
     for given in ("auto", "yes", "no"):
-        main(["extract-prompts", folder, str(prompts), "--out", str(tmp_path / given),
+        main(["extract", folder, "--prompts", str(prompts), "--out", str(tmp_path / given),
               "--prepend-bos", given])
         codes = lc.LatentCodes.load(tmp_path / given)
         first[given] = (codes.meta["prepend_bos"], codes.labels["query_position"].iloc[0])
@@ -176,11 +178,11 @@ def test_prompts_begin_as_asked(
     assert (yes, no, later - earlier) == (True, False, 1)
     assert (auto, at) in ((yes, later), (no, earlier))
     out = tmp_path / "decoding"
-    main(["decode-prompts", folder, str(prompts), "--out", str(out), "--layers", "1",
+    main(["decode", folder, "--prompts", str(prompts), "--out", str(out), "--layers", "1",
           "--heldout", "0.5", "--prepend-bos", "no"])
     assert lc.DecodingResult.load(out).settings["train"]["prepend_bos"] is False
     out = tmp_path / "interventions"
-    main(["intervene-prompts", folder, str(pairs), "--out", str(out), "--prepend-bos",
+    main(["intervene", folder, "--prompts", str(pairs), "--out", str(out), "--prepend-bos",
           "yes" if auto else "no", "--patch", "interchange"])
     assert lc.InterventionResult.load(out).settings["prepend_bos"] is auto
 
@@ -193,7 +195,7 @@ def test_a_model_that_answers_nothing_may_want_another_beginning(
     wrong.write_text("".join(json.dumps({**row, "answer": 5 + i, "source_answer": 6 + i}) + "\n"
                              for i, row in enumerate(rows)), encoding="utf-8")
     with pytest.raises(SystemExit):
-        main(["intervene-prompts", str(small_models("llama")), str(wrong), "--prepend-bos", "no",
-              "--patch", "interchange", "--out", str(tmp_path / "out")])
+        main(["intervene", str(small_models("llama")), "--prompts", str(wrong), "--prepend-bos",
+              "no", "--patch", "interchange", "--out", str(tmp_path / "out")])
     assert ("The prompts begin without the token for a beginning; expected prepend_bos=True "
             "(--prepend-bos yes)") in " ".join(capsys.readouterr().err.split())

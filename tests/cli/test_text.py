@@ -14,9 +14,9 @@ def test_spans(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
     text = tmp_path / "text"
-    main(["text", "spans", str(text)])
+    main(["zoo", "text", "spans", str(text)])
     assert f"wrote 8,000 documents to {text}" in capsys.readouterr().out
-    assert "exists already" in refused("text", "spans", text)
+    assert "exists already" in refused("zoo", "text", "spans", text)
     assert "spans are of no package" in refused(
-        "text", "spans", tmp_path / "other", "--most-megabytes", 1)
+        "zoo", "text", "spans", tmp_path / "other", "--most-megabytes", 1)
     assert not (tmp_path / "other").exists()

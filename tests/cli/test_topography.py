@@ -35,4 +35,4 @@ def test_of_one_run(run: lc.Run, tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_there_must_be_a_run(tmp_path: Path, refused: Callable[..., str]) -> None:
-    assert "no run is given; expected 1" in refused("topography", "--out", tmp_path / "x")
+    assert "MODEL is missing" in refused("topography", "--out", tmp_path / "x")

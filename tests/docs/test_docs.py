@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import inspect
 import operator
 import os
@@ -19,13 +18,14 @@ import pytest
 from places import EXAMPLE, ROOT
 
 import latentcode
-from latentcode.cli import COMMANDS
+from latentcode.cli import arguments
 
 PAGES = [*(ROOT / name for name in (
     "README.md", "CONTRIBUTING.md", "experiments/QUESTIONS.md", "experiments/notebooks/README.md",
     "experiments/benchmarks/README.md", "experiments/results/relations/README.md",
     "models/zoo/README.md")), *(ROOT / "docs").glob("*.md")]
 CODE = re.compile(r"^```(?P<language>\w*)\n(?P<block>.*?)^```$|`(?P<inline>[^`]+)`", re.M | re.S)
+TAKEN = arguments()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -48,9 +48,10 @@ def test_commands_on_pages_have_these_options(page: Path) -> None:
         name, *rest = command.split()[1:]
         if name in ("train", "sweep") or name.startswith("-"):
             continue  # whose options are the fields of a configuration
-        options = {field.name for field in dataclasses.fields(COMMANDS[name])}
-        asked = {word[2:].replace("-", "_") for word in rest if word.startswith("--")}
-        assert asked - options == {"import"} & asked, command  # an option of every command
+        words = name if name in TAKEN else " ".join([name, *rest[:1]])
+        options = {argument.name for argument in TAKEN[words]}
+        asked = {word for word in rest if word.startswith("--")}
+        assert asked - options == {"--import"} & asked, command  # an option of every command
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -70,7 +70,7 @@ def test_exported_weights_still_give_the_official_outputs(tmp_path: Path) -> Non
 
 def test_an_imported_run_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run"
-    main(["import-flax", str(LOGIC), "--out", str(path), "--ood-fraction", "0.5"])
+    main(["official", "import", str(LOGIC), "--out", str(path), "--ood-fraction", "0.5"])
     out = capsys.readouterr().out
     assert "softmax on logic, step unknown, imported from logic__softmax_attention.npz" in out
     assert "--held-out" in out
@@ -127,7 +127,7 @@ def test_given_held_out_combinations_are_used(
     split = GOLDEN / "logic_split_seed0.json"
     held_out = json.loads(split.read_text())["splits"]["heldout_0.7"]
     (tmp_path / "held_out.json").write_text(json.dumps(held_out))
-    main(["import-flax", str(LOGIC), "--out", str(tmp_path / "run"), "--step", "50000",
+    main(["official", "import", str(LOGIC), "--out", str(tmp_path / "run"), "--step", "50000",
           "--held-out", str(tmp_path / "held_out.json")])
     assert "--held-out" not in capsys.readouterr().out
     run = lc.Run.open(tmp_path / "run")
@@ -135,7 +135,7 @@ def test_given_held_out_combinations_are_used(
     ood = lc.make_task(run.config.task).combinations("ood")
     assert {tuple(sorted(c)) for c in ood.tolist()} == {tuple(sorted(c)) for c in held_out}
     assert "--held_out" not in failure(  # a file of another form
-        capsys, "import-flax", LOGIC, "--out", tmp_path / "other", "--held-out", split)
+        capsys, "official", "import", LOGIC, "--out", tmp_path / "other", "--held-out", split)
 
 
 def test_tasks_are_told_by_dimensions() -> None:
@@ -166,7 +166,7 @@ def test_a_language_model_is_a_run_without_instances(
     with pytest.raises(ConfigError, match="no instances"):
         lc.train(run.config, tmp_path / "new")
     assert "takes token ids" in failure(
-        capsys, "import-flax", LANGUAGE, "--out", tmp_path / "x", "--problem", "logic")
+        capsys, "official", "import", LANGUAGE, "--out", tmp_path / "x", "--problem", "logic")
     assert not (tmp_path / "x").exists()
 
 
@@ -183,7 +183,7 @@ def test_a_language_model_is_a_run_without_instances(
 def test_what_cannot_be_imported_is_said(
     arguments: list[object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert message in failure(capsys, "import-flax", *arguments, "--out", tmp_path / "run")
+    assert message in failure(capsys, "official", "import", *arguments, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -193,16 +193,18 @@ def test_export_refuses_what_it_would_break(
     run = import_flax(LOGIC, tmp_path / "run")
     target = tmp_path / "out.npz"
     target.write_text("mine")
-    assert "exists already" in failure(capsys, "export-flax", run.path, "--out", target)
-    assert "ends in .npz" in failure(capsys, "export-flax", run.path, "--out", tmp_path / "o.pt")
+    assert "exists already" in failure(capsys, "official", "export", run.path, "--out", target)
+    assert "ends in .npz" in failure(
+        capsys, "official", "export", run.path, "--out", tmp_path / "o.pt")
     assert "no checkpoint of step 3" in failure(
-        capsys, "export-flax", run.path, "--out", tmp_path / "o.npz", "--step", "3")
+        capsys, "official", "export", run.path, "--out", tmp_path / "o.npz", "--step", "3")
     assert target.read_text() == "mine"
-    main(["export-flax", str(run.path), "--out", str(target), "--overwrite"])
+    main(["official", "export", str(run.path), "--out", str(target), "--overwrite"])
     assert "param/decoder_norm/bias" in read_npz(target)
     deep = lc.preset("smoke", kind="hyla_deep")
     other = lc.Run.create(tmp_path / "deep", deep)
-    assert "'hyla_deep'" in failure(capsys, "export-flax", other.path, "--out", tmp_path / "d.npz")
+    assert "'hyla_deep'" in failure(
+        capsys, "official", "export", other.path, "--out", tmp_path / "d.npz")
     assert not list(tmp_path.glob(".tmp-*"))
     assert not (tmp_path / "d.npz").exists()
     (tmp_path / "file").touch()

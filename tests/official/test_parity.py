@@ -37,7 +37,7 @@ def read(path: Path) -> Arrays:
 
 def exit_status(*arguments: str | Path) -> int:
     try:
-        main(["parity", *map(str, arguments)])
+        main(["official", "parity", *map(str, arguments)])
     except SystemExit as stop:
         return int(stop.code or 0)
     return 0

@@ -102,7 +102,7 @@ def test_in_the_folder_of_the_zoo_a_name_means_one_thing(
     (["show", NAME], r"by constituent\n.* ood\n(.*\n)*feature_accuracy\[sum\] +0\.\d{3} 0\.\d{3} "),
     (["show", NAME], NAME), (["show", f"zoo:{NAME}", "--split", "ood"], "rule"),
     (["extract", NAME, "--n", "8", "--out", "out"], "wrote codes out"),
-    (["export-flax", NAME, "--out", "out.npz"], r"wrote weights out\.npz"),
+    (["official", "export", NAME, "--out", "out.npz"], r"wrote weights out\.npz"),
     *(([name, NAME, "--pairs", "q", "--out", "out"], "error: unknown pair 'q'; expected one of: re")
       for name in ("decode", "project", "similarity", "topography", "value-networks")),
     (["align", NAME, "copy", "--pairs", "q", "--out", "out"], "unknown pair 'q'; expected one of"),
@@ -120,7 +120,8 @@ def test_commands_take_a_name_where_they_take_a_run(
     assert re.search(found, printed.out + printed.err)
     assert {path: path.stat().st_mtime_ns for path in entry.rglob("*")} == before
     with pytest.raises(SystemExit):
-        main([command[0], "sraven-hula", *command[2:]])
+        main(["elsewhere" if word == "out" else "sraven-hula" if NAME in word else word
+              for word in command])
     assert f"unknown model 'sraven-hula'; expected one of: {NAME}" in capsys.readouterr().err
 
 

@@ -5,7 +5,7 @@
 1. A world of made-up countries with a capital, a language, a currency and a dish, and a GPT-2 of
    few layers that learns it from sentences such as "the capital of Arvenia is Monburg". Some facts
    are left out of training in one of their phrasings.
-2. `latentcode extract-prompts | decode-prompts | intervene-prompts` on the folder that
+2. `latentcode extract | decode | intervene`, with `--prompts`, on the folder that
    `save_pretrained` wrote: is the relation in the codes of the last token? Does the answer follow
    the codes of the same sentence about another relation?
 

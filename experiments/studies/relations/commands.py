@@ -30,12 +30,12 @@ def commands(work: Path) -> dict[str, list[str]]:
     for order in PHRASINGS:
         for site, options in SITES.items():
             patched[f"{order}, {site}"] = [
-                "intervene-prompts", model, str(work / f"{folder_of(order)}.jsonl"), "--out",
+                "intervene", model, "--prompts", str(work / f"{folder_of(order)}.jsonl"), "--out",
                 str(results / folder_of(order) / site), "--batch-size", "240", *options]
     return {
-        "codes": ["extract-prompts", model, str(work / "prompts.jsonl"), "--out",
+        "codes": ["extract", model, "--prompts", str(work / "prompts.jsonl"), "--out",
                   str(work / "codes")],
-        "decoding": ["decode-prompts", model, str(work / "prompts.jsonl"), "--out",
+        "decoding": ["decode", model, "--prompts", str(work / "prompts.jsonl"), "--out",
                      str(results / "decoding")],
         **patched}
 

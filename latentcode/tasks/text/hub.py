@@ -201,8 +201,8 @@ def tokenizer_files(name: str) -> tuple[Path, Path | None]:
             return file, None
 
 
-HERE = ("a folder or file of text that is here, as task.text (`latentcode text packages FOLDER` "
-        "writes one)")
+HERE = ("a folder or file of text that is here, as task.text (`latentcode zoo text packages "
+        "FOLDER` writes one)")
 
 
 @contextmanager

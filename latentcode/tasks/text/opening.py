@@ -21,7 +21,8 @@ from latentcode.tasks.text.stored import (
 )
 
 HOW = ("a folder or file of text, or a dataset on the hub, as task.text (on the command line "
-       "--task.text). `latentcode text packages FOLDER` writes the text of the installed packages")
+       "--task.text). `latentcode zoo text packages FOLDER` writes the text of the installed "
+       "packages")
 
 ON_THE_HUB = r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*"
 STREAMED = 2**32

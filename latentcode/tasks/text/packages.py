@@ -187,7 +187,7 @@ configs:
 
 Documentation and sources of {len(about)} Python packages, {total / 1e6:.1f} MB: docstrings and
 comments (kind `doc`), and every {SOURCES}th Python file as it stands (`py`), with stubs and
-documents. Written by `latentcode text packages`. Every text has the licence of its package.
+documents. Written by `latentcode zoo text packages`. Every text has the licence of its package.
 
 | package | version | licence | documents | bytes |
 |---|---|---|---|---|

@@ -1,6 +1,6 @@
 """A text in which copying pays: documents whose few spans of random words come again and again.
 
-    latentcode text spans FOLDER
+    latentcode zoo text spans FOLDER
 
 writes `FOLDER/documents.jsonl`. Nothing but what a document has shown before says which word comes
 next within a span, so that a model that predicts it well copies (as in the repeated random tokens

@@ -89,7 +89,7 @@ def test_all_at_smoke_size_with_a_page(
         assert any(result["tables"].values()) or name == "causal", name
         assert all((folder / f"{figure}.{kind}").stat().st_size > 1000
                    for figure in result["figures"] for kind in ("png", "svg"))
-    main(["report", "--results", str(out)])
+    main(["reproduce", "--report", "--out", str(out)])
     text = (out / "README.md").read_text()
     assert all(f"## {name}" in text and found[name]["summary"] in text for name in RESULTS)
     assert "data:image/png" in (out / "report.html").read_text()

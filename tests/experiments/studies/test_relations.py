@@ -134,8 +134,8 @@ def test_from_training_to_the_page(
     main(out, work, countries=4, steps=400)
     page = (out / "README.md").read_text()
     for text in ("What can be read out", "What is caused", "### Relation first",
-                 "### Country first", f"latentcode extract-prompts {work}/model",
-                 "latentcode intervene-prompts"):
+                 "### Country first", f"latentcode extract {work}/model --prompts",
+                 "latentcode intervene "):
         assert text in page
     decoding = lc.DecodingResult.load(out / "decoding")
     assert set(decoding.table["pair"]) == {"last->relation", "last->country", "last->last"}
@@ -165,10 +165,11 @@ def test_from_training_to_the_page(
 def test_a_command_that_fails_stops_everything(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["extract-prompts", str(tmp_path / "nowhere"), "prompts.jsonl", "--out", "codes"]
-    with pytest.raises(RunError, match=r"`latentcode extract-prompts .* ended with status 2"):
+    arguments = ["extract", str(tmp_path / "nowhere"), "--prompts", "prompts.jsonl", "--out",
+                 "codes"]
+    with pytest.raises(RunError, match=r"`latentcode extract .* ended with status 2"):
         run_command(arguments)
-    assert "error: prompts prompts.jsonl cannot be read" in capfd.readouterr().err
+    assert "error: --prompts is 'prompts.jsonl', which is no file" in capfd.readouterr().err
 
 
 def test_unusable_sizes_and_folders_are_named(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_what_is_held_out_is_the_validation_or_every_hundredth(
 def test_what_cannot_be_reached_or_read_is_one_sentence(config: LanguageConfig) -> None:
     for name in ("allenai/c4", "wikitext"):
         with pytest.raises(HubError, match=rf"dataset '{name}' is not here, and the hub cannot be "
-                           r".*latentcode text packages FOLDER") as error:
+                           r".*latentcode zoo text packages FOLDER") as error:
             open_text(LanguageConfig(text=name))
         assert "\n" not in str(error.value)
         assert error.value.__suppress_context__

@@ -89,5 +89,5 @@ def test_no_package_dominates(tmp_path: Path) -> None:
 def test_the_command_says_what_it_wrote(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["text", "packages", str(tmp_path / "text"), "--most-megabytes", "0.01"])
+    main(["zoo", "text", "packages", str(tmp_path / "text"), "--most-megabytes", "0.01"])
     assert f"to {tmp_path / 'text'}" in capsys.readouterr().out
