@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 CLASSES: dict[str, str] = {
-    "instance": "A(x), the instance's own answer",
-    "operation": "B(x), the source's operation on the instance's operands",
-    "operands": "A(x'), the instance's operation on the source's operands",
-    "copied": "B(x'), the source's operation on the source's operands",
+    "base": "A(x), the base's own answer",
+    "operation": "B(x), the source's operation on the base's operands",
+    "operands": "A(x'), the base's operation on the source's operands",
+    "answer": "B(x'), the source's own answer: its operation on its operands",
     "else": "none of these",
 }
-"""Whose answer an answer is, in the order of `MinimalPairs.candidates`."""
+"""Whose answer an answer is, in the order of `MinimalPairs.candidates`.
+
+Of interchange patches the rates of `operation`, `operands` and `answer` are the interchange
+intervention accuracies (IIA) of these three variables.
+"""
 
 __all__ = ["CLASSES"]

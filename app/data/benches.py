@@ -81,7 +81,7 @@ class OpenBench:
         """Return the tokens of a problem, float [T, D], and what each is to the question."""
         one = self.bench.pairs(patch.instance, patch.which, patch.target, 1)
         names, role = self.bench.task.roles(one)
-        return one.instances.inputs[0].cpu().numpy(), [names[r] for r in role[0].tolist()]
+        return one.bases.inputs[0].cpu().numpy(), [names[r] for r in role[0].tolist()]
 
     def map(self, patch: Patch) -> ProblemMap:
         """Return on which codes a problem hangs, and keep it; the source is the one written.

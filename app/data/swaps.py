@@ -82,12 +82,12 @@ def swap(
     task = counterfactuals.task
     pairs = counterfactuals.pairs_of(
         instances(task, split, [instance]), make_generator(instance, "swap"))
-    query = pairs.instances.info["query"]
+    query = pairs.bases.info["query"]
     intervention = Intervention("interchange", "pair", layers, heads=heads)
     with _one_at_a_time:
         model = _model(entry)
         # The text twice: the source's code is written into the first, its own into the second.
-        inputs = pairs.instances.inputs.expand(2, -1)
+        inputs = pairs.bases.inputs.expand(2, -1)
         clean, _ = capture(model, inputs, ())
         answered, codes = capture(model, pairs.sources.inputs.expand(2, -1), intervention.places)
         scope = code_mask(query, torch.tensor([[key]]), inputs.shape[1]).expand(2, -1, -1)
@@ -99,7 +99,7 @@ def swap(
 
     return Swap(
         next_token(clean), next_token(patched), next_token(answered),
-        int(pairs.instances.info["copied"]), int(pairs.sources.info["copied"]),
+        int(pairs.bases.info["copied"]), int(pairs.sources.info["copied"]),
         bool(pairs.counts), torch.equal(clean[1], patched[1]), task.token_table.pieces)
 
 

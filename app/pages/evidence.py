@@ -181,8 +181,8 @@ def note_clicked(key: str, ids: Sequence[str]) -> None:
 
 def _caption(found: Evidence) -> None:
     st.caption("Each claim has a rule of its verdict that was written down before the long runs. "
-               "*Agrees* and *differs* are earned: a difference that is merely not significant is "
-               "*undecided*. The paper's claims are judged on runs of the "
+               "*Agrees* and *differs* take evidence: a difference that is merely not significant "
+               "is *undecided*. The paper's claims are judged on runs of the "
                "published setting alone.")
     if found.missing:
         st.caption(":material/info: No result is here for "

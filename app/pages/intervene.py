@@ -180,10 +180,10 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
         for column, (name, title) in zip(st.columns(3), CONTROLS.items(), strict=True):
             with column:
                 rows = outcome.table[outcome.table["patch"] == name]
-                switched = rows["switched"].sum() if outcome.counts else None
+                flipped = rows["flipped"].sum() if outcome.counts else None
                 st.markdown(f"{title.format(kind=open_.kind)}  \nof {len(rows)}: " + ", ".join(
                     f"**{int(number)}** {text}" for number, text in (
-                        (rows["kept"].sum(), "keep it"), (switched, "flip"))
+                        (rows["kept"].sum(), "keep it"), (flipped, "flip"))
                     if number is not None))
                 show_still(charts.control(outcome, name, dark=dark), f"control {name}")
     else:

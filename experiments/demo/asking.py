@@ -13,8 +13,8 @@ from latentcode.codes import LatentCodes
 from latentcode.config import LogicConfig
 from latentcode.devices import available_cores
 from latentcode.errors import ProbeError
+from latentcode.experiments.studies.operation.criteria import WHERE, met
 from latentcode.experiments.studies.operation.places import SOURCES, Place, sanity
-from latentcode.experiments.studies.operation.words import WHERE, earned
 from latentcode.models.config import kind_of
 from latentcode.probes.common.results import where, with_interval
 from latentcode.probes.decoding.of_codes import decode_codes
@@ -105,11 +105,11 @@ class Asked:
         rows = where(self.written.table, patch=source, metric=outcome, **self._at(place))
         return float(rows["value"].iloc[0])
 
-    def brings(self, place: str, word: str) -> bool:
-        """Return whether a place earns a word, by the criteria of the study of operations."""
+    def brings(self, place: str, statement: str) -> bool:
+        """Return whether a place meets a statement's criterion, of the study of operations."""
         assert self.written is not None
         table = self.written.comparisons.assign(task="logic", kind=self.name, run=self.name)
-        return bool(where(earned(table), word=word, **self._at(place))["earned"].iloc[0])
+        return bool(where(met(table), statement=statement, **self._at(place))["met"].iloc[0])
 
     def rates(self) -> pd.DataFrame:
         """Return a row per place and source: the share of answers of each class, with intervals."""

@@ -32,7 +32,7 @@ def findings(asked: Sequence[Asked]) -> dict[str, str]:
 
     A code tells the terms of a function where the score's interval lies above that of each
     control and the score's low end above the best constant answer; a place brings something where
-    it earns the word by the criteria of the study of operations.
+    it meets the criterion of the study of operations.
     """
     found = {"A code tells": _told(asked), "A code does not tell": _untold(asked),
              "The residual stream": _residual(asked)}
@@ -84,8 +84,10 @@ def _residual(asked: Sequence[Asked]) -> str:
 
 def _caused(one: Asked) -> str:
     """Say which places bring what from a problem with another function and another query."""
-    def sentence(place: str, word: str, outcome: str, what: str, control: str, has: str) -> str:
-        brings = "bring" if one.brings(place, word) else "do not bring"
+    def sentence(
+        place: str, statement: str, outcome: str, what: str, control: str, has: str
+    ) -> str:
+        brings = "bring" if one.brings(place, statement) else "do not bring"
         return (f"{place.capitalize()} {brings} the source's {what}: "
                 f"{one.rate(place, outcome):.2f} of answers (source with {has} "
                 f"{one.rate(place, outcome, control):.2f}, unrelated source "
@@ -97,9 +99,9 @@ def _caused(one: Asked) -> str:
         sentence(AMONG, "carries the operation", "operation", "function", "operands",
                  "the same function"),
         sentence(ROW, "carries the operands", "operands", "query", "interchange", "the same query"),
-        sentence(ALL, "carries the answer", "copied", "whole answer", "operands",
+        sentence(ALL, "carries the answer", "answer", "whole answer", "operands",
                  "the same function"),
-        f"The {PAIR} alone, which the probes read, leaves {one.rate(PAIR, 'instance'):.2f} of "
+        f"The {PAIR} alone, which the probes read, leaves {one.rate(PAIR, 'base'):.2f} of "
         "answers as they are."])
 
 

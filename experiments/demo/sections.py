@@ -11,7 +11,7 @@ from latentcode.experiments.demo.asking import LEAST_COUNTED, READINGS, Asked
 from latentcode.experiments.demo.findings import HOW, findings
 from latentcode.experiments.demo.report import Block, Figure, Html, Section, Table, Text
 from latentcode.experiments.studies.curves import learning_curves
-from latentcode.experiments.studies.operation.words import CRITERIA
+from latentcode.experiments.studies.operation.criteria import CRITERIA
 from latentcode.figures.style import GREY
 from latentcode.figures.style import Figure as DrawnFigure
 from latentcode.probes.common.figures import (
@@ -183,8 +183,8 @@ def causing(asked: Sequence[Asked]) -> Section:
                                f"{LEAST_COUNTED}; there is no table."))
             continue
         blocks += [
-            Figure(one.written.figure(), f"{one.name}: whose answer comes. instance: its own; "
-                   "operation: the source's function; operands: the source's query; copied: the "
+            Figure(one.written.figure(), f"{one.name}: whose answer comes. base: its own; "
+                   "operation: the source's function; operands: the source's query; answer: the "
                    "source's answer.", f"interventions-{one.folder}"),
             Table(one.rates(), f"{one.name}: shares of answers, with 95 % intervals over held-out "
                   "combinations."),

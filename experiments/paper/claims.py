@@ -162,7 +162,7 @@ class Excess:
     controls: tuple[str, ...]
     """What is subtracted from it, one by one."""
     least: float
-    """The smallest mean difference that earns the claim."""
+    """The smallest mean difference that meets the claim."""
 
 
 @dataclass(frozen=True, kw_only=True)

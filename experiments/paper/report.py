@@ -194,7 +194,7 @@ def _lead(found: Mapping[str, Results]) -> str:
         "written; rules of the paper's numbers before the long runs). What is one observation "
         "counts once, and a claim that others took the place of is not counted; every verdict is "
         f"listed. {twice}{_decided(found)}\n\n"
-        "*Agrees* and *differs* are earned: a difference that is merely not significant, or of "
+        "*Agrees* and *differs* take evidence: a difference that is merely not significant, or of "
         "which a part has not been run, is *undecided*, and says what would decide it. "
         "*Erratum-like* is a difference in how something is printed, and none from a finding. "
         "*Threshold questioned* marks verdicts of "

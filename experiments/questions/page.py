@@ -2,11 +2,11 @@
 
 Templates are Jinja's. What they can ask for beside it:
 
-    {% set switch = table("experiments/results/NAME.csv")(metric="flip") %}
-    {{ switch(kind="hyla", layers="2,3") }}  the number of one row; more in `tables.Rows`
+    {% set flips = table("experiments/results/NAME.csv")(metric="flip") %}
+    {{ flips(kind="hyla", layers="2,3") }}  the number of one row; more in `tables.Rows`
     {{ fixed(document("NAME.json").key, 3) }}  a number of a JSON file; `span` of several
     {{ quoted(document("NAME.json").findings, "is {} of") }}  a number in one of its sentences
-    {{ switch(**(place | merged(layers="0"))) }}  entries with others in their place
+    {{ flips(**(place | merged(layers="0"))) }}  entries with others in their place
     {{ scores(features=named("row", "untrained")) }}  features as tables of decoding call them
     {{ given("0.125", "1 / 8: a random answer") }}  a number that is no result, and why
 

@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Writes(Own):
-    """An instance applies operation A to operands x, a source another operation B, other operands
-    x', or both. The classes of answers: instance A(x), operation B(x), operands A(x'), copied
-    B(x'), else none of these, the same four whatever is written. A minimal pair (interchange) has
-    the instance's own x: its answer is B(x), which counts as operation even where it is merely
-    copied; only operation+operands tells these apart. With --no-factorial the table shows instead
-    how often the answer flips to the source's.
+    """A base applies operation A to operands x, a source another operation B, other operands x', or
+    both. The classes of answers: base A(x), operation B(x), operands A(x'), answer B(x'), else none
+    of these, the same four whatever is patched in. A minimal pair (interchange) has the base's own
+    x: its answer is B(x), which counts as operation even where the answer alone arrived; only
+    operation+operands tells these apart. With --no-factorial the table shows instead how often the
+    answer flips to the source's.
 
     Of prompts, each line has two prompts of as many tokens and their answers of one token, such as
     {"prompt": "The capital of France is", "answer": " Paris", "source": "The language of France
     is", "source_answer": " French", "query": -1, "key": "France"}. An optional column control holds
-    the control's prompt, which has the prompt's answer.
+    the control's prompt, which has the prompt's answer. Prompts with the columns operation and
+    operands, every one of these with every one of those, are a factorial and need no source.
 
     Without --patch: the standard interventions and their controls, over layers and scopes.
     """

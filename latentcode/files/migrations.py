@@ -28,15 +28,15 @@ CURRENT: dict[str, int] = {
     "latentcode.similarity": 2,
     "latentcode.topography": 2,
     "latentcode.alignment": 2,
-    "latentcode.interventions": 4,
-    "latentcode.attribution": 2,
-    "latentcode.subspaces": 2,
+    "latentcode.interventions": 5,
+    "latentcode.attribution": 3,
+    "latentcode.subspaces": 3,
     "latentcode.projection": 1,
     "latentcode.cached_projection": 1,
     "latentcode.value_networks": 2,
     "latentcode.model_checks": 1,
     "latentcode.hyla_variance": 1,
-    "latentcode.reproduction": 2,
+    "latentcode.reproduction": 3,
     "latentcode.text": 1,
     "latentcode.tokens": 1,
 }
@@ -78,10 +78,14 @@ FORMER_PATCHES = {
     **{f"{other}context": f"{other}rest" for other in (
         "", "operation+", "operands+", "operation+operands+")}}
 """Patches as earlier versions called them, and what they are called now."""
+FORMER_CLASSES = {"instance": "base", "copied": "answer"}
+"""Classes of answers, likewise: A(x) and B(x')."""
 FORMER_METRICS = {
     "switch": "flip", "stay": "unchanged", "p_source": "p_base_answer",
     "p_target": "p_source_answer", "error_source": "error_base_answer",
-    "error_target": "error_source_answer"}
+    "error_target": "error_source_answer",
+    **{f"{old}{window}": f"{new}{window}" for old, new in FORMER_CLASSES.items()
+       for window in ("", "@0.025", "@0.1")}}
 """Metrics of interventions, likewise; their source and target were the base and the source."""
 
 
@@ -114,6 +118,13 @@ def _with_features_of_zeros(data: Data) -> Data:
     """Version 1 said of which source codes are zero; `TableResult.FORMERLY` knows the columns."""
     settings = data["settings"]
     return {**data, "settings": {**settings, "zero": [_features_of(z) for z in settings["zero"]]}}
+
+
+def _with_rate(data: Data) -> Data:
+    """Version 2 of attribution called the source's own answer `copied`."""
+    settings = data["settings"]
+    rate = settings["rate"]
+    return {**data, "settings": {**settings, "rate": FORMER_CLASSES.get(rate, rate)}}
 
 
 def _with_features_in_tables(data: Data) -> Data:
@@ -150,6 +161,13 @@ def _as_decoding(data: Data) -> Data:
                 "allow_overlap": "nothing", "shared_combinations": 0, "n_shuffles": 1,
                 "penalties": [1.0, 0.1, 1e-2, 1e-3], "n_folds": 3, "selection_instances": 2_000,
                 **old, **parts}}
+def _with_classes_in_tables(data: Data) -> Data:
+    """Version 2 of whose answer came out had the former names of its classes."""
+    if data.get("name") != "causal":
+        return data
+    return {**data, "tables": {table: [
+        {key: FORMER_CLASSES.get(value, value) if key in ("metric", "class") else value
+         for key, value in row.items()} for row in rows] for table, rows in data["tables"].items()}}
 
 
 MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
@@ -165,8 +183,12 @@ MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
     # Columns of tables have other names, which `TableResult.FORMERLY` knows.
     ("latentcode.interventions", 2): dict,
     ("latentcode.interventions", 3): _with_patches,
+    # Classes of answers have other names, which `TableResult.RENAMED` knows.
+    ("latentcode.interventions", 4): dict,
     ("latentcode.attribution", 1): _with_source,
+    ("latentcode.attribution", 2): _with_rate,
     ("latentcode.subspaces", 1): dict,
+    ("latentcode.subspaces", 2): dict,
     ("latentcode.decoding", 1): _without_checksums("table.csv", "per_class.csv"),
     ("latentcode.decoding", 2): dict,
     ("latentcode.decoding", 3): _with_features_asked,
@@ -178,6 +200,7 @@ MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
     ("latentcode.alignment", 1): dict,
     ("latentcode.value_networks", 1): dict,
     ("latentcode.reproduction", 1): _with_features_in_tables,
+    ("latentcode.reproduction", 2): _with_classes_in_tables,
 }
 """(format, version) -> what turns its data into those of the next version, or of another format
 and its version."""

@@ -25,6 +25,7 @@ from latentcode.tasks.counterfactuals import (
 ROLES = ("first", "before", "key", "between", "query", "after")
 """What a token is to the first pair, where prompts are of several layouts."""
 Among = Literal["vocabulary", "answers"]
+AMONG = ("vocabulary", "answers")
 
 
 class PromptOutcomes(Counterfactuals):
@@ -38,7 +39,7 @@ class PromptOutcomes(Counterfactuals):
     exclusive = True
     symbolic = True
     least_problems = 1  # no more can be drawn than there are
-    among: Among
+    among: str
     layouts: np.ndarray
 
     def membership(self, batch: Batch) -> Tensor:
@@ -53,7 +54,7 @@ class PromptOutcomes(Counterfactuals):
                    tokens only, its codes there are the prompt's own.
         """
         self.check_scope(name)
-        batch = pairs.instances
+        batch = pairs.bases
         query, key = batch.info["query"], batch.info["key"]  # [B, P]
         if elsewhere:
             query = query - 1
@@ -73,7 +74,7 @@ class PromptOutcomes(Counterfactuals):
         query and key (`ROLES`)."""
         if len(set(self.layouts)) == 1:
             return super().roles(pairs)
-        batch = pairs.instances
+        batch = pairs.bases
         query, key = (batch.info[name][:, :1] for name in ("query", "key"))
         place = torch.arange(batch.inputs.shape[1], device=query.device).expand_as(batch.inputs)
         role = torch.where(place > query, 5, torch.where(place > key, 3, 1))
@@ -87,7 +88,7 @@ class PromptOutcomes(Counterfactuals):
 
     def two_answers(self, pairs: MinimalPairs) -> tuple[Tensor, Tensor]:
         """Return the answers of the prompts and of their sources, float64 [B] each."""
-        own, theirs = (batch.targets[:, 0].double() for batch in (pairs.instances, pairs.sources))
+        own, theirs = (batch.targets[:, 0].double() for batch in (pairs.bases, pairs.sources))
         return own, theirs
 
     def reading(self, model: Any) -> AbstractContextManager[Any]:
@@ -114,7 +115,7 @@ class PromptOutcomes(Counterfactuals):
         kl             KL(clean || patched) of the next token, in nats
         """
         says = self._says(pairs, patched)
-        ours, theirs = (batch.targets[:, 0] for batch in (pairs.instances, pairs.sources))
+        ours, theirs = (batch.targets[:, 0] for batch in (pairs.bases, pairs.sources))
         before, after = (F.log_softmax(x[:, -1].double(), -1) for x in (clean, patched))
         probability = after.exp()
         at_clean, at_source, at_patched = (self._difference(pairs, x)
@@ -126,7 +127,7 @@ class PromptOutcomes(Counterfactuals):
         return {**classes, "flip": (says == theirs).float(), "unchanged": (says == ours).float(),
                 "moved": (at_clean - at_patched) / whole,
                 "p_source_answer": probability.gather(1, pairs.sources.targets)[:, 0].float(),
-                "p_base_answer": probability.gather(1, pairs.instances.targets)[:, 0].float(),
+                "p_base_answer": probability.gather(1, pairs.bases.targets)[:, 0].float(),
                 "logit_difference": at_patched, "logit_difference_clean": at_clean,
                 "kl": (before.exp() * (before - after)).sum(-1).float()}
 
@@ -136,7 +137,7 @@ class PromptOutcomes(Counterfactuals):
         last = logits[:, -1]
         if self.among == "vocabulary":
             return last.argmax(-1)
-        answers = (torch.cat([pairs.instances.targets, pairs.sources.targets], 1)
+        answers = (torch.cat([pairs.bases.targets, pairs.sources.targets], 1)
                    if pairs.candidates is None else pairs.candidates.long())
         likely = last.float().gather(1, answers)
         best = likely.topk(2).values
@@ -146,8 +147,8 @@ class PromptOutcomes(Counterfactuals):
     @staticmethod
     def _difference(pairs: MinimalPairs, logits: Tensor) -> Tensor:
         last = logits[:, -1].float()
-        return (last.gather(1, pairs.instances.targets)
+        return (last.gather(1, pairs.bases.targets)
                 - last.gather(1, pairs.sources.targets))[:, 0]
 
 
-__all__ = ["ROLES", "Among", "PromptOutcomes"]
+__all__ = ["AMONG", "ROLES", "Among", "PromptOutcomes"]

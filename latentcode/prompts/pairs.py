@@ -23,7 +23,7 @@ from latentcode.errors import SplitError, check, check_choice
 from latentcode.models.pretrained import layout
 from latentcode.prompts import LanguageModel, Prompts, as_language_model, as_prompts
 from latentcode.prompts.factorial import FACTORS, Grid
-from latentcode.prompts.outcomes import Among, PromptOutcomes
+from latentcode.prompts.outcomes import AMONG, Among, PromptOutcomes
 from latentcode.prompts.prompts import row_name
 from latentcode.prompts.tokens import matching, next_token
 from latentcode.tasks.batch import Batch
@@ -81,8 +81,7 @@ class PromptCounterfactuals(PromptOutcomes):
         among: Among = "vocabulary",
         prepend_bos: bool | None = None,
     ) -> None:
-        check_choice("among", among, ("vocabulary", "answers"))
-        self.among = among
+        check_choice("among", among, AMONG)
         self.prompts = as_prompts(prompts)
         frame = self.prompts.labels
         self._check_columns()
@@ -121,13 +120,12 @@ class PromptCounterfactuals(PromptOutcomes):
         self.grids = {} if paired else {
             split: Grid.of(frame, self.rows(split), self.layouts, names, self.factorial)
             for split in (sorted(set(frame["split"])) if "split" in frame else ("",))}
-        self.n_answers = 4 if self.factorial else 2
-        self.chance = 1.0 / (self.n_answers if among == "answers" else asked.vocabulary)
+        self.n_vocabulary = asked.vocabulary
         self.scopes = ("pair", "pairs", "row", "everything")
         if self.positions.shape[2] == 1:
             self.scopes = ("pair", "row", "everything")
         self.lacks = self._lacking()
-        self.notes = self._notes()
+        self.answer_among(among)
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -147,6 +145,15 @@ class PromptCounterfactuals(PromptOutcomes):
         there are prompts with each of their sources."""
         rows, grid = self.rows(split), self._grid(split)
         return len(rows) * (1 if grid is None else grid.per_base)
+
+    def answer_among(self, among: str) -> None:
+        """Count as the model's answer the likeliest token of the `vocabulary` or of the `answers`.
+        """
+        check_choice("among", among, AMONG)
+        self.among = among
+        n_answers = 4 if self.factorial else 2
+        self.chance = 1.0 / (n_answers if among == "answers" else self.n_vocabulary)
+        self.notes = self._notes()
 
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
         """Draw n pairs of the commonest layout of a split, each at most once.
@@ -187,6 +194,11 @@ class PromptCounterfactuals(PromptOutcomes):
         check(not missing, f"minimal pairs have no column {', '.join(missing)}; expected prompt, "
               f"{', '.join(NEEDED)}, and query and key; or operation and operands in place of the "
               f"source and its answer; they have {list(frame.columns)}")
+        unread = [] if "source" in frame else [
+            column for column in ("source_answer", "source_label", "control") if column in frame]
+        check(not unread, f"prompts have the columns operation and operands, and {unread} without "
+              "source; expected source, too, or only the former, whose sources are prompts of "
+              "their own")
         check("source" not in frame or ("label" in frame) == ("source_label" in frame),
               "minimal pairs have only one of the columns label and source_label; expected both, "
               "or neither")

@@ -1,12 +1,12 @@
 """What would the answer be under another rule or term? What every task offers to interventions.
 
-An intervention needs, for an instance, sources: problems that differ from it in what is asked
-about. The source of a *minimal pair* shares everything with it but one constituent. An answer
-*flips* where it becomes the source's. Of a minimal pair that is also what the source's constituent
-answers to the instance: a flip does not tell which of the two arrived.
+An intervention needs, for a base, the problem that is patched, sources: problems that differ from
+it in what is asked about. The source of a *minimal pair* shares everything with it but one
+constituent. An answer *flips* where it becomes the source's. Of a minimal pair that is also what
+the source's constituent answers to the base: a flip does not tell which of the two arrived.
 
-A *factorial* of sources tells. An instance applies operation A to operands x, beside the rest of
-the problem; sources have another operation B, other operands x', another rest, or several of these.
+A *factorial* of sources tells. A base applies operation A to operands x, beside the rest of the
+problem; sources have another operation B, other operands x', another rest, or several of these.
 The answers A(x), B(x), A(x') and B(x') all differ, and each is a class.
 """
 
@@ -60,31 +60,31 @@ OTHERS: dict[str, str] = {
     "operation+operands+rest": "another operation, other operands and the rest of another problem",
     "unrelated": "another problem, with a third operation",
 }
-"""What the sources of a factorial have that the instance has not, beside the minimal pair's."""
+"""What the sources of a factorial have that the base has not, beside the minimal pair's."""
 
 
 @dataclass(frozen=True)
 class MinimalPairs:
-    """B instances, and for each two sources that are made for it.
+    """B bases, and for each two sources that are made for it.
 
-    instances  the instances
+    bases      the problems that are patched
     sources    the same but for one constituent: the base's `base_label` is `source_label` here
-    control    a control: all constituents as in the instance, with fresh values where `sources`
+    control    a control: all constituents as in the base, with fresh values where `sources`
                differs from it
-    slot       int64 [B], which of the constituents of an instance differs (SRAVEN: the response
-               token whose rule it is; 0 where constituents have no place of their own)
-    base_label, source_label  int64 [B], the constituent of the instance, which is the base that
-               is patched, and of its source, of which something is put into it
+    slot       int64 [B], which of the constituents of a base differs (SRAVEN: the response token
+               whose rule it is; 0 where constituents have no place of their own)
+    base_label, source_label  int64 [B], the constituent of the base, and of its source, of which
+               something is put into it
     counts     bool [B]: the answers are known, and they differ; other pairs do not count
     others     the sources of a factorial, by their name in `OTHERS`, and further ones of the task's
                own; empty where there is none
     candidates float64 [B, 4], the answers A(x), B(x), A(x') and B(x') of a factorial, NaN where
                one is not defined; None where there is none
 
-    The `combination` of a source is that of its instance.
+    The `combination` of a source is that of its base.
     """
 
-    instances: Batch
+    bases: Batch
     sources: Batch
     control: Batch
     slot: Tensor
@@ -100,14 +100,14 @@ class MinimalPairs:
     def __getitem__(self, index: slice | Tensor) -> MinimalPairs:
         """Return the pairs of a slice, an index tensor or a boolean mask."""
         return MinimalPairs(
-            self.instances[index], self.sources[index], self.control[index], self.slot[index],
+            self.bases[index], self.sources[index], self.control[index], self.slot[index],
             self.base_label[index], self.source_label[index], self.counts[index],
             {name: batch[index] for name, batch in self.others.items()},
             None if self.candidates is None else self.candidates[index])
 
     @staticmethod
     def cat(parts: Sequence[MinimalPairs]) -> MinimalPairs:
-        """Concatenate pairs of one task and split along the instances."""
+        """Concatenate pairs of one task and split along the bases."""
         def together(name: str) -> Batch:
             return Batch.cat([part.batch(name) for part in parts])
 
@@ -116,13 +116,13 @@ class MinimalPairs:
 
         first = parts[0]
         return MinimalPairs(
-            together("instances"), together("sources"), together("control"), joined("slot"),
+            together("bases"), together("sources"), together("control"), joined("slot"),
             joined("base_label"), joined("source_label"), joined("counts"),
             {name: together(name) for name in first.others},
             None if first.candidates is None else joined("candidates"))
 
     def batch(self, name: str) -> Batch:
-        """Return `instances`, `sources`, `control` or one of `others`."""
+        """Return `bases`, `sources`, `control` or one of `others`."""
         return self.others[name] if name in self.others else getattr(self, name)
 
     def with_sources(self, name: str) -> MinimalPairs:
@@ -136,7 +136,7 @@ class Counterfactuals(ABC):
     constituents: tuple[str, ...]
     """Names of what `base_label` and `source_label` number."""
     n_slots: int
-    """Places that a constituent can have in an instance."""
+    """Places that a constituent can have in a problem."""
     exclusive: bool
     """Whether a slot holds exactly one constituent (a label with classes), or several may occur
     (a label per constituent)."""
@@ -166,7 +166,7 @@ class Counterfactuals(ABC):
 
     @abstractmethod
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
-        """Draw n instances of a split, a slot and another constituent for each, and the sources."""
+        """Draw n bases of a split, a slot and another constituent for each, and the sources."""
 
     def batches(
         self, split: str, n: int, batch_size: int, generator: torch.Generator
@@ -177,7 +177,7 @@ class Counterfactuals(ABC):
 
     @abstractmethod
     def membership(self, batch: Batch) -> Tensor:
-        """Return which constituents an instance has, bool [B, slot, constituent]."""
+        """Return which constituents a problem has, bool [B, slot, constituent]."""
 
     @abstractmethod
     def scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
@@ -205,7 +205,7 @@ class Counterfactuals(ABC):
     def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
         """Return where logits answer a batch of the pairs, bool [B].
 
-        of  `instances`, `sources`, `control` or one of `others`
+        of  `bases`, `sources`, `control` or one of `others`
         """
 
     @abstractmethod
@@ -215,7 +215,7 @@ class Counterfactuals(ABC):
         """Return what became of each answer, float [B] each; the arguments are logits.
 
         flip       1 where the answer is the source's
-        unchanged  1 where it is still the instance's
+        unchanged  1 where it is still the base's
         """
 
     def answer_token(self, pairs: MinimalPairs) -> Tensor:
@@ -250,12 +250,12 @@ class Counterfactuals(ABC):
         return nullcontext()
 
     def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
-        """What is each token of an instance to its question? Names, and int64 [B, T] of them.
+        """What is each token of a base to its question? Names, and int64 [B, T] of them.
 
-        Tokens of one role mean the same in every instance, so that averages over instances are
-        taken role by role. Unless a task says otherwise, a token's role is its place.
+        Tokens of one role mean the same in every base, so that averages over bases are taken role
+        by role. Unless a task says otherwise, a token's role is its place.
         """
-        n, n_tokens = pairs.instances.inputs.shape[:2]
+        n, n_tokens = pairs.bases.inputs.shape[:2]
         places = torch.arange(n_tokens, device=pairs.slot.device)
         return tuple(f"token {place}" for place in range(n_tokens)), places.expand(n, -1)
 
@@ -294,9 +294,9 @@ class Counterfactuals(ABC):
 
 
 class ChosenPairs(Counterfactuals):
-    """Minimal pairs of given instances, under a constituent that somebody chooses.
+    """Minimal pairs of given bases, under a constituent that somebody chooses.
 
-    `which` numbers the constituents of an instance as `held` lists them: the rules of SRAVEN's
+    `which` numbers the constituents of a base as `held` lists them: the rules of SRAVEN's
     response tokens, the terms of a function.
     """
 
@@ -313,7 +313,7 @@ class ChosenPairs(Counterfactuals):
     def with_target(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
-        """Return sources of given instances that have `target` in place of constituent `which`.
+        """Return sources of given bases that have `target` in place of constituent `which`.
 
         which, target  int64 [B]. `UnknownNameError` lists what could stand there.
         """

@@ -52,13 +52,13 @@ def checked(
     for place in places:
         measured.append(np.stack(patched.written(site, np.array([place]))))
         advance()
-    effects, switched = np.stack(measured, -1)  # [N, place]
+    effects, flipped = np.stack(measured, -1)  # [N, place]
     estimates = estimates[:, :, places]
     effect, low, high, _ = mean_and_interval(effects, combination, n_bootstrap, seed)
     group = np.where(np.arange(len(places)) < n_first, "strongest", "random")
     table = names.iloc[places].assign(
         chosen=group, **dict(zip(METHODS, estimates.mean(1), strict=True)), effect=effect, low=low,
-        high=high, rate=switched.mean(0), n=len(effects))
+        high=high, rate=flipped.mean(0), n=len(effects))
     rows = []
     for among in AMONG:
         which = np.full(len(places), True) if among == "all" else group == among

@@ -19,12 +19,12 @@ from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 @dataclass(frozen=True)
 class Known:
-    """B instances that the model answers rightly, and their sources likewise.
+    """B bases that the model answers rightly, and their sources likewise.
 
-    pairs      the instances; `sources` are those that are written from
+    pairs      the bases; `sources` are those that are written from
     own, theirs  float64 [B], the two answers
     role       int64 [B, T], of the tokens
-    clean, answered  the logits of the instances and of the sources
+    clean, answered  the logits of the bases and of the sources
     activations  place -> what the model computes for the sources [B, ...]
     parts      (method, place) -> each head's part of the estimate, [B, H, cell]
     """
@@ -69,8 +69,8 @@ class Setting:
         """
         task, name = self.task, SOURCES[self.source][0]
         activations: Mapping[Place, Tensor] = {}
-        clean, _ = capture(self.model, pairs.instances.inputs, ())
-        kept, answered = pairs.counts & task.right(pairs, clean, "instances"), clean
+        clean, _ = capture(self.model, pairs.bases.inputs, ())
+        kept, answered = pairs.counts & task.right(pairs, clean, "bases"), clean
         for batch in dict.fromkeys(("sources", *(CORE if task.factorial else ()), name)):
             logits, found = capture(self.model, pairs.batch(batch).inputs,
                                     self.places if batch == name else ())
@@ -86,7 +86,7 @@ class Setting:
         names, role = task.roles(pairs)
         parts = self.estimates(pairs, own, theirs, sources)
         # Once more, because the last digits depend on which instances are computed together.
-        clean, _ = capture(self.model, pairs.instances.inputs, ())
+        clean, _ = capture(self.model, pairs.bases.inputs, ())
         return Known(pairs, own, theirs, role, clean, answered[rows], sources, {
             (method, (site, layer)): by_cell(site, part, cells(site, role, len(names)),
                                              n_cells(site, len(names)))
@@ -99,7 +99,7 @@ class Setting:
 
         sources  place -> what the model computes for the sources
         """
-        inputs = pairs.instances.inputs
+        inputs = pairs.bases.inputs
 
         def measure(logits: Tensor) -> Tensor:
             return step(self.task, pairs, own, theirs, logits)
@@ -125,7 +125,7 @@ class Setting:
         """
         names, _ = self.task.roles(known.pairs)
         everywhere = torch.ones(1, 1, 1, dtype=torch.bool, device=known.role.device)
-        logits = run_patched(self.model, known.pairs.instances.inputs, {
+        logits = run_patched(self.model, known.pairs.bases.inputs, {
             place: in_scope(always(known.activations[place]), mask, everywhere)
             for place, mask in masks(site, chosen, known.role, len(names)).items()})
         moved = (step(self.task, known.pairs, known.own, known.theirs, logits)
@@ -155,7 +155,7 @@ class Patched:
 
     def combinations(self) -> np.ndarray:
         """Return the combination of each instance, int64 [N]."""
-        return np.concatenate([b.pairs.instances.combination.cpu().numpy() for b in self.batches])
+        return np.concatenate([b.pairs.bases.combination.cpu().numpy() for b in self.batches])
 
     def estimates(self, method: str, site: str) -> np.ndarray:
         """Return the attribution to each place, its heads summed, float64 [N, place]."""
@@ -166,8 +166,8 @@ class Patched:
         """Write places (numbers); return how far answers go and which become the source's, [N]."""
         measured = [self.setting.written(batch, site, self._chosen(batch, site, places))
                     for batch in self.batches]
-        moved, switched = (torch.cat(parts).cpu().numpy() for parts in zip(*measured, strict=True))
-        return moved, switched
+        moved, flipped = (torch.cat(parts).cpu().numpy() for parts in zip(*measured, strict=True))
+        return moved, flipped
 
     @staticmethod
     def _chosen(batch: Known, site: str, places: np.ndarray) -> Tensor:

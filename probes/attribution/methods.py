@@ -1,8 +1,8 @@
 """How is the effect of writing a source's activation estimated? (d step / d a) (a_source - a),
 where
 
-    gradient  the derivative is taken at the instance: attribution patching
-    path      it is the mean over points on the way from the instance's activations at all places
+    gradient  the derivative is taken at the base: attribution patching
+    path      it is the mean over points on the way from the base's activations at all places
               of the site to the source's (integrated gradients): the estimates sum to the effect of
               writing all of them, up to the number of points
 """

@@ -52,10 +52,10 @@ def attribute_model(
 
     The attribution to codes is (d step / d a) (a_source - a), what writing the source's codes there
     would do to `step` (`latentcode.probes.attribution.steps`) if that were linear, for all codes
-    at once. The derivative is taken at the instance, and as a mean along the way to the source.
+    at once. The derivative is taken at the base, and as a mean along the way to the source.
 
     model   anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
-    task    the instances, sources and answers: `make_counterfactuals(make_task(...))`
+    task    the bases, sources and answers: `make_counterfactuals(make_task(...))`
     source  which source: one of a factorial with an answer of its own, or `interchange`, the
             minimal pair's; default: `operation+operands` of a factorial, else `interchange`
     sites   `code`, a place being a layer, query and key, and `value`, a layer and key
@@ -188,7 +188,7 @@ def _attributed(
     generator = make_generator(seed, f"interventions {split}", device)
     for index, pairs in enumerate(setting.task.batches(split, n, batch_size, generator)):
         if index == 0:
-            check_written(setting.model, pairs.instances.inputs[:2], setting.places)
+            check_written(setting.model, pairs.bases.inputs[:2], setting.places)
             roles, _ = setting.task.roles(pairs)
         known = setting.known(pairs)
         if known is not None:
@@ -229,9 +229,9 @@ def _sets(
               **measured([order[:size] for order in several])}
              for name, several in orders.items() for size in doublings(n_places)]
     search = Search(searched, site, ranked["path"], advance)
-    _, switched = searched.written(site, ranked["path"])
+    _, flipped = searched.written(site, ranked["path"])
     advance()
-    all_rate, low, _, _ = mean_and_interval(switched, searched.combinations(), n_bootstrap, seed)
+    all_rate, low, _, _ = mean_and_interval(flipped, searched.combinations(), n_bootstrap, seed)
     smallest = search.smallest(n_ranked, float(all_rate)) if low > LEAST_RATE else None
     row: dict[str, object] = {"site": site, "n_places": n_places, "searched_all": float(all_rate),
                               "searched_low": float(low), "held_all": curve[-1]["rate"]}

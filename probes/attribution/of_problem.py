@@ -81,7 +81,7 @@ def attribute_problem(
           f"its source ({source}) are not both defined, or hardly differ; expected two that differ",
           ProbeError)
     places: list[Place] = [("code", layer) for layer in range(model.cfg.n_layers)]
-    clean, _ = capture(model, pairs.instances.inputs, ())
+    clean, _ = capture(model, pairs.bases.inputs, ())
     _, sources = capture(model, pairs.batch(name).inputs, places)
     found = Setting(model, task, source, places, n_points).estimates(pairs, own, theirs, sources)
     parts = torch.stack([found["path", place][0].sum(0) for place in places]).double()  # [L, Q, K]
@@ -89,7 +89,7 @@ def attribute_problem(
     def effects(masks: dict[Place, Tensor], n: int) -> Tensor:
         """Return the effects of n writes; masks  place -> bool [n, 1, Q, K]."""
         several = pairs[torch.zeros(n, dtype=torch.int64, device=pairs.slot.device)]
-        inputs = several.instances.inputs
+        inputs = several.bases.inputs
         everywhere = torch.ones(1, 1, 1, dtype=torch.bool, device=inputs.device)
         logits = run_patched(model, inputs, {
             place: in_scope(always(sources[place]), mask, everywhere)

@@ -37,9 +37,9 @@ class Search:
 
     def rate(self, places: np.ndarray) -> float:
         """Return the share of answers that become the source's where these places are written."""
-        _, switched = self.searched.written(self.site, places)
+        _, flipped = self.searched.written(self.site, places)
         self.advance()
-        return float(switched.mean())
+        return float(flipped.mean())
 
     def of_first(self, size: int) -> float:
         """Return the rate of the first places of the order."""

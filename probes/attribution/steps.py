@@ -2,8 +2,8 @@
 
 Of answers that are
 
-    symbols   log p(source's answer) - log p(instance's answer), a difference of two logits
-    numbers   sign(source's answer - instance's answer) times the answer
+    symbols   log p(source's answer) - log p(base's answer), a difference of two logits
+    numbers   sign(source's answer - base's answer) times the answer
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from latentcode.tasks.counterfactuals import OTHERS, Counterfactuals, MinimalPai
 SOURCES: Mapping[str, tuple[str, int]] = {"interchange": ("sources", 1), **{
     name: (name, ("operation" in name) + 2 * ("operands" in name))
     for name in OTHERS if "operation" in name or "operands" in name}}
-"""Sources whose answer differs from the instance's: their batch of `MinimalPairs`, and which of the
+"""Sources whose answer differs from the base's: their batch of `MinimalPairs`, and which of the
 candidates is their answer."""
 
 
@@ -47,7 +47,7 @@ def rate_of(task: Counterfactuals, source: str) -> str:
 
 
 def answers(task: Counterfactuals, pairs: MinimalPairs, source: str) -> tuple[Tensor, Tensor]:
-    """Return the answers of the instances and of their sources, float64 [B] each."""
+    """Return the answers of the bases and of their sources, float64 [B] each."""
     if pairs.candidates is not None:
         return pairs.candidates[:, 0], pairs.candidates[:, SOURCES[source][1]]
     return task.two_answers(pairs)
@@ -73,7 +73,7 @@ def known_answers(
 def step(
     task: Counterfactuals, pairs: MinimalPairs, own: Tensor, theirs: Tensor, logits: Tensor
 ) -> Tensor:
-    """Return how far answers went from the instances' (own) to the sources' (theirs): float64 [B].
+    """Return how far answers went from the bases' (own) to the sources' (theirs): float64 [B].
 
     In nats where answers are symbols, in the answer's own unit where they are numbers.
     """

@@ -118,8 +118,8 @@ def single_labels(codes: LatentCodes, names: Iterable[str]) -> tuple[str, ...]:
 
 def label_names(labels: Iterable[str]) -> tuple[str, ...]:
     """Return one name of a label or several; `ProbeError` for functions, which need instances."""
-    check(not isinstance(labels, Mapping), "labels are functions, which need the instances; of "
-          "codes in hand expected names, and labels of your own by codes.with_labels(name=values)",
+    check(not isinstance(labels, Mapping), "labels are functions, which need the instances; for "
+          "`LatentCodes` expected names, and labels of your own by codes.with_labels(name=values)",
           ProbeError)
     return as_tuple(labels)
 

@@ -50,7 +50,7 @@ def das_model(
 ) -> DASResult:
     """z + R R^T (z' - z): for which R does the source's operation arrive, and its operands do not?
 
-    z, z' [d] are an activation of the instance's response and of its source's, which has another
+    z, z' [d] are an activation of the base's response and of its source's, which has another
     operation B and other operands x'. R [d, k] is trained on training combinations (distributed
     alignment search, Geiger et al. 2024), with the model as it is, and scored on held-out ones.
 

@@ -27,7 +27,7 @@ from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 DAS_SITES = ("code", "residual")
 BATCH = 250
 """Instances that are passed through the model at once."""
-ANSWERED = ("instances", "sources", *CORE)
+ANSWERED = ("bases", "sources", *CORE)
 """Problems that the model has to answer rightly for a pair to count."""
 
 
@@ -35,11 +35,11 @@ ANSWERED = ("instances", "sources", *CORE)
 class Held:
     """N pairs that count, and what a model computes of them below a place.
 
-    clean   [N, T, V], the logits of the instances
-    stream  [N, T, D], the residual stream of the instances that enters the layer, of our models
+    clean   [N, T, V], the logits of the bases
+    stream  [N, T, D], the residual stream of the bases that enters the layer, of our models
     query   int64 [N], the position of the response, where is written
     token   int64 [N], where the answer is read (`Counterfactuals.answer_token`)
-    own     [N, d], the activation of the instances at the place
+    own     [N, d], the activation of the bases at the place
     sources  patch -> [N, d], that of the sources
     right    patch -> bool [N], whether the model answers the source rightly
     """
@@ -88,9 +88,9 @@ def hold(
     pairs = pairs[pairs.counts.nonzero()[:, 0]]
     query = task.scope("row", pairs).any(2).long().argmax(1)
     if not isinstance(model, HookedTransformer):
-        check_written(model, pairs.instances.inputs[:2], [place])
-    clean, own, stream = _passed(model, pairs.instances.inputs, place, query)
-    kept = task.right(pairs, clean, "instances") if known else torch.ones_like(pairs.counts)
+        check_written(model, pairs.bases.inputs[:2], [place])
+    clean, own, stream = _passed(model, pairs.bases.inputs, place, query)
+    kept = task.right(pairs, clean, "bases") if known else torch.ones_like(pairs.counts)
     found: dict[str, Tensor] = {}
     right: dict[str, Tensor] = {}
     asked = {PATCHES[name].source for name in sources}
@@ -145,12 +145,12 @@ def first_computed(model: Any, held: Held) -> int:
 def logits_from(
     model: Any, place: Place, held: Held, rows: Int[Tensor, "B"], written: Float[Tensor, "B d"],
 ) -> Float[Tensor, "B t V"]:
-    """Return the logits of some pairs' instances where their activation at the place is `written`.
+    """Return the logits of some pairs' bases where their activation at the place is `written`.
 
     Those of tokens before the first that is computed (`first_computed`) are zero.
     """
     query = held.query[rows]
-    n_tokens = held.pairs.instances.inputs.shape[1]
+    n_tokens = held.pairs.bases.inputs.shape[1]
     here = torch.arange(n_tokens, device=query.device) == query[:, None]  # [B, T]
 
     def put(activation: Tensor, hook: object) -> Tensor:
@@ -164,7 +164,7 @@ def logits_from(
         assert held.stream is not None
         return _from_layer(model, place, held.stream[rows], first_computed(model, held), put)
     with written_out():
-        logits: Tensor = model.run_with_hooks(held.pairs.instances.inputs[rows], fwd_hooks=[
+        logits: Tensor = model.run_with_hooks(held.pairs.bases.inputs[rows], fwd_hooks=[
             (SITES[place[0]].hook.format(place[1]), put)])
     return logits
 

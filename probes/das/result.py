@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from latentcode.figures.style import Figure
-from latentcode.files.migrations import FORMER_PATCHES
+from latentcode.files.migrations import FORMER_CLASSES, FORMER_PATCHES
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.das.figure import das_figure
 
@@ -42,7 +42,7 @@ class DASResult(TableResult):
         "curves": ("objective", "search", "rank", "step", "loss")}
     TEXT: ClassVar = ("objective", "search", "source", "class")
     FORMERLY: ClassVar = {"donor": "source"}
-    RENAMED: ClassVar = {"source": FORMER_PATCHES}
+    RENAMED: ClassVar = {"source": FORMER_PATCHES, "class": FORMER_CLASSES}
 
     table: pd.DataFrame
     curves: pd.DataFrame

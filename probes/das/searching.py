@@ -110,7 +110,7 @@ class Search:
             outcomes = self.task.outcomes(held.pairs.with_sources(PATCHES[name].source), held.clean,
                                           held.clean, patched)
             frame = pd.DataFrame({
-                "combination": held.pairs.instances.combination.cpu().numpy(),
+                "combination": held.pairs.bases.combination.cpu().numpy(),
                 **{of: outcomes[of].double().cpu().numpy() for of in CLASSES}})
             frame = frame.iloc[count.cpu().numpy()]
             means, low, high, n_clusters = mean_and_interval(

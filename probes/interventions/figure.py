@@ -64,13 +64,13 @@ def intervention_figure(table: pd.DataFrame, chance: float | None) -> Figure:
 
 
 def matrix_figure(matrix: pd.DataFrame, title: str) -> Figure:
-    """Return a table of rates as a map: constituents of instances down, of sources across."""
+    """Return a table of rates as a map: constituents of bases down, of sources across."""
     with style():
         height, width = (0.42 * n + 1.5 for n in matrix.shape)
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.subplots()
         draw_rates(axes, matrix, rotation=90.0)
-        axes.set(xlabel="source", ylabel="instance", title=title)
+        axes.set(xlabel="source", ylabel="base", title=title)
     return figure
 
 

@@ -41,7 +41,7 @@ from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 CORE = ("operands", "operation+operands")
 """Sources of a factorial that the model has to answer rightly, beside that of the minimal pair, for
-its instance to count."""
+its base to count."""
 UNANSWERED = ("unrelated", "permuted")
 """Sources whose own answer does not matter."""
 
@@ -65,8 +65,8 @@ def intervene_model(
 
     model   anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
     task    the minimal pairs and their answers: `make_counterfactuals(make_task(...))`
-    n       instances drawn; those count whose answers differ and which the model answers
-            rightly: the instance and the source, of a factorial the sources with other operands
+    n       bases drawn; those count whose answers differ and which the model answers
+            rightly: the base and the source, of a factorial the sources with other operands
             and the same rest, too. A patch counts where the model answers the source that it
             comes from rightly (`unrelated` always)
     n_reference  training instances for means and erasers, where one of the patches needs them
@@ -169,7 +169,7 @@ def outcomes_of_model(
     n_drawn = n_counted = n_known = 0
     for index, pairs in enumerate(task.batches(split, n, batch_size, generator)):
         if index == 0:
-            check_written(model, pairs.instances.inputs[:2], places)
+            check_written(model, pairs.bases.inputs[:2], places)
         clean = _clean(model, task, pairs, places, sources, held)
         known = clean.pairs
         done = n_reference + n_drawn * n_passes
@@ -180,7 +180,7 @@ def outcomes_of_model(
         if len(known) == 0:
             continue
         # Once more, because the last digits depend on which instances are computed together.
-        unpatched, _ = capture(model, known.instances.inputs, ())
+        unpatched, _ = capture(model, known.bases.inputs, ())
         third = torch.full_like(known.slot, -1)
         if n_reference:
             third = thirds(known, references.count,
@@ -197,7 +197,7 @@ def outcomes_of_model(
             edits = intervention.edits(model, scope, partial(_value, intervention, material))
             if how.frozen:
                 edits = {place: partial(_held, clean.own[place]) for place in held} | edits
-            patched = run_patched(model, known.instances.inputs, edits)
+            patched = run_patched(model, known.bases.inputs, edits)
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)
             # A control flips where the answer becomes that of the minimal pair, all the same.
@@ -227,9 +227,9 @@ def _clean(
     sources  the batches whose activations are wanted
     held    the places whose own activations are wanted
     """
-    own, pool = capture(model, pairs.instances.inputs, places)
+    own, pool = capture(model, pairs.bases.inputs, places)
     core = CORE if task.factorial else ()
-    kept = pairs.counts & task.right(pairs, own, "instances")
+    kept = pairs.counts & task.right(pairs, own, "bases")
     logits, activations, right = {}, {}, {}
     for name in dict.fromkeys(("sources", "control", *core, *sources)):
         logits[name], activations[name] = capture(
@@ -245,7 +245,7 @@ def _clean(
         {name: {place: x[known] for place, x in found.items()}
          for name, found in activations.items()},
         {name: mask[known] for name, mask in right.items()}, pool,
-        {place: pool[place][known] for place in held}, task.membership(pairs.instances))
+        {place: pool[place][known] for place in held}, task.membership(pairs.bases))
 
 
 def _means_of_few(references: References, task: Counterfactuals) -> bool:
@@ -299,7 +299,7 @@ def _frame(
     pairs = material.pairs
     frame = pd.DataFrame({
         "intervention": number, "number": first + np.arange(len(pairs)),
-        "combination": pairs.instances.combination.cpu().numpy(),
+        "combination": pairs.bases.combination.cpu().numpy(),
         "base_label": pairs.base_label.cpu().numpy(),
         "source_label": pairs.source_label.cpu().numpy(),
         **{name: values.double().cpu().numpy() for name, values in outcomes.items()}})

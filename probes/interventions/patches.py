@@ -49,15 +49,15 @@ class Clean:
 
 @dataclass(frozen=True)
 class Material:
-    """What is at hand for one intervention on B instances.
+    """What is at hand for one intervention on B bases.
 
-    clean      the instances and their sources
+    clean      the bases and their sources
     resampled  int64 [B], which of the pool has the source's constituent in the same slot; -1 none
     references means over training instances
     erasers    place -> what erases the label from activations, given the scope; or empty
     generator  for noise
     scope      bool [B, Q, K], the codes that are written
-    third      int64 [B], a constituent that neither the instance nor its source has, drawn among
+    third      int64 [B], a constituent that neither the base nor its source has, drawn among
                those that were measured in the slot; -1 none
     """
 
@@ -74,7 +74,7 @@ class Material:
         return self.clean.pairs
 
     def mean(self, place: Place, constituent: Tensor) -> Tensor:
-        """Return the mean activation of a constituent of each instance in its slot."""
+        """Return the mean activation of a constituent of each base in its slot."""
         return self.references.means[place][self.pairs.slot, constituent]
 
     def group(self, place: Place) -> Tensor:
@@ -171,7 +171,7 @@ PATCHES: Mapping[str, PatchKind] = {
                             control=True, needs="control"),
     **{name: _from_source(name, f"a source's with {what}", needs="factorial",
                           control=name == "unrelated") for name, what in OTHERS.items()},
-    "permuted": _from_source("permuted", "the instance's with its examples' values permuted",
+    "permuted": _from_source("permuted", "the base's with its examples' values permuted",
                              control=True, needs="permuted"),
     "frozen": _from_source("operation+operands", f"a source's with {OTHERS['operation+operands']}, "
                            "while all codes are held", needs="factorial", frozen=True),
@@ -187,7 +187,7 @@ PATCHES: Mapping[str, PatchKind] = {
                             "the mean over instances with the source's constituent", needs="means",
                             measured=("source_label",)),
     "class_mean_base": PatchKind(lambda m, p, x, _: m.mean(p, m.pairs.base_label),
-                                 "the mean over instances with the instance's own constituent",
+                                 "the mean over instances with the base's own constituent",
                                  control=True, needs="means", measured=("base_label",)),
     "class_mean_shuffled": PatchKind(_mean_of_any, "the mean of a constituent drawn at random",
                                      control=True, needs="means"),
@@ -201,7 +201,7 @@ PATCHES: Mapping[str, PatchKind] = {
                                  "instances with the source's constituent",
                                  measured=("source_label",)),
     "class_mean_base_pooled": _pooled(lambda m, p: m.mean(p, m.pairs.base_label),
-                                      "instances with the instance's own constituent",
+                                      "instances with the base's own constituent",
                                       control=True, measured=("base_label",)),
     "class_mean_third_pooled": _pooled(lambda m, p: m.mean(p, m.third),
                                        "instances with a third constituent", control=True,
@@ -260,7 +260,7 @@ def possible(patch: PatchKind, material: Material) -> Tensor:
 
 
 def thirds(pairs: MinimalPairs, count: Tensor, generator: torch.Generator) -> Tensor:
-    """Return for each instance a measured constituent that is neither its own nor its source's.
+    """Return for each base a measured constituent that is neither its own nor its source's.
 
     count float [slot, constituent] -> int64 [B], uniform; -1 where there is none
     """
@@ -274,7 +274,7 @@ def thirds(pairs: MinimalPairs, count: Tensor, generator: torch.Generator) -> Te
 def resample(
     pool_membership: Tensor, pairs: MinimalPairs, generator: torch.Generator
 ) -> Tensor:
-    """Return for each instance one of a pool that has its source's constituent in its slot.
+    """Return for each base one of a pool that has its source's constituent in its slot.
 
     pool_membership bool [N, S, C] -> int64 [B], -1 where the pool has none. (An instance is never
     its own, because it lacks the source's constituent.)

@@ -95,8 +95,8 @@ def measure(
     n_drawn = 0
     for pairs in task.batches(split, n, batch_size, generator):
         n_drawn += len(pairs)
-        member = task.membership(pairs.instances).float()
-        _, activations = capture(model, pairs.instances.inputs, places)
+        member = task.membership(pairs.bases).float()
+        _, activations = capture(model, pairs.bases.inputs, places)
         count = count + member.sum(0)
         others = member[torch.randperm(len(member), generator=shuffling, device=device)]
         for place, x in activations.items():

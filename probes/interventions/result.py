@@ -10,7 +10,7 @@ import pandas as pd
 
 from latentcode.answers import CLASSES
 from latentcode.figures.style import Figure
-from latentcode.files.migrations import FORMER_METRICS, FORMER_PATCHES
+from latentcode.files.migrations import FORMER_CLASSES, FORMER_METRICS, FORMER_PATCHES
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import TableResult
 from latentcode.probes.interventions.class_figure import class_figure
@@ -28,13 +28,13 @@ class InterventionResult(TableResult):
              instances, its 95 % interval `low`, `high` clustered by combination (NaN for a single
              one), and the numbers of instances and combinations. An answer flips where it
              becomes the source's, which in a minimal pair does not tell operation from answer
-    by_constituent  one row per intervention, constituent of the instance (`base_label`) and of the
+    by_constituent  one row per intervention, constituent of the base (`base_label`) and of the
              source (`source_label`): instances, `flip` and `unchanged`
     classes  one row per intervention, constituents and class of answers (`CLASSES`): instances and
              `rate`; empty without a factorial of sources. For patches that put a source's
              activations in (`interchange` and those of `OTHERS`) the rates of `operation`,
-             `operands` and `copied` are the interchange intervention accuracies of the operation,
-             the operands and the answer; rates of ablations, noise and steering are not
+             `operands` and `answer` are the interchange intervention accuracies of these variables;
+             rates of ablations, noise and steering are not
     comparisons  one row per patch and class, and other source's patch at the same place
              (`against`): `value`, the difference of the two rates over the instances that both
              count, with its interval
@@ -55,7 +55,7 @@ class InterventionResult(TableResult):
     FORMERLY: ClassVar = {"source": "base_label", "target": "source_label", "write": "patch",
                           **FORMER_METRICS}
     RENAMED: ClassVar = {**dict.fromkeys(("patch", "against"), FORMER_PATCHES),
-                         "metric": FORMER_METRICS}
+                         "metric": FORMER_METRICS, "class": FORMER_CLASSES}
 
     table: pd.DataFrame
     by_constituent: pd.DataFrame
@@ -111,11 +111,11 @@ class InterventionResult(TableResult):
     def figures(self) -> dict[str, Figure]:
         """Return the rates and, where they are highest, those of each rule beside each other.
 
-        Of a factorial the rates at which the source with another operation and other operands is
-        copied; else those at which answers flip to the minimal pair's.
+        Of a factorial the rates at which the source with another operation and other operands
+        brings its own answer; else those at which answers flip to the minimal pair's.
         """
         patch, metric, metrics = (
-            ("operation+operands", "copied", tuple(CLASSES)) if len(self.classes)
+            ("operation+operands", "answer", tuple(CLASSES)) if len(self.classes)
             else ("interchange", "flip", ("flip", "unchanged")))
         plain = self.table[
             (self.table["patch"] == patch) & (self.table["metric"] == metric)
@@ -133,7 +133,7 @@ class InterventionResult(TableResult):
             for name in metrics}
 
     def matrix(self, metric: str = "flip", **place: object) -> pd.DataFrame:
-        """Return a metric as a table: constituents of instances down, of sources across.
+        """Return a metric as a table: constituents of bases down, of sources across.
 
         metric  `flip`, `unchanged` or one of the classes of a factorial
         place   columns that choose one intervention, such as patch="interchange", scope="row",

@@ -27,9 +27,9 @@ def test_the_standard_interventions(
     assert "elsewhere" in out
     assert "instances count" in out
     assert f"wrote result {tmp_path}" in out
-    switches = lc.InterventionResult.load(tmp_path).table.query("metric == 'flip'")
+    flips = lc.InterventionResult.load(tmp_path).table.query("metric == 'flip'")
     task = lc.make_counterfactuals(lc.make_task(lc.Run.open(folder).config.task), factorial=False)
-    assert len(switches) == len(standard_interventions(2, 4, task.scopes, lacks=task.lacking))
+    assert len(flips) == len(standard_interventions(2, 4, task.scopes, lacks=task.lacking))
 
 
 def test_every_combination_of_what_is_written_where(
@@ -40,10 +40,10 @@ def test_every_combination_of_what_is_written_where(
                "--no-factorial"]
     main([*command, "--patch", "interchange", "steer", "--scope", "row", "pair", "--layers", "each",
           "upper", "0,1", "--alpha", "1", "3", "--heads", "0", "2"])
-    switches = lc.InterventionResult.load(tmp_path).table.query("metric == 'flip'")
-    assert len(switches) == 2 * 3 * (1 + 2)
-    assert set(switches["layers"]) == {"0", "1", "0,1"}
-    assert set(switches["heads"]) == {"0,2"}
+    flips = lc.InterventionResult.load(tmp_path).table.query("metric == 'flip'")
+    assert len(flips) == 2 * 3 * (1 + 2)
+    assert set(flips["layers"]) == {"0", "1", "0,1"}
+    assert set(flips["heads"]) == {"0,2"}
     assert "exists already" in refused(*command)
     capsys.readouterr()
     main(["show", str(tmp_path)])
@@ -60,7 +60,7 @@ def test_whose_answer_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     rates = result.table.pivot(index="patch", columns="metric", values="value")
     # With codes and values of all layers the source's whole computation is written.
     assert [rates.loc[patch, name] for patch, name in (
-        ("interchange", "operation"), ("operands", "operands"), ("operation+operands", "copied")
+        ("interchange", "operation"), ("operands", "operands"), ("operation+operands", "answer")
     )] == [1.0, 1.0, 1.0]
     assert set(result.comparisons["class"]) == set(CLASSES)
 

@@ -96,13 +96,13 @@ def test_intervene_prompts(
     assert f"wrote result {out}" in shown
     assert "instances count" in shown
     result = lc.InterventionResult.load(out)
-    switches = result.table[result.table["metric"] == "flip"]
-    assert set(switches["patch"]) == {"interchange", "control", "elsewhere", "shuffled", "random",
+    flips = result.table[result.table["metric"] == "flip"]
+    assert set(flips["patch"]) == {"interchange", "control", "elsewhere", "shuffled", "random",
                                       "identity"}
-    assert set(switches["scope"]) == {"pair", "row", "everything"}
+    assert set(flips["scope"]) == {"pair", "row", "everything"}
     n = len(pairs.read_text().splitlines())
-    assert (switches.loc[switches["patch"] != "control", "n"] == n).all()
-    assert switches.loc[switches["patch"] == "control", "n"].between(1, n).all()
+    assert (flips.loc[flips["patch"] != "control", "n"] == n).all()
+    assert flips.loc[flips["patch"] == "control", "n"].between(1, n).all()
     assert result.settings["n_known"] == n
     assert (result.settings["kind"], result.settings["run"]) == ("softmax", "llama")
     assert (out / "figure.png").stat().st_size > 1_000

@@ -77,7 +77,7 @@ def test_what_is_written_never_waits(kind: str, task: str) -> None:
     with fake_cuda() as device:
         model, problems = model_of(config), make_counterfactuals(make_task(config.task))
         pairs = problems.sample("ood", 4, make_generator(0, "pairs", "cuda"))
-        inputs = pairs.instances.inputs
+        inputs = pairs.bases.inputs
         places = [(site, layer) for site in SITES for layer in range(2)]
         normalization = config.model.normalization
         capture(model, inputs, ())  # constants
@@ -100,7 +100,7 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
     with fake_cuda() as device:
         model, problems = model_of(config), make_counterfactuals(make_task(config.task))
         capture(model, problems.sample(
-            "ood", 4, make_generator(0, "pairs", "cuda")).instances.inputs, ())
+            "ood", 4, make_generator(0, "pairs", "cuda")).bases.inputs, ())
         problems.least_problems = 1
         offered = [name for name, how in PATCHES.items() if how.needs not in problems.lacking]
         chosen = [*(Intervention(name, site="residual" if PATCHES[name].frozen else "code")

@@ -51,7 +51,7 @@ def test_sampling_never_waits(config: TaskConfig) -> None:
             with device.never_waits():
                 assert lies_there(task.sample(split, 4, generator))
                 pairs = make_counterfactuals(task).sample(split, 4, generator)
-            assert all(map(lies_there, (pairs.instances, pairs.sources, pairs.control)))
+            assert all(map(lies_there, (pairs.bases, pairs.sources, pairs.control)))
         assert {where for where, _ in device.waits} == {
             "FuzzyLogic._tables" if config.name == "logic" else "Sraven._combinations_on"}
 

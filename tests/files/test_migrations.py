@@ -20,12 +20,14 @@ from disk import contents
 from places import GOLDEN
 
 import latentcode as lc
+from latentcode.answers import CLASSES
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, LatentCodeError, RunError
 from latentcode.experiments.paper.results import read_result
 from latentcode.files.migrations import (
     CURRENT,
     FORMER,
+    FORMER_CLASSES,
     FORMER_METRICS,
     FORMER_PATCHES,
     MIGRATIONS,
@@ -263,6 +265,10 @@ def test_every_row_of_an_older_result_is_there_under_its_present_name(folder: Pa
         if "metric" in old:
             assert table["metric"].tolist() == [
                 FORMER_METRICS.get(one, one) for one in old["metric"]]
+        if "class" in old:
+            assert table["class"].tolist() == [
+                FORMER_CLASSES.get(one, one) for one in old["class"]]
+            assert set(table["class"]) == set(CLASSES)
         for column in ("value", "low", "high", "n", "rate"):
             if column in old:
                 np.testing.assert_array_equal(table[column], old[column])
@@ -434,8 +440,56 @@ def test_what_was_a_donor_is_a_source() -> None:
     attribution = AttributionResult.load(OLD / "attribution")
     before = read_json(OLD / "attribution" / "attribution.json")["settings"]
     assert attribution.settings["source"] == before["donor"]
+    assert (before["rate"], attribution.settings["rate"]) == ("copied", "answer")
     assert "donor" not in attribution.settings
     subspaces = DASResult.load(OLD / "subspaces").table
     old = pd.read_csv(OLD / "subspaces" / "table.csv", **EXACTLY)
     assert subspaces["source"].tolist() == [FORMER_PATCHES.get(one, one) for one in old["donor"]]
-    pd.testing.assert_frame_equal(subspaces.drop(columns="source"), old.drop(columns="donor"))
+    assert subspaces["class"].tolist() == [FORMER_CLASSES.get(one, one) for one in old["class"]]
+    assert set(subspaces["class"]) == set(CLASSES)
+    pd.testing.assert_frame_equal(
+        subspaces.drop(columns=["source", "class"]), old.drop(columns=["donor", "class"]))
+
+
+@pytest.mark.parametrize("window", ["", "@0.025", "@0.1"])
+def test_classes_of_the_fourth_version_have_the_names_of_today(
+    window: str, tmp_path: Path
+) -> None:
+    """Version 4 spoke of `instance` and `copied`, in every window of fuzzy logic."""
+    zoo = Path(lc.__file__).parent / "models/zoo/sraven-hyla/results/interventions"
+    before = InterventionResult.load(zoo)
+    folder = before.save(tmp_path / "result", figures=False)
+    to_old = {new: old for old, new in FORMER_CLASSES.items()}
+    meta = read_json(folder / "interventions.json")
+    for name, column, ending in (("table", "metric", window), ("classes", "class", ""),
+                                 ("comparisons", "class", "")):
+        table = pd.read_csv(folder / f"{name}.csv", dtype=str, keep_default_na=False)
+        of_class = table[column].isin(CLASSES)
+        assert of_class.any()
+        table.loc[of_class, column] = table.loc[of_class, column].replace(to_old) + ending
+        assert {f"instance{ending}", f"copied{ending}"} <= set(table[column])
+        table.to_csv(folder / f"{name}.csv", index=False)
+        meta["sha256"][f"{name}.csv"] = sha256((folder / f"{name}.csv").read_bytes()).hexdigest()
+    (folder / "interventions.json").write_text(json.dumps({**meta, "format_version": 4}))
+    again = InterventionResult.load(folder)
+    for name in InterventionResult.COLUMNS:
+        table, wanted = getattr(again, name), getattr(before, name)
+        if name == "table":
+            of_class = wanted["metric"].isin(CLASSES)
+            wanted = wanted.assign(metric=wanted["metric"].where(
+                ~of_class, wanted["metric"] + window))
+        pd.testing.assert_frame_equal(table, wanted)
+
+
+def test_classes_of_an_older_reproduction_have_the_names_of_today() -> None:
+    row = {"patch": "operands", "value": 0.25}
+    data = {"format": "latentcode.reproduction", "format_version": 2, "tables": {
+        "classes": [{**row, "metric": old} for old in ("instance", "operation", "copied")],
+        "differences": [{**row, "class": "copied", "against": "unrelated"}]}}
+    found = upgrade({**data, "name": "causal"}, "latentcode.reproduction", "here")["tables"]
+    assert found == {
+        "classes": [{**row, "metric": now} for now in ("base", "operation", "answer")],
+        "differences": [{**row, "class": "answer", "against": "unrelated"}]}
+    # Others have columns of these names that are about something else.
+    other = upgrade({**data, "name": "figA8"}, "latentcode.reproduction", "here")
+    assert other["tables"] == data["tables"]

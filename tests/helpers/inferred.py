@@ -108,7 +108,7 @@ class Inferred(Counterfactuals):
         hits = F.pad(answer[:, None] == pairs.candidates, (0, 1), value=True)
         return {**class_rates(hits.long().argmax(1)),
                 "flip": (answer == pairs.sources.targets[:, 0]).float(),
-                "unchanged": (answer == pairs.instances.targets[:, 0]).float()}
+                "unchanged": (answer == pairs.bases.targets[:, 0]).float()}
 
 
 def inferring_model() -> HookedTransformer:

@@ -90,7 +90,7 @@ class Selector(ChosenPairs):
         return ~F.one_hot(batch.info["rules"].gather(1, which[:, None])[:, 0], K).bool()
 
     def answers(self, pairs: MinimalPairs) -> Tensor:
-        return ((symbol_of(pairs.instances)[:, None] + torch.arange(K)) % K).double()
+        return ((symbol_of(pairs.bases)[:, None] + torch.arange(K)) % K).double()
 
     def answer_token(self, pairs: MinimalPairs) -> Tensor:
         return pairs.slot - self.n_slots
@@ -122,12 +122,12 @@ class Selector(ChosenPairs):
         slot = pairs.slot[:, None]
         answer = patched[:, 1:].argmax(-1)
         chosen = answer.gather(1, slot)
-        other = answer.gather(1, 1 - slot) == pairs.instances.targets.gather(1, 1 - slot)
+        other = answer.gather(1, 1 - slot) == pairs.bases.targets.gather(1, 1 - slot)
         assert pairs.candidates is not None
         hits = F.pad(chosen == pairs.candidates, (0, 1), value=True)  # or else none of them
         return {**class_rates(hits.long().argmax(1)),
                 "flip": (chosen == pairs.sources.targets.gather(1, slot))[:, 0].float(),
-                "unchanged": (chosen == pairs.instances.targets.gather(1, slot))[:, 0].float(),
+                "unchanged": (chosen == pairs.bases.targets.gather(1, slot))[:, 0].float(),
                 "others": other[:, 0].float()}
 
 

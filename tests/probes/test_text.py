@@ -78,15 +78,19 @@ def test_commands_answer(
 
 
 @pytest.mark.parametrize(("command", "message"), [
-    ("topography", "defines no distance"), ("zoo check", "is a model that was trained here"),
+    (["topography"], "defines no distance"),
+    (["zoo", "check"], "is a model that was trained here"),
     # It is trained for a few updates.
-    ("attribute", "the model answers 0 and their sources"),
-    ("das", "the model gives the four different answers in 0")])
+    (["attribute", "--n", "40"], "the model answers 0 and their sources"),
+    (["das", "--n", "40", "--n-train", "40"], "the model gives the four different answers in 0")])
 def test_what_cannot_be_asked_of_a_text_is_said_in_a_line(
-    run: lc.Run, command: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    run: lc.Run, command: list[str], message: str, capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
+    flags = [word for word in command if word.startswith("--") or word.isdecimal()]
+    words = [word for word in command if word not in flags]
     with pytest.raises(SystemExit):
-        main([*command.split(), str(run.path), "--out", str(tmp_path / "result")])
+        main([*words, str(run.path), *flags, "--out", str(tmp_path / "result")])
     error = capsys.readouterr().err
     assert message in error
     assert len(error.strip().splitlines()) == 1

@@ -41,7 +41,7 @@ def shown(model: Any, frame: pd.DataFrame, pairs: MinimalPairs) -> list[dict[str
     row_of = {tuple(model.to_tokens(row["prompt"])[0].tolist()): row
               for row in frame.to_dict("records")}
     batches = {name: [row_of[tuple(ids)] for ids in pairs.batch(name).inputs.tolist()]
-               for name in ("instances", "sources", "control", *pairs.others)}
+               for name in ("bases", "sources", "control", *pairs.others)}
     return [dict(zip(batches, rows, strict=True)) for rows in zip(*batches.values(), strict=True)]
 
 
@@ -58,7 +58,7 @@ def test_sources_have_what_their_name_says(model: Any) -> None:
         assert set(pairs.others) == set(OTHERS)
         assert bool(pairs.counts.all())
         for rows in shown(model, frame, pairs):
-            base, target = rows["instances"], rows["sources"]["operation"]
+            base, target = rows["bases"], rows["sources"]["operation"]
             x = rows["operands"]["operands"]
             assert {row["split"] for row in rows.values()} == {"ood"}
             assert target != base["operation"]
@@ -77,11 +77,11 @@ def test_sources_have_what_their_name_says(model: Any) -> None:
     assert drawn.candidates is not None
     for rows, four in zip(shown(model, frame, drawn), drawn.candidates.tolist(), strict=True):
         assert four == [model.to_tokens(rows[name]["answer"].strip())[0, -1].item()
-                        for name in ("instances", "sources", "operands", "operation+operands")]
-    assert torch.equal(drawn.base_label, drawn.instances.info["label"])
+                        for name in ("bases", "sources", "operands", "operation+operands")]
+    assert torch.equal(drawn.base_label, drawn.bases.info["label"])
     assert torch.equal(drawn.source_label, drawn.others["operation+operands"].info["label"])
     # Prompts of the same operands belong together.
-    assert len(drawn.instances.combination.unique()) == 4
+    assert len(drawn.bases.combination.unique()) == 4
 
 
 def test_every_pair_is_drawn_once_and_the_same_again(model: Any) -> None:
@@ -91,11 +91,11 @@ def test_every_pair_is_drawn_once_and_the_same_again(model: Any) -> None:
 
     def pair_of(pairs: MinimalPairs) -> list[tuple[int, ...]]:
         return [tuple(ids) for ids in torch.cat(
-            [pairs.instances.inputs, pairs.others["operation+operands"].inputs], 1).tolist()]
+            [pairs.bases.inputs, pairs.others["operation+operands"].inputs], 1).tolist()]
 
     every = task.sample("ood", n, generator())
     assert len(set(pair_of(every))) == n
-    assert len({tuple(ids) for ids in every.instances.inputs[:24].tolist()}) == 24
+    assert len({tuple(ids) for ids in every.bases.inputs[:24].tolist()}) == 24
     batched = [pair for pairs in task.batches("ood", n, 17, generator()) for pair in pair_of(pairs)]
     assert set(batched) == set(pair_of(every))
     again, other = (task.sample("ood", n, generator(seed)) for seed in (0, 1))
@@ -124,7 +124,7 @@ def test_classes_are_those_of_patches_by_hand(model: Any) -> None:
         found = dict.fromkeys(CLASSES, 0)
         for i, four in enumerate(pairs.candidates.long().tolist()):
             own, source = (pairs.batch(batch).inputs[i:i + 1]
-                           for batch in ("instances", PATCHES[name].source))
+                           for batch in ("bases", PATCHES[name].source))
             with torch.no_grad():
                 _, cache = model.run_with_cache(source, names_filter=hooks)
 
@@ -158,12 +158,20 @@ def test_with_all_that_enters_the_answer_is_that_of_the_source(model: Any) -> No
     assert result.settings["factorial"]
     assert (result.table["n"] == 24).all()
     assert set(result.table["n_combinations"]) == {4}
+    # Also where all codes are held at what they are: then values alone can bring it.
+    frozen = intervene(model, frame, [
+        Intervention("frozen", "everything", (0,), "residual")], n_bootstrap=100)
+    rates = frozen.table.set_index("metric")["value"]
+    assert rates[[*CLASSES]].sum() == pytest.approx(1.0)
+    assert rates[next(iter(CLASSES))] < 0.5
 
 
 def test_the_likeliest_of_the_four_answers(model: Any) -> None:
     # Answers that the model never says, one of them always the likeliest.
     frame = factorial_prompts(SHORT).assign(answer=lambda rows: range(2, 2 + len(rows)))
-    task = PromptCounterfactuals(model, frame, among="answers")
+    task = PromptCounterfactuals(model, frame)
+    assert task.chance == 1.0 / model.cfg.d_vocab
+    task.answer_among("answers")
     assert task.chance == 0.25
     assert "likeliest of the four answers" in task.notes[0]
     pairs = task.sample("ood", 20, generator())
@@ -175,7 +183,7 @@ def test_the_likeliest_of_the_four_answers(model: Any) -> None:
         outcomes = task.outcomes(pairs, logits, logits, some)
         assert outcomes[name].tolist() == [1.0] * 20
         assert outcomes["flip"].tolist() == [float(which == 1)] * 20
-        batch = ("instances", "sources", "operands", "operation+operands")[which]
+        batch = ("bases", "sources", "operands", "operation+operands")[which]
         assert bool(task.right(pairs, some, batch).all())
         assert not bool(task.right(pairs, logits, batch).any())  # all are as likely
     assert task.outcomes(pairs, logits, logits, logits)[[*CLASSES][4]].tolist() == [1.0] * 20
@@ -187,9 +195,9 @@ def test_pairs_whose_answers_agree_do_not_count(model: Any) -> None:
     frame.loc[shared, "answer"] = " Italy's-food"
     task = PromptCounterfactuals(model, frame)
     pairs = task.sample("ood", task.n_pairs("ood"), generator())
-    same = [rows["instances"]["operands"] != rows["operands"]["operands"] and "food" in (
-        rows["instances"]["operation"], rows["sources"]["operation"]) and {
-            rows["instances"]["operands"], rows["operands"]["operands"]} == {"Italy", "Kenya"}
+    same = [rows["bases"]["operands"] != rows["operands"]["operands"] and "food" in (
+        rows["bases"]["operation"], rows["sources"]["operation"]) and {
+            rows["bases"]["operands"], rows["operands"]["operands"]} == {"Italy", "Kenya"}
         for rows in shown(model, frame, pairs)]
     assert 0 < sum(same) < len(same)
     assert pairs.counts.tolist() == [not one for one in same]
@@ -278,6 +286,7 @@ def changed(**cells: Any) -> Callable[[pd.DataFrame], pd.DataFrame]:
     (lambda frame: frame[frame["operands"].isin(["France", "Italy"])], "prompts of split 'ood' "
      "have the single operands 'Italy'; expected at least two"),
     (lambda frame: frame.drop(columns="operands"), "no column operands; expected prompt, source"),
+    (lambda frame: frame.assign(control=frame["prompt"]), r"and \['control'\] without source; exp"),
     (lambda frame: frame.drop(columns="answer"), "no column answer; expected prompt, source"),
 ])
 def test_what_cannot_be_used_is_named(

@@ -73,7 +73,7 @@ def test_every_prompt_is_in_one_batch_of_its_layout(model: Any, rows: list[dict[
          "label": task.constituents[base_label], "source_label": task.constituents[target]}
         for batch in batches for ids, source, answer, source_answer, base_label, target in zip(
             *(values.tolist() for values in (
-                batch.instances.inputs, batch.sources.inputs, batch.instances.targets[:, 0],
+                batch.bases.inputs, batch.sources.inputs, batch.bases.targets[:, 0],
                 batch.sources.targets[:, 0], batch.base_label, batch.source_label)), strict=True)]
     for row, batched in zip([*rows[::2], *rows[1::2]], shown, strict=True):
         texts = {column: model.to_tokens(row[column])[0].tolist() for column in ("prompt",
@@ -84,8 +84,8 @@ def test_every_prompt_is_in_one_batch_of_its_layout(model: Any, rows: list[dict[
     drawn = task.sample("prompts", 5, generator())
     assert len(drawn) == 5
     assert len({tuple(ids) for ids in torch.cat(
-        [drawn.instances.inputs, drawn.sources.inputs], 1).tolist()}) == 5
-    member = task.membership(drawn.instances)
+        [drawn.bases.inputs, drawn.sources.inputs], 1).tolist()}) == 5
+    member = task.membership(drawn.bases)
     assert torch.equal(member[:, 0].long().argmax(1), drawn.base_label)
     assert bool((member.sum((1, 2)) == 1).all())
     with pytest.raises(ConfigError, match="n is 20; expected at most 10"):
@@ -100,7 +100,7 @@ def test_scopes_are_the_named_codes(gpt2: Any) -> None:
     task = PromptCounterfactuals(gpt2, pd.DataFrame([row, row]))
     assert task.scopes == ("pair", "pairs", "row", "everything")
     pairs = task.sample("prompts", 2, generator())
-    n = pairs.instances.inputs.shape[1]
+    n = pairs.bases.inputs.shape[1]
     last = n - 1
 
     def codes(name: str, **settings: bool) -> set[tuple[int, int]]:
@@ -135,11 +135,11 @@ def test_identity_changes_nothing_and_noise_does(
     task = PromptCounterfactuals(model, pd.DataFrame(rows))
     for pairs in task.batches("prompts", len(rows), 8, generator()):
         places = [(site, layer) for layer in BOTH]
-        clean, own = capture(model, pairs.instances.inputs, places)
+        clean, own = capture(model, pairs.bases.inputs, places)
         copies = {place: (lambda live, x=own[place]: x) for place in places}
-        assert torch.equal(run_patched(model, pairs.instances.inputs, copies), clean)
+        assert torch.equal(run_patched(model, pairs.bases.inputs, copies), clean)
         for place in places:
-            patched = run_patched(model, pairs.instances.inputs, {place: torch.zeros_like})
+            patched = run_patched(model, pairs.bases.inputs, {place: torch.zeros_like})
             assert (patched[:, -1] - clean[:, -1]).abs().amax(1).min() > 1e-4  # of every prompt
 
 
@@ -151,7 +151,7 @@ def test_with_all_that_enters_the_first_layer_the_prompt_is_the_source(
     for pairs in task.batches("prompts", len(rows), 8, generator()):
         source, theirs = capture(model, pairs.sources.inputs, places)
         edits = {place: (lambda live, x=x: x) for place, x in theirs.items()}
-        torch.testing.assert_close(run_patched(model, pairs.instances.inputs, edits), source)
+        torch.testing.assert_close(run_patched(model, pairs.bases.inputs, edits), source)
     outcome = patch(model, rows, "interchange", "everything", (0,), "residual")
     assert (outcome["flip"], outcome["unchanged"]) == (1.0, 0.0)
     assert outcome["moved"] == pytest.approx(1.0, abs=1e-4)
@@ -210,8 +210,8 @@ def test_what_the_answer_is(gpt2: Any) -> None:
     assert result.settings["chance"] == 0.5
     assert result.settings["n_known"] == 8
     assert "The likelier of the two answers counts" in repr(result)
-    switched = patch(gpt2, rows, "interchange", "everything", (0,), "residual", among="answers")
-    assert switched["flip"] == 1.0
+    flipped = patch(gpt2, rows, "interchange", "everything", (0,), "residual", among="answers")
+    assert flipped["flip"] == 1.0
     # The wrong way round, the model is never right.
     turned = [{**row, "answer": row["source_answer"], "source_answer": row["answer"]}
               for row in rows]

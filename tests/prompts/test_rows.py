@@ -60,7 +60,7 @@ def test_features_are_what_the_hooks_show(which: str, small_models: SmallModels)
     pattern, stream = seen["attn.hook_pattern"], seen["hook_resid_pre"]
     row = pattern[at, :, query]
     expected = {
-        "pair": pattern[at, :, query, key[:, 0]], "row": row,
+        "code": pattern[at, :, query, key[:, 0]], "row": row,
         "row.pairs": torch.stack([row[at, :, key[:, p]] for p in range(2)], -1),
         "codes": pattern, "values": seen["attn.hook_v"], "residual": stream[at, query],
         "tokens": stream}

@@ -29,7 +29,7 @@ def test_sraven_sources_differ_in_the_first_rows_of_one_feature(permuted: bool) 
     config = SravenConfig(n_features=3, permuted=permuted)
     _, pairs = drawn(config)
     ours, theirs, same = (aligned(b.info["grid"], b.info["permutations"])
-                          for b in (pairs.instances, pairs.sources, pairs.control))  # [B, G, G, M]
+                          for b in (pairs.bases, pairs.sources, pairs.control))  # [B, G, G, M]
     here = torch.nn.functional.one_hot(pairs.slot, 3).bool()[:, None, None]
     for source in (theirs, same):
         changed = source != ours
@@ -53,7 +53,7 @@ def test_sraven_sources_differ_in_the_first_rows_of_one_feature(permuted: bool) 
         assert torch.equal(answer[mine], expected % 8), name
     assert torch.equal(pairs.sources.targets.gather(1, pairs.slot[:, None])[:, 0], answer)
     # What counts: an answer that is known and another than the instance's.
-    differ = (pairs.sources.targets != pairs.instances.targets).any(1)
+    differ = (pairs.sources.targets != pairs.bases.targets).any(1)
     assert torch.equal(pairs.counts, differ & ((pairs.source_label != DISTRIBUTE) | (a != b)))
     assert (pairs.base_label != pairs.source_label).all()
     # Inputs show what the grid says, with the answer hidden.
@@ -71,7 +71,7 @@ def rows_third(feature: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
 def test_sraven_rules_and_labels_follow() -> None:
     task, pairs = drawn(SravenConfig(n_features=3))
     slots = pairs.slot.tolist()
-    ours, theirs = task.labels(pairs.instances), task.labels(pairs.sources)
+    ours, theirs = task.labels(pairs.bases), task.labels(pairs.sources)
     for i in range(50):
         for token in range(3):
             changed = ours[f"rule_{token}"][i] != theirs[f"rule_{token}"][i]
@@ -87,27 +87,27 @@ def test_sraven_rules_and_labels_follow() -> None:
 def test_sraven_outcomes_of_known_logits() -> None:
     task, pairs = drawn(SravenConfig(n_features=3, permuted=False))
     pairs = pairs[pairs.counts]
-    n_tokens = pairs.instances.inputs.shape[1]
+    n_tokens = pairs.bases.inputs.shape[1]
 
     def logits(targets: torch.Tensor) -> torch.Tensor:
         out = torch.zeros(len(targets), n_tokens, 8)
         out[:, -3:] = 10.0 * torch.nn.functional.one_hot(targets, 8).float()
         return out
 
-    clean, source = logits(pairs.instances.targets), logits(pairs.sources.targets)
+    clean, source = logits(pairs.bases.targets), logits(pairs.sources.targets)
     counterfactuals = lc.make_counterfactuals(task)
-    assert counterfactuals.right(pairs, clean, "instances").all()
+    assert counterfactuals.right(pairs, clean, "bases").all()
     assert counterfactuals.right(pairs, clean, "control").all()
     assert counterfactuals.right(pairs, source, "sources").all()
-    assert not counterfactuals.right(pairs, source, "instances").any()
+    assert not counterfactuals.right(pairs, source, "bases").any()
     stays = counterfactuals.outcomes(pairs, clean, source, clean)
-    switches = counterfactuals.outcomes(pairs, clean, source, source)
+    flips = counterfactuals.outcomes(pairs, clean, source, source)
     for name, unchanged, changed in (("flip", 0, 1), ("unchanged", 1, 0), ("others", 1, 1)):
         assert (stays[name] == unchanged).all()
-        assert (switches[name] == changed).all()
-    assert stays["kl"].max() < 1e-6 < 5.0 < switches["kl"].min()
-    assert switches["kl_others"].max() < 1e-6
-    assert switches["p_source_answer"].min() > 0.99
+        assert (flips[name] == changed).all()
+    assert stays["kl"].max() < 1e-6 < 5.0 < flips["kl"].min()
+    assert flips["kl_others"].max() < 1e-6
+    assert flips["p_source_answer"].min() > 0.99
     wrong = source.clone()
     wrong[:, -3:] = wrong[:, -3:].roll(1, -1)
     assert (counterfactuals.outcomes(pairs, clean, source, wrong)["others"] == 0).all()
@@ -131,7 +131,7 @@ def test_sraven_scopes(permuted: bool) -> None:
         mine = pairs[pairs.slot == slot]
         names = [f"response.{slot}->response.{slot}",
                  *(f"response.{slot}->row3.panel{p}.same" for p in (1, 2))]
-        query, key = task.positions(names, mine.instances)
+        query, key = task.positions(names, mine.bases)
         batch = torch.arange(len(mine))[:, None].expand_as(query)
         expected = torch.zeros(len(mine), 27, 27, dtype=torch.bool)
         expected[batch, query, key] = True
@@ -146,7 +146,7 @@ def test_sraven_scopes(permuted: bool) -> None:
 def test_logic_sources_differ_in_one_term(split: str) -> None:
     config = LogicConfig(ood_fraction=0.5, unknown_fraction=0.25)
     task, pairs = drawn(config, split)
-    ours, theirs, same = pairs.instances, pairs.sources, pairs.control
+    ours, theirs, same = pairs.bases, pairs.sources, pairs.control
     assert torch.equal(ours.inputs[..., :-1], theirs.inputs[..., :-1])
     assert torch.equal(ours.inputs[:, -1], same.inputs[:, -1])  # the query
     assert torch.equal(ours.targets, same.targets)
@@ -166,14 +166,14 @@ def test_logic_sources_differ_in_one_term(split: str) -> None:
 def test_logic_outcomes_of_known_answers() -> None:
     task, pairs = drawn(LogicConfig(ood_fraction=0.5))
     pairs = pairs[pairs.counts]
-    ours, theirs = pairs.instances.targets, pairs.sources.targets
+    ours, theirs = pairs.bases.targets, pairs.sources.targets
 
     def logits(answer: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.pad(answer, (31, 0))[..., None]
 
     clean, source = logits(ours), logits(theirs)
     counterfactuals = lc.make_counterfactuals(task)
-    assert counterfactuals.right(pairs, clean, "instances").all()
+    assert counterfactuals.right(pairs, clean, "bases").all()
     assert counterfactuals.right(pairs, clean, "control").all()
     assert counterfactuals.right(pairs, source, "sources").all()
     assert not counterfactuals.right(pairs, clean, "sources").any()
@@ -220,7 +220,7 @@ def test_a_task_without_minimal_pairs_says_so() -> None:
 def test_pairs_of_chosen_constituents(config: LogicConfig | SravenConfig) -> None:
     task, drawn_pairs = drawn(config)
     counterfactuals = lc.make_counterfactuals(task)
-    batch = drawn_pairs.instances[:200]
+    batch = drawn_pairs.bases[:200]
     held = counterfactuals.held(batch)
     which = torch.arange(200) % held.shape[1]
     choices = counterfactuals.choices(batch, which)
@@ -228,7 +228,7 @@ def test_pairs_of_chosen_constituents(config: LogicConfig | SravenConfig) -> Non
     pairs = counterfactuals.with_target(batch, which, target, make_generator(1, "chosen"))
     assert torch.equal(pairs.base_label, held.gather(1, which[:, None])[:, 0])
     assert torch.equal(pairs.source_label, target)
-    assert pairs.instances is batch
+    assert pairs.bases is batch
     member = counterfactuals.membership(pairs.sources)[torch.arange(200), pairs.slot]
     assert member.gather(1, target[:, None]).all()
     assert not member.gather(1, pairs.base_label[:, None]).any()

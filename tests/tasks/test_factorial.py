@@ -32,7 +32,7 @@ LOGIC = LogicConfig(ood_fraction=0.5, unknown_fraction=0.25)
 SOURCES = {"sources": {"operation"}, "control": set[str](),
           **{name: set(name.split("+")) for name in OTHERS if name != "unrelated"}}
 """Source -> what is other than in its instance."""
-SAME = ("instances", "sources", "operands", "operation+operands")
+SAME = ("bases", "sources", "operands", "operation+operands")
 """Whose answers the candidates are."""
 
 
@@ -55,7 +55,7 @@ def test_sraven_sources_differ_in_what_their_name_says(name: str) -> None:
     config = SRAVEN[name]
     _, pairs = drawn(config)
     pairs = pairs[pairs.counts]
-    ours, slot = pairs.instances, pairs.slot
+    ours, slot = pairs.bases, pairs.slot
     here = F.one_hot(slot, config.n_features).bool()
     for source, differs in SOURCES.items():
         theirs = pairs.batch(source)
@@ -79,12 +79,12 @@ def test_every_row_obeys_its_rule_and_every_token_keeps_its_place(name: str) -> 
     config = SRAVEN[name]
     _, every = drawn(config)
     pairs = every[every.counts]
-    ours = pairs.instances
+    ours = pairs.bases
     # An instance that does not count is a problem of the task all the same.
-    for source, batch in (("instances", every.instances), *(
-            (name, pairs.batch(name)) for name in ("instances", "sources", "control",
+    for source, batch in (("bases", every.bases), *(
+            (name, pairs.batch(name)) for name in ("bases", "sources", "control",
                                                    *pairs.others))):
-        if batch is not every.instances:
+        if batch is not every.bases:
             assert torch.equal(batch.info["permutations"], ours.info["permutations"])
             assert torch.equal(batch.combination, ours.combination)
         features = aligned(batch.info["grid"], batch.info["permutations"]).movedim(-1, 1)
@@ -100,7 +100,7 @@ def test_every_row_obeys_its_rule_and_every_token_keeps_its_place(name: str) -> 
 @pytest.mark.parametrize("name", ["permuted", "not permuted", "larger grid"])
 def test_the_rest_of_another_problem_makes_another_combination(name: str) -> None:
     _, pairs = drawn(SRAVEN[name])
-    ours = rules_shown(pairs.instances).sort(-1).values
+    ours = rules_shown(pairs.bases).sort(-1).values
     for source in ("rest", "operation+rest", "operands+rest", "operation+operands+rest"):
         theirs = rules_shown(pairs.batch(source)).sort(-1).values
         assert (ours != theirs).any(-1).all(), source
@@ -172,13 +172,13 @@ def test_sraven_pairs_are_those_with_natural_rows() -> None:
 @pytest.mark.parametrize("config", [SRAVEN["permuted"], LOGIC], ids=["sraven", "logic"])
 def test_sources_of_given_instances_have_candidates(config: SravenConfig | LogicConfig) -> None:
     factorial, some = drawn(config)
-    batch = some.instances[:200]
+    batch = some.bases[:200]
     which = torch.arange(200) % factorial.held(batch).shape[1]
     choices = factorial.choices(batch, which)
     order = torch.rand(choices.shape, generator=make_generator(0, "targets"))
     target = torch.where(choices, order, -1.0).argmax(1)
     pairs = factorial.with_target(batch, which, target, make_generator(1, "chosen"))
-    assert pairs.instances is batch
+    assert pairs.bases is batch
     assert pairs.candidates is not None
     assert set(pairs.others) >= set(OTHERS)
     expected = torch.stack([answer(pairs.batch(n), pairs.slot) for n in SAME], 1).double()
@@ -193,7 +193,7 @@ def test_sources_of_given_instances_have_candidates(config: SravenConfig | Logic
 @pytest.mark.parametrize("split", ["train", "ood", "unknown"])
 def test_logic_sources_differ_in_what_their_name_says(split: str) -> None:
     _, pairs = drawn(LOGIC, split)
-    ours = pairs.instances
+    ours = pairs.bases
     terms = ours.info["terms"]
     changed = torch.where(terms == pairs.base_label[:, None], pairs.source_label[:, None], terms)
     signs = lc.make_task(LOGIC).signs
@@ -228,21 +228,21 @@ def test_logic_candidates_are_four_answers(split: str) -> None:
 def test_an_unrelated_function_shares_no_term_where_there_are_enough() -> None:
     for split, at_most in (("train", 0), ("ood", 0), ("unknown", 1)):  # of four unknown terms
         _, pairs = drawn(LOGIC, split)
-        taken = torch.cat([pairs.instances.info["terms"], pairs.source_label[:, None]], 1)[:, None]
+        taken = torch.cat([pairs.bases.info["terms"], pairs.source_label[:, None]], 1)[:, None]
         theirs = pairs.others["unrelated"]
         shared = (theirs.info["terms"][..., None] == taken).any(-1).sum(1)
         assert (shared <= at_most).float().mean() > 0.98
-        assert (theirs.inputs != pairs.instances.inputs).any(-1).all()
+        assert (theirs.inputs != pairs.bases.inputs).any(-1).all()
 
 
 def test_permuted_values_are_those_of_other_examples() -> None:
     _, pairs = drawn(LOGIC)
-    ours, theirs = pairs.instances.inputs, pairs.others["permuted"].inputs
+    ours, theirs = pairs.bases.inputs, pairs.others["permuted"].inputs
     assert torch.equal(theirs[..., :-1], ours[..., :-1])
     assert torch.equal(theirs[:, -1], ours[:, -1])
     assert torch.equal(theirs[:, :-1, -1].sort(1).values, ours[:, :-1, -1].sort(1).values)
     assert (theirs[:, :-1, -1] != ours[:, :-1, -1]).float().mean() > 0.9
-    assert torch.equal(pairs.others["permuted"].targets, pairs.instances.targets)
+    assert torch.equal(pairs.others["permuted"].targets, pairs.bases.targets)
 
 
 @pytest.mark.parametrize("inputs", ["fixed_context", "fixed_query"])

@@ -36,11 +36,11 @@ SHOWS = {"paper": (KNOWN, LOGIC, Setting("paper", "sraven", (KINDS,))), "small":
          "smoke": (Setting("smoke", "sraven", (KINDS,)), Setting("smoke", "logic", (KINDS,)))}
 N = {"paper": 800, "small": 200, "smoke": 100}
 """Instances drawn; those count that the model answers rightly."""
-TOLD = "operation+operands"
-"""The source whose own answer is neither the instance's operation's nor its operands'."""
-SOURCES = {TOLD: "another operation and operands", "operands": "same operation, other operands",
+BOTH = "operation+operands"
+"""The source whose own answer is neither the base's operation's nor its operands'."""
+SOURCES = {BOTH: "another operation and operands", "operands": "same operation, other operands",
            "interchange": "another operation, same operands", "unrelated": "shares nothing"}
-"""Patch -> what its source shares with the instance."""
+"""Patch -> what its source shares with the base."""
 CONTROLS = {
     "source with the same rule and other operands": "operands",
     "source with another rule and the same operands": "interchange",
@@ -51,7 +51,7 @@ CONTROLS = {
 PLACES = {"row": ("code", "row"), "codes": ("code", "everything"),
           "values": ("value", "everything")}
 """Word of a claim -> site and scope."""
-ANSWERS = {"operation": "operation", "operand": "operands", "answer": "copied"}
+ANSWERS = {"operation": "operation", "operand": "operands", "answer": "answer"}
 """Word of a claim -> class of answers."""
 SUBSPACE = "causal-subspace-operation"
 
@@ -69,7 +69,7 @@ def measure(work: Work) -> Findings:
         return replace(nothing("models that answer rightly"), notes=tuple(silent))
     classes = pd.concat([_named(member, run, result.table[result.table["metric"].isin(CLASSES)])
                          for member, run, result in found], ignore_index=True)
-    paired = pd.concat([_named(member, run, where(result.comparisons, patch=TOLD))
+    paired = pd.concat([_named(member, run, where(result.comparisons, patch=BOTH))
                         for member, run, result in found], ignore_index=True)
     ignorant = [run.name for _, run, _ in found if not _is_judged(run)]
     return Findings(
@@ -78,7 +78,7 @@ def measure(work: Work) -> Findings:
         figures={"causal": _drawn(classes)},
         evidence=again(work, {"differences": paired}),
         notes=("B is the operation of a source and x' are its operands (fuzzy logic: function and "
-               "query), A and x those of the instance; rates are of held-out combinations that the "
+               "query), A and x those of the base; rates are of held-out combinations that the "
                "model answers rightly.",
                f"{SUBSPACE} has no evidence here: a search for a subspace takes hours, and the "
                "study of subspaces (experiments/results/subspaces) did others than the claim asks "
@@ -136,11 +136,11 @@ def _evidence(work: Work, claim: Claim, paired: pd.DataFrame) -> list[dict[Any, 
 
 def _said(classes: pd.DataFrame) -> str:
     """Say, for every task, kind and place, the class that comes most."""
-    told = where(classes, patch=TOLD)
+    both = where(classes, patch=BOTH)
     sentences = []
-    for task, features in distinct(told, "task", "features"):
-        of_task = told[(told["task"] == task) & told["features"].eq(features)] if pd.notna(
-            features) else where(told, task=task)
+    for task, features in distinct(both, "task", "features"):
+        of_task = both[(both["task"] == task) & both["features"].eq(features)] if pd.notna(
+            features) else where(both, task=task)
         parts = []
         for word, (site, scope) in PLACES.items():
             here = where(of_task, site=site, scope=scope)
@@ -153,8 +153,8 @@ def _said(classes: pd.DataFrame) -> str:
     return " ".join(sentences)
 
 
-MEANING = {"instance": "its own", "operation": "the source's operation on its operands",
-           "operands": "its operation on the source's operands", "copied": "the source's own",
+MEANING = {"base": "its own", "operation": "the source's operation on its operands",
+           "operands": "its operation on the source's operands", "answer": "the source's own",
            "else": "none of these"}
 
 
@@ -203,7 +203,7 @@ def _stack(
                   label=f"{name}: {CLASSES[name].partition(',')[0]}")
         left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.set_yticks(y, [
-        f"{_place(word, task)}: {SOURCES[source]}" if source == TOLD else SOURCES[source]
+        f"{_place(word, task)}: {SOURCES[source]}" if source == BOTH else SOURCES[source]
         for word, source in bars], fontsize=6.5)
     axes.set(xlim=(0.0, 1.0), ylim=(max(y) + 0.7, -0.7))
     axes.grid(axis="y", visible=False)

@@ -32,7 +32,7 @@ def findings(results: Results) -> list[str]:
 
 def _set(result: AttributionResult, small: Mapping[Any, Any]) -> str:
     rate, n = result.settings["rate"], where(result.curve, site=small["site"])["n"].iloc[0]
-    everything = (f"All {small['n_places']} places bring the source's answer ({rate}) in "
+    everything = (f"All {small['n_places']} places bring the source's answer (`{rate}`) in "
                   f"{small['held_all']:.2f} of {n} instances")
     if not result.sought(small):
         return (f"{everything}, and of those that sets are chosen on in "

@@ -22,7 +22,7 @@ def drawn(
 ) -> dict[str, Figure]:
     """Return the figures of a study, by name: of all runs, and of the first run of each kind."""
     kinds = kinds_of(runs)
-    figures = {"switching": switching_figure(tables["interventions"], kinds),
+    figures = {"flips": flips_figure(tables["interventions"], kinds),
                "topography": found.topography.figure()}
     if len(found.topography.correlation):
         figures["generalization"] = found.topography.generalization_figure()
@@ -39,7 +39,7 @@ def drawn(
     return figures
 
 
-def switching_figure(table: pd.DataFrame, kinds: Sequence[str]) -> Figure:
+def flips_figure(table: pd.DataFrame, kinds: Sequence[str]) -> Figure:
     """Return maps of the flip rate, scope x layers, means over seeds: a column per kind.
 
     Above for the minimal pair's codes, below for the control's.
@@ -94,7 +94,7 @@ def page(tables: Mapping[str, pd.DataFrame], runs: Sequence[Run]) -> str:
         "instances: an upper bound for any head alone. In a minimal pair the source's answer is "
         "also what its constituent answers to the instance: a flip does not tell which of the "
         "two arrived. " + " ".join(make_counterfactuals(task).notes),
-        "![flip rates by scope and layers](figures/switching.png)",
+        "![flip rates by scope and layers](figures/flips.png)",
         _markdown(_written(tables["interventions"], kinds_of(runs)))]
     return "\n\n".join(parts) + "\n"
 

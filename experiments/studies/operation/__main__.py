@@ -7,8 +7,8 @@
 writes the codes, values and residual streams of sources into each run and counts whose answer comes
 (`places`, `latentcode.tasks.counterfactuals.CLASSES`); for the runs of `--along` at every
 checkpoint, too. What was computed is kept in `work`, so that an interrupted study goes on. Its
-outcome is written to `out`: a page, `tables/` and `figures/`. Which words are earned follows from
-`criteria.yaml`, which was written before the models were measured. `context`: see there.
+outcome is written to `out`: a page, `tables/` and `figures/`. Where the criteria are met follows
+from `criteria.yaml`, which was written before the models were measured. `context`: see there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from latentcode.tasks import make_counterfactuals, make_task
 
 @dataclass(frozen=True)
 class Study:
-    """Write a factorial of sources into runs, and say which words they earn."""
+    """Write a factorial of sources into runs, and say which criteria they meet."""
 
     runs: tuple[str, ...]
     """Runs, their folders, or names of the zoo."""

@@ -6,8 +6,9 @@
         --work WORK --out experiments/results/context
 
 patches codes and values at the context, the operands and the response (`patches`), counts whose
-answer comes, and says which words of `context.yaml` each kind of attention earns (`verdicts`). What
-was measured of a run is kept in `work`, so that an interrupted study goes on.
+answer comes, and says which criteria of `context.yaml` each kind of attention meets
+(`contrasts.statements`). What was measured of a run is kept in `work`, so that an interrupted study
+goes on.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ LABELS_READ = {"sraven": ("rule", "answer"), "logic": ("term_1", "answer")}
 
 @dataclass(frozen=True)
 class Context:
-    """Patch the places of a problem in runs, and say which words they earn."""
+    """Patch the places of a problem in runs, and say which criteria they meet."""
 
     runs: tuple[str, ...]
     """Runs, their folders, or names of the zoo."""

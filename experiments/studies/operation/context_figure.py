@@ -49,8 +49,8 @@ SHOWN: dict[str, tuple[tuple[str, dict[str, str]], ...]] = {
           "layers": "1"})),
 }
 """Task -> the patches that are drawn, with their names for people."""
-LABELS = {"instance": "the base's own answer", "operation": "source's operation, base's operands",
-          "operands": "base's operation, source's operands", "copied": "the source's answer",
+LABELS = {"base": "the base's own answer", "operation": "source's operation, base's operands",
+          "operands": "base's operation, source's operands", "answer": "the source's answer",
           "else": "none of these"}
 """The classes in the words of the criteria."""
 KINDS = ("hyla", "linear", "softmax")

@@ -1,4 +1,4 @@
-"""What the study of the context found: rates, paired differences, and the words they earn."""
+"""What the study of the context found: rates, paired differences, and which criteria are met."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from latentcode.answers import CLASSES
 from latentcode.experiments.paper.measuring.known_rules import least_known
 from latentcode.experiments.studies.operation.patches import (
     ANOTHER,
+    BOTH,
     CONTEXT,
     SOURCES,
-    TOLD,
     patches,
 )
 from latentcode.models.config import kind_of
@@ -44,10 +44,10 @@ Key = tuple[str, str, str, tuple[int, ...]]
 class Contrast:
     """One rate less another: of a class, from two patches of the same bases.
 
-    word, against  of the criteria
+    statement, against  of the criteria
     """
 
-    word: str
+    statement: str
     against: str
     name: str
     one: Key
@@ -56,14 +56,14 @@ class Contrast:
     def row(self) -> dict[str, Any]:
         """Return the columns that name the contrast, by the first of the two patches."""
         _, site, scope, layers = self.one
-        return {"word": self.word, "against": self.against, "class": self.name, "site": site,
-                "scope": scope, "layers": _text(layers)}
+        return {"statement": self.statement, "against": self.against, "class": self.name,
+                "site": site, "scope": scope, "layers": _text(layers)}
 
 
 def contrasts(known: Sequence[Key]) -> list[Contrast]:
     """Return the contrasts of the criteria, of codes and of values, at all layers patched."""
     found = []
-    for word, rule in CONTEXT["words"].items():
+    for statement, rule in CONTEXT["statements"].items():
         site, place = rule["patch"]["site"], rule["patch"]["place"]
         scope = f"within {place}" if site == "value" else place
         source = SOURCES.get(rule["source"], rule["source"])
@@ -71,10 +71,10 @@ def contrasts(known: Sequence[Key]) -> list[Contrast]:
             one = (source, site, scope, layers)
             others = {against: (SOURCES.get(against, against), site, scope, layers)
                       for against in rule["against"]}
-            if (site, place) == ("code", "context") and source in (TOLD, *ANOTHER):
-                others |= {"another place": (TOLD, site, f"outside {place}", layers),
+            if (site, place) == ("code", "context") and source in (BOTH, *ANOTHER):
+                others |= {"another place": (BOTH, site, f"outside {place}", layers),
                            "frozen codes": ("frozen", "residual", place, (0,))}
-            found += [Contrast(word, against, rule["class"], one, other)
+            found += [Contrast(statement, against, rule["class"], one, other)
                       for against, other in others.items() if other in known]
     return found
 
@@ -96,9 +96,9 @@ def tables(
     rates      a row per run, direction and patch: the share of each class, with intervals
     over_runs  the mean, smallest and largest of these over the runs that count; direction `each`
                is the mean of the two
-    contrasts  a row per run, direction, word, layers and source that is compared with
+    contrasts  a row per run, direction, statement, layers and source that is compared with
     decoding   scores of probes: rule and answer, on held-out combinations
-    words      what follows for every kind, at every set of layers: `words`
+    statements  what follows for every kind, at every set of layers: `statements`
     """
     about = {run.id: described(run) for run in runs}
     rates, differences, counted = [], [], []
@@ -117,7 +117,7 @@ def tables(
     read = [result.table.assign(**about[name]) for name, result in decoded.items()]
     scores = pd.concat(read, ignore_index=True) if read else pd.DataFrame()
     return {"runs": pd.DataFrame(counted), "rates": rows, "over_runs": over_runs(rows),
-            "contrasts": of, "words": words(of, entering(scores)),
+            "contrasts": of, "statements": statements(of, entering(scores)),
             **({"decoding": scores} if read else {})}
 
 
@@ -199,26 +199,26 @@ def entering(scores: pd.DataFrame) -> dict[tuple[str, str, str, int], float]:
             float(row["over"]) for row in over.reset_index(name="over").to_dict("records")}
 
 
-def words(
+def statements(
     differences: pd.DataFrame,
     early: Mapping[tuple[str, str, str, int], float] | None = None,
 ) -> pd.DataFrame:
     """Return what follows from the contrasts, by the criteria.
 
-    One row per role, task, kind, word and layers: `verdict` (`earned`, `refuted`, `undecided`) of
-    the sources that the word is compared with, `but` (the refutations that a word of the context
-    does not pass), `runs` that count, `primary`, whether these are the layers that the criteria
-    name, `answer entering first` and `last` (`entering`, of the layers that are patched), `claimed`
-    (whether an operation is earned where neither is above the bound; means need none), and for each
-    direction and source the mean difference over the runs.
+    One row per role, task, kind, statement and layers: `verdict` (`met`, `refuted`, `undecided`) of
+    the sources that are compared with, `but` (the refutations that a statement on the context does
+    not pass), `runs` that count, `primary`, whether these are the layers that the criteria name,
+    `answer entering first` and `last` (`entering`, of the layers that are patched), `met in these
+    layers` (whether, of an operation, neither is above the bound, too; means need none), and for
+    each direction and source the mean difference over the runs.
     """
     kept, rows = differences[differences["counts"]], []
     for key, block in kept.groupby(
-            ["role", "task", "kind", "word", *WHERE], sort=False):
+            ["role", "task", "kind", "statement", *WHERE], sort=False):
         assert isinstance(key, tuple)
         named: dict[str, Any] = dict(
-            zip(("role", "task", "kind", "word", *WHERE), key, strict=True))
-        rule = CONTEXT["words"][named["word"]]
+            zip(("role", "task", "kind", "statement", *WHERE), key, strict=True))
+        rule = CONTEXT["statements"][named["statement"]]
         asked = block[block["against"].isin(rule["against"])]
         beyond = {name: block[block["against"] == name] for name in CONTEXT["refuted_by"]}
         n_runs = asked["run"].nunique()
@@ -232,10 +232,10 @@ def words(
             "expected": named["kind"] in rule["expected"], "runs": n_runs,
             "verdict": found, "answer entering first": reached[0],
             "answer entering last": reached[1],
-            "claimed": found == "earned" and (not needs or all(
+            "met in these layers": found == "met" and (not needs or all(
                 over is not None and over <= CONTEXT["answer_not_there_yet"] for over in reached)),
             "but": "; ".join(f"{name}: {verdict(part, n_runs)}" for name, part in beyond.items()
-                             if len(part) and verdict(part, n_runs) != "earned"),
+                             if len(part) and verdict(part, n_runs) != "met"),
             **{f"{direction}, against {against}": part["value"].mean()
                for (direction, against), part in block.groupby(
                    ["direction", "against"], sort=False)}})
@@ -243,7 +243,7 @@ def words(
 
 
 def verdict(asked: pd.DataFrame, n_runs: int) -> str:
-    """Return `earned`, `refuted` or `undecided` of a word's contrasts (`context.yaml`).
+    """Return `met`, `refuted` or `undecided` of a statement's contrasts (`context.yaml`).
 
     asked  a row per run, direction and source that is compared with: `value`, `low`
     """
@@ -251,7 +251,7 @@ def verdict(asked: pd.DataFrame, n_runs: int) -> str:
     if n_runs < CONTEXT["fewest"]:
         return "undecided"
     if all((part["low"] > 0).all() and part["value"].mean() >= CONTEXT["least"] for part in tests):
-        return "earned"
+        return "met"
     return "refuted" if any(not (part["low"] > 0).any() for part in tests) else "undecided"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from latentcode.answers import CLASSES
-from latentcode.experiments.studies.operation.words import CRITERIA, WHERE
+from latentcode.experiments.studies.operation.criteria import CRITERIA, WHERE
 from latentcode.figures.markdown import markdown_table
 from latentcode.figures.style import Figure, style
 from latentcode.probes.common.results import distinct, where
@@ -18,25 +18,25 @@ COMMAND = """python -m latentcode.experiments.studies.operation factorial \\
     --along RUNS/sraven_known/seed=0* --work WORK --out experiments/results/operation"""
 """RUNS: the folder of the long trainings, which has more checkpoints than what is published."""
 LIMIT = CRITERIA["answer_not_there_yet"]
-TOLD = "operation+operands"
-"""The source whose own answer is neither the instance's operation's nor its operands'."""
+BOTH = "operation+operands"
+"""The source whose own answer is neither the base's operation's nor its operands'."""
 
 
 def page(tables: Mapping[str, pd.DataFrame]) -> str:
     """Return the page as Markdown."""
-    words, over = tables["words"], tables["over_seeds"]
+    statements, over = tables["statements"], tables["over_seeds"]
     parts = [f"""# Operation, operands or answer: what do codes carry?
 
     {COMMAND.replace(chr(10), chr(10) + "    ")}
 
 (RUNS is the folder of the long trainings, which has more checkpoints than the published runs.)
 
-An instance applies operation A to operands x. What is written comes from a source with another
+A base applies operation A to operands x. What is written comes from a source with another
 operation B and other operands x'; the four answers A(x), B(x), A(x') and B(x') all differ. Numbers
-are the shares of answers that are each of these (`instance`, `operation`, `operands`, `copied`) or
+are the shares of answers that are each of these (`base`, `operation`, `operands`, `answer`) or
 something `else`, on held-out combinations that the model solves: means over the runs of a kind,
 with the smallest and the largest. In brackets the same from a source that is unrelated to the
-instance. All numbers, with intervals: `tables/`. [Criteria](../../studies/operation/criteria.yaml)
+base. All numbers, with intervals: `tables/`. [Criteria](../../studies/operation/criteria.yaml)
 were written before the runs of this study; rates of other models, measured outside this project,
 were known.
 
@@ -50,17 +50,17 @@ were known.
 
 {_classes(where(over, task=task))}
 
-### Words that are earned
+### Where the criteria are met
 
-{_explained(where(words, task=task))}
+{_explained(where(statements, task=task))}
 
-{_words(where(words, task=task))}
+{_met(where(statements, task=task))}
 
 ### Other sources, at the main places
 
 {_sources(where(over, task=task), tables)}""")
     if len(tables["by_rules"]):
-        parts.append(f"""## SRAVEN: by the rules of instance and source
+        parts.append(f"""## SRAVEN: by the rules of base and source
 
 Pooled over the runs of a kind; source with another rule and other operands. Sum is one of the two
 in every pair, mostly the source's: distribute-three is left out, as it depends on the other rows,
@@ -102,11 +102,11 @@ def _place(row: Mapping[str, object]) -> str:
 def _classes(over: pd.DataFrame) -> str:
     """Return a row per kind and place, with the unrelated source's rates in brackets."""
     def cell(block: pd.DataFrame, name: str) -> str:
-        told, null = (block[(block["patch"] == patch) & (block["class"] == name)]
-                      for patch in (TOLD, "unrelated"))
-        if not len(told):
+        both, null = (block[(block["patch"] == patch) & (block["class"] == name)]
+                      for patch in (BOTH, "unrelated"))
+        if not len(both):
             return ""
-        found = told.iloc[0]
+        found = both.iloc[0]
         spread = f" {found['min']:.2f}-{found['max']:.2f}" if found["count"] > 1 else ""
         return f"{found['mean']:.2f}{spread} ({null.iloc[0]['mean']:.2f})"
 
@@ -118,24 +118,26 @@ def _classes(over: pd.DataFrame) -> str:
     return markdown_table(["kind", "written", *CLASSES], rows)
 
 
-def _explained(words: pd.DataFrame) -> str:
-    """Say what it takes to earn a word, and to claim it."""
-    single = ("There is one model of each kind here: what is earned, one model earns. "
-              if words["runs"].max() == 1 else "")
-    return f"""A word is earned where the paired difference from each source that lacks what the
-word says has an interval above 0 in every run, and a mean of at least {CRITERIA["least"]:.2f}.
-{single} `carries the answer` means that what is written brings the source's own answer, which its
-operation and its operands together do, too. `answer entering` is how well a probe reads the
+def _explained(statements: pd.DataFrame) -> str:
+    """Say what it takes to meet a criterion, and to meet it in these layers."""
+    single = ("There is one model of each kind here: what is met, one model meets. "
+              if statements["runs"].max() == 1 else "")
+    return f"""The criterion of a statement (the file calls it a *word* that is *earned*) is met
+where the paired difference from each source that lacks what is stated has an interval above 0 in
+every run, and a mean of at least {CRITERIA["least"]:.2f}. {single}
+`carries the answer` means that what is written brings the source's own answer, which its operation
+and its operands together do, too. `answer entering` is how well a probe reads the
 source's answer from the residual streams that enter the first and the last of the layers written
 (balanced accuracy on held-out combinations above that of the initial weights, the better of the
 response's stream and all tokens', [rows](../rows/README.md)). Where either is above {LIMIT:.2f} or
-not known, an operation is earned and not *claimed*. Left out are all that the answer depends on
-written at once, and the examples themselves."""
+not known, the criterion of an operation is not met *in these layers*: the answer may be there
+already. Left out are all that the answer depends on written at once, and the examples
+themselves."""
 
 
-def _words(words: pd.DataFrame) -> str:
-    """Return a row per word that is earned somewhere, and what is not earned anywhere."""
-    passed = words[words["earned"]]
+def _met(statements: pd.DataFrame) -> str:
+    """Return a row per place where a criterion is met, and which are not met anywhere."""
+    passed = statements[statements["met"]]
     rows = []
     for record in passed.to_dict("records"):
         row = {str(name): value for name, value in record.items()}
@@ -146,14 +148,14 @@ def _words(words: pd.DataFrame) -> str:
             continue
         entering = ", ".join("not known" if pd.isna(row[name]) else f"{row[name]:.2f}"
                              for name in ("answer entering first", "answer entering last"))
-        rows.append([row["kind"], _place(row), row["word"], differences, row["runs"], entering,
-                     "yes" if row["claimed"] else "no"])
-    table = markdown_table(["kind", "written", "word", "mean difference", "runs",
-                            "answer entering", "claimed"], rows)
-    missing = [f"{kind}: {word}" for (kind,) in distinct(words, "kind")
-               for word in CRITERIA["words"]
-               if not len(where(passed, kind=kind, word=word))]
-    never = f"\n\nEarned nowhere: {'; '.join(missing)}." if missing else ""
+        rows.append([row["kind"], _place(row), row["statement"], differences, row["runs"], entering,
+                     "yes" if row["met in these layers"] else "no"])
+    table = markdown_table(["kind", "written", "statement", "mean difference", "runs",
+                            "answer entering", "met in these layers"], rows)
+    missing = [f"{kind}: {statement}" for (kind,) in distinct(statements, "kind")
+               for statement in CRITERIA["statements"]
+               if not len(where(passed, kind=kind, statement=statement))]
+    never = f"\n\nMet nowhere: {'; '.join(missing)}." if missing else ""
     return table + never
 
 
@@ -181,14 +183,14 @@ def _by_rules(by_rules: pd.DataFrame) -> str:
                          int(block["n"].iloc[0]),
                          *(f"{block['rate'][name]:.2f}" for name in CLASSES)])
     return markdown_table(
-        ["kind", "written", "instance's rule", "source's rule", "n", *CLASSES], rows)
+        ["kind", "written", "base's rule", "source's rule", "n", *CLASSES], rows)
 
 
 def _windows(windows: pd.DataFrame) -> str:
-    told = windows[windows["patch"] == TOLD]
+    both = windows[windows["patch"] == BOTH]
     rows = []
-    for kind, *key, window in distinct(told, "kind", *WHERE, "window"):
-        block = where(told, kind=kind, window=window, **dict(zip(WHERE, key, strict=True)))
+    for kind, *key, window in distinct(both, "kind", *WHERE, "window"):
+        block = where(both, kind=kind, window=window, **dict(zip(WHERE, key, strict=True)))
         means = block.groupby("class")["value"].mean()
         rows.append([kind, _place(dict(zip(WHERE, key, strict=True))), window,
                      *(f"{means[name]:.2f}" for name in CLASSES)])
@@ -196,10 +198,10 @@ def _windows(windows: pd.DataFrame) -> str:
 
 
 def _along(along: pd.DataFrame) -> str:
-    told = along[along["patch"] == TOLD]
+    both = along[along["patch"] == BOTH]
     rows = []
-    for run, kind, step, known, *key in distinct(told, "run", "kind", "step", "known", *WHERE):
-        block = where(told, run=run, step=step, **dict(zip(WHERE, key, strict=True)))
+    for run, kind, step, known, *key in distinct(both, "run", "kind", "step", "known", *WHERE):
+        block = where(both, run=run, step=step, **dict(zip(WHERE, key, strict=True)))
         means = block.set_index("class")["value"]
         rows.append([kind, step, known, _place(dict(zip(WHERE, key, strict=True))),
                      *(f"{means[name]:.2f}" for name in CLASSES)])
@@ -212,9 +214,9 @@ def _markdown(table: pd.DataFrame) -> str:
 
 def _bars(over: pd.DataFrame) -> Figure:
     """Draw the classes of the telling source as stacked bars, a panel per kind."""
-    told = over[over["patch"] == TOLD]
-    kinds = [kind for (kind,) in distinct(told, "kind")]
-    places = [dict(zip(WHERE, key, strict=True)) for key in distinct(told, *WHERE)]
+    both = over[over["patch"] == BOTH]
+    kinds = [kind for (kind,) in distinct(both, "kind")]
+    places = [dict(zip(WHERE, key, strict=True)) for key in distinct(both, *WHERE)]
     with style():
         figure = Figure(figsize=(3.0 * len(kinds) + 2.4, 0.2 * len(places) + 1.2),
                         layout="constrained")
@@ -222,7 +224,7 @@ def _bars(over: pd.DataFrame) -> Figure:
         for axes, kind in zip(panels, kinds, strict=True):
             left = [0.0] * len(places)
             for name in CLASSES:
-                widths = [where(told, kind=kind, **place, **{"class": name})["mean"].sum()
+                widths = [where(both, kind=kind, **place, **{"class": name})["mean"].sum()
                           for place in places]
                 axes.barh(range(len(places)), widths, left=left, color=COLOURS[name], label=name,
                           height=0.8)
@@ -239,16 +241,16 @@ def _bars(over: pd.DataFrame) -> Figure:
 def _curves(along: pd.DataFrame) -> Figure:
     """Draw the classes of the telling source over updates, a row per place and a column per
     kind."""
-    told = along[along["patch"] == TOLD]
-    kinds = [kind for (kind,) in distinct(told, "kind")]
-    places = [dict(zip(WHERE, key, strict=True)) for key in distinct(told, *WHERE)]
+    both = along[along["patch"] == BOTH]
+    kinds = [kind for (kind,) in distinct(both, "kind")]
+    places = [dict(zip(WHERE, key, strict=True)) for key in distinct(both, *WHERE)]
     with style():
         figure = Figure(figsize=(2.6 * len(kinds), 1.8 * len(places) + 0.4), layout="constrained")
         grid = figure.subplots(len(places), len(kinds), sharex=True, sharey=True, squeeze=False)
         for place, row in zip(places, grid, strict=True):
             for kind, axes in zip(kinds, row, strict=True):
                 for name in CLASSES:
-                    line = where(told, kind=kind, **place, **{"class": name})
+                    line = where(both, kind=kind, **place, **{"class": name})
                     axes.plot(line["step"], line["value"], color=COLOURS[name], label=name,
                               marker="o", markersize=3)
                 axes.set_title(f"{kind}: {_place(place)}", fontsize=7)

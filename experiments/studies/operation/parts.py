@@ -20,7 +20,7 @@ from torch import Tensor
 from latentcode.codes.of_tasks import opened
 from latentcode.experiments.paper.reproduction import KIND_TITLES
 from latentcode.experiments.studies.operation.context_figure import KINDS
-from latentcode.experiments.studies.operation.patches import CONTEXT, TOLD, directions
+from latentcode.experiments.studies.operation.patches import BOTH, CONTEXT, directions
 from latentcode.figures.style import Figure, style
 from latentcode.models.config import kind_of
 from latentcode.probes.alignment.matching import match_heads
@@ -55,7 +55,7 @@ CARRIED = {"hyla": "codes (0, 1)", "linear": "codes (0, 1)", "softmax": "values 
 
 def carrier(run: Run) -> tuple[str, tuple[int, ...]]:
     """Return the site and layers where the run's kind was expected to carry the operation."""
-    rule = next(rule for rule in CONTEXT["words"].values()
+    rule = next(rule for rule in CONTEXT["statements"].values()
                 if rule["class"] == "operation" and kind_of(run.config.model) in rule["expected"])
     return rule["patch"]["site"], tuple(rule["patch"]["layers"])
 
@@ -117,13 +117,13 @@ def _of_context(task: ChosenPairs, known: Known) -> Tensor:
 
 def _rate(at: _At, task: ChosenPairs, known: Known, edits: Mapping[Place, Edit]) -> np.ndarray:
     """Return which answers become those of the source's operation to the base's operands, [B]."""
-    logits = run_patched(at.model, known.pairs.instances.inputs, edits)
+    logits = run_patched(at.model, known.pairs.bases.inputs, edits)
     outcomes = task.outcomes(known.pairs, known.clean, known.answered, logits)
     return outcomes["operation"].double().numpy()
 
 
 def _interval(hits: np.ndarray, known: Known, seed: int) -> dict[str, float]:
-    combination = known.pairs.instances.combination.numpy()
+    combination = known.pairs.bases.combination.numpy()
     mean, low, high, _ = mean_and_interval(hits, combination, N_BOOTSTRAP, seed)
     return {"operation": float(mean), "low": float(low), "high": float(high), "n": len(hits)}
 
@@ -141,7 +141,7 @@ def heads_and_keys(run: Run, seed: int = 0) -> dict[str, pd.DataFrame]:
     ranking = [at.attributed(at.known(task, "test", "interchange", seed, N_POINTS), task)
                for task in asked.values()]
     mean = torch.cat(ranking).mean(0).numpy()  # [layer, head, role]
-    held = {name: (task, at.known(task, "ood", TOLD, seed)) for name, task in asked.items()}
+    held = {name: (task, at.known(task, "ood", BOTH, seed)) for name, task in asked.items()}
     names, _ = next(iter(asked.values())).roles(next(iter(held.values()))[1].pairs)
     n_heads = mean.shape[1]
     keys = [i for i, name in enumerate(names)
@@ -219,7 +219,7 @@ def carried(source: Run, target: Run, seed: int = 0) -> dict[str, pd.DataFrame]:
     maps = _fitted(at, models, next(iter(asked.values())), seed)
     rows = []
     for name, task in asked.items():
-        known = at.known(task, "ood", TOLD, seed)
+        known = at.known(task, "ood", BOTH, seed)
         context = task.place("context", known.pairs)
         queries = context[0].nonzero()[:, 0]
         for batch in ("sources", "operands", "unrelated"):
@@ -231,7 +231,7 @@ def carried(source: Run, target: Run, seed: int = 0) -> dict[str, pd.DataFrame]:
                                      context[:, None, :, None]) for place in at.places}
                 hits = _rate(at, task, known, edits)
                 rows.append({
-                    "direction": name, "map": how, "from": TOLD if batch == "sources" else batch,
+                    "direction": name, "map": how, "from": BOTH if batch == "sources" else batch,
                     "r2": float(np.mean([each[place][1] for place in at.places])),
                     **_interval(hits, known, seed)})
     return {"carried": pd.DataFrame(rows)}
@@ -256,7 +256,7 @@ def _fitted(
     pairs = task.unrestricted.sample("test", 2 * N_FITTED, make_generator(seed, "maps", "cpu"))
     context = task.place("context", pairs)[0]
     codes = {of: {place: x[:, :, context] for place, x in capture(
-        model, pairs.instances.inputs, at.places)[1].items()}
+        model, pairs.bases.inputs, at.places)[1].items()}
         for of, model in (("target", at.model), *models.items())}
     order = torch.randperm(N_FITTED, generator=make_generator(seed, "others", "cpu"))
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from latentcode.answers import CLASSES
+from latentcode.experiments.studies.operation.criteria import committed
 from latentcode.probes.interventions import Intervention
 from latentcode.probes.interventions.of_model import outcomes_of_model
 from latentcode.progress import Progress
@@ -19,8 +17,7 @@ from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.counterfactuals import Counterfactuals
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 
-CONTEXT: Mapping[str, Any] = yaml.safe_load(
-    (Path(__file__).parent / "context.yaml").read_text(encoding="utf-8"))
+CONTEXT = committed("context.yaml")
 """The criteria, committed before the runs that decide."""
 SOURCES: Mapping[str, str] = {
     "operation": "interchange", "mean": "class_mean", "mean_base": "class_mean_base",
@@ -29,7 +26,7 @@ SOURCES: Mapping[str, str] = {
     "mean_base_pooled": "class_mean_base_pooled", "mean_third_pooled": "class_mean_third_pooled",
     "mean_shuffled_pooled": "class_mean_group_pooled", "frozen codes": "frozen"}
 """Sources of the criteria that `PATCHES` calls otherwise."""
-TOLD = "operation+operands"
+BOTH = "operation+operands"
 """The source whose operation and operands both differ, so that they can be told apart."""
 ANOTHER = ("operation+operands+rest", "operands+rest")
 """Other problems: with the source's rule, and with the base's."""
@@ -57,15 +54,15 @@ def patches(task: Counterfactuals, n_layers: int) -> list[Intervention]:
         for place in task.places:
             for layers in layer_sets(n_layers):
                 of_place = ANOTHER if place == "context" else ("interchange",)
-                for source in (TOLD, *controls, *of_place):
+                for source in (BOTH, *controls, *of_place):
                     yield Intervention(source, place, layers)
             for layers in ends:
-                yield Intervention(TOLD, f"outside {place}", layers)
+                yield Intervention(BOTH, f"outside {place}", layers)
             for layers in dict.fromkeys([*((layer,) for layer in every), every[1:], upper, every]):
-                for source in (TOLD, *(controls if place == "context" else ())):
+                for source in (BOTH, *(controls if place == "context" else ())):
                     yield Intervention(source, f"within {place}", layers, "value")
         for layers in layer_sets(n_layers):
-            for source in (TOLD, "unrelated"):
+            for source in (BOTH, "unrelated"):
                 yield Intervention(source, "within context", layers)
         for layers in dict.fromkeys([*ends, every[1:]]):
             for source in MEANS:
@@ -76,9 +73,9 @@ def patches(task: Counterfactuals, n_layers: int) -> list[Intervention]:
             for alpha in (1.0, 2.0):
                 for source in STEPS:
                     yield Intervention(source, "context", layers, alpha=alpha)
-        for source in ("frozen", TOLD):
+        for source in ("frozen", BOTH):
             yield Intervention(source, "context", (0,), "residual")
-        yield Intervention(TOLD, "everything", every, "code+value" if "operands" in task.places
+        yield Intervention(BOTH, "everything", every, "code+value" if "operands" in task.places
                            else "code+value+residual")
 
     return list(dict.fromkeys(written()))

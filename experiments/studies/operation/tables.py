@@ -1,4 +1,4 @@
-"""The tables of the study: of every run, over seeds, and which words are earned."""
+"""The tables of the study: of every run, over seeds, and where the criteria are met."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pandas as pd
 from latentcode.answers import CLASSES
 from latentcode.config import to_dict
 from latentcode.errors import ProbeError, check
+from latentcode.experiments.studies.operation.criteria import CRITERIA, WHERE, answer_entering, met
 from latentcode.experiments.studies.operation.places import sanity
-from latentcode.experiments.studies.operation.words import CRITERIA, WHERE, answer_entering, earned
 from latentcode.models.config import kind_of
 from latentcode.probes.common.results import where
 from latentcode.probes.interventions import InterventionResult
@@ -34,7 +34,7 @@ def combined(
     rates          a row per run, place, write and class
     over_seeds     the mean, smallest and largest of each over the runs of a kind
     comparisons    paired differences of the source `operation+operands` from the others
-    words          which words are earned (`words.earned`)
+    statements     where the criteria are met (`criteria.met`)
     by_rules       SRAVEN: rates by the rules of instance and source, pooled over the runs of a kind
     directions     SRAVEN: rates of `operation` from sum to another rule, and to sum; over runs
     windows        fuzzy logic: rates with other windows
@@ -61,7 +61,7 @@ def combined(
             ["task", "kind", *WHERE, "patch", "class"], sort=False)["value"].agg(
             ["mean", "min", "max", "count"]).reset_index(),
         "comparisons": comparisons.drop(columns=["patch", "n_combinations"]),
-        "words": earned(comparisons, answer_entering(scores)),
+        "statements": met(comparisons, answer_entering(scores)),
         "by_rules": _by_rules(found, about),
         "directions": _directions(found, about),
         "windows": windows.drop(columns=["metric", "n_combinations"]),
@@ -130,7 +130,7 @@ def check_sanity(runs: Sequence[Run], found: Mapping[str, InterventionResult]) -
     for run in runs:
         task = make_counterfactuals(make_task(run.config.task))
         site, scope, layers = sanity(task, run.config.model.n_layers)
-        whole = where(found[run.name].table, site=site, scope=scope, metric="copied",
+        whole = where(found[run.name].table, site=site, scope=scope, metric="answer",
                       layers=",".join(map(str, layers)), patch="operation+operands")
         rate = float(whole["value"].iloc[0])
         check(rate >= CRITERIA["sanity_least"], f"{site} of all layers bring the source's answer "

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from latentcode.answers import CLASSES
-from latentcode.experiments.studies.operation.words import CRITERIA, answer_entering
+from latentcode.experiments.studies.operation.criteria import CRITERIA, answer_entering
 from latentcode.experiments.studies.subspaces.plan import RANK, Job, jobs
 from latentcode.experiments.studies.writing import write_study
 from latentcode.figures.markdown import markdown_table
@@ -27,7 +27,7 @@ WITHOUT = {"operation": "operands", "operands": "interchange"}
 LEAST: float = CRITERIA["subspace_least"]
 """By how much the rate has to be higher, as written down before the searches."""
 LIMIT: float = CRITERIA["answer_not_there_yet"]
-"""How well the answer may be read from what enters a layer for an operation to be claimed there."""
+"""How well the answer may be read from what enters a layer for an operation to be met there."""
 _MARKERS = {"trained": (PALETTE[0], "o"), "shuffled": (PALETTE[1], "s"),
             "untrained": (PALETTE[2], "^"), "whole": (GREY, "D")}
 
@@ -152,11 +152,11 @@ def _no_better(decided: pd.DataFrame) -> str:
 def _criterion(decided: pd.DataFrame, entering: Mapping[tuple[str, str, int], float]) -> str:
     rows = []
     for named, block in blocks(decided, (*PLACE, "objective")):
-        earned = bool((block["margin"] >= LEAST).all())
+        met = bool((block["margin"] >= LEAST).all())
         read = entering.get(_entered(named))
         rows.append((*named.values(), len(block), f"{block['trained'].mean():.2f}",
                      *(f"{block[name].mean():.2f}" for name in CONTROLS),
-                     f"{block['margin'].min():+.2f}", "yes" if earned else "no",
+                     f"{block['margin'].min():+.2f}", "yes" if met else "no",
                      *(f"{block[name].mean():.2f}"
                        for name in ("without", "minimal_pair", "unrelated")),
                      "" if read is None else f"{read:.2f}"))
@@ -179,17 +179,17 @@ def _criterion(decided: pd.DataFrame, entering: Mapping[tuple[str, str, int], fl
             "residual streams that enter the layer (balanced accuracy less that of the initial "
             "weights, mean over the runs of the [study of rows](../rows/README.md)). By "
             "`answer_not_there_yet` of the same [criteria](../../studies/operation/criteria.yaml) "
-            f"it may be {LIMIT:.2f} at most where an operation is "
-            f"claimed{_claims(decided, entering)}.")
+            f"it may be {LIMIT:.2f} at most where the criterion of an operation is to be met "
+            f"in these layers{_reached(decided, entering)}.")
 
 
-def _claims(decided: pd.DataFrame, entering: Mapping[tuple[str, str, int], float]) -> str:
-    """Say where that rule forbids to claim an operation whose controls are exceeded."""
+def _reached(decided: pd.DataFrame, entering: Mapping[tuple[str, str, int], float]) -> str:
+    """Say where it is not met by that rule though the controls are exceeded."""
     above = ["{task} {kind}, {site} {layer}".format(**named) for named, block
              in blocks(decided[decided["objective"] == "operation"], PLACE)
              if (block["margin"] >= LEAST).all()
              and not entering.get(_entered(named), 1.0) <= LIMIT]
-    return f", so that none is claimed in {'; '.join(above)}" if above else ""
+    return f", so that none is met in {'; '.join(above)}" if above else ""
 
 
 def _entered(named: Mapping[str, object]) -> tuple[str, str, int]:

@@ -10,7 +10,7 @@ from sources that would copy another token, and asks where enough instances coun
 is the operation or the answer. The runs are those of the grid `fig6_small`, which
 `python -m latentcode.experiments.paper.long_runs` trains. What was computed is kept in `work`, so
 that an interrupted study goes on. Its outcome is written to `out`: a page, `tables/` and a figure.
-Which sentences are earned follows from `criteria.yaml`.
+Where the criteria are met follows from `criteria.yaml`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from latentcode.experiments.studies.text.verdicts import (
     kinds_apart,
     moving,
     places_said,
+    statements,
     telling,
-    words,
 )
 from latentcode.experiments.studies.writing import write_study, write_tables
 from latentcode.files.storage import write_text
@@ -92,7 +92,7 @@ def checked(runs: Sequence[Run]) -> Sequence[Run]:
 
 
 def tables_of(found: Sequence[tuple[Run, Measured]], n: int) -> Mapping[str, pd.DataFrame]:
-    """Return the tables of the study, by name: what was measured, and what is earned.
+    """Return the tables of the study, by name: what was measured, and where the criteria are met.
 
     n  instances that were drawn for interventions
 
@@ -117,7 +117,7 @@ def tables_of(found: Sequence[tuple[Run, Measured]], n: int) -> Mapping[str, pd.
         "losses": joined(lambda one: one.losses),
         "scores": joined(lambda one: one.decoded.table),
         "streams": joined(lambda one: one.streams.table),
-        "switches": joined(lambda one: one.moved and one.moved.table),
+        "flips": joined(lambda one: one.moved and one.moved.table),
         "classes": joined(lambda one: one.written and one.written.classes),
         "comparisons": joined(lambda one: one.written and one.written.comparisons),
         "elsewhere_classes": joined(lambda one: one.moved_from and one.moved_from.classes),
@@ -130,8 +130,8 @@ def tables_of(found: Sequence[tuple[Run, Measured]], n: int) -> Mapping[str, pd.
     return {
         "runs": runs, "copying": copying(measured["losses"]),
         "telling": telling(measured["scores"]), "kinds": kinds_apart(measured["scores"]),
-        "moving": moving(measured["switches"]),
-        "words": words(measured["comparisons"], runs, measured["streams"].assign(
+        "moving": moving(measured["flips"]),
+        "statements": statements(measured["comparisons"], runs, measured["streams"].assign(
             part="language", inputs="")),
         "places": places_said(measured["elsewhere_comparisons"], runs),
         **measured}

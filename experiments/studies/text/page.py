@@ -33,19 +33,19 @@ MOVING = """\
 Minimal pairs: the source has another token after the earlier occurrence, and of the two answers the
 likelier counts. `control` is a source with the same answer and two other tokens changed. The
 residual stream of the query is a positive control: it holds all that later layers know of there."""
-WORDS = """\
-Words of the [study of operations](../operation/README.md). Instances count where the model itself
+STATEMENTS = """\
+Statements of the [study of operations](../operation/README.md). Bases count where the model itself
 says both answers that can be copied, and neither where none can: `known`, of `n`. `pairs` is how
-many minimal pairs count. An operation that is earned is not claimed where the answers of a text
-have fewer than three classes, or where the class of the answer has reached the stream. A source has
-what can be copied at the same place as the instance, so that a code which says *copy* and one which
-says *copy what stands there* are not told apart. The next table does."""
+many minimal pairs count. The criterion of an operation is not met *in these layers* where the
+answers of a text have fewer than three classes, or where the class of the answer has reached the
+stream. A source has what can be copied at the same place as the base, so that a code which says
+*copy* and one which says *copy what stands there* are not told apart. The next table does."""
 PLACES = """\
-Instances copy from one place, sources from another, with other tokens at both. What the instance
-has at the source's place says that the place arrived; what the source has at the instance's place,
-that what stands there arrived; the source's own answer, both. A code that says *copy*, from
-wherever, would leave the instance's answer, and so would one that does nothing. Instances count
-where the model copies rightly in all four texts: `known elsewhere`, of `n`."""
+Bases copy from one place, sources from another, with other tokens at both. What the base has at the
+source's place says that the place arrived; what the source has at the base's place, that what
+stands there arrived; the source's own answer, both. A code that says *copy*, from wherever, would
+leave the base's answer, and so would one that does nothing. Bases count where the model copies
+rightly in all four texts: `known elsewhere`, of `n`."""
 PARTS = {"operation": "place", "operands": "token"}
 """What a class says that arrived from a source which copies from elsewhere."""
 NOT_ASKED = "Not asked: too few instances count (the table of models)."
@@ -66,8 +66,8 @@ def page(tables: Mapping[str, pd.DataFrame], text: str) -> str:
         "comparisons of kinds that are alike comes out by chance, with fewer seeds none; here are "
         f"{len(tables['kinds'])}.", _table(tables["kinds"]),
         "## What writing brings", MOVING, _table(moving),
-        "## Operation or answer?", WORDS,
-        _table(tables["words"]) if len(tables["words"]) else NOT_ASKED,
+        "## Operation or answer?", STATEMENTS,
+        _table(tables["statements"]) if len(tables["statements"]) else NOT_ASKED,
         "## From where, or what?", PLACES,
         _table(tables["places"]) if len(tables["places"]) else NOT_ASKED,
     ]

@@ -1,4 +1,4 @@
-"""Which sentences are earned? The criteria, applied to the tables of all models."""
+"""Where are the criteria met? They are applied to the tables of all models."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED
-from latentcode.experiments.studies.operation.words import answer_entering, earned
+from latentcode.experiments.studies.operation.criteria import answer_entering, met
 from latentcode.experiments.studies.text.measuring import CRITERIA
 from latentcode.probes.common.results import where
 from latentcode.tasks.text.patterns import INDUCTION
@@ -18,13 +18,13 @@ YES, NO, UNDECIDED, NOT_ASKED = "yes", "no", "undecided", "not asked"
 CONTROLS = ("untrained", "shuffled", "chance")
 """What a probe on codes is compared with."""
 UNASKED = "carries the operands"
-"""The word that cannot be asked: what follows where nothing is copied is not known."""
-PLACE_WORDS = {"carries the operation": "says where to copy from",
-               "carries the operands": "carries what stands there",
-               "carries the answer": "carries the answer"}
-"""The words, where the operation is the place that is copied from."""
+"""The statement that cannot be asked: what follows where nothing is copied is not known."""
+PLACE_STATEMENTS = {
+    "carries the operation": "says where to copy from",
+    "carries the operands": "carries what stands there", "carries the answer": "carries the answer"}
+"""The statements, where the operation is the place that is copied from."""
 LEAST_CLASSES = 3
-"""Classes of answers without which no operation is claimed."""
+"""Classes of answers without which no operation's criterion is met in any layers."""
 PLACE = ("site", "scope", "layers")
 
 
@@ -115,8 +115,8 @@ def moving(pairs: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=["kind", *PLACE, "flip", "control", "least n",
                                      "brings"])
     rows = []
-    switch = where(pairs, metric="flip")
-    for key, block in switch.groupby(["kind", *PLACE], sort=False):
+    flips = where(pairs, metric="flip")
+    for key, block in flips.groupby(["kind", *PLACE], sort=False):
         assert isinstance(key, tuple)
         source, same = (where(block, patch=patch).set_index("seed") for patch in ("interchange",
                                                                                   "control"))
@@ -133,10 +133,10 @@ def moving(pairs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def words(
+def statements(
     comparisons: pd.DataFrame, counted: pd.DataFrame, streams: pd.DataFrame
 ) -> pd.DataFrame:
-    """Operation or answer? A row per kind, place and word.
+    """Operation or answer? A row per kind, place and statement.
 
     comparisons  of `InterventionResult`, all models, with columns task, kind and run; or empty
     counted      a row per model: kind, seed and `known`, instances that count
@@ -145,24 +145,27 @@ def words(
     """
     chosen = _counted(comparisons, counted["known"], counted["kind"])
     if chosen.empty:
-        return pd.DataFrame(columns=["task", "kind", *PLACE, "word", "earned", "claimed"])
+        return pd.DataFrame(
+            columns=["task", "kind", *PLACE, "statement", "met", "met in these layers"])
     varied = streams[streams["n_classes"] >= LEAST_CLASSES]
-    found = earned(chosen, answer_entering(varied) if len(varied) else {})
-    return found[found["word"] != UNASKED]
+    found = met(chosen, answer_entering(varied) if len(varied) else {})
+    return found[found["statement"] != UNASKED]
 
 
 def places_said(comparisons: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
-    """Do codes say from where to copy? A row per kind, place and word (`PLACE_WORDS`).
+    """Do codes say from where to copy? A row per kind, place and statement
+    (`PLACE_STATEMENTS`).
 
-    comparisons  as in `words`, of sources that copy from elsewhere; or empty
+    comparisons  as in `statements`, of sources that copy from elsewhere; or empty
     counted      a row per model: kind, seed and `known elsewhere`, instances that count
     """
     chosen = _counted(comparisons, counted["known elsewhere"], counted["kind"])
     if chosen.empty:
-        return pd.DataFrame(columns=["task", "kind", *PLACE, "word", "earned"])
-    found = earned(chosen)
-    return found.assign(word=found["word"].map(PLACE_WORDS))[
-        [name for name in map(str, found) if name != "claimed" and "entering" not in name]]
+        return pd.DataFrame(columns=["task", "kind", *PLACE, "statement", "met"])
+    found = met(chosen)
+    return found.assign(statement=found["statement"].map(PLACE_STATEMENTS))[
+        [name for name in map(str, found)
+         if name != "met in these layers" and "entering" not in name]]
 
 
 def _counted(comparisons: pd.DataFrame, known: pd.Series, kind: pd.Series) -> pd.DataFrame:
@@ -174,7 +177,7 @@ def _counted(comparisons: pd.DataFrame, known: pd.Series, kind: pd.Series) -> pd
 
 
 def sentences(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, str, str]]:
-    """Yield kind, question and what is earned, in words with the numbers."""
+    """Yield kind, question and what is found, in words with the numbers."""
     counted = tables["runs"]
     for row in tables["copying"].to_dict("records"):
         yield row["kind"], "does it copy?", (
@@ -204,22 +207,22 @@ def sentences(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, str, st
                     f"{_layers(own, 'brings', 'layers')}; most {most['flip']:.2f} "
                     f"(control {most['control']:.2f}) in {most['layers']}")
     for kind, of_kind in counted.groupby("kind", sort=False):
-        own = where(tables["words"], kind=kind)
+        own = where(tables["statements"], kind=kind)
         # That codes and values of all layers bring the answer is no finding.
-        own = own[own["earned"].astype(bool) & (own["site"] != "code+value")] if len(own) else own
-        claimed = own["claimed"].astype(bool)
+        own = own[own["met"].astype(bool) & (own["site"] != "code+value")] if len(own) else own
+        here = own["met in these layers"].astype(bool)
         yield str(kind), "operation or answer?", (
             f"{NOT_ASKED}: {_counting(of_kind['known'])}"
-            if kind not in set(tables["words"]["kind"])
-            else f"claimed: {_places(own[claimed])}; earned and not claimed: "
-                 f"{_places(own[~claimed])}")
+            if kind not in set(tables["statements"]["kind"])
+            else f"met in these layers: {_places(own[here])}; met where the answer may be there "
+                 f"already: {_places(own[~here])}")
     for kind, of_kind in counted.groupby("kind", sort=False):
         own = where(tables["places"], kind=kind)
-        own = own[own["earned"].astype(bool) & (own["site"] != "code+value")] if len(own) else own
+        own = own[own["met"].astype(bool) & (own["site"] != "code+value")] if len(own) else own
         known = of_kind["known elsewhere"]
         yield str(kind), "sources that copy from elsewhere: from where, or what?", (
             f"{NOT_ASKED}: {_counting(known)}" if kind not in set(tables["places"]["kind"])
-            else f"earned: {_places(own)}")
+            else f"met: {_places(own)}")
 
 
 def _counting(known: pd.Series) -> str:
@@ -229,11 +232,13 @@ def _counting(known: pd.Series) -> str:
             ) + ("1 seed" if n == 1 else f"{n} seeds")
 
 
-def _places(words: pd.DataFrame) -> str:
-    """Say where each word stands: `carries the answer (value, everything, layers 0,1)`."""
-    return "; ".join(
-        f"{word} ({'; '.join(f'{r.site}, {r.scope}, layers {r.layers}' for r in of.itertuples())})"
-        for word, of in words.groupby("word", sort=False)) or "nothing"
+def _places(rows: pd.DataFrame) -> str:
+    """Say where each criterion is met: `carries the answer (value, everything, layers 0,1)`."""
+    def listed(of: pd.DataFrame) -> str:
+        return "; ".join(f"{r.site}, {r.scope}, layers {r.layers}" for r in of.itertuples())
+
+    return "; ".join(f"{statement} ({listed(of)})"
+                     for statement, of in rows.groupby("statement", sort=False)) or "nothing"
 
 
 def _layers(table: pd.DataFrame, column: str, layers: str = "layer") -> str:

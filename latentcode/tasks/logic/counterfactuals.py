@@ -32,7 +32,7 @@ which is half of `LEAST_DIFFERENCE`, then others that are reported beside it."""
 TRIES = 64
 """Inputs that are drawn for a query before it is given up."""
 PROBLEMS = 8
-"""Unrelated problems that are drawn for an instance, of which the most different one is taken."""
+"""Unrelated problems that are drawn for a base, of which the most different one is taken."""
 
 
 class LogicCounterfactuals(ChosenPairs):
@@ -42,7 +42,7 @@ class LogicCounterfactuals(ChosenPairs):
     control has the same function and query, and other examples.
 
     factorial  also draw the sources of `OTHERS`: the function is the operation, the query's input
-               the operand, the examples' inputs the context; and `permuted`, the instance with
+               the operand, the examples' inputs the context; and `permuted`, the base with
                its examples' values in another order. Query inputs x and x' are drawn until f(x),
                f'(x), f(x') and f'(x') all differ by `LEAST_DIFFERENCE`; where they never do, the
                pair does not count. Not where the task fixes some of its inputs
@@ -65,7 +65,7 @@ class LogicCounterfactuals(ChosenPairs):
         self.constituents = tuple(task.term_symbols(t) for t in range(len(task.signs)))
 
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
-        """Draw n instances, and for each one of its terms and another to put in its place.
+        """Draw n bases, and for each one of its terms and another to put in its place.
 
         The other term is uniform over those of its kind (known or unknown) that f lacks. f' may
         be of any split. `ConfigError` where its kind has no other term.
@@ -74,20 +74,20 @@ class LogicCounterfactuals(ChosenPairs):
         first, last = self._kind(split)
         check(last - first > config.n_terms, f"split {split!r} has {last - first} terms, of which "
               f"a function has {config.n_terms}; expected at least one more to put in its place")
-        instances = self.task.sample(split, n, generator)
-        device, terms = generator.device, instances.info["terms"]
+        bases = self.task.sample(split, n, generator)
+        device, terms = generator.device, bases.info["terms"]
         k = torch.randint(config.n_terms, (n, 1), generator=generator, device=device)
         order = torch.rand(n, len(self.constituents), generator=generator, device=device)
         order[:, :first], order[:, last:] = -1.0, -1.0
         target = order.scatter(1, terms, -1.0).argmax(1, keepdim=True)
         if not self.factorial:
-            return self._minimal(instances, k[:, 0], target[:, 0], generator)
+            return self._minimal(bases, k[:, 0], target[:, 0], generator)
         tried = torch.rand(2, n, TRIES, config.n_variables, generator=generator, device=device)
         x, other = self._first_to_differ(terms, terms.scatter(1, k, target), tried[0], tried[1])
-        variables = instances.inputs[..., :-1].clone()
+        variables = bases.inputs[..., :-1].clone()
         variables[:, -1] = x
-        instances = self.task.build_functions(split, instances.combination, terms, variables)
-        pairs = self._with_others(self._minimal(instances, k[:, 0], target[:, 0], generator), k,
+        bases = self.task.build_functions(split, bases.combination, terms, variables)
+        pairs = self._with_others(self._minimal(bases, k[:, 0], target[:, 0], generator), k,
                                   other, generator)
         assert pairs.candidates is not None
         return replace(pairs, counts=all_differ(pairs.candidates, LEAST_DIFFERENCE))
@@ -135,7 +135,7 @@ class LogicCounterfactuals(ChosenPairs):
     ) -> MinimalPairs:
         """Add the sources of a factorial: a term `which` [B, 1] is another, `other` [B, L] are x'.
         """
-        batch = pairs.instances
+        batch = pairs.bases
         terms, variables = batch.info["terms"], batch.inputs[..., :-1]
         device = terms.device
         fresh = torch.rand(variables.shape, generator=generator, device=device)
@@ -177,7 +177,7 @@ class LogicCounterfactuals(ChosenPairs):
 
         NaN for terms that f has already, and for those of another kind.
         """
-        batch, base_label = pairs.instances, pairs.base_label[:, None]
+        batch, base_label = pairs.bases, pairs.base_label[:, None]
         signs = self.task.signs_on(base_label.device)
         query = batch.inputs[:, -1, None, :-1].double()
         values = literals(signs, query).amin(-1)  # [B, 2^L]
@@ -210,7 +210,7 @@ class LogicCounterfactuals(ChosenPairs):
         self.check_scope(name)
         if name in self.place_scopes:
             return self.at_place(name, pairs)
-        n_tokens = pairs.instances.inputs.shape[1]
+        n_tokens = pairs.bases.inputs.shape[1]
         query = torch.full_like(pairs.slot, n_tokens - (2 if elsewhere else 1))
         if name == "everything":
             return torch.ones(len(query), n_tokens, n_tokens, dtype=torch.bool,
@@ -223,11 +223,11 @@ class LogicCounterfactuals(ChosenPairs):
 
     def place(self, name: str, pairs: MinimalPairs) -> Tensor:
         """Return the examples, or the query."""
-        return token_mask(self.task, name, pairs.instances)
+        return token_mask(self.task, name, pairs.bases)
 
     def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
         """Return the roles of tokens, int64 [B, T]: examples, which are exchangeable, and query."""
-        n, n_tokens = pairs.instances.inputs.shape[:2]
+        n, n_tokens = pairs.bases.inputs.shape[:2]
         is_query = torch.arange(n_tokens, device=pairs.slot.device) == n_tokens - 1
         return ("example", "query"), is_query.long().expand(n, -1)
 
@@ -238,7 +238,7 @@ class LogicCounterfactuals(ChosenPairs):
         """
         if pairs.candidates is not None:
             return (logits[:, -1, 0] - pairs.batch(of).targets[:, 0]).abs() < WINDOWS[0]
-        ours, theirs = pairs.instances.targets[:, 0], pairs.sources.targets[:, 0]
+        ours, theirs = pairs.bases.targets[:, 0], pairs.sources.targets[:, 0]
         return _nearer(logits, theirs, ours) if of == "sources" else _nearer(logits, ours, theirs)
 
     def outcomes(
@@ -250,11 +250,11 @@ class LogicCounterfactuals(ChosenPairs):
         moved          where the answer lies between f(query) (0) and f'(query) (1)
         error_base_answer, error_source_answer  squared error against f(query), the base's, and
                      against f'(query), which is the source's
-        instance, operation, operands, copied, else  of a factorial: the nearest of its answers,
+        base, operation, operands, answer, else  of a factorial: the nearest of its answers,
                      where the answer is nearer to it than `WINDOWS[0]` (`CLASSES`); those of
                      other windows are called `operation@0.1`
         """
-        ours, theirs = pairs.instances.targets[:, 0], pairs.sources.targets[:, 0]
+        ours, theirs = pairs.bases.targets[:, 0], pairs.sources.targets[:, 0]
         answer = patched[:, -1, 0]
         flip = _nearer(patched, theirs, ours).float()
         classes: dict[str, Tensor] = {}

@@ -105,19 +105,19 @@ class SravenCounterfactuals(ChosenPairs):
         return natural_pairs(device) & ours[:, None] & theirs
 
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
-        """Draw n instances, and for each a response token and another rule, both uniform.
+        """Draw n bases, and for each a response token and another rule, both uniform.
 
         Of a factorial: among the tokens and rules that have a natural pair.
         """
-        instances = self._drawn(split, n, generator)
+        bases = self._drawn(split, n, generator)
         if self.factorial:
-            return self._natural(instances, generator)
+            return self._natural(bases, generator)
         device = generator.device
         slot = torch.randint(self.n_slots, (n,), generator=generator, device=device)
-        base_label = rules_shown(instances).gather(1, slot[:, None])[:, 0]
+        base_label = rules_shown(bases).gather(1, slot[:, None])[:, 0]
         other = torch.randint(1, len(RULES), (n,), generator=generator, device=device)
         target = (base_label + other) % len(RULES)
-        return self._minimal(instances, slot, target, generator)
+        return self._minimal(bases, slot, target, generator)
 
     def _drawn(self, split: str, n: int, generator: torch.Generator) -> Batch:
         """Draw n problems, of restricted pairs those that have a base, where one is found."""
@@ -129,7 +129,7 @@ class SravenCounterfactuals(ChosenPairs):
         return drawn[first * n + torch.arange(n, device=generator.device)]
 
     def _natural(self, batch: Batch, generator: torch.Generator) -> MinimalPairs:
-        """Return the sources of instances whose last row is drawn anew, so that it fits them."""
+        """Return the sources of bases whose last row is drawn anew, so that it fits them."""
         config, device = self.task.config, generator.device
 
         def one_of(possible: Tensor) -> Tensor:
@@ -144,9 +144,9 @@ class SravenCounterfactuals(ChosenPairs):
         x, x_other = self._first_to_differ(x, x_other, base_label, target)
         # Distribute-three, where every token has it, keeps its last row.
         x = torch.where((base_label == DISTRIBUTE)[:, None], operands_of(batch, slot), x)
-        instances, _ = rewritten(with_operands(batch, slot, x, config), slot, base_label,
+        bases, _ = rewritten(with_operands(batch, slot, x, config), slot, base_label,
                                  self._answer(batch, slot), config, generator)
-        found = self._with_others(self._minimal(instances, slot, target, generator), x_other,
+        found = self._with_others(self._minimal(bases, slot, target, generator), x_other,
                                   generator)
         return replace(found, counts=found.counts & pairs[base_label, target])
 
@@ -176,7 +176,7 @@ class SravenCounterfactuals(ChosenPairs):
         self, pairs: MinimalPairs, operands: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
         """Add the sources of a factorial; `operands` are x' [B, G - 1]."""
-        config, batch, slot = self.task.config, pairs.instances, pairs.slot
+        config, batch, slot = self.task.config, pairs.bases, pairs.slot
         fresh = [self.task.sample(batch.split, len(batch), generator) for _ in range(2)]
         fresh[0] = fresh[0][_of_another_combination(fresh[0], pairs)]
         others: dict[str, Batch] = {}
@@ -233,10 +233,10 @@ class SravenCounterfactuals(ChosenPairs):
     def answers(self, pairs: MinimalPairs) -> Tensor:
         """Return the symbol that each rule puts into the last row, float64 [B, 8].
 
-        The answer of distribute-three hangs on the other rows: NaN but for an instance that has
+        The answer of distribute-three hangs on the other rows: NaN but for a base that has
         the rule, or whose source has it.
         """
-        batch, slot = pairs.instances, pairs.slot
+        batch, slot = pairs.bases, pairs.slot
         _, answers = complete(feature_of(batch, slot), self.task.config.n_values)
         answers = answers.double()
         third = torch.where(pairs.counts, self._answer(pairs.sources, slot), torch.nan)
@@ -261,7 +261,7 @@ class SravenCounterfactuals(ChosenPairs):
         if name in self.place_scopes:
             return self.at_place(name, pairs)
         slot = (pairs.slot + 1) % self.n_slots if elsewhere else pairs.slot
-        config, batch = self.task.config, pairs.instances
+        config, batch = self.task.config, pairs.bases
         n_tokens, size = batch.inputs.shape[1], config.grid_size
         if name == "everything":
             return torch.ones(len(slot), n_tokens, n_tokens, dtype=torch.bool, device=slot.device)
@@ -278,15 +278,15 @@ class SravenCounterfactuals(ChosenPairs):
 
     def place(self, name: str, pairs: MinimalPairs) -> Tensor:
         """Return the tokens of the first rows, of the last row's given panels, or of its last."""
-        return token_mask(self.task, name, pairs.instances)
+        return token_mask(self.task, name, pairs.bases)
 
     def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
         """Return the roles of tokens, a panel and a feature: `row1.panel2 own`, int64 [B, T].
 
         `own` is the feature that is asked about, `other 1` that of the next response token, and
-        so on, wherever the permutations of an instance put them.
+        so on, wherever the permutations of a base put them.
         """
-        size, permutations = self.task.config.grid_size, pairs.instances.info["permutations"]
+        size, permutations = self.task.config.grid_size, pairs.bases.info["permutations"]
         response = permutations[:, -1:].argsort(-1).expand_as(permutations)
         feature = (response.gather(2, permutations) - pairs.slot[:, None, None]) % self.n_slots
         panels = torch.arange(size * size, device=feature.device).view(size, size, 1)
@@ -309,15 +309,15 @@ class SravenCounterfactuals(ChosenPairs):
     ) -> Mapping[str, Tensor]:
         """Return what became of each answer, float [B] each.
 
-        flip, unchanged  the answer is the source's, is the instance's
-        instance, operation, operands, copied, else  of a factorial: whose answer it is (`CLASSES`)
+        flip, unchanged  the answer is the source's, is the base's
+        base, operation, operands, answer, else  of a factorial: whose answer it is (`CLASSES`)
         others         the answers to all other features are unchanged
-        p_source_answer, p_base_answer  probability of the source's answer, and of the instance's
+        p_source_answer, p_base_answer  probability of the source's answer, and of the base's
         kl             KL(clean || patched) at the response token, in nats
         kl_others      the mean of the same over the other features
         """
         slot, m = pairs.slot, self.n_slots
-        ours, theirs = (self._answer(b, slot) for b in (pairs.instances, pairs.sources))
+        ours, theirs = (self._answer(b, slot) for b in (pairs.bases, pairs.sources))
         chosen = self._chosen(patched, slot)
         before, after = (F.log_softmax(logits[:, -m:].double(), -1)
                          for logits in (clean, patched))
@@ -363,7 +363,7 @@ def _of_another_combination(fresh: Batch, pairs: MinimalPairs) -> Tensor:
              + torch.arange(TRIES, device=pairs.slot.device)[:, None]) % n  # [TRIES, B]
     rules = rules_shown(fresh)[tried]  # [TRIES, B, M]
     here = F.one_hot(pairs.slot, rules.shape[-1]).bool()
-    own = rules_shown(pairs.instances).sort(-1).values
+    own = rules_shown(pairs.bases).sort(-1).values
     differs = torch.ones_like(tried, dtype=torch.bool)
     for rule in (pairs.base_label, pairs.source_label):
         beside = torch.where(here, rule[:, None], rules).sort(-1).values

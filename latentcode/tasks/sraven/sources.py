@@ -1,4 +1,4 @@
-"""What an instance would be with another rule, other operands or another context.
+"""What a base would be with another rule, other operands or another context.
 
 All of these change one feature, that of a response token, or all the others, and keep where the
 tokens of every feature lie.
@@ -27,7 +27,7 @@ from latentcode.tasks.sraven.rules import (
 from latentcode.tasks.sraven.task import aligned, permute_features, rules_shown, tokenize, tokens_of
 
 TRIES = 16
-"""Operands that are drawn for an instance before it is given up."""
+"""Operands that are drawn for a base before it is given up."""
 
 
 def natural_pairs(device: torch.device | None = None) -> Tensor:

@@ -30,9 +30,9 @@ from latentcode.tasks.text.replacing import Alike, Window, at, with_tokens
 from latentcode.tasks.text.task import Text
 
 OPERATIONS: dict[str, str] = {
-    "copying": "copies, and the instance does not",
-    "nothing": "does not copy, and the instance does",
-    "elsewhere": "copies what stands at another place than the instance does",
+    "copying": "copies, and the base does not",
+    "nothing": "does not copy, and the base does",
+    "elsewhere": "copies what stands at another place than the base does",
 }
 """What a source with another operation does."""
 MOST_CODES = 2**20
@@ -54,26 +54,26 @@ class TextCounterfactuals(Counterfactuals):
     """Is the induction pair's code an operation, *copy what stands at p + 1*, or an answer, B?
 
     factorial  The operation is copying or none, the operand is the token at p + 1, and all else is
-               the rest. The instance has another token in place of the earlier A: nothing leads
+               the rest. The base has another token in place of the earlier A: nothing leads
                from the query to B. Its source is the text as it was, where B is copied; of
                    `OTHERS`,
                those with other operands have B' at p + 1, those of another rest are another
                excerpt with the same tokens at p + 1 and, where it copies, its own query's token at
                p. `unrelated` is yet another excerpt, untouched. After a source's code was written,
-               B is the answer of its operation on the instance's operand, and B' the source's own,
+               B is the answer of its operation on the base's operand, and B' the source's own,
                copied
     operation  what sources with another operation do (`OPERATIONS`). `nothing` is the other way
-               round: the instance is the text as it was, and those sources do not copy. Then B is
-               the instance's answer, B' that of its operation on the source's operand. For
-               `elsewhere` the instance copies B, too, and those sources have the A at another
+               round: the base is the text as it was, and those sources do not copy. Then B is
+               the base's answer, B' that of its operation on the source's operand. For
+               `elsewhere` the base copies B, too, and those sources have the A at another
                place p', drawn from those before the query, and another token at p. The operation
                is the place that is copied from, and the operands are the tokens after both
-               places: the instance's are B and C, which stands at p' + 1, the sources' B' and D
-    not factorial  the instance is the text as it was, the source has B' in place of B, and would
+               places: the base's are B and C, which stands at p' + 1, the sources' B' and D
+    not factorial  the base is the text as it was, the source has B' in place of B, and would
                copy that. A flip does not tell operation from answer
 
     What is said where nothing is copied is the model's own affair (NaN in `candidates`). Of the
-    instance it is what the model says before anything is written, of the minimal pair's source what
+    base it is what the model says before anything is written, of the minimal pair's source what
     it says there; of other operands it is not known, and no answer is of that class. Where both
     copy, all four answers are known: B, C, B' and D.
 
@@ -134,7 +134,7 @@ class TextCounterfactuals(Counterfactuals):
         return self.pairs_of(self.task.sample_among(split, found, n, generator), generator)
 
     def pairs_of(self, text: Batch, generator: torch.Generator) -> MinimalPairs:
-        """Return the minimal pairs of given instances of the task.
+        """Return the minimal pairs of given bases of the task.
 
         Those count whose query's token occurred once before, followed by what follows it now.
         """
@@ -148,19 +148,19 @@ class TextCounterfactuals(Counterfactuals):
         zero = torch.zeros_like(a)
         if not self.factorial:
             sources = place.written(text, a, other_b, copying=True)
-            instances = place.written(text, a, b, copying=True)
+            bases = place.written(text, a, b, copying=True)
             return MinimalPairs(
-                instances, sources, self._same(instances, (place,), a, b, generator), zero,
+                bases, sources, self._same(bases, (place,), a, b, generator), zero,
                 zero + 1, zero + 1, fits & (other_b != b))
         broken, whole = (place.written(text, first, b, copying=copying)
                          for first, copying in ((other_a, False), (a, True)))
-        instances, sources = (whole, broken) if self.copying else (broken, whole)
+        bases, sources = (whole, broken) if self.copying else (broken, whole)
         others, possible = self._others(text, place, (other_a, a), (b, other_b), generator)
         known = torch.full((len(b), 2, 2), torch.nan, dtype=torch.float64, device=device)
         known[:, :, 0 if self.copying else 1] = torch.stack([b, other_b], 1).double()
         base_label = zero + self.copying
         return MinimalPairs(
-            instances, sources, self._same(instances, (place,), a, b, generator), zero, base_label,
+            bases, sources, self._same(bases, (place,), a, b, generator), zero, base_label,
             1 - base_label, fits & possible & (other_a != a) & (other_b != b), others,
             known.flatten(1))
 
@@ -199,7 +199,7 @@ class TextCounterfactuals(Counterfactuals):
     def _from_elsewhere(
         self, text: Batch, place: Window, fits: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
-        """Return the pairs whose sources copy from another place than the instance."""
+        """Return the pairs whose sources copy from another place than the base."""
         a, b = (at(text.inputs, where) for where in (place.query, place.key))
         there, offered = self._second(text, place, generator)
         c = at(text.inputs, there.key)
@@ -229,13 +229,13 @@ class TextCounterfactuals(Counterfactuals):
         others["unrelated"] = _named(place.written(
             unrelated, at(unrelated.inputs, place.earlier), at(unrelated.inputs, place.key),
             copying=False), False)
-        instances, zero = written(""), torch.zeros_like(a)
+        bases, zero = written(""), torch.zeros_like(a)
         possible = offered & (other_a != a) & (other_b != b) & (other_c != c)
         for token in idle[True]:
             possible = possible & (token != own)
         return MinimalPairs(
-            instances, written("operation"), self._same(
-                instances, (place, there), a, b, generator), zero, zero, zero + 1,
+            bases, written("operation"), self._same(
+                bases, (place, there), a, b, generator), zero, zero, zero + 1,
             fits & possible, others, torch.stack([b, c, other_b, other_c], 1).double())
 
     def _second(
@@ -297,7 +297,7 @@ class TextCounterfactuals(Counterfactuals):
         elsewhere  of the token before the query, which is later than the key, too
         """
         self.check_scope(name)
-        batch = pairs.instances
+        batch = pairs.bases
         query, key, n_tokens = batch.info["query"], batch.info["key"], batch.inputs.shape[1]
         if name == "everything":
             return torch.ones(len(batch), n_tokens, n_tokens, dtype=torch.bool,
@@ -311,7 +311,7 @@ class TextCounterfactuals(Counterfactuals):
 
     def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
         """Return what each token is to the induction pair (`ROLES`), int64 [B, T]."""
-        info, inputs = pairs.instances.info, pairs.instances.inputs
+        info, inputs = pairs.bases.info, pairs.bases.inputs
         query, key = info["query"][:, None], info["key"][:, None]
         place = torch.arange(inputs.shape[1], device=inputs.device).expand_as(inputs)
         role = torch.where(place < key, 5, torch.where(place < query, 6, 7))
@@ -322,11 +322,11 @@ class TextCounterfactuals(Counterfactuals):
 
     def answer_token(self, pairs: MinimalPairs) -> Tensor:
         """Return the query, int64 [B]."""
-        return pairs.instances.info["query"]
+        return pairs.bases.info["query"]
 
     def two_answers(self, pairs: MinimalPairs) -> tuple[Tensor, Tensor]:
         """Return what is copied in the instance and in its source."""
-        return (pairs.instances.info["copied"].double(), pairs.sources.info["copied"].double())
+        return (pairs.bases.info["copied"].double(), pairs.sources.info["copied"].double())
 
     def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
         """Return where the model says what is copied, or neither of the answers: bool [B]."""
@@ -343,7 +343,7 @@ class TextCounterfactuals(Counterfactuals):
     ) -> Mapping[str, Tensor]:
         """Return what the model says at the query, float [B] each.
 
-        instance, operation, operands, copied, else  of a factorial: whose answer it is
+        base, operation, operands, answer, else  of a factorial: whose answer it is
         flip, unchanged  it says what stands at p + 1 in the source; what it said before
         p_source_answer, p_base_answer  probability of the former, and of the latter
         kl             KL(clean || patched) of the next token, in nats
@@ -353,7 +353,7 @@ class TextCounterfactuals(Counterfactuals):
         logit_difference  logit of B minus that of B', patched; `logit_difference_clean`: unpatched
         moved          how far it went from the unpatched one (0) to that of the source's pass (1)
         """
-        query = pairs.instances.info["query"]
+        query = pairs.bases.info["query"]
         before, after = (F.log_softmax(_logits(x, query).double(), -1) for x in (clean, patched))
         ours, theirs = self._says(pairs, clean), pairs.sources.info["copied"]
         says = self._says(pairs, patched)
@@ -377,15 +377,15 @@ class TextCounterfactuals(Counterfactuals):
     def _says(self, pairs: MinimalPairs, logits: Tensor) -> Tensor:
         """Return the token that the model says at the query, int64 [B]; -1 for neither of two."""
         if self.among == "vocabulary":
-            return _logits(logits, pairs.instances.info["query"]).argmax(-1)
+            return _logits(logits, pairs.bases.info["query"]).argmax(-1)
         difference = self._difference(pairs, logits)
-        ours, theirs = (batch.info["copied"] for batch in (pairs.instances, pairs.sources))
+        ours, theirs = (batch.info["copied"] for batch in (pairs.bases, pairs.sources))
         return torch.where(difference > 0.0, ours, torch.where(difference < 0.0, theirs, -1))
 
     @staticmethod
     def _difference(pairs: MinimalPairs, logits: Tensor) -> Tensor:
-        here = _logits(logits, pairs.instances.info["query"]).float()
-        return at(here, pairs.instances.info["copied"]) - at(here, pairs.sources.info["copied"])
+        here = _logits(logits, pairs.bases.info["query"]).float()
+        return at(here, pairs.bases.info["copied"]) - at(here, pairs.sources.info["copied"])
 
     def _queries(self, split: str, device: torch.device) -> Tensor:
         """Return which tokens of the excerpts occurred once before, and are followed as then."""

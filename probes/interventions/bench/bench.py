@@ -130,7 +130,7 @@ class Bench:
                 if not np.isnan(answer)}
 
     def solved(self, instance: int, which: int = 0) -> tuple[str, ...]:
-        """Return the targets whose source the model answers rightly, and not as the instance.
+        """Return the targets whose source the model answers rightly, and not as the base.
 
         Codes of other sources need not flip any answer. The sources are those of `patch`.
         """
@@ -154,7 +154,7 @@ class Bench:
     def code(self, instance: int, which: int = 0, key: int | None = None) -> np.ndarray:
         """Return the code of the response attending to a key (None: to itself), float [L, H]."""
         one = self._one(instance, which)
-        _, codes = capture(self.model, one.instances.inputs, self.places)
+        _, codes = capture(self.model, one.bases.inputs, self.places)
         return code_at(_first(codes), self.task, one, key)
 
     def mean_codes(
@@ -247,12 +247,12 @@ class Bench:
         rows = pd.DataFrame({"patch": done.patches, "draw": done.draws,
                              "answer": [answer_of(output) for output in result]})
         became = self.task.outcomes(one[done.owner], done.clean, source.expand_as(patched), patched)
-        kept, switched = (became[name].double().cpu().numpy() for name in ("unchanged", "flip"))
+        kept, flipped = (became[name].double().cpu().numpy() for name in ("unchanged", "flip"))
         if not counts:
-            kept, switched = (np.full(len(rows), np.nan) for _ in range(2))
+            kept, flipped = (np.full(len(rows), np.nan) for _ in range(2))
         if self.task.symbolic:  # the model need not have been right before
             kept = (rows["answer"] == answer_of(was)).to_numpy(np.float64)
-        rows["kept"], rows["switched"] = kept, switched
+        rows["kept"], rows["flipped"] = kept, flipped
         before, after = (code_at(_first(codes), self.task, one, patch.key)
                          for codes in (done.before, done.after))
         n_layers, n_heads = before.shape

@@ -32,7 +32,7 @@ def cells(task: Counterfactuals, patch: Patch, pairs: MinimalPairs) -> Tensor:
 
 def checked_key(key: int, one: MinimalPairs) -> int:
     """Return the number of a key; `ConfigError` unless an instance has such a token."""
-    n_tokens = one.instances.inputs.shape[1]
+    n_tokens = one.bases.inputs.shape[1]
     check(key in range(n_tokens), f"key is {key}; expected 0 to {n_tokens - 1}")
     return key
 

@@ -25,8 +25,8 @@ WHAT: dict[str, str] = {
        if name != "unrelated"},
 }
 """What can be written, for people."""
-ANSWERS: dict[str, str] = {"instance": "A(x)", "operation": "B(x)", "operands": "A(x')",
-                           "copied": "B(x')"}
+ANSWERS: dict[str, str] = {"base": "A(x)", "operation": "B(x)", "operands": "A(x')",
+                           "answer": "B(x')"}
 """The answer of each class, of operations A and B (the source's) and operands x and x' (its)."""
 HOW: dict[str, str] = {"set": "a_h becomes v_h", "add": "a_h becomes a_h + v_h",
                        "scale": "a_h becomes a_h v_h"}
@@ -79,7 +79,7 @@ class Patch:
 
     @property
     def of_source(self) -> bool:
-        """Whether the codes of a source are written that is made for the instance."""
+        """Whether the codes of a source are written that is made for the base."""
         return self.what == "interchange" or self.what in OTHERS
 
     @property
@@ -114,9 +114,9 @@ class BenchOutcome:
     before    float [n], probabilities of the symbols or (n = 1) the predicted number
     outputs   float [rows, n], the same after each patch of `table`
     table     one row per patch and draw: `patch` (the first row is what was asked for, the others
-              are controls), `draw`, `answer`, `kept` and `switched` (1 or 0; NaN where `counts` is
-              False). Symbols are kept where they are those before, switched where they are the
-              target's; numbers are switched where they lie nearer to the target's answer than to
+              are controls), `draw`, `answer`, `kept` and `flipped` (1 or 0; NaN where `counts` is
+              False). Symbols are kept where they are those before, flipped where they are the
+              target's; numbers are flipped where they lie nearer to the target's answer than to
               the right one, and kept otherwise
     codes     `layer`, `head`, `before`, `after`, `written`: the code a[:, q, k] of the response q
               and itself as the key k, or the first of the keys that alone are written
@@ -208,8 +208,8 @@ class BenchOutcome:
         found = " or ".join(f"{name} ({CLASSES[name]})" for name in self.classes)
         known = ", ".join(f"{ANSWERS[name]} = {self.written(answer)}"
                           for name, answer in self.candidates.items())
-        same = ("" if "copied" in self.candidates or "operation" not in self.candidates else
-                " The source has the instance's operands: operation and copied are the same.")
+        same = ("" if "answer" in self.candidates or "operation" not in self.candidates else
+                " The source has the base's operands: operation and answer are the same.")
         return f"Whose answer it is: {found}; {known}.{same}"
 
     def caveats(self) -> list[str]:
@@ -240,7 +240,7 @@ class BenchOutcome:
         return notes
 
     def summary(self) -> pd.DataFrame:
-        """Return one row per patch: how often the answer was kept and switched over its draws."""
+        """Return one row per patch: how often the answer was kept and flipped over its draws."""
         rows = []
         for name, block in self.table.groupby("patch", sort=False):
             drawn = sorted(set(block["answer"]))
@@ -249,7 +249,7 @@ class BenchOutcome:
             rows.append({
                 "patch": name, "draws": len(block),
                 "answers": (", " if self.symbolic else " to ").join(map(self.written, drawn)),
-                "kept": float(block["kept"].mean()), "switched": float(block["switched"].mean())})
+                "kept": float(block["kept"].mean()), "flipped": float(block["flipped"].mean())})
         return pd.DataFrame(rows)
 
     def figure(self) -> Figure:
@@ -292,12 +292,12 @@ def candidates(patch: Patch, one: MinimalPairs) -> dict[str, float]:
 def possible(patch: Patch) -> tuple[str, ...]:
     """Return the classes of answers that what is written can bring, of `ANSWERS`.
 
-    What comes from no source is taken for the target's, on the operands of the instance.
+    What comes from no source is taken for the target's, on the operands of the base.
     """
     differs = patch.what if patch.what in OTHERS else "operation"
     return tuple(name for name, needs in (
-        ("instance", ()), ("operation", ("operation",)), ("operands", ("operands",)),
-        ("copied", ("operation", "operands"))) if all(need in differs for need in needs))
+        ("base", ()), ("operation", ("operation",)), ("operands", ("operands",)),
+        ("answer", ("operation", "operands"))) if all(need in differs for need in needs))
 
 
 def answer_of(output: np.ndarray) -> float:

@@ -73,7 +73,7 @@ def passes(
                            for w, generator in zip(patches, generators, strict=True)])
     other = bench.rows([w.instance if w.other is None else w.other for w in patches])
     logits, codes = capture(bench.model, torch.cat([batch.inputs for batch in (
-        one.instances, one.batch(patch.source), other, same, unrelated)]), bench.places)
+        one.bases, one.batch(patch.source), other, same, unrelated)]), bench.places)
     asked = _asked(bench, patch, codes, one)
     every = torch.arange(n, device=bench.device)
     drawn = every.repeat_interleave(draws)
@@ -95,7 +95,7 @@ def passes(
                         else live)
         return after[place]
 
-    inputs = one.instances.inputs[owner]
+    inputs = one.bases.inputs[owner]
     # Instances of one pass are compared: the last digits depend on how many are computed.
     clean, before = capture(bench.model, inputs, bench.places)
     patched = run_patched(bench.model, inputs, {

@@ -70,9 +70,9 @@ def _chosen(
                  for number, target in targets.items()]
         one = MinimalPairs.cat(drawn)
         logits, _ = capture(bench.model, torch.cat([
-            one.instances.inputs, one.batch(patch.source).inputs]), ())
+            one.bases.inputs, one.batch(patch.source).inputs]), ())
         own, source = logits.chunk(2)
-        known = bench.task.right(one, own, "instances").tolist()
+        known = bench.task.right(one, own, "bases").tolist()
         solved = bench.task.right(one, source, patch.source).tolist()
         told = _told_apart(bench, patch, one).tolist()
         for row, (number, target) in enumerate(targets.items()):
@@ -91,7 +91,7 @@ def _chosen(
 def _offered(bench: Bench, patch: Patch, numbers: Sequence[int]) -> Tensor:
     """Return which targets are worth a try, bool [N, constituent].
 
-    By what hangs on the instance and the target alone, and not on which operands a source has.
+    By what hangs on the base and the target alone, and not on which operands a source has.
     """
     batch = bench.rows(list(numbers))
     which = torch.full((len(batch),), patch.which, device=bench.device)
@@ -151,7 +151,7 @@ def _frame(
     names = np.array(bench.task.constituents)
     frame = pd.DataFrame({
         "number": np.array(numbers)[owner],
-        "combination": pairs.instances.combination.cpu().numpy()[owner],
+        "combination": pairs.bases.combination.cpu().numpy()[owner],
         "base_label": names[pairs.base_label.cpu().numpy()][owner],
         "source_label": names[pairs.source_label.cpu().numpy()][owner],
         "patch": done.patches, "answer": answers,

@@ -99,14 +99,14 @@ class Replication:
             value, low, high = (100 * rates[patch, name][part] for part in ("value", "low", "high"))
             return f"{value:.0f} %" + ("" if np.isnan(low) else f" [{low:.0f}, {high:.0f}]")
 
-        said = f"Over {self.n_counted} instances the answer stays A(x) in {rate(what, 'instance')}"
-        others = [name for name in self.classes if name != "instance"]
-        name = max(others, key=lambda name: float(rates[what, name]["value"]), default="instance")
+        said = f"Over {self.n_counted} instances the answer stays A(x) in {rate(what, 'base')}"
+        others = [name for name in self.classes if name != "base"]
+        name = max(others, key=lambda name: float(rates[what, name]["value"]), default="base")
         if others:
             most = "" if len(others) == 1 else "most often "
             meant = CLASSES[name] if self.patch.of_source else "B(x), the target's answer"
             if what == "interchange":
-                # Its operands are the instance's: B(x) is what it answers itself.
+                # Its operands are the base's: B(x) is what it answers itself.
                 meant = "the source's answer (its operation, or a copy: not told apart)"
             said += f" and {most}becomes {meant}, in {rate(what, name)}"
         controls = [f"{rate(patch, name)} ({text})" for patch, text in IN_SHORT.items()]
@@ -129,7 +129,7 @@ class Replication:
             notes.append("An answer is of a class where it lies within "
                          f"{self.least / 2:g} of that class's.")
         if self.patch.what == "interchange":
-            notes.append("The sources have the operands of their instances: operation and copied "
+            notes.append("The sources have the operands of their bases: operation and answer "
                          "are the same.")
         if not self.exact:
             notes.append("Own codes, written back, change the output: do not trust these numbers.")

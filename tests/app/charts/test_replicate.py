@@ -20,9 +20,9 @@ def outcome(n: int = 24) -> Replication:
     rows = [{"number": i, "combination": i % 6, "base_label": "a", "source_label": "b",
              "patch": patch, "answer": 1.0, "class": name, "A(x)": 0.0, "B(x)": 1.0}
             for i in range(n) for patch, name in (
-                ("interchange", "operation" if i > 1 else "else"), ("control", "instance"),
+                ("interchange", "operation" if i > 1 else "else"), ("control", "base"),
                 ("unrelated", "else"), ("random", "else"))]
-    return Replication(Patch(0, "b"), ("instance", "operation"), pd.DataFrame(rows), n, n, {},
+    return Replication(Patch(0, "b"), ("base", "operation"), pd.DataFrame(rows), n, n, {},
                        0.0, True, 0)
 
 
@@ -32,7 +32,7 @@ def test_bars_are_rates_with_their_intervals() -> None:
     assert [bar.name for bar in figure.data] == [
         "what was written", "same rules", "other problems", "random codes"]
     assert [list(bar.x) for bar in figure.data] == [
-        ["instance<br>A(x)", "operation<br>B(x)", "else<br>none of these"]] * 4
+        ["base<br>A(x)", "operation<br>B(x)", "else<br>none of these"]] * 4
     assert list(figure.data[0].y) == [0.0, 22 / 24, 2 / 24]
     rates = held.rates().set_index(["patch", "class"]).loc[("interchange", "operation")]
     assert figure.data[0].error_y.arrayminus[1] == pytest.approx(rates["value"] - rates["low"])

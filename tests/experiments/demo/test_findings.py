@@ -28,7 +28,7 @@ from latentcode.probes.interventions.result import PLACE, InterventionResult
 
 RUN: Any = SimpleNamespace(config=lc.preset("smoke", "logic", "hyla"))
 CONTROLS = {"untrained": 0.3, "shuffled": 0.25, "residual": 0.5}
-BROUGHT = {AMONG: "operation", ROW: "operands", ALL: "copied"}
+BROUGHT = {AMONG: "operation", ROW: "operands", ALL: "answer"}
 
 
 def decoded(code: float, wide: float = 0.04, chance: float = 0.28, **others: float
@@ -50,7 +50,7 @@ def written(n: int, low: float = 0.2) -> InterventionResult:
         for source in SOURCE_HAS:
             at = dict.fromkeys(PLACE, "") | {"patch": source, "scope": scope, "site": site,
                                              "layers": ",".join(map(str, layers))}
-            main = BROUGHT.get(name, "instance") if source == TELLING else "else"
+            main = BROUGHT.get(name, "base") if source == TELLING else "else"
             rates += [at | {"metric": one, "value": 0.7 if one == main else 0.05, "low": 0.0,
                             "high": 1.0, "n": n, "n_combinations": 9} for one in CLASSES]
             differences += [at | {"against": other, "class": main, "value": 0.5, "low": low,

@@ -35,12 +35,12 @@ assert (means.mean(0) ** 2).sum() > 0.8 * (means ** 2).sum(1).mean()
     "write_a_code_back": """
 followed = outcomes["operation"]
 assert followed["one pair"] < 0.1 < 0.75 < followed["the whole row"] < 0.85
-assert first_outcomes["instance"]["its own codes"] == 1.0
+assert first_outcomes["base"]["its own codes"] == 1.0
 assert float((itself - plain).abs().max()) == 0.0
-assert first_outcomes["instance"]["same (control)"] > 0.5
+assert first_outcomes["base"]["same (control)"] > 0.5
 both, unrelated = (first_outcomes.loc[name] for name in (
     "other rule and operands", "unrelated (control)"))
-assert both["operation"] < unrelated["operation"] + 0.05 and both["copied"] > 4 * both["operation"]
+assert both["operation"] < unrelated["operation"] + 0.05 and both["answer"] > 4 * both["operation"]
 decoded = {kind: lc.DecodingResult.load(lc.load_run(f"sraven-{kind}").path / "results/decoding")
            .table.query("layer == 3 and metric == 'accuracy' and features == 'code' and "
                         "pair == 'response->response'")["value"].item()
@@ -49,13 +49,13 @@ assert round(decoded["softmax"], 2) == 0.42 and round(decoded["hyla"], 2) == 0.5
 everywhere, in_softmax = (
     result.table.query("scope == 'everything' and site == 'code'").pivot_table(
         index="patch", columns="metric", values="value") for result in (hyla, softmax))
-assert everywhere["copied"]["operation+operands"] > 0.95
+assert everywhere["answer"]["operation+operands"] > 0.95
 assert everywhere["operands"]["operands"] > 0.95
 operation = everywhere["operation"]
 assert operation["operation+operands"] <= operation["unrelated"]
-assert (in_softmax["instance"] > 0.9).loc[["interchange", "operation+operands"]].all()
+assert (in_softmax["base"] > 0.9).loc[["interchange", "operation+operands"]].all()
 for result in (hyla, softmax):
-    sane = result.table.query("site == 'code+value' and metric == 'copied'")
+    sane = result.table.query("site == 'code+value' and metric == 'answer'")
     assert sane["value"].item() == 1.0
 assert browser.is_centred and browser.layer == 3 and browser.pair == "response->response"
 """,

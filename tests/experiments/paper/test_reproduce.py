@@ -179,7 +179,7 @@ def test_the_published_setting_is_judged_from_the_runs_that_are_there(
     assert "latentcode reproduce tabA1 --preset paper" in text
     assert "(out/paper/tabA1/result.json)" in text
     html = (tmp_path / "report.html").read_text()
-    assert "<p>Agrees and differs are earned" in html
+    assert "<p>Agrees and differs take evidence" in html
     assert "chosen on test" in html or "One setting" in html
 
 

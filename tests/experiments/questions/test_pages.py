@@ -13,10 +13,10 @@ from latentcode.experiments.questions.__main__ import PAGES, written
 from latentcode.experiments.questions.page import render, wrapped
 
 TABLE = """kind,layers,metric,value,min
-hyla,0,switch,0.125,0.1
-hyla,"2,3",switch,0.6,0.5
-linear,"2,3",switch,0.0449,0.02
-softmax,"2,3",switch,1002,
+hyla,0,flip,0.125,0.1
+hyla,"2,3",flip,0.6,0.5
+linear,"2,3",flip,0.0449,0.02
+softmax,"2,3",flip,1002,
 """
 
 
@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> Path:
 
 def page(root: Path, text: str) -> str:
     template = root / "page.md.jinja2"
-    template.write_text("{% set rates = table('rates.csv')(metric='switch') %}\n" + text,
+    template.write_text("{% set rates = table('rates.csv')(metric='flip') %}\n" + text,
                         encoding="utf-8")
     return render(template, root).removesuffix("\n")
 
@@ -70,16 +70,16 @@ def test_expressions_are_the_numbers_of_the_table(root: Path, text: str, expecte
     ("{{ 0.6 }} of", "a bare number in '0.6'"),
     ("{{ '0.6' }} of", "a bare number in '0.6'"),
     ("{{ given('0.6', '') }}", "given('0.6') has no reason"),
-    ("\n{{ rates(kind='hyla') }}", "line 3: rates.csv metric=switch kind=hyla has 2 rows; "
+    ("\n{{ rates(kind='hyla') }}", "line 3: rates.csv metric=flip kind=hyla has 2 rows; "
      "expected 1, one per number (they differ in layers, value, min)"),
     ("{{ rates.span('kind') }}", "has 4 rows; expected 3, one per kind"),
-    ("{{ rates(kind='hyle') }}", "unknown kind of rates.csv metric=switch 'hyle'; expected one of"),
-    ("{{ rates(kind=['hyla', 'x']).each('kind') }}", "unknown kind of rates.csv metric=switch 'x'"),
+    ("{{ rates(kind='hyle') }}", "unknown kind of rates.csv metric=flip 'hyle'; expected one of"),
+    ("{{ rates(kind=['hyla', 'x']).each('kind') }}", "unknown kind of rates.csv metric=flip 'x'"),
     ("{{ rates(kind='linear', layers=0) }}", "unknown layers of"),
-    ("{{ rates(sort='hyla') }}", "unknown column of rates.csv metric=switch 'sort'; expected one"),
-    ("{{ rates('max', kind='linear') }}", "unknown column of rates.csv metric=switch kind=linear"),
+    ("{{ rates(sort='hyla') }}", "unknown column of rates.csv metric=flip 'sort'; expected one"),
+    ("{{ rates('max', kind='linear') }}", "unknown column of rates.csv metric=flip kind=linear"),
     ("{{ rates(kind='linear').span('seed') }}", "unknown column"),
-    ("{{ rates('min', kind='softmax') }}", "min of rates.csv metric=switch kind=softmax is ''; "
+    ("{{ rates('min', kind='softmax') }}", "min of rates.csv metric=flip kind=softmax is ''; "
      "expected a number"),
     ("{{ rates.below('min', 9).count }}", "expected a number"),
     ("{{ rates(kind='linear').below('min', 0) }}", "min<0 has no row"),

@@ -48,7 +48,7 @@ def test_study(runs: Path, tmp_path: Path) -> None:
     rates, mine = whole, mine["all"]
     assert mine.tolist() == pytest.approx(rates["value"].tolist(), abs=1e-3)
     names = {path.stem for path in (out / "figures").iterdir()}
-    assert names >= {"switching", "alignment", "hyla-interventions", "linear-cosines"}
+    assert names >= {"flips", "alignment", "hyla-interventions", "linear-cosines"}
     # Nothing is computed twice; what was deleted comes back the same.
     (hyla,), (topography,) = work.glob("hyla-*"), work.glob("topography-*")
     before = (hyla / "decoding" / "table.csv").stat().st_mtime_ns

@@ -1,4 +1,4 @@
-"""Words are earned by the criteria alone, and the page shows what the tables hold."""
+"""Where criteria are met follows from the tables alone, and the page shows what the tables hold."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 import latentcode as lc
 from latentcode.answers import CLASSES
+from latentcode.experiments.studies.operation import criteria
 from latentcode.experiments.studies.operation.__main__ import Study
+from latentcode.experiments.studies.operation.criteria import CRITERIA, committed, met
 from latentcode.experiments.studies.operation.places import (
     all_places,
     interventions,
     main_places,
     sanity,
 )
-from latentcode.experiments.studies.operation.words import CRITERIA, earned
+from latentcode.files.migrations import FORMER_CLASSES
 from latentcode.probes.interventions.of_model import _check
 from latentcode.tasks.logic.counterfactuals import WINDOWS
 
@@ -30,33 +33,33 @@ def comparisons(differences: dict[tuple[str, str, str], tuple[float, float]]) ->
         for (run, name, against), (value, low) in differences.items()])
 
 
-def words(differences: dict[tuple[str, str, str], tuple[float, float]]) -> dict[str, bool]:
-    return earned(comparisons(differences)).set_index("word")["earned"].to_dict()
+def said(differences: dict[tuple[str, str, str], tuple[float, float]]) -> dict[str, bool]:
+    return met(comparisons(differences)).set_index("statement")["met"].to_dict()
 
 
 def test_a_word_needs_every_run_and_every_comparison() -> None:
     good = {(run, "operation", against): (0.3, 0.2) for run in "ab"
             for against in ("operands", "unrelated")}
-    assert words(good) == {"carries the operation": True, "carries the operands": False,
+    assert said(good) == {"carries the operation": True, "carries the operands": False,
                            "carries the answer": False}
     for spoiled in ({("b", "operation", "unrelated"): (0.3, -0.01)},
                     {("b", "operation", "operands"): (0.3, float("nan"))},
                     {(run, "operation", "operands"): (0.09, 0.05) for run in "ab"}):
-        assert not words({**good, **spoiled})["carries the operation"]
-    assert not words({key: value for key, value in good.items() if key[2] != "unrelated"})[
+        assert not said({**good, **spoiled})["carries the operation"]
+    assert not said({key: value for key, value in good.items() if key[2] != "unrelated"})[
         "carries the operation"]
 
 
 def test_the_answer_is_compared_with_the_minimal_pair_too() -> None:
-    found = {("a", "copied", against): (0.5, 0.4)
+    found = {("a", "answer", against): (0.5, 0.4)
              for against in ("interchange", "operands", "unrelated")}
-    assert words(found)["carries the answer"]
-    assert not words({**found, ("a", "copied", "interchange"): (0.5, -0.1)})["carries the answer"]
-    assert not words({**found, ("a", "copied", "interchange"): (0.01, 0.001)})["carries the answer"]
+    assert said(found)["carries the answer"]
+    assert not said({**found, ("a", "answer", "interchange"): (0.5, -0.1)})["carries the answer"]
+    assert not said({**found, ("a", "answer", "interchange"): (0.01, 0.001)})["carries the answer"]
 
 
 def test_criteria_speak_of_classes_and_sources() -> None:
-    for rule in CRITERIA["words"].values():
+    for rule in CRITERIA["statements"].values():
         assert rule["class"] in CLASSES
         assert rule["source"] == "operation+operands"
     assert CRITERIA["window"] == WINDOWS[0]
@@ -88,8 +91,23 @@ def test_the_study_of_two_models(tmp_path: Path) -> None:
     assert "## logic: from a source with another operation and other operands" in page
     assert "code+value+residual, everything, layers 0,1" in page
     rates = pd.read_csv(tmp_path / "out" / "tables" / "rates.csv", dtype={"layers": str})
-    whole = rates[(rates["site"] == "code+value+residual") & (rates["class"] == "copied")
+    whole = rates[(rates["site"] == "code+value+residual") & (rates["class"] == "answer")
                   & (rates["patch"] == "operation+operands")]
     assert whole["value"].tolist() == [1.0]
     assert (tmp_path / "out" / "figures" / "logic.png").stat().st_size > 10_000
     assert (tmp_path / "out" / "figures" / "along.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("file", ["criteria.yaml", "context.yaml"])
+def test_committed_criteria_are_read_under_the_names_of_today(file: str) -> None:
+    """The files stay as they were committed; statements are their words, classes renamed."""
+    written = yaml.safe_load((Path(criteria.__file__).parent / file).read_text(encoding="utf-8"))
+    found = dict(committed(file))
+    statements, words = found.pop("statements"), written.pop("words")
+    assert found == written
+    assert list(statements) == list(words)
+    for name, rule in statements.items():
+        assert rule["class"] in CLASSES
+        assert rule == {**words[name], "class": FORMER_CLASSES.get(
+            words[name]["class"], words[name]["class"])}
+    assert {rule["class"] for rule in statements.values()} >= {"operation", "operands", "answer"}

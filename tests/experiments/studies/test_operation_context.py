@@ -17,7 +17,7 @@ from latentcode.answers import CLASSES
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError
 from latentcode.experiments.studies.operation import inside, parts
 from latentcode.experiments.studies.operation.context import Context, extended
-from latentcode.experiments.studies.operation.contrasts import contrasts, key_of_patch, words
+from latentcode.experiments.studies.operation.contrasts import contrasts, key_of_patch, statements
 from latentcode.experiments.studies.operation.patches import (
     CONTEXT,
     SOURCES,
@@ -32,7 +32,7 @@ from latentcode.probes.interventions.patches import PATCHES
 from latentcode.runs.named import load_run
 
 N = 200
-TOLD = "operation+operands"
+BOTH = "operation+operands"
 
 
 @cache
@@ -59,10 +59,10 @@ def share(name: str, source: str, scope: str, layers: tuple[int, ...], site: str
 
 @pytest.mark.parametrize("layers", [(0,), (0, 1)])
 def test_codes_at_the_context_carry_the_operation_and_nothing_else(layers: tuple[int, ...]) -> None:
-    for source in (TOLD, "operation+operands+rest", "class_mean"):
+    for source in (BOTH, "operation+operands+rest", "class_mean"):
         assert share("operation", source, "context", layers) == 1.0, source
     for source in ("operands", "operands+rest", "class_mean_base"):
-        assert share("instance", source, "context", layers) == 1.0, source
+        assert share("base", source, "context", layers) == 1.0, source
     for source in ("unrelated", "class_mean_third"):
         assert share("operation", source, "context", layers) == 0.0, source
     assert share("operation", "class_mean_group", "context", layers) < 0.5
@@ -72,14 +72,14 @@ def test_codes_anywhere_else_carry_nothing() -> None:
     rows = found()
     for scope in ("operands", "response", "outside context"):
         of_scope = rows[(rows["scope"] == scope) & (rows["site"] == "code")]
-        assert of_scope["instance"].tolist() == [1.0] * len(of_scope) != [], scope
-    assert share("instance", TOLD, "context", (1,)) == 1.0
+        assert of_scope["base"].tolist() == [1.0] * len(of_scope) != [], scope
+    assert share("base", BOTH, "context", (1,)) == 1.0
 
 
 def test_with_all_codes_held_an_exchanged_context_changes_nothing() -> None:
-    assert share("instance", "frozen", "context", (0,), "residual") == 1.0
-    assert share("operation", TOLD, "context", (0,), "residual") == 1.0
-    assert share("copied", TOLD, "everything", (0, 1), "code+value") == 1.0
+    assert share("base", "frozen", "context", (0,), "residual") == 1.0
+    assert share("operation", BOTH, "context", (0,), "residual") == 1.0
+    assert share("answer", BOTH, "everything", (0, 1), "code+value") == 1.0
 
 
 def test_random_codes_at_the_context_change_the_answer_and_their_own_do_not() -> None:
@@ -100,30 +100,31 @@ def test_every_patch_fits_and_every_contrast_is_measured(name: str) -> None:
     for pairs in directions(task).values():
         _check(model, pairs, plan, 10, 10, 100)
     asked = contrasts([key_of_patch(patch) for patch in plan if patch.alpha == 1.0])
-    assert {one.word for one in asked} == {
-        word for word, rule in CONTEXT["words"].items() if rule["patch"]["place"] in task.places}
+    assert {one.statement for one in asked} == {
+        statement for statement, rule in CONTEXT["statements"].items()
+        if rule["patch"]["place"] in task.places}
 
 
 def test_the_layers_of_the_criteria_are_patched() -> None:
     task = lc.make_counterfactuals(lc.make_task(lc.preset("small", "sraven").task))
     asked = contrasts([key_of_patch(p) for p in patches(task, 4) if p.alpha == 1.0])
-    for word, rule in CONTEXT["words"].items():
+    for statement, rule in CONTEXT["statements"].items():
         mine = [one for one in asked
-                if one.word == word and one.one[3] == tuple(rule["patch"]["layers"])]
-        beyond = CONTEXT["refuted_by"] if word.startswith("codes at the context") else ()
-        assert {one.against for one in mine} >= {*rule["against"], *beyond}, word
+                if one.statement == statement and one.one[3] == tuple(rule["patch"]["layers"])]
+        beyond = CONTEXT["refuted_by"] if statement.startswith("codes at the context") else ()
+        assert {one.against for one in mine} >= {*rule["against"], *beyond}, statement
     assert layer_sets(4) == ((0,), (1,), (2,), (3,), (0, 1), (0, 1, 2), (0, 1, 2, 3), (1, 2, 3),
                              (2, 3))
 
 
 def test_sources_of_the_criteria_are_writes() -> None:
-    for rule in CONTEXT["words"].values():
+    for rule in CONTEXT["statements"].values():
         for source in (rule["source"], *rule["against"]):
             assert SOURCES.get(source, source) in PATCHES
         assert rule["class"] in CLASSES
 
 
-WORD = "codes at the context carry the operation"
+STATEMENT = "codes at the context carry the operation"
 
 
 def differences(**changed: tuple[float, float]) -> pd.DataFrame:
@@ -136,33 +137,33 @@ def differences(**changed: tuple[float, float]) -> pd.DataFrame:
                     f"{direction} {against}", changed.get(against, (0.2, 0.4))))
                 rows.append({
                     "role": "confirmatory", "task": "sraven", "kind": "hyla", "run": str(run),
-                    "counts": True, "word": WORD, "site": "code", "scope": "context",
+                    "counts": True, "statement": STATEMENT, "site": "code", "scope": "context",
                     "layers": "0,1", "direction": direction, "against": against, "low": low,
                     "value": value})
     return pd.DataFrame(rows)
 
 
 @pytest.mark.parametrize(("changed", "verdict", "but"), [
-    ({}, "earned", ""),
+    ({}, "met", ""),
     ({"1 to sum unrelated": (-0.1, 0.3)}, "undecided", ""),
     ({"operands": (0.01, 0.05)}, "undecided", ""),
     ({"from sum unrelated": (-0.1, 0.0)}, "refuted", ""),
-    ({"from sum frozen codes": (-0.1, 0.0)}, "earned", "frozen codes: refuted"),
-    ({"2 to sum another place": (-0.1, 0.2)}, "earned", "another place: undecided"),
+    ({"from sum frozen codes": (-0.1, 0.0)}, "met", "frozen codes: refuted"),
+    ({"2 to sum another place": (-0.1, 0.2)}, "met", "another place: undecided"),
 ])
 def test_a_word_needs_both_directions_every_source_and_every_run(
     changed: dict[str, tuple[float, float]], verdict: str, but: str
 ) -> None:
-    row = words(differences(**changed)).iloc[0]
+    row = statements(differences(**changed)).iloc[0]
     assert (row["verdict"], row["but"]) == (verdict, but)
     assert row[["primary", "expected"]].all()
 
 
 def test_two_runs_and_runs_that_do_not_know_their_rules_decide_nothing() -> None:
     whole = differences()
-    assert words(whole[whole["run"] != "0"])["verdict"].tolist() == ["undecided"]
+    assert statements(whole[whole["run"] != "0"])["verdict"].tolist() == ["undecided"]
     whole["counts"] = whole["run"] != "0"
-    assert words(whole)["verdict"].tolist() == ["undecided"]
+    assert statements(whole)["verdict"].tolist() == ["undecided"]
 
 
 @pytest.mark.parametrize(("which", "label"), [("source_labels", "to sum"),
@@ -208,12 +209,12 @@ def test_the_study_of_a_model(tmp_path: Path) -> None:
                     batch_size=30)
     study.run()
     written = {path.stem: pd.read_csv(path) for path in (tmp_path / "out" / "tables").glob("*.csv")}
-    assert set(written) == {"runs", "rates", "over_runs", "contrasts", "words"}
+    assert set(written) == {"runs", "rates", "over_runs", "contrasts", "statements"}
     rates = written["rates"]
     assert np.allclose(rates[list(CLASSES)].sum(axis=1), 1.0, atol=0.01)
     whole = rates[(rates["site"] == "code+value+residual") & (rates["scope"] == "everything")]
-    assert whole["copied"].tolist() == [1.0]
-    assert set(written["words"]["verdict"]) == {"undecided"}  # one run decides nothing
+    assert whole["answer"].tolist() == [1.0]
+    assert set(written["statements"]["verdict"]) == {"undecided"}  # one run decides nothing
     assert (tmp_path / "out" / "figures" / "exploratory_logic.png").stat().st_size > 10_000
     before = sorted((tmp_path / "work").iterdir())
     study.run()  # what was measured is kept
@@ -275,13 +276,13 @@ def test_what_is_taken_apart_adds_up_to_the_whole(monkeypatch: pytest.MonkeyPatc
     assert ranks.groupby("of")["name"].nunique().to_dict() == {"heads": 2 * 16, "keys": 27}
     whole = sets[sets["size"] == sets["among"]]
     carried = parts.carried(run, run, seed=1)["carried"]
-    itself = carried[(carried["map"] == "its own") & (carried["from"] == TOLD)]
+    itself = carried[(carried["map"] == "its own") & (carried["from"] == BOTH)]
     for direction, rate in zip(itself["direction"], itself["operation"], strict=True):
         assert rate > 0.5
         of_all = whole.loc[whole["direction"] == direction, "operation"]
         assert of_all.tolist() == pytest.approx([rate] * 2 * 3)
     # A model's own codes, mapped to themselves, are its codes.
-    exact = carried[carried["map"].isin(("heads", "linear")) & (carried["from"] == TOLD)]
+    exact = carried[carried["map"].isin(("heads", "linear")) & (carried["from"] == BOTH)]
     assert (exact["r2"] > 0.99).all()
     assert exact.groupby("direction")["operation"].min().gt(0.5).all()
 

@@ -54,13 +54,13 @@ def test_controls_have_to_be_exceeded_in_every_seed(
     assert line[head.index("exceeds its three controls")] == exceeds
 
 
-@pytest.mark.parametrize(("read", "claimed"), [(0.04, True), (0.7, False)])
-def test_no_operation_is_claimed_where_the_answer_is_there_already(
-    read: float, claimed: bool
+@pytest.mark.parametrize(("read", "met"), [(0.04, True), (0.7, False)])
+def test_no_operation_is_met_where_the_answer_is_there_already(
+    read: float, met: bool
 ) -> None:
     found = table(0.6, 0.5)
     written = page(found, verdicts(found), {("sraven", "hyla", 3): read}, 2)
-    assert ("so that none is claimed in sraven hyla, code 3." in written) is not claimed
+    assert ("so that none is met in sraven hyla, code 3." in written) is not met
     assert "in sraven hyla, code 3, seed 0 (0.24 and 0.30); sraven hyla, code 3, seed 1" in written
 
 

@@ -1,4 +1,4 @@
-"""Sentences on language models are earned by the criteria alone."""
+"""What is said of language models follows from the criteria alone."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from latentcode.experiments.studies.text.measuring import (
     varying,
 )
 from latentcode.experiments.studies.text.verdicts import (
-    PLACE_WORDS,
+    PLACE_STATEMENTS,
     copying,
     kinds_apart,
     moving,
     places_said,
+    statements,
     telling,
-    words,
 )
 from latentcode.probes.common.results import where
 from latentcode.tasks.text.patterns import INDUCTION, PATTERNS
@@ -129,25 +129,25 @@ def test_words_are_asked_where_enough_instances_count() -> None:
 
     def asked(known: int, streams: pd.DataFrame = streams) -> pd.DataFrame:
         counted = pd.DataFrame([{"kind": "hyla", "known": known}] * len(SEEDS))
-        return words(comparisons, counted, streams)
+        return statements(comparisons, counted, streams)
 
     assert asked(CRITERIA["instances"] - 1).empty
-    found = asked(CRITERIA["instances"]).set_index("word").loc["carries the operation"]
-    assert found["earned"]
-    assert found["claimed"]
+    found = asked(CRITERIA["instances"]).set_index("statement").loc["carries the operation"]
+    assert found["met"]
+    assert found["met in these layers"]
     few = asked(CRITERIA["instances"], streams.assign(n_classes=2))
-    assert few["earned"].any()
-    assert not few["claimed"].any()
-    assert "carries the operands" not in set(few["word"])
+    assert few["met"].any()
+    assert not few["met in these layers"].any()
+    assert "carries the operands" not in set(few["statement"])
     reached = streams.assign(value=streams["value"].where(streams["features"] != "residual", 0.4))
-    late = asked(CRITERIA["instances"], reached).set_index("word").loc["carries the operation"]
-    assert late["earned"]
-    assert not late["claimed"]
+    late = asked(CRITERIA["instances"], reached).set_index("statement").loc["carries the operation"]
+    assert late["met"]
+    assert not late["met in these layers"]
 
 
-@pytest.mark.parametrize(("value", "known", "is_earned"), [
+@pytest.mark.parametrize(("value", "known", "is_met"), [
     (0.5, 50, [True]), (0.09, 50, [False]), (0.5, 49, [])])
-def test_a_code_says_where_to_copy_from(value: float, known: int, is_earned: list[bool]) -> None:
+def test_a_code_says_where_to_copy_from(value: float, known: int, is_met: list[bool]) -> None:
     comparisons = pd.DataFrame([
         {"task": "language", "kind": "hyla", "run": str(seed), "site": "code", "scope": "row",
          "layers": "1", "patch": "operation+operands", "class": "operation", "against": against,
@@ -155,9 +155,9 @@ def test_a_code_says_where_to_copy_from(value: float, known: int, is_earned: lis
         for against in ("operands", "unrelated")])
     counted = pd.DataFrame([{"kind": "hyla", "known": 99, "known elsewhere": known}] * len(SEEDS))
     found = places_said(comparisons, counted)
-    assert list(found[found["word"] == "says where to copy from"]["earned"]) == is_earned
-    assert not found[found["word"] != "says where to copy from"]["earned"].any()
-    assert "claimed" not in found
+    assert list(found[found["statement"] == "says where to copy from"]["met"]) == is_met
+    assert not found[found["statement"] != "says where to copy from"]["met"].any()
+    assert "met in these layers" not in found
 
 
 @pytest.mark.slow
@@ -201,18 +201,19 @@ def test_models_that_copy_are_asked(tmp_path: Path) -> None:
     main(["--runs", *map(str, found), "--work", str(tmp_path / "work"), "--n", "150",
           "--n-probe", "200", "--out", str(tmp_path / "out")])
     tables = {name: pd.read_csv(tmp_path / "out" / "tables" / f"{name}.csv")
-              for name in ("runs", "words", "places", "classes", "elsewhere_classes", "copying")}
+              for name in ("runs", "statements", "places", "classes", "elsewhere_classes",
+                           "copying")}
     assert tables["runs"]["known"].between(CRITERIA["instances"], 150).all()
     assert tables["runs"]["known elsewhere"].between(CRITERIA["instances"], 150).all()
     assert list(tables["copying"]["copies"]) == ["yes"]
-    assert not tables["words"].empty
+    assert not tables["statements"].empty
     # All codes and values of a source are the source.
     for name in ("classes", "elsewhere_classes"):
         whole = where(tables[name], site="code+value", patch="operation+operands")
-        whole = whole[whole["class"] == "copied"]
+        whole = whole[whole["class"] == "answer"]
         assert len(whole)
         assert (whole["rate"] > 0.9).all()
-    assert set(PLACE_WORDS.values()) == set(tables["places"]["word"])
+    assert set(PLACE_STATEMENTS.values()) == set(tables["places"]["statement"])
     page = (tmp_path / "out" / "README.md").read_text()
     assert "`text/spans`" in page
     assert "not asked" not in page

@@ -73,8 +73,8 @@ def test_roles_follow_the_feature_that_is_asked_about(permuted: bool) -> None:
     assert names[5] == "row1.panel2 other 2"
     torch.testing.assert_close(role.sort(1).values, torch.arange(27).expand(20, -1))
     own = torch.tensor([name.endswith(" own") for name in names])[role]
-    symbols = pairs.instances.info["grid"].flatten(1)[own].view(20, 3, 3)
-    torch.testing.assert_close(symbols, feature_of(pairs.instances, pairs.slot))
+    symbols = pairs.bases.info["grid"].flatten(1)[own].view(20, 3, 3)
+    torch.testing.assert_close(symbols, feature_of(pairs.bases, pairs.slot))
 
 
 def test_a_place_holds_all_codes_of_its_roles() -> None:

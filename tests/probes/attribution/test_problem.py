@@ -37,13 +37,13 @@ def test_estimates_sum_to_the_effect_of_all_codes(name: str) -> None:
     bench.model.double()
     instance, target = some_pairs(bench)
     pairs = bench.pairs(instance, 0, target, 1)
-    for batch in (pairs.instances, pairs.sources):
+    for batch in (pairs.bases, pairs.sources):
         object.__setattr__(batch, "inputs", batch.inputs.double())
     found = attribute_problem(bench.model, bench.task, pairs, n_points=40)
     assert found.estimated == pytest.approx(found.everything, rel=0.02, abs=1e-6)
     assert found.everything != 0.0
     assert found.estimates.shape == found.effects.shape == (
-        bench.model.cfg.n_layers, pairs.instances.inputs.shape[1])
+        bench.model.cfg.n_layers, pairs.bases.inputs.shape[1])
 
 
 @pytest.mark.parametrize("name", ["sraven", "logic"])
@@ -65,7 +65,7 @@ def test_an_effect_is_that_of_the_bench(name: str) -> None:
 
 def test_the_code_that_carries_the_operation_is_found() -> None:
     """One layer, in which the code of the answering query and the symbol is the rule."""
-    batch = Selector().sample("train", 20, torch.Generator().manual_seed(0)).instances
+    batch = Selector().sample("train", 20, torch.Generator().manual_seed(0)).bases
     bench = Bench(operation_model(), Selector(), batch)
     for instance in range(4):
         for which in (0, 1):

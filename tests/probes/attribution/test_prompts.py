@@ -50,7 +50,7 @@ def complete(model: Any, task: Counterfactuals, split: str, source: str, site: s
     assert len(known) >= 4
     total = known.estimates("path", site).sum((1, 2, 3))
     edits = {place: (lambda live, x=x: x) for place, x in known.activations.items()}
-    written = run_patched(model, known.pairs.instances.inputs, edits)
+    written = run_patched(model, known.pairs.bases.inputs, edits)
     moved = (step(task, known.pairs, known.own, known.theirs, written)
              - step(task, known.pairs, known.own, known.theirs, known.clean))
     torch.testing.assert_close(total, moved, rtol=1e-2, atol=1e-3)
@@ -74,7 +74,7 @@ def test_slopes_are_those_that_transformer_lens_finds(gpt2: Any) -> None:
     pairs = task.sample("ood", 3, generator())
     own, theirs = task.two_answers(pairs)
     places = [("code", 0), ("code", 1)]
-    _, slopes = gradients(gpt2, pairs.instances.inputs, places, lambda logits: step(
+    _, slopes = gradients(gpt2, pairs.bases.inputs, places, lambda logits: step(
         task, pairs, own, theirs, logits))
     names = [SITES[site].hook.format(layer) for site, layer in places]
     for i in range(3):
@@ -82,7 +82,7 @@ def test_slopes_are_those_that_transformer_lens_finds(gpt2: Any) -> None:
             return step(task, pairs[i:i + 1], own[i:i + 1], theirs[i:i + 1], logits)[0]
 
         found = cache_activation_and_gradient(
-            gpt2, pairs.instances.inputs[i:i + 1], metric, names_filter=names)
+            gpt2, pairs.bases.inputs[i:i + 1], metric, names_filter=names)
         for place, name in zip(places, names, strict=True):
             gradient = found.gradients[name]
             assert gradient is not None
@@ -111,7 +111,7 @@ def test_effects_are_those_of_patches(gpt2: Any) -> None:
             place = (site, int(strongest["layer"]))
             at = [int(strongest[role].removeprefix("token ")) for role in ("query", "key")
                   if strongest[role]]
-            clean, _ = capture(gpt2, pairs.instances.inputs, ())
+            clean, _ = capture(gpt2, pairs.bases.inputs, ())
             _, theirs = capture(gpt2, pairs.others["operation+operands"].inputs, [place])
 
             def put(live: Tensor, at: list[int], x: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ def test_effects_are_those_of_patches(gpt2: Any) -> None:
                     live[:, at[0]] = x[:, at[0]]
                 return live
 
-            patched = run_patched(gpt2, pairs.instances.inputs, {
+            patched = run_patched(gpt2, pairs.bases.inputs, {
                 place: partial(put, at=at, x=theirs[place])})
             assert pairs.candidates is not None
             own, to = pairs.candidates[:, 0].long(), pairs.candidates[:, 3].long()
@@ -213,9 +213,9 @@ def test_texts_are_attributed_where_their_answer_is_known() -> None:
     # Of a factorial one answer is the model's own: what it says before anything is written.
     factorial = TextCounterfactuals(small_text())
     pairs = factorial.sample("ood", 6, generator())
-    logits = torch.randn(*pairs.instances.inputs.shape, CONFIG.n_vocabulary)
+    logits = torch.randn(*pairs.bases.inputs.shape, CONFIG.n_vocabulary)
     own, theirs = known_answers(factorial, pairs, "operation+operands", logits)
-    query = pairs.instances.info["query"]
+    query = pairs.bases.info["query"]
     assert torch.equal(own.long(), logits[torch.arange(6), query].argmax(-1))
     assert torch.equal(theirs.long(), pairs.others["operation+operands"].info["copied"])
     with pytest.raises(ConfigError, match="what is answered to source 'operands' is the model's"):

@@ -40,12 +40,12 @@ def rate(result: DASResult, search: str, of: str, objective: str, source: str = 
 @pytest.mark.slow
 def test_a_stream_that_holds_both_has_a_subspace_for_each() -> None:
     result = found("operands", "residual", 1, 2 * K, "operation", "operands")
-    assert rate(result, "whole", "copied", "none") == 1.0
+    assert rate(result, "whole", "answer", "none") == 1.0
     for objective, without in (("operation", "operands"), ("operands", "interchange")):
         assert rate(result, "trained", objective, objective) > 0.95
         assert rate(result, "shuffled", objective, objective) < 0.5
         # A source that lacks what the subspace carries leaves the answer.
-        assert rate(result, "trained", "instance", objective, without) > 0.95
+        assert rate(result, "trained", "base", objective, without) > 0.95
     last = result.curves.set_index(["objective", "search"])["loss"]
     assert (last.xs("trained", level=1) < 0.8 * last.xs("shuffled", level=1)).all()
 
@@ -77,7 +77,7 @@ def test_what_follows_from_a_place_is_what_the_hooked_model_computes(
     _, theirs = capture(search.model, sources.inputs, [place])
     mask = search.task.scope("row", held.pairs)
     mask = mask[:, None] if place[0] == "code" else mask.any(2)[..., None]
-    expected = run_patched(search.model, held.pairs.instances.inputs, {
+    expected = run_patched(search.model, held.pairs.bases.inputs, {
         place: lambda live: torch.where(mask, theirs[place], live)})
     with torch.no_grad():
         own, patched = (logits_from(search.model, place, held, rows, x[rows])

@@ -69,7 +69,7 @@ def test_what_follows_from_a_place_is_what_the_hooked_model_computes(
     search = Search.prepared(model, task, place, n_train=20, n=40, split="ood", known=True, seed=0)
     held = search.heldout
     rows = torch.arange(len(held)).flip(0)
-    inputs = held.pairs.instances.inputs
+    inputs = held.pairs.bases.inputs
     _, theirs = capture(model, held.pairs.batch(BOTH).inputs, [place])
 
     def put(live: torch.Tensor) -> torch.Tensor:
@@ -99,7 +99,7 @@ def test_an_exchange_is_that_of_transformer_lens(learnt_models: LearntModels) ->
         ours = logits_from(model, place, held, torch.arange(len(held)), written)[:, -1]
         theirs = run_with_intervention(
             model, SITES["residual"].hook.format(1), SubspaceInterchange(basis),
-            held.pairs.instances.inputs, held.sources[BOTH], lambda tokens: model(tokens)[:, -1],
+            held.pairs.bases.inputs, held.sources[BOTH], lambda tokens: model(tokens)[:, -1],
             positions=held.query)
     torch.testing.assert_close(ours, theirs)
     assert not torch.allclose(ours, held.clean[:, -1], atol=1e-3)
@@ -125,7 +125,7 @@ def test_texts_are_searched_too() -> None:
     search = Search.prepared(model, task, ("code", 1), n_train=20, n=30, split="ood", known=False,
                              seed=0)
     held = search.heldout
-    assert torch.equal(held.token, held.pairs.instances.info["query"])
+    assert torch.equal(held.token, held.pairs.bases.info["query"])
     rows = torch.arange(len(held))
     with torch.no_grad():
         own = logits_from(model, ("code", 1), held, rows, held.own)

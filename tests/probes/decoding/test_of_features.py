@@ -12,9 +12,10 @@ import pytest
 import torch
 
 import latentcode as lc
-from latentcode.errors import ProbeError, UnknownNameError
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding.naming import MODELS, named, parted
+from latentcode.seeds import make_generator
 from latentcode.tasks.logic.task import evaluate
 
 SmokeRun = Callable[[str, str], lc.Run]
@@ -30,7 +31,7 @@ def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_features_at_every_width(smoke_run: SmokeRun, tmp_path: Path) -> None:
     done: list[tuple[int, int]] = []
     result = lc.decode(
-        smoke_run("sraven", "hyla"), ["rule", "answer"], layers=[0, 1], widths=(4, 8),
+        smoke_run("sraven", "hyla"), labels=["rule", "answer"], layers=[0, 1], widths=(4, 8),
         features=["code", "codes", "residual"], beyond_answer=True, metrics=METRICS, n_train=300,
         n_heldout=200, progress=lambda *given: done.append(given))
     assert done[-1][0] == done[-1][1] == len(done)
@@ -72,7 +73,7 @@ def test_codes_read_with_other_features_are_the_same(smoke_run: SmokeRun) -> Non
     """
     run, settings = smoke_run("sraven", "hyla"), {"n_train": 300, "n_heldout": 200, "layers": [1]}
     alone = lc.decode(run, **settings)
-    beside = lc.decode(run, ["rule"], features=["row", "code"], **settings)
+    beside = lc.decode(run, labels=["rule"], features=["row", "code"], **settings)
     assert list(beside.table["features"].unique()) == [
         "row", "untrained row", "shuffled row", "code", "residual", "untrained", "shuffled"]
     same = beside.table[beside.table["features"].isin(alone.table["features"])]
@@ -89,10 +90,10 @@ def test_codes_read_with_other_features_are_the_same(smoke_run: SmokeRun) -> Non
 def test_one_query_for_all_instances(smoke_run: SmokeRun) -> None:
     run = smoke_run("logic", "softmax")
     how = {"features": "residual", "layers": 1, "widths": 8, "n_train": 200, "n_heldout": 200,
-           "controls": False, "task": replace(run.config.task, inputs="fixed_query")}
+           "controls": False, "problems": replace(run.config.task, inputs="fixed_query")}
     with pytest.raises(ProbeError, match=r"label 'operand' .* has a single outcome in training"):
-        lc.decode(run, ["terms", "operand"], **how)
-    result = lc.decode(run, ["terms"], **how)
+        lc.decode(run, labels=["terms", "operand"], **how)
+    result = lc.decode(run, labels=["terms"], **how)
     assert set(result.table["metric"]) == {"f1"}
     assert set(result.table["features"]) == {"residual", "shuffled residual"}
     assert result.table["value"].notna().all()
@@ -101,7 +102,7 @@ def test_one_query_for_all_instances(smoke_run: SmokeRun) -> None:
 
 def test_labels_can_be_functions(smoke_run: SmokeRun) -> None:
     result = lc.decode(
-        smoke_run("sraven", "hyla"), {"even": lambda batch: batch.targets[:, 0] % 2 == 0},
+        smoke_run("sraven", "hyla"), labels={"even": lambda batch: batch.targets[:, 0] % 2 == 0},
         features="row", layers=1, widths=4, n_train=200, n_heldout=100, controls=False,
         beyond_answer=True)
     assert set(result.table["label"]) == {"even"}
@@ -117,11 +118,11 @@ def test_what_cannot_be_asked_is_said(smoke_run: SmokeRun) -> None:
         (UnknownNameError, "metric 'auc'", None, {"metrics": "auc"}),
         (ProbeError, "features is empty", None, {"features": ()}),
         (ProbeError, "features repeats row", None, {"features": ("row", "row")}),
-        (ProbeError, "n_train is 0; expected a whole number of at least 1", None, {"n_train": 0}),
+        (ConfigError, "n_train is 0; expected a whole number of at least 1", None, {"n_train": 0}),
         (ProbeError, "widths is 0; expected a whole number of at least 1", None, {"widths": ()}),
     ):
         with pytest.raises(error, match=match):
-            lc.decode(run, labels, **small | how)
+            lc.decode(run, labels=labels, **small | how)
 
 
 def test_names_of_features_and_models_are_parted() -> None:
@@ -133,7 +134,7 @@ def test_names_of_features_and_models_are_parted() -> None:
 def test_what_a_row_is_asked() -> None:
     """SRAVEN by its rules; of fuzzy logic the operand is the term that is truest of the query."""
     sraven = lc.make_task(lc.SravenConfig(n_features=2, permuted=True))
-    batch = sraven.sample("train", 200, lc.make_generator(0, "test"))
+    batch = sraven.sample("train", 200, make_generator(0, "test"))
     for token in range(2):
         row = sraven.row_labels(sraven.labels(batch), token)
         a, b, c = (row[name] for name in ("operand_1", "operand_2", "answer"))
@@ -141,7 +142,7 @@ def test_what_a_row_is_asked() -> None:
         assert ((a + 1) % 8 == b)[row["rule"] == "+1"].all()
         assert (c == batch.targets[:, token].numpy()).all()
     logic = lc.make_task(lc.LogicConfig())
-    problems = logic.sample("train", 100, lc.make_generator(0, "test"))
+    problems = logic.sample("train", 100, make_generator(0, "test"))
     found = logic.row_labels(logic.labels(problems), None)
     query = problems.inputs[:, -1:, :-1]
     truth = torch.cat([evaluate(signs.expand(100, 1, -1), query) for signs in logic.signs], dim=1)

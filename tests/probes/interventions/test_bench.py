@@ -25,7 +25,7 @@ N = 60
 @pytest.fixture(scope="module")
 def selector() -> Bench:
     pairs = Selector().sample("train", N, torch.Generator().manual_seed(0))
-    return Bench(operation_model(), Selector(), pairs.instances, n_reference=300)
+    return Bench(operation_model(), Selector(), pairs.bases, n_reference=300)
 
 
 def of_task(name: str, kind: str = "hyla", split: str = "ood") -> Bench:
@@ -52,7 +52,7 @@ def test_what_the_target_generates_is_its_answer(selector: Bench, what: str, sco
             symbol = int(selector.batch.inputs[instance, 0].argmax())
             assert out.target_answer == (symbol + int(target)) % K
             assert out.answer_after == out.target_answer != out.answer_before == out.truth
-            assert out.table["switched"].iloc[0] == 1.0
+            assert out.table["flipped"].iloc[0] == 1.0
             assert (out.counts, out.source_right, out.source_answer) == (
                 True, True, out.target_answer)
             assert out.sentence() == (
@@ -68,13 +68,13 @@ def test_what_the_target_generates_is_its_answer(selector: Bench, what: str, sco
 
 def test_controls_over_many_instances_switch_by_chance(selector: Bench) -> None:
     outcomes = [selector.patch(patch(selector, i, scope="pair")) for i in range(N)]
-    switched = {name: np.mean([o.table.loc[o.table["patch"] == name, "switched"].mean()
+    flipped = {name: np.mean([o.table.loc[o.table["patch"] == name, "flipped"].mean()
                                for o in outcomes]) for name in ("unrelated", "random", "control")}
     n = N * DRAWS
     bound = 1 / K + 4 * (1 / K * (1 - 1 / K) / n) ** 0.5
-    assert switched["control"] == 0.0
-    assert 0.0 < switched["unrelated"] <= bound
-    assert 0.0 < switched["random"] <= bound
+    assert flipped["control"] == 0.0
+    assert 0.0 < flipped["unrelated"] <= bound
+    assert 0.0 < flipped["random"] <= bound
 
 
 def test_codes_of_another_instance_carry_its_rule(selector: Bench) -> None:
@@ -215,8 +215,8 @@ def test_whose_answer_it_is(name: str) -> None:
             assert out.whose() == ""
             continue
         answers = out.candidates
-        assert list(answers) == ["instance", "operation", "operands", "copied"]
-        assert answers["instance"] == pytest.approx(out.truth, abs=1e-6)
+        assert list(answers) == ["base", "operation", "operands", "answer"]
+        assert answers["base"] == pytest.approx(out.truth, abs=1e-6)
         assert answers["operation"] == pytest.approx(out.target_answer, abs=1e-6)
         near = [c for c, a in answers.items() if abs(out.answer_after - a) <= out.least / 2]
         assert out.classes == (near or ["else"])
@@ -227,8 +227,8 @@ def test_whose_answer_it_is(name: str) -> None:
         assert ("do not tell whose" in " ".join(out.caveats())) != told_apart
     assert len(seen) >= 2
     pair = bench.patch(patch(bench, 3, target=target_with_answer(bench, 3)))
-    assert list(pair.candidates) == ["instance", "operation"]
-    assert pair.whose().endswith("operation and copied are the same.")
+    assert list(pair.candidates) == ["base", "operation"]
+    assert pair.whose().endswith("operation and answer are the same.")
     assert bench.patch(patch(bench, 3, what="instance", other=4)).whose() == ""
 
 
@@ -268,9 +268,9 @@ def test_numbers_instead_of_symbols() -> None:
             assert out.target_answer == answer
             assert out.counts == (abs(answer - out.truth) >= 0.1)
             found += out.counts
-            switched = out.table["switched"].iloc[0]
+            flipped = out.table["flipped"].iloc[0]
             nearer = abs(out.answer_after - answer) < abs(out.answer_after - out.truth)
-            assert np.isnan(switched) if not out.counts else switched == nearer
+            assert np.isnan(flipped) if not out.counts else flipped == nearer
             if not out.counts:
                 assert "cannot show a flip" in out.caveats()[0]
                 assert not out.source_right

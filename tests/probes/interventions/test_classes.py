@@ -11,7 +11,7 @@ import latentcode as lc
 from latentcode.answers import CLASSES
 from latentcode.probes.interventions.result import tables
 
-PATCHES = {"interchange": "operation", "operands": "operands", "operation+operands": "copied",
+PATCHES = {"interchange": "operation", "operands": "operands", "operation+operands": "answer",
            "zero_ablation": "else"}
 """What each patch brings in 30 instances of 40; the others stay."""
 
@@ -23,10 +23,10 @@ def result() -> lc.InterventionResult:
     instances = pd.DataFrame([
         {"intervention": number, "number": i, "combination": i % 10, "base_label": 0,
          "source_label": 1 + i % 2, "flip": float(found == "operation"),
-         "unchanged": float(found == "instance"),
+         "unchanged": float(found == "base"),
          **{name: float(found == name) for name in CLASSES}}
         for number, row in enumerate(rows) for i in range(40)
-        for found in ["instance" if i < 10 else PATCHES[row["patch"]]]])
+        for found in ["base" if i < 10 else PATCHES[row["patch"]]]])
     settings = {"n": 50, "n_counted": 45, "n_known": 40, "chance": 0.125, "factorial": True,
                 "constituents": ["sum", "+1", "-1"]}
     return lc.InterventionResult(
@@ -42,18 +42,18 @@ def test_bars_of_the_classes_by_place(result: lc.InterventionResult) -> None:
         "row, layers 2,3: zero_ablation", "everything, layers 2,3: zero_ablation"]
     rates = dict(zip(CLASSES, ([bar.get_width() for bar in bars] for bars in sources.containers),
                      strict=True))
-    assert rates["instance"] == [0.25] * 6
-    assert rates["copied"] == [0.0, 0.0, 0.75] * 2
+    assert rates["base"] == [0.25] * 6
+    assert rates["answer"] == [0.0, 0.0, 0.75] * 2
     ends = [bar.get_x() + bar.get_width() for bar in sources.containers[-1]]
     assert ends == pytest.approx([1.0] * 6)
     assert [text.get_text() for text in sources.texts] == ["40"] * 6
 
 
 def test_classes_rule_by_rule(result: lc.InterventionResult, tmp_path: Path) -> None:
-    copied = result.matrix("copied", patch="operation+operands", scope="row")
-    assert copied.index.tolist() == ["sum"]
-    assert copied.columns.tolist() == ["+1", "-1"]
-    assert copied.to_numpy().tolist() == [[0.75, 0.75]]
+    answers = result.matrix("answer", patch="operation+operands", scope="row")
+    assert answers.index.tolist() == ["sum"]
+    assert answers.columns.tolist() == ["+1", "-1"]
+    assert answers.to_numpy().tolist() == [[0.75, 0.75]]
     result.save(tmp_path)
     assert {f"{name}.png" for name in CLASSES} < {path.name for path in tmp_path.iterdir()}
     assert list(result.summary().columns[-6:]) == [*CLASSES, "n"]
@@ -61,7 +61,7 @@ def test_classes_rule_by_rule(result: lc.InterventionResult, tmp_path: Path) -> 
     assert result.caveats[1] == "An answer drawn at random is any given one of the four in 0.125."
 
 
-def test_a_result_of_minimal_pairs_shows_switches() -> None:
+def test_a_result_of_minimal_pairs_shows_flips() -> None:
     old = lc.InterventionResult.load(lc.load_run("logic-hyla").path / "results/interventions")
     assert list(old.summary().columns[4:7]) == ["flip", "unchanged", "moved"]
     assert old.figure().axes[0].get_title().startswith("flip rate")

@@ -36,7 +36,7 @@ def patched(
     pairs = task.sample("ood", 12, make_generator(0, "pairs"))
     places = [(site, layer) for site in ("code", "value") for layer in (0, 1)]
     sources = pairs.others["operation+operands"].inputs
-    _, before = capture(model, pairs.instances.inputs, places)
+    _, before = capture(model, pairs.bases.inputs, places)
     logits, theirs = capture(model, sources, intervention.places)
     edits = intervention.edits(model, task.scope(intervention.scope, pairs),
                                lambda place, live: theirs[place])
@@ -46,7 +46,7 @@ def patched(
         after[place] = edits[place](live) if place in edits else live
         return after[place]
 
-    out = run_patched(model, pairs.instances.inputs, {
+    out = run_patched(model, pairs.bases.inputs, {
         place: lambda live, place=place: seen(place, live)
         for place in dict.fromkeys((*places, *edits))})
     return out, logits, before, after

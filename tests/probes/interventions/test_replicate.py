@@ -35,7 +35,7 @@ def of_task(name: str, *, right: bool) -> Bench:
 
 def of_selector(name: str) -> Bench:
     drawn = Selector().sample("train", N, torch.Generator().manual_seed(0))
-    return Bench(MODELS[name](), Selector(), drawn.instances, n_reference=300)
+    return Bench(MODELS[name](), Selector(), drawn.bases, n_reference=300)
 
 
 def rate(outcome: Replication, patch: str, name: str) -> float:
@@ -74,7 +74,7 @@ def test_each_instance_is_written_as_it_is_alone(name: str, what: str) -> None:
 
 
 @pytest.mark.parametrize(("model", "brings"), [
-    ("operation", "operation"), ("operands", "operands"), ("answer", "copied")])
+    ("operation", "operation"), ("operands", "operands"), ("answer", "answer")])
 def test_what_codes_carry_is_what_comes_out(model: str, brings: str) -> None:
     bench = of_selector(model)
     layer = bench.model.cfg.n_layers - 1
@@ -86,7 +86,7 @@ def test_what_codes_carry_is_what_comes_out(model: str, brings: str) -> None:
     assert rate(out, "random", brings) < 0.5
     # Which targets there are is drawn anew for each instance.
     assert out.table["source_label"].nunique() > 4
-    kept = rate(out, "control", "instance")
+    kept = rate(out, "control", "base")
     assert (kept == 1.0) == (model == "operation")
 
 

@@ -28,9 +28,9 @@ def rates(*interventions: Intervention) -> list[dict[str, float]]:
 
 def test_the_code_is_the_rule() -> None:
     pairs = Selector().sample("train", 50, torch.Generator().manual_seed(0))
-    _, activations = capture(operation_model(), pairs.instances.inputs, [("code", 0)])
+    _, activations = capture(operation_model(), pairs.bases.inputs, [("code", 0)])
     code = activations["code", 0]  # [B, H, Q, K]
-    expected = torch.nn.functional.one_hot(pairs.instances.info["rules"], K).float()
+    expected = torch.nn.functional.one_hot(pairs.bases.info["rules"], K).float()
     torch.testing.assert_close(code[:, :, 1:, 0].transpose(1, 2), expected, atol=1e-5, rtol=0)
     assert code[:, :, :, 1:].abs().max() < 1e-5
 
@@ -39,7 +39,7 @@ def test_the_code_is_the_rule() -> None:
     *product(["interchange", "resample", "class_mean", "steer"], ["pair", "row"]),
     # Of the others, what everything holds for the other query belongs to another rule.
     ("interchange", "everything"), ("steer", "everything")])
-def test_every_answer_switches(patch: str, scope: str) -> None:
+def test_every_answer_flips(patch: str, scope: str) -> None:
     (outcome,) = rates(Intervention(patch, scope, (0,)))
     assert (outcome["flip"], outcome["unchanged"], outcome["others"]) == (1.0, 0.0, 1.0)
 

@@ -31,9 +31,9 @@ def outcomes(number: int, found: dict[int, str]) -> pd.DataFrame:
 
 
 INSTANCES = pd.concat([
-    outcomes(0, {0: "operation", 1: "operation", 2: "operation", 3: "copied"}),
-    outcomes(1, {1: "else", 2: "operation", 3: "else", 4: "copied"}),
-    outcomes(2, {0: "copied", 1: "copied", 2: "copied", 3: "copied"}),
+    outcomes(0, {0: "operation", 1: "operation", 2: "operation", 3: "answer"}),
+    outcomes(1, {1: "else", 2: "operation", 3: "else", 4: "answer"}),
+    outcomes(2, {0: "answer", 1: "answer", 2: "answer", 3: "answer"}),
     outcomes(3, {0: "else", 1: "else", 2: "else", 3: "else"})], ignore_index=True)
 
 
@@ -51,7 +51,7 @@ def test_differences_are_those_over_the_instances_of_both(found: dict[str, pd.Da
     assert list(mine.index) == list(CLASSES)
     assert mine["n"].eq(3).all()  # instances 1, 2 and 3
     assert mine["n_combinations"].eq(2).all()
-    expected = {"instance": 0, "operation": 1 / 3, "operands": 0, "copied": 1 / 3, "else": -2 / 3}
+    expected = {"base": 0, "operation": 1 / 3, "operands": 0, "answer": 1 / 3, "else": -2 / 3}
     assert mine["value"].to_dict() == pytest.approx(expected)
     assert (mine["low"] <= mine["value"]).all()
     assert (mine["value"] <= mine["high"]).all()
@@ -70,7 +70,7 @@ def test_classes_are_rates_by_both_constituents(found: dict[str, pd.DataFrame]) 
         ["base_label", "source_label", "class"])
     assert mine.loc[("sum", "difference", "operation"), ["n", "rate"]].tolist() == [2, 1.0]
     assert mine.loc[("difference", "sum", "operation"), ["n", "rate"]].tolist() == [2, 0.5]
-    assert mine.loc[("difference", "sum", "copied"), "rate"] == 0.5
+    assert mine.loc[("difference", "sum", "answer"), "rate"] == 0.5
 
 
 def test_without_a_factorial_there_are_no_classes() -> None:

@@ -38,7 +38,7 @@ def test_what_is_written_back_changes_no_bit_and_noise_does(kind: str, scope: st
     pairs = task.sample("ood", 20, make_generator(0, "pairs"))
     where = task.scope(scope, pairs)
     places = [("code", layer) for layer in EVERY]
-    inputs, query = pairs.instances.inputs, pairs.instances.info["query"]
+    inputs, query = pairs.bases.inputs, pairs.bases.info["query"]
     logits, _ = capture(model, inputs, ())
     same = Intervention("identity", scope, EVERY).edits(model, where, lambda _, live: live)
     assert torch.equal(run_patched(model, inputs, same), logits)

@@ -16,7 +16,7 @@ from selector import K, Selector, symbol_of
 from torch import Tensor
 
 from latentcode.answers import CLASSES
-from latentcode.experiments.studies.operation.words import earned
+from latentcode.experiments.studies.operation.criteria import met
 from latentcode.probes.interventions import Intervention, InterventionResult, intervene_model
 from latentcode.probes.interventions.sites import capture
 from latentcode.seeds import make_generator
@@ -55,13 +55,13 @@ def rows_of(name: str) -> tuple[Intervention, ...]:
 
 def brought(parts: set[str]) -> str:
     """Return the class of an answer that has these parts of the source."""
-    return ("instance", "operation", "operands", "copied")[
+    return ("base", "operation", "operands", "answer")[
         ("operation" in parts) + 2 * ("operands" in parts)]
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_codes_are_what_the_model_is_called(name: str) -> None:
-    instances = Selector().sample("train", 50, torch.Generator().manual_seed(0)).instances
+    instances = Selector().sample("train", 50, torch.Generator().manual_seed(0)).bases
     place = ("code", LAYER[name])
     code = capture(MODELS[name](), instances.inputs, [place])[1][place][:, :, 1:]  # [B, H, 2, T]
     symbol = symbol_of(instances)[:, None].expand(-1, 2)
@@ -99,14 +99,14 @@ def test_codes_and_values_together_copy_the_answer(name: str) -> None:
 def test_codes_below_the_answer_are_the_operation() -> None:
     found = rates("answer", Intervention(BOTH, "row", (0,)), Intervention(BOTH, "row", (0, 1)))
     assert found["operation"].tolist() == [1.0, 0.0]
-    assert found["copied"].tolist() == [0.0, 1.0]
+    assert found["answer"].tolist() == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_each_earns_its_word_alone(name: str) -> None:
+def test_each_meets_its_criterion_alone(name: str) -> None:
     comparisons = result(name, *rows_of(name)).comparisons
-    words = earned(comparisons.assign(task="selector", kind=name, run="one"))
-    assert words[words["earned"]]["word"].tolist() == [f"carries the {name}"]
+    statements = met(comparisons.assign(task="selector", kind=name, run="one"))
+    assert statements[statements["met"]]["statement"].tolist() == [f"carries the {name}"]
 
 
 class NeverZero(Selector):
@@ -123,8 +123,8 @@ def test_what_counts_is_answered_rightly_sources_included() -> None:
         Intervention(patch, "row", (0,)) for patch in writes], n=200, batch_size=200)
     pairs = NeverZero().sample("ood", 200, make_generator(0, "interventions ood"))
     right = {name: NeverZero().right(pairs, torch.empty(0), name) for name in (
-        "instances", "sources", "operands", BOTH, "rest")}
-    known = right["instances"] & right["sources"] & right["operands"] & right[BOTH]
+        "bases", "sources", "operands", BOTH, "rest")}
+    known = right["bases"] & right["sources"] & right["operands"] & right[BOTH]
     assert found.settings["n_known"] == int(known.sum())
     n = found.table.groupby("patch")["n"].first()
     assert n["interchange"] == n["unrelated"] == int(known.sum())

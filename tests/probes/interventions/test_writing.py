@@ -44,7 +44,7 @@ def pairs(sraven: Counterfactuals) -> MinimalPairs:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("site", list(SITES))
 def test_identity_is_bit_equal_and_noise_is_not(kind: str, site: str, pairs: MinimalPairs) -> None:
-    model, inputs = model_of(kind), pairs.instances.inputs
+    model, inputs = model_of(kind), pairs.bases.inputs
     places = [(site, layer) for layer in range(2)]
     clean, own = capture(model, inputs, places)
     for place in places:
@@ -65,7 +65,7 @@ def test_all_codes_of_another_instance_are_its_attention(pairs: MinimalPairs) ->
     # With its codes and its values in all layers, and its residual stream, it is the source.
     _, stream = capture(model, pairs.sources.inputs, [("residual", 0)])
     edits = {place: (lambda live, x=x: x) for place, x in {**activations, **stream}.items()}
-    torch.testing.assert_close(run_patched(model, pairs.instances.inputs, edits), source)
+    torch.testing.assert_close(run_patched(model, pairs.bases.inputs, edits), source)
 
 
 @pytest.mark.parametrize("scope", [name for name in SCOPES if name != "examples"])
@@ -80,7 +80,7 @@ def test_only_the_scope_is_written(
         seen["after"] = torch.where(SITES["code"].mask(where, (1, 3), 4), live + 1.0, live)
         return seen["after"]
 
-    run_patched(model, pairs.instances.inputs, {("code", 1): edit})
+    run_patched(model, pairs.bases.inputs, {("code", 1): edit})
     changed = (seen["after"] != seen["before"]).transpose(0, 1)  # [H, B, Q, K]
     assert not changed[[0, 2]].any()
     assert torch.equal(changed[1], where)
@@ -138,8 +138,8 @@ def test_means_are_those_of_the_constituents(sraven: Counterfactuals) -> None:
     place = ("code", 1)
     references = measure(model, sraven, [place], n=300, batch_size=300, split="train")
     pairs = sraven.sample("train", 300, make_generator(0, "interventions reference train"))
-    _, activations = capture(model, pairs.instances.inputs, [place])
-    member = sraven.membership(pairs.instances)
+    _, activations = capture(model, pairs.bases.inputs, [place])
+    member = sraven.membership(pairs.bases)
     for slot, constituent in ((0, 0), (1, 7)):
         expected = activations[place][member[:, slot, constituent]].mean(0)
         torch.testing.assert_close(references.means[place][slot, constituent], expected,
@@ -157,11 +157,11 @@ def test_erasers_are_those_of_the_package(logic: Counterfactuals) -> None:
     erasers = measure(model, logic, [place], n=400, batch_size=400, split="train",
                       erase=[("pair", False)]).erasers["pair", False][place]
     pairs = logic.sample("train", 400, make_generator(0, "interventions reference train"))
-    _, activations = capture(model, pairs.instances.inputs, [place])
+    _, activations = capture(model, pairs.bases.inputs, [place])
     code = activations[place]
     x = code[:, :, -1, -1].double()
     term = int(pairs.base_label[0])
-    z = logic.membership(pairs.instances)[:, 0, term].double()
+    z = logic.membership(pairs.bases)[:, 0, term].double()
     eraser = LeaceFitter(4, 1, dtype=torch.float64).update(x, z[:, None]).eraser
     erased = erasers.edit(logic.scope("pair", pairs), pairs.slot,
                           torch.full_like(pairs.slot, term))(code)

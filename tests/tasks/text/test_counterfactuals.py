@@ -28,7 +28,7 @@ V = CONFIG.n_vocabulary
 
 def saying(pairs: MinimalPairs, token: Tensor) -> Tensor:
     """Return logits of a model that says a token at the query."""
-    here = F.one_hot(pairs.instances.info["query"], CONFIG.n_tokens)[:, :, None]
+    here = F.one_hot(pairs.bases.info["query"], CONFIG.n_tokens)[:, :, None]
     return (here * F.one_hot(token, V)[:, None] * 9.0).float()
 
 
@@ -37,7 +37,7 @@ def changed(a: Tensor, b: Tensor) -> list[list[int]]:
 
 
 def test_the_text_itself_copies() -> None:
-    for pairs, batch in ((PAIRS, PAIRS.sources), (PLAIN_PAIRS, PLAIN_PAIRS.instances)):
+    for pairs, batch in ((PAIRS, PAIRS.sources), (PLAIN_PAIRS, PLAIN_PAIRS.bases)):
         text = TASK.build("ood", batch.info["sequence"], batch.info["query"])
         assert torch.equal(whole(batch), whole(text))
         assert torch.equal(at(text.targets, batch.info["query"]), batch.info["copied"])
@@ -50,7 +50,7 @@ def test_the_text_itself_copies() -> None:
 
 def test_sources_differ_in_place_and_as_they_say() -> None:
     pairs = PAIRS[PAIRS.counts]
-    own, info = pairs.instances.inputs, pairs.instances.info
+    own, info = pairs.bases.inputs, pairs.bases.info
     a, b = at(own, info["query"]), info["copied"]
     wanted = {"sources": {-1}, "operands": {0}, "operation+operands": {-1, 0}}
     for name, places in wanted.items():
@@ -82,7 +82,7 @@ def test_what_replaces_a_token_is_like_it() -> None:
     table = TASK.token_table
     for pairs in (PAIRS[PAIRS.counts], PLAIN_PAIRS[PLAIN_PAIRS.counts]):
         other = pairs.others["operands"] if pairs.others else pairs.sources
-        now, was = (batch.info["copied"] for batch in (other, pairs.instances))
+        now, was = (batch.info["copied"] for batch in (other, pairs.bases))
         assert (now != was).all()
         for column in (table.classes, table.edges[:, 0], TASK.frequency_bins):
             values = torch.from_numpy(column)
@@ -92,7 +92,7 @@ def test_what_replaces_a_token_is_like_it() -> None:
 def test_pairs_of_given_instances_count_where_they_copy_what_occurred_once() -> None:
     text = TASK.sample("ood", 300, make_generator(1, "given"))
     pairs = PLAIN.pairs_of(text, make_generator(0, "pairs"))
-    assert torch.equal(pairs.instances.inputs, text.inputs)
+    assert torch.equal(pairs.bases.inputs, text.inputs)
     for tokens, q, counts in zip(whole(text).tolist(), text.info["query"].tolist(),
                                  pairs.counts.tolist(), strict=True):
         before = [s for s in range(q) if tokens[s] == tokens[q]]
@@ -104,18 +104,18 @@ def test_pairs_of_given_instances_count_where_they_copy_what_occurred_once() -> 
 
 def test_the_control_changes_other_tokens() -> None:
     for pairs in (PAIRS, PLAIN_PAIRS):
-        info = pairs.instances.info
-        found = changed(pairs.instances.inputs, pairs.control.inputs)
+        info = pairs.bases.info
+        found = changed(pairs.bases.inputs, pairs.control.inputs)
         assert sum(map(len, found)) > 1.5 * len(pairs)
         for row, key, query in zip(found, info["key"], info["query"], strict=True):
             assert not {int(key), int(key) - 1, int(query)} & set(row)
             assert max(row, default=0) < query
-        was, now = (batch.inputs[pairs.instances.inputs != pairs.control.inputs]
-                    for batch in (pairs.instances, pairs.control))
-        row = (pairs.instances.inputs != pairs.control.inputs).nonzero()[:, 0]
+        was, now = (batch.inputs[pairs.bases.inputs != pairs.control.inputs]
+                    for batch in (pairs.bases, pairs.control))
+        row = (pairs.bases.inputs != pairs.control.inputs).nonzero()[:, 0]
         for tokens in (was, now):
             assert not (tokens == info["copied"][row]).any()
-        assert not (now == at(pairs.instances.inputs, info["query"])[row]).any()
+        assert not (now == at(pairs.bases.inputs, info["query"])[row]).any()
         assert torch.equal(pairs.control.info["copied"], info["copied"])
 
 
@@ -124,12 +124,12 @@ def test_pairs_that_the_model_does_not_answer_do_not_count() -> None:
     third = (torch.maximum(b, other) + 1) % V
     says = {"B": saying(PAIRS, b), "B'": saying(PAIRS, other), "third": saying(PAIRS, third)}
     rows = PAIRS.counts & (third != torch.minimum(b, other))
-    wanted = {"instances": "third", "sources": "B", "operands": "third", "control": "third",
+    wanted = {"bases": "third", "sources": "B", "operands": "third", "control": "third",
               "operation+operands": "B'"}
     for of, right in wanted.items():
         for what, logits in says.items():
             assert (FACTORIAL.right(PAIRS, logits, of)[rows] == (what == right)).all()
-    for of, right in {"instances": "B", "sources": "B'", "control": "B"}.items():
+    for of, right in {"bases": "B", "sources": "B'", "control": "B"}.items():
         mine = saying(PLAIN_PAIRS, PLAIN_PAIRS.batch(of).info["copied"])
         assert PLAIN.right(PLAIN_PAIRS, mine, of).all(), right
 
@@ -141,34 +141,34 @@ def test_answers_have_classes() -> None:
     elsewhere = (torch.maximum(b, other) + 2) % V
     keep = (clean != torch.minimum(b, other)) & (elsewhere != torch.minimum(b, other))
     written = pairs.with_sources("operation+operands")
-    for name, token in (("instance", clean), ("operation", b), ("copied", other),
+    for name, token in (("base", clean), ("operation", b), ("answer", other),
                         ("else", elsewhere)):
         found = FACTORIAL.outcomes(written, saying(pairs, clean), saying(pairs, b),
                                    saying(pairs, token))
         assert {of: float(found[of][keep].mean()) for of in CLASSES} == {
             of: float(of == name) for of in CLASSES}
-        assert (found["flip"] == (name == "copied"))[keep].all()
-        assert (found["unchanged"] == (name == "instance"))[keep].all()
+        assert (found["flip"] == (name == "answer"))[keep].all()
+        assert (found["unchanged"] == (name == "base"))[keep].all()
 
 
 def test_the_other_way_round_the_instance_copies() -> None:
     task = TextCounterfactuals(TASK, operation="nothing")
     pairs = task.sample("ood", 300, make_generator(0, "pairs"))
-    assert torch.equal(pairs.instances.inputs, PAIRS.sources.inputs)
-    assert torch.equal(pairs.sources.inputs, PAIRS.instances.inputs)
+    assert torch.equal(pairs.bases.inputs, PAIRS.sources.inputs)
+    assert torch.equal(pairs.sources.inputs, PAIRS.bases.inputs)
     for name, other in (("operands", "operation+operands"), ("rest", "operation+rest")):
         assert torch.equal(pairs.others[name].inputs, PAIRS.others[other].inputs)
         assert torch.equal(pairs.others[other].inputs, PAIRS.others[name].inputs)
     assert (pairs.base_label == 1).all()
     assert (pairs.source_label == 0).all()
     pairs = pairs[pairs.counts]
-    b, other = pairs.instances.info["copied"], pairs.others["operands"].info["copied"]
+    b, other = pairs.bases.info["copied"], pairs.others["operands"].info["copied"]
     third = (torch.maximum(b, other) + 1) % V
     keep = third != torch.minimum(b, other)
     clean, source = saying(pairs, b), saying(pairs, third)
-    assert task.right(pairs, clean, "instances").all()
+    assert task.right(pairs, clean, "bases").all()
     assert task.right(pairs, source, "sources")[keep].all()
-    for name, token in (("instance", b), ("operation", third), ("operands", other)):
+    for name, token in (("base", b), ("operation", third), ("operands", other)):
         found = task.outcomes(pairs, clean, source, saying(pairs, token))
         assert (found[name][keep] == 1).all()
 
@@ -178,8 +178,8 @@ def test_sources_copy_from_elsewhere() -> None:
     drawn = task.sample("ood", 300, make_generator(0, "pairs"))
     assert drawn.counts.float().mean() > 0.4
     pairs = drawn[drawn.counts]
-    own, info = pairs.instances.inputs, pairs.instances.info
-    assert torch.equal(whole(pairs.instances), whole(
+    own, info = pairs.bases.inputs, pairs.bases.info
+    assert torch.equal(whole(pairs.bases), whole(
         TASK.build("ood", info["sequence"], info["query"])))
     query, here, there = info["query"], info["key"], pairs.sources.info["key"]
     assert ((here - there).abs() > 1).all()
@@ -189,7 +189,7 @@ def test_sources_copy_from_elsewhere() -> None:
     assert torch.equal(pairs.candidates[:, 1].long(), at(own, there))
     answers = dict(zip(("", "operation", "operands", "operation+operands"),
                        pairs.candidates.long().unbind(1), strict=True))
-    for name in ("instances", "sources", *OTHERS):
+    for name in ("bases", "sources", *OTHERS):
         batch = pairs.batch(name)
         if name == "unrelated":
             assert torch.equal(batch.inputs, TASK.build(
@@ -217,8 +217,8 @@ def test_sources_copy_from_elsewhere() -> None:
     assert task.membership(pairs.sources)[:, 0].float().mean(0).tolist() == [0.0, 1.0]
     clean = saying(pairs, answers[""])
     written = pairs.with_sources("operation+operands")
-    for name, of in (("instance", ""), ("operation", "operation"), ("operands", "operands"),
-                     ("copied", "operation+operands")):
+    for name, of in (("base", ""), ("operation", "operation"), ("operands", "operands"),
+                     ("answer", "operation+operands")):
         outcome = task.outcomes(written, clean, saying(pairs, answers["operation+operands"]),
                                 saying(pairs, answers[of]))
         assert (outcome[name] == 1).all()
@@ -231,7 +231,7 @@ def test_sources_copy_from_elsewhere() -> None:
 def test_without_a_factorial_an_answer_moves() -> None:
     pairs = PLAIN_PAIRS[PLAIN_PAIRS.counts]
     clean, source = (saying(pairs, batch.info["copied"]) for batch in (
-        pairs.instances, pairs.sources))
+        pairs.bases, pairs.sources))
     half = PLAIN.outcomes(pairs, clean, source, 0.25 * source + 0.75 * clean)
     torch.testing.assert_close(half["moved"], torch.full_like(half["moved"], 0.25))
     assert (half["unchanged"] == 1).all()
@@ -244,11 +244,11 @@ def test_the_likelier_of_two_answers() -> None:
     likelier.answer_among("answers")
     pairs = PLAIN_PAIRS[PLAIN_PAIRS.counts]
     ours, theirs = (saying(pairs, batch.info["copied"]) for batch in (
-        pairs.instances, pairs.sources))
+        pairs.bases, pairs.sources))
     faint = ours + 0.5 * theirs
     faint[..., 0] += 99.0  # rather something else
-    assert likelier.right(pairs, faint, "instances").all()
-    assert not PLAIN.right(pairs, faint, "instances").any()
+    assert likelier.right(pairs, faint, "bases").all()
+    assert not PLAIN.right(pairs, faint, "bases").any()
     assert likelier.chance == 0.5
     with pytest.raises(ConfigError, match="factorial=False"):
         TextCounterfactuals(TASK).answer_among("answers")
@@ -258,7 +258,7 @@ def test_the_likelier_of_two_answers() -> None:
 
 def test_scopes_hold_the_induction_pair() -> None:
     pairs = PAIRS[:50]
-    info, at_b = pairs.instances.info, torch.arange(50)
+    info, at_b = pairs.bases.info, torch.arange(50)
     masks = {name: FACTORIAL.scope(name, pairs) for name in FACTORIAL.scopes}
     sizes = {"pair": 1, "row": 24, "feature": 48, "everything": 576}
     assert {name: set(mask.sum((1, 2)).tolist()) for name, mask in masks.items()} == {
@@ -274,7 +274,7 @@ def test_scopes_hold_the_induction_pair() -> None:
 def test_roles_are_those_of_the_pair() -> None:
     names, role = FACTORIAL.roles(PAIRS)
     assert names == ROLES
-    info, at_b = PAIRS.instances.info, torch.arange(len(PAIRS))
+    info, at_b = PAIRS.bases.info, torch.arange(len(PAIRS))
     for name, where in (("query", info["query"]), ("key", info["key"]),
                         ("earlier", info["key"] - 1), ("previous", info["query"] - 1)):
         assert (role[at_b, where] == names.index(name)).all()

@@ -58,7 +58,7 @@ def test_words_of_causal_claims_name_what_their_quantity_says(claim: Claim) -> N
     said = {("code", "row"): "the source's row of codes", ("code", "everything"): "all codes",
             ("value", "everything"): "all values"}
     classes = {"operation": ("B(a, b)", "g(x) "), "operands": ("f(x')",),
-               "copied": ("B(a', b')", "g(x')")}
+               "answer": ("B(a', b')", "g(x')")}
     assert said[site, scope] in claim.rule.quantity
     assert claim.rule.quantity.removeprefix("rate of ").startswith(
         classes[causal.ANSWERS[answer]])
@@ -91,7 +91,7 @@ def test_evidence_leaves_out_what_else_a_row_says() -> None:
 def test_the_row_of_causal_is_called_after_the_token_that_answers() -> None:
     classes = pd.DataFrame([
         {"task": task, "features": features, "kind": "hyla", "id": "a", "site": "code",
-         "scope": "row", "patch": causal.TOLD, "metric": "copied", "value": 1.0}
+         "scope": "row", "patch": causal.BOTH, "metric": "answer", "value": 1.0}
         for task, features in (("sraven", 3.0), ("logic", None))])
     sraven, logic = causal._said(classes).split(". ")
     assert "the response's row of codes: HYLA" in sraven

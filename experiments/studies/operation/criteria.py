@@ -1,4 +1,9 @@
-"""Which words are earned? The criteria, applied to the paired differences of every run."""
+"""Where are the criteria met? They are applied to the paired differences of every run.
+
+A *statement* is what may be said of a place, such as "carries the operation". The committed files
+keep the words they were written in before the measurements: they call a statement a *word*, say
+that it is *earned* where its criterion is met, and have the former names of the classes of answers.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,23 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from latentcode.files.migrations import FORMER_CLASSES
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding.naming import parted
 
-CRITERIA: Mapping[str, Any] = yaml.safe_load(
-    (Path(__file__).parent / "criteria.yaml").read_text(encoding="utf-8"))
+
+def committed(file: str) -> Mapping[str, Any]:
+    """Return the criteria of a file of this folder, in the words of today.
+
+    `statements` are its `words`; their `class` is one of `CLASSES`.
+    """
+    found = yaml.safe_load((Path(__file__).parent / file).read_text(encoding="utf-8"))
+    statements = {name: {**rule, "class": FORMER_CLASSES.get(rule["class"], rule["class"])}
+                  for name, rule in found.pop("words").items()}
+    return {**found, "statements": statements}
+
+
+CRITERIA = committed("criteria.yaml")
 """Written before the models were measured."""
 NAMES = {"operation": "interchange"}
 """The minimal pair's source has another operation alone; its patch is called `interchange`."""
@@ -44,29 +61,29 @@ def answer_entering(scores: pd.DataFrame) -> dict[tuple[str, str, int], float]:
             for row in best.to_dict("records")}
 
 
-def earned(
+def met(
     comparisons: pd.DataFrame, entering: Mapping[tuple[str, str, int], float] | None = None
 ) -> pd.DataFrame:
-    """Which words does each kind earn at which place?
+    """Which statements' criteria does each kind meet at which place?
 
     comparisons  those of `InterventionResult`, of all runs, with columns `task`, `kind` and `run`
     entering     `answer_entering`
 
-    One row per task, kind, place and word: for every source that is compared with, the mean of the
-    difference over the runs (`mean against operands`) and the lowest end of an interval (`low
-    against operands`); `runs`; `earned`, whether all of them pass; `answer entering first` and
-    `last`, for the first and the last of the layers written; and `claimed`, whether it is earned
-    and, if it is an operation, both of these are known and at most `answer_not_there_yet`. (The
-    criteria speak of the first layer alone. What is written into later ones may hold what was
+    One row per task, kind, place and statement: for every source that is compared with, the mean of
+    the difference over the runs (`mean against operands`) and the lowest end of an interval (`low
+    against operands`); `runs`; `met`, whether all of them pass; `answer entering first` and
+    `last`, for the first and the last of the layers written; and `met in these layers`, whether it
+    is met and, if it is an operation, both of these are known and at most `answer_not_there_yet`.
+    (The criteria speak of the first layer alone. What is written into later ones may hold what was
     worked out in between.)
     """
     rows: list[dict[str, Any]] = []
     for key, block in comparisons.groupby(["task", "kind", *WHERE], sort=False):
         assert isinstance(key, tuple)
-        for word, rule in CRITERIA["words"].items():
+        for statement, rule in CRITERIA["statements"].items():
             mine = block[(block["patch"] == rule["source"]) & (block["class"] == rule["class"])]
             row: dict[str, Any] = {
-                **dict(zip(("task", "kind", *WHERE), key, strict=True)), "word": word}
+                **dict(zip(("task", "kind", *WHERE), key, strict=True)), "statement": statement}
             passed = []
             for other in rule["against"]:
                 found = mine[mine["against"] == NAMES.get(other, other)]
@@ -79,8 +96,8 @@ def earned(
                        for layer in (layers[0], layers[-1])]
             early = rule["class"] != "operation" or all(
                 over is not None and over <= CRITERIA["answer_not_there_yet"] for over in reached)
-            rows.append({**row, "runs": mine["run"].nunique(), "earned": all(passed),
+            rows.append({**row, "runs": mine["run"].nunique(), "met": all(passed),
                          "answer entering first": reached[0], "answer entering last": reached[1],
-                         "claimed": all(passed) and early})
+                         "met in these layers": all(passed) and early})
     return pd.DataFrame(rows)
 
