@@ -149,7 +149,7 @@ def check_same_instances(codes: LatentCodes, other: LatentCodes, what: str) -> N
     """Raise `ProbeError` unless two sets of codes show the same instances in the same order.
 
     What is compared are the task, split and seed, where both say them, and all labels that both
-    have but numbers with decimals, among which are the model's own scores.
+    have but what the model itself says: `next_token`, and numbers with decimals, its scores.
     """
     for name in ("task", "split", "seed"):
         if name in codes.meta and name in other.meta:
@@ -160,7 +160,8 @@ def check_same_instances(codes: LatentCodes, other: LatentCodes, what: str) -> N
                   f"expected {mine}", ProbeError)
     check(len(codes) == len(other), f"the {what} hold {len(other)} instances; expected "
           f"{len(codes)}, the same ones", ProbeError)
-    for name in codes.labels.columns.intersection(other.labels.columns):
+    for name in codes.labels.columns.intersection(other.labels.columns).drop(
+            "next_token", errors="ignore"):
         ours, others = codes.labels[name], other.labels[name]
         if ours.dtype.kind != "f" and others.dtype.kind != "f":
             check(bool((ours.to_numpy() == others.to_numpy()).all()), f"the {what} are of other "

@@ -258,7 +258,7 @@ def test_codes_that_do_not_sum_to_1_are_not_renormalised(
     model = load_pretrained(tmp_path / "sinks")
     pairs = pd.DataFrame([{"prompt": f"1 {a} 3", "source": f"1 {b} 3", "query": -1, "key": 1,
                            "answer": a, "source_answer": b} for a in range(5, 9) for b in (11, 12)])
-    with pytest.raises(ConfigError, match=r"do not sum to 1, .*check-model.*; expected renormalize="
+    with pytest.raises(ConfigError, match=r"do not sum to 1, .*zoo check.*; expected renormalize="
                                           "False"):
         intervene(model, pairs, [Intervention("interchange", "pair", (0,),
                                                       renormalize=True)])

@@ -37,9 +37,10 @@ from latentcode.probes.interventions.references import References, measure
 from latentcode.probes.interventions.sites import Place, capture, check_written
 from latentcode.progress import Progress
 from latentcode.runs import Run
-from latentcode.runs.named import load_run
 from latentcode.seeds import make_generator
-from latentcode.tasks import as_task, make_counterfactuals
+from latentcode.subjects import subject
+from latentcode.subjects.of_tasks import TaskSubject
+from latentcode.tasks import Task
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import OTHERS, ChosenPairs, Counterfactuals, MinimalPairs
 
@@ -79,25 +80,30 @@ class Bench:
 
     @classmethod
     def of_run(
-        cls, run: Run | str | Path, split: str = "ood", *, n: int = 2_000,
-        task: TaskConfig | None = None, step: int | None = None, seed: int = 0,
-        device: str = "cpu", **settings: Any,
+        cls, run: Run | str | Path, problems: Task | TaskConfig | None = None, *,
+        split: str = "ood", n: int = 2_000, n_reference: int = 1_024, step: int | None = None,
+        seed: int = 0, device: str | None = None,
     ) -> Self:
         """Return the bench of a trained run; its instances are those of `extract`, by row.
 
-        run     a run, its folder, or the name of a model of the zoo
-        n       instances, from the first
-        task    what the codes were drawn from; default: the run's own
-        seed    that of the extraction
-        settings  `n_reference`
+        run       a run, its folder, or the name of a model of the zoo
+        problems  the task that the codes were drawn from; default: the run's own
+        split     which combinations
+        n         instances, from the first
+        n_reference  training instances that means are taken over
+        step      the checkpoint; default: the newest
+        seed      that of the extraction
+        device    cpu or cuda; default: cpu
         """
-        run = load_run(run)
-        model = run.load_model(step, device=device)
-        source = as_task(run.config.task if task is None else task)
+        of = subject(run, problems, step=step, device=device)
+        check(isinstance(of, TaskSubject), "the problems are prompts, whose constituents nobody "
+              "can choose; expected a task", ConfigError)
+        assert isinstance(of, TaskSubject)
+        model = of.model()
         place = next(model.parameters()).device
-        batch = instances(source, split, range(n), seed=seed, device=place)
-        task_pairs = make_counterfactuals(source, factorial=False)
-        return cls(model, task_pairs, batch, seed=seed, **settings)
+        batch = instances(of.task, split, range(n), seed=seed, device=place)
+        return cls(model, of.counterfactuals(factorial=False), batch, seed=seed,
+                   n_reference=n_reference)
 
     def __len__(self) -> int:
         return len(self.batch)

@@ -36,7 +36,7 @@ def cells_of(app: AppTest) -> dict[str, Any]:
 
 def bench_of(models: Path, name: str) -> Bench:
     run = lc.Run.open(models / name)
-    return Bench.of_run(run, n=4_096, task=lc.make_task(run.config.task).probe_config)
+    return Bench.of_run(run, n=4_096, problems=lc.make_task(run.config.task).probe_config)
 
 
 def difference(bench: Bench, instance: int) -> str:

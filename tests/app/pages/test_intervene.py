@@ -28,7 +28,7 @@ def shown(models: Path) -> Open:
 def bench_of(models: Path, name: str) -> Bench:
     run = lc.Run.open(models / name)
     task = lc.make_task(run.config.task).probe_config
-    return Bench.of_run(run, n=4_096, task=task)
+    return Bench.of_run(run, n=4_096, problems=task)
 
 
 def test_the_page_shows_the_outcome(shown: Open, models: Path) -> None:
