@@ -14,7 +14,6 @@ from svg import arrow, box, cell, drawing, text
 from torch import Tensor
 
 import latentcode as lc
-from latentcode.seeds import make_generator
 
 HERE = Path(__file__).resolve().parent / "concepts"
 LAYER = 3
@@ -38,8 +37,7 @@ class Shown:
 def shown() -> Shown:
     """Return what the examples of the page compute."""
     run = lc.load_run("sraven-hyla")
-    model, task = run.load_model(), lc.make_task(run.config.task)
-    batch = task.sample("ood", 8, make_generator(0, "concepts"))
+    model, batch = run.load_model(), lc.instances(run, "ood", 8, seed=2)
     with torch.no_grad():
         _, cache = model.run_with_cache(batch.inputs)
         row = cache["pattern", LAYER][0, :, -1]

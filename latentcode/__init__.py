@@ -3,7 +3,7 @@
     import latentcode as lc
 
     run = lc.train(lc.preset("small", task="logic", kind="hyla"), "runs/hyla")
-    codes = lc.extract(run, split=split="ood", n=2_000)
+    codes = lc.extract(run, split="ood", n=2_000)
     result = lc.decode(run)
 
 Names are loaded on first use, so that importing the package imports no torch.

@@ -55,11 +55,10 @@ def decode(
               problems
     problems  see `subject`; default: what the run's task chooses for probing, for fuzzy logic one
               shared context with varying query (paper 3.2)
-    labels    default: those that the task names, such as term_1, term_2 and terms, or rule, and of
-              prompts the column label; of features beside the code operation, operands and answer
-              (`Task.row_labels`), such as rule, operand_1, operand_2 and answer, measurements in
-              bins of equal share. Or functions of a batch,
-              `{"even": lambda batch: batch.targets[:, 0] % 2 == 0}`
+    labels    what is decoded; default: what the task names, such as term_1, term_2 and terms, or
+              rule, of prompts the column label, and of features beside the code operation, operands
+              and answer (`Task.row_labels`), measurements in bins of equal share. Or functions of a
+              batch, `{"even": lambda batch: batch.targets[:, 0] % 2 == 0}`
     features  what is decoded from: `code`, `row` (the codes of the pair's query over all keys),
               `codes`, `values`, `residual`, `tokens` and more (`latentcode.codes.rows`). Those of
               more than 512 numbers are read as x R / sqrt(512), R [d, 512] standard normal

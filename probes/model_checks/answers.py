@@ -90,7 +90,7 @@ def _generated(model: Any, tokens: Int[Tensor, "B T"]) -> Iterator[Answer]:
 
 
 def _written(model: Any, reference: Reference, seed: int) -> Iterator[Answer]:
-    """Write back what was read, then random codes, with the functions of `intervene_prompts`."""
+    """Write back what was read, then random codes, as `intervene` writes."""
     n_layers = model.cfg.n_layers
     logits, codes = capture(model, reference.tokens, [("code", i) for i in range(n_layers)])
     unpatched = run_patched(model, reference.tokens, {})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-READING = "extract_prompts, decode_prompts"
+READING = "extract, decode"
 RESIDUAL = "residual streams"
-WRITING = "intervene_prompts"
+WRITING = "intervene"
 RENORMALIZING = "renormalize"
 GENERATING = "value_network"
 VERBS: tuple[str, ...] = (READING, RESIDUAL, WRITING, RENORMALIZING, GENERATING)
