@@ -8,6 +8,7 @@ those of share.md need a hub (tests/hub).
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -60,6 +61,9 @@ def test_examples_run(
     page: Path,
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
+    # What a page imports from here is gone afterwards: other tests have a file of that name.
+    monkeypatch.setitem(sys.modules, "modadd", None)
+    del sys.modules["modadd"]
     (tmp_path / "modadd.py").write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     assert blocks
