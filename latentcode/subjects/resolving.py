@@ -71,9 +71,9 @@ def subject(
                  model's folder or its name on the hub; a `TransformerBridge` or a
                  `HookedTransformer` in hand; or codes that were read before, or their folder
     problems     a task or its configuration; prompts (`Prompts`, a DataFrame, a JSONL file); texts,
-                 in which pairs are found by pattern (`pattern_prompts`), a list or a DataFrame with
-                 a column `text`; default: what a run was trained on. Of codes, those of held-out
-                 combinations
+                 in which pairs are found by pattern (`latentcode.prompts.patterns`), a list or a
+                 DataFrame with a column `text`; default: what a run was trained on. Of codes, those
+                 of held-out combinations
     step         the checkpoint of a run; default: the newest
     device       `cpu` or `cuda` of what is loaded here; default: cpu
     dtype        of a pretrained model's weights, such as `bfloat16`; default: float32

@@ -62,8 +62,8 @@ def attribute(
     device   cpu or cuda; default: cpu
     progress  called with (passes through the model done, most that there can be)
 
-    See `attribute_model` for the equation. Raises what `subject` and `attribute_model` raise, and
-    `ConfigError` for problems without minimal pairs.
+    See `latentcode.probes.attribution.attribute_model` for the equation. Raises what `subject` and
+    `attribute_model` raise, and `ConfigError` for problems without minimal pairs.
     """
     seed = checked_seed(seed)
     of = subject(model, problems, step=step, device=device, batch_size=batch_size)

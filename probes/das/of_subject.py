@@ -58,8 +58,8 @@ def das(
     device     cpu or cuda; default: cpu
     progress   called with (searches done, in all)
 
-    See `das_model` for the equation. Raises what `subject` and `das_model` raise, and
-    `ConfigError` for problems without minimal pairs.
+    See `latentcode.probes.das.das_model` for the equation. Raises what `subject` and `das_model`
+    raise, and `ConfigError` for problems without minimal pairs.
     """
     seed = checked_seed(seed)
     of = subject(model, problems, step=step, device=device)

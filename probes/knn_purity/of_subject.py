@@ -52,8 +52,8 @@ def knn_purity(
     device    cpu or cuda; default: cpu
     progress  called with (layers and pairs done, in all)
 
-    See `knn_purity_codes` for the equation. Raises what `subject`, `own_labels`, `extract` and
-    `knn_purity_codes` raise.
+    See `latentcode.probes.knn_purity.knn_purity_codes` for the equation. Raises what `subject`,
+    `own_labels`, `extract` and `knn_purity_codes` raise.
     """
     seed = checked_seed(seed)
     of = subject(model, problems, device=device).probing

@@ -56,8 +56,8 @@ def similarity(
     device    cpu or cuda; default: cpu
     progress  called with (layers and pairs done, in all)
 
-    See `similarity_codes` for the equation. Raises what `subject`, `own_labels`, `extract` and
-    `similarity_codes` raise.
+    See `latentcode.probes.similarity.similarity_codes` for the equation. Raises what `subject`,
+    `own_labels`, `extract` and `similarity_codes` raise.
     """
     seed = checked_seed(seed)
     of = subject(model, problems, device=device).probing

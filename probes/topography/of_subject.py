@@ -50,7 +50,7 @@ def topography(
     """Do close tasks have close codes, and do runs in which they do generalise better?
 
     Representational similarity analysis (RSA): rho is the Spearman correlation of two dissimilarity
-    structures, distances of codes and distances of tasks; see `topography_codes`.
+    structures, distances of codes and distances of tasks.
 
     models    one or several, see `subject`; or codes
     problems  see `subject`; default: what each run's task chooses for probing
@@ -75,8 +75,9 @@ def topography(
     runs or more its rank correlation with rho is reported, over all runs and, where there are
     several kinds, within them.
 
-    Raises what `subject`, `extract` and `topography_codes` raise, `ProbeError` for models of one
-    name and for a label without distances.
+    See `latentcode.probes.topography.topography_codes` for the equation. Raises what `subject`,
+    `extract` and `topography_codes` raise, `ProbeError` for models of one name and for a label
+    without distances.
     """
     seed = checked_seed(seed)
     opened = [of.probing for of in subjects_of(models, problems, device=device)]
