@@ -149,7 +149,8 @@ def check_same_instances(codes: LatentCodes, other: LatentCodes, what: str) -> N
     """Raise `ProbeError` unless two sets of codes show the same instances in the same order.
 
     What is compared are the task, split and seed, where both say them, the prompts, and of others
-    all labels that both have but what the model itself says: `next_token`, and numbers with decimals, its scores.
+    all labels that both have but what the model itself says: `next_token`, and numbers with
+    decimals, its scores.
     """
     for name in ("task", "split", "seed"):
         if name in codes.meta and name in other.meta:
