@@ -66,7 +66,7 @@ def features_of(
     """
     check_pair_of_codes(codes, codes, "codes")
     check_controls(codes, codes, None if untrained is None else (untrained, untrained), controls,
-                   extracted="the instances", given="untrained=codes")
+                   extracted="the instances", given="lc.subject(codes, untrained=codes)")
     if not controls or untrained is None:
         return (Features("code", codes),)
     check_same_instances(codes, untrained, "untrained codes")
@@ -110,7 +110,8 @@ def check_pair_of_codes(train: LatentCodes, heldout: LatentCodes, what: str) -> 
 def check_controls(
     train: LatentCodes, heldout: LatentCodes,
     untrained: tuple[LatentCodes, LatentCodes] | None, controls: bool,
-    extracted: str = "both splits", given: str = "untrained=(training, held-out)",
+    extracted: str = "both splits",
+    given: str = "lc.subject(training, held-out, untrained=(training, held-out))",
 ) -> None:
     """Raise `ProbeError` unless the controls that are asked for can be computed.
 

@@ -101,6 +101,8 @@ class DecodingResult(TableResult):
         notes += [f"The optimiser did not converge: {features}, label {label}, layer {layer}, "
                   f"{pair}." for layer, pair, label, features
                   in failed.drop_duplicates().itertuples(index=False)]
+        if len(self.given):
+            notes.append("What features add to the answer stands in the table given (given.csv).")
         if (self.table["n_heldout_combinations"] < 2).any():
             notes.append("A single held-out combination gives no interval.")
         return tuple(notes)

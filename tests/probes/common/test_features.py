@@ -125,7 +125,7 @@ def test_missing_controls_are_named_with_their_remedy(
         check_controls(bare, heldout, untrained, True)
     with pytest.raises(ProbeError, match=r"untrained model .* and the residual streams"):
         check_controls(bare, heldout, None, True)
-    with pytest.raises(ProbeError, match=r"(?s)extract the instances .*untrained=codes\) and the "
+    with pytest.raises(ProbeError, match=r"(?s)extract the instances .*untrained=codes\)\) and the "
                                          "residual streams .extract the instances with"):
         features_of(bare, None, True)
     check_controls(train, heldout, untrained, True)
