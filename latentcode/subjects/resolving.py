@@ -138,9 +138,8 @@ def as_problems(problems: Any) -> Task | Prompts | Texts | None:
               f"split={problems!r}", ConfigError)
         check(os.path.isfile(problems), f"problems is {str(problems)[:60]!r}, which is no file; "
               "expected prompts, one JSON object a line, a task, such as run.config.task or "
-              "dataclasses.replace(run.config.task, ...),
-              or a text in a list; what is asked about goes "
-              "by a name, such as labels=", ConfigError)
+              "dataclasses.replace(run.config.task, ...), or a text in a list; what is asked about "
+              "goes by a name, such as labels=", ConfigError)
         return as_prompts(problems)
     if isinstance(problems, Sequence):
         check(len(problems) > 0 and all(isinstance(text, str) for text in problems),
