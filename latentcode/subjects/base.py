@@ -157,10 +157,6 @@ class Subject(ABC):
     def patched_at_once(self, batch_size: int | None) -> int:
         """Return how many problems are patched in one forward pass."""
 
-    def n_drawn(self, name: str, n: int | None, default: int, split: str) -> int:
-        """Return how many pairs of bases and sources are meant by an argument, as `n_of`."""
-        return self.n_of(name, n, default, split)
-
     @property
     def n_layers(self) -> int:
         """The number of layers of the model."""

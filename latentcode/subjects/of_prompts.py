@@ -84,10 +84,6 @@ class PromptSubject(Subject):
         there = len(self.rows_of(split))
         return there if n is None else min(check_n(name, n), there)
 
-    def n_drawn(self, name: str, n: int | None, default: int, split: str) -> int:
-        # A factorial has more pairs than prompts, and says itself how many.
-        return len(self.rows_of(split)) if n is None else check_n(name, n)
-
     def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
         return (self.of.untrained(seed) if untrained else self.of).model
 

@@ -48,7 +48,8 @@ def attribute(
     sites    `code`, `value` or both
     split    problems that the attributions are means over
     n        problems drawn; those count which the model answers rightly, sources included;
-             default: 2,000, of prompts all
+             default: 2,000, of prompts all, each of
+             which is a base at most once
     n_patched  how many of them single places and sets are patched in
     n_points  on the way to the source at which the gradient is taken
     n_checked  places that are patched singly: so many of the largest estimates, and random others

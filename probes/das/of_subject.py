@@ -51,7 +51,8 @@ def das(
     rank       dimensions of the subspace, or several numbers of them
     searches   of `trained`, `shuffled` and `untrained` (controls; see `DASResult`)
     split      whose pairs the subspaces are scored on; they are trained on those of `train`
-    n_train, n  pairs drawn for training and for scoring; default: 2,048 and 600, of prompts all
+    n_train, n  pairs drawn for training and for scoring; default: 2,048 and 600, of prompts
+               all, each of which is a base at most once
     heldout    share of the combinations of prompts to hold out, where they have no column `split`
     steps, batch_size, learning_rate  of Adam; a search ends early where its loss is flat
     step       the checkpoint of a run; default: the newest
@@ -69,6 +70,6 @@ def das(
     return das_model(
         of.model(), of.counterfactuals(), objective, site=site, layer=layer, rank=rank,
         searches=searches, untrained=untrained, split=of.split_name(split),
-        n_train=of.n_drawn("n_train", n_train, 2_048, "train"), n=of.n_drawn("n", n, 600, split),
+        n_train=of.n_of("n_train", n_train, 2_048, "train"), n=of.n_of("n", n, 600, split),
         steps=steps, batch_size=batch_size, learning_rate=learning_rate, seed=seed,
         n_bootstrap=n_bootstrap, meta=of.settings, progress=progress)

@@ -48,7 +48,8 @@ def intervene(
     split    problems whose codes are overwritten; means and erasers come from `train`. Prompts
              without a column `split` serve for both
     n        problems drawn; those count which the model answers rightly, source included;
-             default: 2,000, of prompts all
+             default: 2,000, of prompts all, each of
+             which is a base at most once
     n_reference  training problems for means and erasers; default: 4,096, of prompts all
     factorial  draw natural sources, which differ in operation, operands and the rest
              (`latentcode.tasks.counterfactuals`), where the problems offer them; without it,
@@ -83,7 +84,7 @@ def intervene(
                 has_constraint(config.normalization), task.lacking, task.places))
     return intervene_model(
         patched, task, interventions, split=of.split_name(split),
-        n=of.n_drawn("n", n, 2_000, split),
+        n=of.n_of("n", n, 2_000, split),
         n_reference=(0 if "means" in task.lacks
                      else of.n_of("n_reference", n_reference, 4_096, "train")),
         seed=seed, batch_size=of.patched_at_once(batch_size), n_bootstrap=n_bootstrap,
