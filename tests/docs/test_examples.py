@@ -40,7 +40,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         def less(*args: Any, **kwargs: Any) -> Any:
             # What a page has trained, it has trained too little here to answer anything.
             own = (function.__name__ == "intervene" and len(args) == 1
-                   and isinstance(args[0], lc.Run))
+                   and isinstance(args[0], lc.Run) and "interventions" not in kwargs)
             return function(*("logic-hyla",) if own else args, **kwargs | arguments)
 
         return wraps(function)(less)
