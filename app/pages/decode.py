@@ -92,7 +92,7 @@ def _offer_to_decode(entry: Entry) -> None:
 def _decode(entry: Entry, folder: Path) -> None:
     """Probe a run's newest weights with a bar on the page, and save the result."""
     with st.status("Reading codes out of the model and fitting probes …", expanded=True):
-        from latentcode.probes.decoding.of_run import decode
+        from latentcode.probes.decoding.of_subject import decode
 
         with progress_bar("Fitting probes …") as report:
             result = decode(open_run(entry.path), progress=report)

@@ -1,1 +1,1 @@
-"""Files to copy: tasks of one's own."""
+"""Files to copy: a task of one's own, and small language models."""

@@ -39,12 +39,12 @@ from latentcode.files.storage import check_free, checksums, install_folder, writ
 from latentcode.metrics import Metric
 from latentcode.models.config import kind_of
 from latentcode.probes.common.labels import label_columns
-from latentcode.probes.decoding.of_run import decode
+from latentcode.probes.decoding.of_subject import decode
 from latentcode.probes.interventions import Intervention, intervene
 from latentcode.probes.interventions.standard import MAPPED, SOURCES
 from latentcode.probes.projection.of_codes import project_codes
 from latentcode.probes.projection.result import OURS, ProjectionResult
-from latentcode.probes.similarity.of_run import similarity
+from latentcode.probes.similarity.of_subject import similarity
 from latentcode.probes.similarity.result import SimilarityResult
 from latentcode.progress import bar
 from latentcode.runs import Run

@@ -201,7 +201,7 @@ class OwnLanguageModel(LanguageModel):
         assert isinstance(task, Text)
         model = run.load_model(step, device=device).to(dtype)
         return cls(model, task.data.tokenizer, context=task.config.n_tokens, settings={
-            "run": run.name, "run_id": run.id,
+            "run": run.name if step is None else f"{run.name}@{step}", "run_id": run.id,
             "step": run.checkpoints()[-1] if step is None else step},
             seed=run.config.training.seed)
 

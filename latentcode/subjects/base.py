@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 ALL = "all"
 """The name that stands for all pairs."""
-PATCHED_AT_ONCE = 250
-"""Problems of a task that are patched in one forward pass."""
 
 
 class Subject(ABC):
@@ -155,9 +153,13 @@ class Subject(ABC):
         """Return what a split is called of these problems, which may have none."""
         return split
 
+    @abstractmethod
     def patched_at_once(self, batch_size: int | None) -> int:
         """Return how many problems are patched in one forward pass."""
-        return PATCHED_AT_ONCE if batch_size is None else batch_size
+
+    def n_drawn(self, name: str, n: int | None, default: int, split: str) -> int:
+        """Return how many pairs of bases and sources are meant by an argument, as `n_of`."""
+        return self.n_of(name, n, default, split)
 
     @property
     def n_layers(self) -> int:

@@ -13,9 +13,10 @@ from latentcode.arguments import chosen
 from latentcode.codes import LatentCodes
 from latentcode.codes.reader import Reader
 from latentcode.codes.rows import Rows
-from latentcode.errors import ProbeError, check
+from latentcode.errors import ProbeError, check, check_choice
 from latentcode.progress import Progress
 from latentcode.subjects.base import Subject, check_n, pair_names
+from latentcode.tasks.base import SPLITS
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import Counterfactuals
 from latentcode.tasks.pairs import Pair
@@ -78,7 +79,7 @@ class CodesSubject(Subject):
     ) -> tuple[LatentCodes, LatentCodes | None]:
         return (self.codes(split, n=n, pairs=pairs, layers=layers, seed=seed),
                 self.codes(split, n=n, pairs=pairs, layers=layers, untrained=True, seed=seed)
-                if controls and self.initial else None)
+                if self.initial else None)
 
     def rows(self, split: str, **reading: Any) -> Rows:
         raise ProbeError(NO_MODEL)
@@ -101,6 +102,9 @@ class CodesSubject(Subject):
     def known_labels(self, split: str, *, seed: int) -> list[str]:
         return [str(name) for name in self._part(split, self.parts).labels]
 
+    def patched_at_once(self, batch_size: int | None) -> int:
+        raise ProbeError(NO_MODEL)
+
     def counterfactuals(
         self, *, factorial: bool = True, among: str = "vocabulary"
     ) -> Counterfactuals:
@@ -111,9 +115,10 @@ class CodesSubject(Subject):
 
         Of a single set it is that, whatever it is called.
         """
-        if len(parts) == 1:
-            return parts[0]
-        return parts[int(split) if split.isdecimal() else split != "train"]
+        if split.isdecimal():
+            return parts[int(split)]
+        check_choice("split", split, SPLITS)
+        return parts[0] if split == "train" or len(parts) == 1 else parts[1]
 
 
 def restricted(

@@ -43,14 +43,16 @@ class PromptSubject(Subject):
         self, model: LanguageModel, prompts: Prompts, *, prepend_bos: bool | None = None,
         batch_size: int | None = None,
     ) -> None:
-        self.of, self.prompts, self.prepend_bos = model, prompts, prepend_bos
+        self.of, self.prompts = model, prompts
+        # Once for all, as the untrained model may have another setting of its own.
+        self.prepend_bos = model.begins(prepend_bos)
         self.batch_size = BATCH_SIZE if batch_size is None else batch_size
         self.name = str(model.settings["run"])
 
     @property
     def settings(self) -> dict[str, Any]:  # type: ignore[override]
         return {**self.of.settings, "dtype": str(next(self.model().parameters()).dtype),
-                "prompts": self.prompts.digest(), "prepend_bos": self.of.begins(self.prepend_bos),
+                "prompts": self.prompts.digest(), "prepend_bos": self.prepend_bos,
                 "latentcode_version": package_version("latentcode")}
 
     @property
@@ -81,6 +83,10 @@ class PromptSubject(Subject):
     def n_of(self, name: str, n: int | None, default: int, split: str) -> int:
         there = len(self.rows_of(split))
         return there if n is None else min(check_n(name, n), there)
+
+    def n_drawn(self, name: str, n: int | None, default: int, split: str) -> int:
+        # A factorial has more pairs than prompts, and says itself how many.
+        return len(self.rows_of(split)) if n is None else check_n(name, n)
 
     def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
         return (self.of.untrained(seed) if untrained else self.of).model

@@ -28,8 +28,8 @@ from latentcode.tasks import Task, make_counterfactuals, make_task
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import Counterfactuals
 
-BATCH_SIZE = 512
-"""Problems of one forward pass."""
+BATCH_SIZE, ROWS_AT_ONCE, PATCHED_AT_ONCE = 512, 256, 250
+"""Problems of one forward pass, where codes are read, where more is, and where it is patched."""
 
 
 class TaskSubject(Subject):
@@ -37,7 +37,7 @@ class TaskSubject(Subject):
 
     task: Task
     device: str
-    batch_size: int
+    batch_size: int | None
 
     @property
     def pairs(self) -> Mapping[str, Any]:
@@ -58,7 +58,7 @@ class TaskSubject(Subject):
     ) -> Iterator[tuple[Tensor, Tensor]]:
         batch = instances(self.task, split, n, seed=seed, device=self.device)
         _, key = self.task.positions(pairs, batch)
-        size = at_once(self.task, n)
+        size = at_once(self.task, n if self.batch_size is None else self.batch_size)
         for start in range(0, n, size):
             yield batch.inputs[start:start + size], key[start:start + size]
 
@@ -91,7 +91,8 @@ class TaskSubject(Subject):
         model, meta = self.shown(untrained, seed)
         return CodeReader(
             model, self.task, split, n=n, pairs=pair_names(pairs, self.pairs), layers=layers,
-            residuals=residuals, seed=seed, batch_size=self.batch_size,
+            residuals=residuals, seed=seed,
+            batch_size=BATCH_SIZE if self.batch_size is None else self.batch_size,
             meta=meta | {"split": split, "seed": seed})
 
     def rows(
@@ -99,8 +100,13 @@ class TaskSubject(Subject):
         layers: Sequence[int] | int | None = None, untrained: bool = False, seed: int = 0,
     ) -> Rows:
         model, meta = self.shown(untrained, seed)
-        return read_rows(model, self.task, split, n=n, pair=pair, layers=layers,
-                         features=features, seed=seed, meta=meta)
+        return read_rows(
+            model, self.task, split, n=n, pair=pair, layers=layers, features=features, seed=seed,
+            batch_size=ROWS_AT_ONCE if self.batch_size is None else self.batch_size, meta=meta)
+
+    def patched_at_once(self, batch_size: int | None) -> int:
+        given = self.batch_size if batch_size is None else batch_size
+        return PATCHED_AT_ONCE if given is None else given
 
     def counterfactuals(
         self, *, factorial: bool = True, among: str = "vocabulary"
@@ -123,7 +129,7 @@ class RunSubject(TaskSubject):
     ) -> None:
         self.run, self.step, self.chosen = run, step, task
         self.device = device or "cpu"
-        self.batch_size = BATCH_SIZE if batch_size is None else batch_size
+        self.batch_size = batch_size
         self.task = make_task(run.config.task) if task is None else task
         self.name = run.name if step is None else f"{run.name}@{step}"
 
@@ -161,7 +167,7 @@ class ModelSubject(TaskSubject):
         self, model: Any, task: Task, *, batch_size: int | None = None
     ) -> None:
         self.of, self.task = model, task
-        self.batch_size = BATCH_SIZE if batch_size is None else batch_size
+        self.batch_size = batch_size
         self.device = str(next(model.parameters()).device)
         self.name = str(getattr(model.cfg, "model_name", None) or type(model).__name__)
         ours = isinstance(model, HookedTransformer)
@@ -173,6 +179,11 @@ class ModelSubject(TaskSubject):
             check(have.d_input == wanted.d_input and have.d_output == wanted.d_output,
                   f"task has d_input {have.d_input} and d_output {have.d_output}; expected "
                   f"{wanted.d_input} and {wanted.d_output}, those of the model", ConfigError)
+
+    def called(self, name: str) -> None:
+        """Give the model another name in results, where several are compared."""
+        self.name = name
+        self.settings = {**self.settings, "run": name}
 
     def shown(self, untrained: bool, seed: int) -> tuple[Any, dict[str, Any]]:
         model = with_fresh_weights(self.of, seed) if untrained else self.of

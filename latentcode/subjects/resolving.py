@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,7 @@ def subject(
     if isinstance(model, Subject):
         check_nothing("the model is a subject, which has them already", problems=problems,
                       step=step, device=device, dtype=dtype, prepend_bos=prepend_bos,
-                      batch_size=batch_size)
+                      batch_size=batch_size, untrained=untrained or None)
         return model
     found = (opened_model(model, pretrained=problems is not None)
              if isinstance(model, str | Path) else model)
@@ -107,7 +108,9 @@ def subject(
           "DataFrame or a JSONL file), or texts", ConfigError)
     if isinstance(found, Run):
         return RunSubject(found, asked, step=step, device=placed(device), batch_size=batch_size)
-    check(asked is not None and not isinstance(found, str | Path), "problems are missing: "
+    check(asked is None or not isinstance(found, str | Path), f"problems are a task, and "
+          f"{_said(found)} is a pretrained language model; expected prompts or texts", ConfigError)
+    check(asked is not None, "problems are missing: "
           f"{_said(found)} does not say what it is asked; expected prompts (a DataFrame or a JSONL "
           "file), texts" + ("" if isinstance(found, str | Path) else ", or a task"), ConfigError)
     check_nothing("the model is in hand", step=step, device=device)
@@ -125,9 +128,9 @@ def as_problems(problems: Any) -> Task | Prompts | Texts | None:
     if isinstance(problems, str | Path):
         check(problems not in SPLITS, f"problems is {problems!r}, which is a split; expected "
               f"split={problems!r}", ConfigError)
-        check(Path(problems).is_file(), f"problems is {str(problems)!r}, which is no file; "
-              "expected prompts, one JSON object a line, or a task, such as run.config.task or "
-              "dataclasses.replace(run.config.task, ...)", ConfigError)
+        check(os.path.isfile(problems), f"problems is {str(problems)[:60]!r}, which is no file; "
+              "expected prompts, one JSON object a line, a task, such as run.config.task or "
+              "dataclasses.replace(run.config.task, ...), or a text in a list", ConfigError)
         return as_prompts(problems)
     if isinstance(problems, Sequence):
         check(len(problems) > 0 and all(isinstance(text, str) for text in problems),

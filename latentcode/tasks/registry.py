@@ -162,7 +162,8 @@ def task_distances(task: Task, label: str, split: str) -> Distances:
     found = REGISTRY.get(task.name)
     if found is None or found.distances is None:
         raise ConfigError(f"task {task.name!r} defines no distance between its constituents; "
-                          f"expected {_those_with('distances')}")
+                          f"expected {_those_with('distances')}, or distances={{...}} of your own "
+                          "where they are compared (topography)")
     return found.distances(task, label, split)
 
 

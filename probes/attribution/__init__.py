@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from latentcode.probes.attribution.of_model import attribute_model as attribute_model
     from latentcode.probes.attribution.of_problem import ProblemMap as ProblemMap
     from latentcode.probes.attribution.of_problem import attribute_problem as attribute_problem
-    from latentcode.probes.attribution.of_run import attribute as attribute
+    from latentcode.probes.attribution.of_subject import attribute as attribute
     from latentcode.probes.attribution.result import AttributionResult as AttributionResult
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

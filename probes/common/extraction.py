@@ -11,6 +11,7 @@ from latentcode.errors import ProbeError, check
 from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.subjects import Subject, subject
+from latentcode.subjects.of_tasks import ModelSubject
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems
@@ -37,6 +38,9 @@ def subjects_of(
           f"given: {', '.join(str(getattr(of, 'name', of)) for of, _ in asked) or 'none'}; "
           f"expected at least {least}", ProbeError)
     opened = [subject(model, problems, step=one, device=device) for model, one in asked]
+    in_hand = [of for of in opened if isinstance(of, ModelSubject)]
+    for number, of in enumerate(in_hand if len(in_hand) > 1 else [], 1):
+        of.called(f"{of.name} {number}")
     repeated = [name for name, n in Counter(of.name for of in opened).items() if n > 1]
     check(not repeated, f"several models are called {', '.join(repeated)}; expected different "
           "names, by which results tell them apart", ProbeError)

@@ -148,8 +148,9 @@ def check_controls(
 def check_same_instances(codes: LatentCodes, other: LatentCodes, what: str) -> None:
     """Raise `ProbeError` unless two sets of codes show the same instances in the same order.
 
-    What is compared are the task, split and seed, where both say them, and all labels that both
-    have but what the model itself says: `next_token`, and numbers with decimals, its scores.
+    What is compared are the task, split and seed, where both say them, the prompts, and of others
+    all labels that both have but what the model itself says: `next_token`, and numbers with
+    decimals, its scores.
     """
     for name in ("task", "split", "seed"):
         if name in codes.meta and name in other.meta:
@@ -158,8 +159,13 @@ def check_same_instances(codes: LatentCodes, other: LatentCodes, what: str) -> N
                             for c in (codes, other))
             check(mine == theirs, f"the {what} are of other instances: their {name} is {theirs}; "
                   f"expected {mine}", ProbeError)
+    asked = [c.meta.get("prompts") for c in (codes, other)]
+    check(asked[0] == asked[1], f"the {what} are of other instances: their prompts differ; "
+          "expected the same ones", ProbeError)
     check(len(codes) == len(other), f"the {what} hold {len(other)} instances; expected "
           f"{len(codes)}, the same ones", ProbeError)
+    if asked[0] is not None:  # whose tokens are numbered by each model's own tokenizer
+        return
     for name in codes.labels.columns.intersection(other.labels.columns).drop(
             "next_token", errors="ignore"):
         ours, others = codes.labels[name], other.labels[name]

@@ -68,12 +68,11 @@ def asked_labels(labels: Labels | None, of: Subject) -> Labels:
 
     `ProbeError` where neither says any.
     """
-    if labels is None:
-        known = of.known_labels("ood", seed=0)
-        check(len(of.probe_labels) > 0, "labels are missing, and these problems do not say which "
-              f"matter; they have: {', '.join(known)}", ProbeError)
-        return of.probe_labels
-    return labels
+    if labels is not None or of.probe_labels:
+        return of.probe_labels if labels is None else labels
+    known = of.known_labels("ood", seed=0)
+    raise ProbeError("labels are missing, and these problems do not say which matter; they have: "
+                     f"{', '.join(known)}")
 
 
 def _check_names(names: Sequence[str], known: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from latentcode.probes.das.fitting import Fit as Fit
     from latentcode.probes.das.fitting import fit_subspace as fit_subspace
     from latentcode.probes.das.of_model import das_model as das_model
-    from latentcode.probes.das.of_run import das as das
+    from latentcode.probes.das.of_subject import das as das
     from latentcode.probes.das.result import DASResult as DASResult
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

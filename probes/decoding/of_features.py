@@ -73,8 +73,11 @@ def decode_features(
         names = (names_of(labels) if labels is not None else of.probe_labels
                  if features == ("code",) else default_labels(
                      of, of.row_labels(trained[0].labels, pair)))
-        groups, clusters = (np.asarray(pd.factorize(frame["combination"].astype(str))[0])
-                            for frame in frames[:2])
+        combinations = [frame["combination"].astype(str) for frame in frames[:2]]
+        shared = {*combinations[0]} & {*combinations[1]}
+        check(not shared, f"training and held-out problems share {len(shared)} combinations, such "
+              f"as {next(iter(shared), '')!r}; expected none", ProbeError)
+        groups, clusters = (np.asarray(pd.factorize(of_part)[0]) for of_part in combinations)
         of_pair = targets_of(names, frames[0], frames[1])
         # What was asked for has to vary; what is asked by default is left without a score.
         targets |= {(name, pair): target if labels is None else varying(target, name, pair)

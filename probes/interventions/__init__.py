@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions.bench.replication import Replication as Replication
     from latentcode.probes.interventions.intervention import Intervention as Intervention
     from latentcode.probes.interventions.of_model import intervene_model as intervene_model
-    from latentcode.probes.interventions.of_run import intervene as intervene
+    from latentcode.probes.interventions.of_subject import intervene as intervene
     from latentcode.probes.interventions.patches import PATCHES as PATCHES
     from latentcode.probes.interventions.result import InterventionResult as InterventionResult
     from latentcode.probes.interventions.standard import (

@@ -8,7 +8,7 @@ from latentcode.lazy import lazy_module
 
 if TYPE_CHECKING:
     from latentcode.probes.knn_purity.of_codes import knn_purity_codes as knn_purity_codes
-    from latentcode.probes.knn_purity.of_run import knn_purity as knn_purity
+    from latentcode.probes.knn_purity.of_subject import knn_purity as knn_purity
     from latentcode.probes.knn_purity.purity import purity as purity
     from latentcode.probes.knn_purity.result import KNNPurityResult as KNNPurityResult
 

@@ -15,7 +15,8 @@ def judged_labels(codes: LatentCodes, pair: str) -> dict[str, np.ndarray]:
     """Return the values [N] of all labels that neighbours can agree on, by name.
 
     A label of the pair's token goes by its short name and comes first: `rule` and not `rule_2`.
-    Left out are labels of a single value or more than 256, and those with missing values.
+    Left out are labels of a single value or more than 256, those with a value of its own for every
+    instance, such as the texts of prompts, and those with missing values.
     """
     short = own_labels(codes, pair)
     names = sorted(map(str, codes.labels.columns), key=lambda name: name not in short)
@@ -51,7 +52,7 @@ def label_classes(name: str, values: np.ndarray) -> np.ndarray:
 
 def _is_judged(values: pd.Series) -> bool:
     return not values.isna().any() and (
-        is_measurement(values) or 2 <= values.nunique() <= MAX_CLASSES)
+        is_measurement(values) or 2 <= values.nunique() <= min(MAX_CLASSES, len(values) - 1))
 
 
 __all__ = ["judged_labels", "label_classes", "own_labels"]

@@ -263,7 +263,7 @@ def test_codes_that_do_not_sum_to_1_are_not_renormalised(
         intervene(model, pairs, [Intervention("interchange", "pair", (0,),
                                                       renormalize=True)])
     asked: list[Intervention] = []
-    monkeypatch.setattr("latentcode.probes.interventions.of_run.intervene_model",
+    monkeypatch.setattr("latentcode.probes.interventions.of_subject.intervene_model",
                         lambda model, task, interventions, **_: asked.extend(interventions))
     intervene(model, pairs)
     every = prompt_interventions(PromptCounterfactuals(model, pairs), 2)

@@ -193,3 +193,47 @@ def test_checkpoints_of_a_run_are_models_of_their_own(run: lc.Run) -> None:
     first, last = (lc.subject(run, step=step) for step in (steps[0], steps[-1]))
     assert (first.name, last.name) == (f"{run.name}@{steps[0]}", f"{run.name}@{steps[-1]}")
     assert lc.extract(first, n=2).meta["run"] == first.name
+
+
+def test_a_batch_size_is_that_of_every_pass(run: lc.Run, gpt2: Path) -> None:
+    small, usual = lc.subject(run, batch_size=3), lc.subject(run)
+    assert [of.patched_at_once(None) for of in (small, usual)] == [3, 250]
+    assert small.patched_at_once(7) == 7
+    passes = [x for x, _ in small.at_keys("ood", tuple(small.pairs)[:1], n=7, seed=0)]
+    assert [len(x) for x in passes] == [3, 3, 1]
+    assert lc.subject(gpt2, factorial_prompts(), batch_size=5).patched_at_once(None) == 5
+    assert lc.subject(gpt2, factorial_prompts()).patched_at_once(None) == 32
+
+
+def test_prompts_without_splits_are_divided_where_something_is_trained(gpt2: Path) -> None:
+    frame = factorial_prompts().drop(columns="split")
+    found = lc.das(gpt2, frame, rank=2, searches=["trained"], steps=5, n_bootstrap=100, heldout=0.5)
+    assert found.settings["split"] == "ood"
+    assert found.settings["n"] + found.settings["n_train"] == len(frame)
+    assert lc.intervene(gpt2, frame, lc.Intervention("identity", "row", (0,)),
+                        n_bootstrap=100).settings["split"] == "prompts"
+
+
+def test_models_in_hand_are_told_apart(run: lc.Run) -> None:
+    task = lc.make_task(run.config.task)
+    models = [lc.HookedTransformer(run.config.model, seed=seed).eval() for seed in (1, 2)]
+    found = lc.align(models, task, ["rule"], n_train=60, n_heldout=60, layers=1, n_bootstrap=100,
+                     controls=False)
+    assert set(found.transfer["run_a"]) == {"softmax 1", "softmax 2"}
+
+
+def test_codes_have_no_other_splits(run: lc.Run) -> None:
+    codes = lc.extract(run, n=20)
+    with pytest.raises(UnknownNameError, match="unknown split 'trian'"):
+        lc.knn_purity(codes, split="trian", controls=False)
+    with pytest.raises(ProbeError, match=r"untrained is .*, but the model is a subject"):
+        lc.subject(lc.subject(codes), untrained=codes)
+    with pytest.raises(ProbeError, match="but controls=False"):
+        lc.knn_purity(lc.subject(codes, untrained=codes), controls=False)
+
+
+def test_checkpoints_of_a_language_model_have_names_of_their_own() -> None:
+    run = lc.load_run("text-softmax")
+    frame = pd.DataFrame({"prompt": ["one two"], "query": [-1], "key": [0]})
+    assert lc.subject(run, frame, step=run.checkpoints()[-1]).name == (
+        f"text-softmax@{run.checkpoints()[-1]}")

@@ -108,7 +108,7 @@ def planes(
     for member, run in runs:
         own = make_task(run.config.task).probe_config
         other = {} if inputs in ("", getattr(own, "inputs", "")) else {
-            "task": replace(own, inputs=inputs)}
+            "problems": replace(own, inputs=inputs)}
         projected = work.measured(run, project, ProjectionResult, labels=asked,
                                   n=N[work.preset], **other)
         found.append(replace(_of_run(member, run, labels, projected), inputs=inputs))

@@ -33,7 +33,7 @@ from latentcode.files.storage import write_text
 from latentcode.models.config import kind_of
 from latentcode.probes.alignment import align
 from latentcode.probes.alignment.result import AlignmentResult
-from latentcode.probes.decoding.of_run import decode
+from latentcode.probes.decoding.of_subject import decode
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions import InterventionResult, intervene
 from latentcode.probes.similarity import similarity

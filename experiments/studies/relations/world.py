@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 import torch
-import torch.nn.functional as F
 
 from latentcode.errors import check
+from latentcode.experiments.examples.small_language_models import train
 from latentcode.seeds import make_generator
 
 COUNTRIES = tuple(stem + ending for ending in ("enia", "ovia", "ora", "istan", "ua")
@@ -35,7 +35,6 @@ UNTRAINED_FACTS = 0.5
 """Share of the facts that are left out of training in one of their four phrasings."""
 WIDTH, LAYERS, HEADS = 64, 4, 8
 LEARNING_RATE, WEIGHT_DECAY, BATCH = 2e-3, 0.1, 128
-BEGINNING = "<s>"
 
 
 def make_sentences(n_countries: int, seed: int) -> pd.DataFrame:
@@ -72,43 +71,10 @@ def train_language_model(
     sentences: pd.DataFrame, folder: Path, *, steps: int, seed: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Train a GPT-2 of words on the sentences with `trained`; save it as Hugging Face does.
-
-    Every word is predicted from those before it, as in any language model.
-    """
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
-
-    texts = [f"{row.prompt} {row.answer}" for row in sentences.itertuples()]
-    words = sorted({word for text in texts for word in text.split()})
-    vocabulary = {word: i for i, word in enumerate((BEGINNING, "<unk>", *words))}
-    splitter: Any = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    splitter.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer: Any = PreTrainedTokenizerFast(
-        tokenizer_object=splitter, bos_token=BEGINNING, eos_token=BEGINNING, unk_token="<unk>")
-    trained = [BEGINNING + text
-               for text, wanted in zip(texts, sentences["trained"], strict=True) if wanted]
-    tokens = torch.tensor(tokenizer(trained)["input_ids"])  # [N, T]
-    draws = make_generator(seed, "language model batches")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model: Any = GPT2LMHeadModel(GPT2Config(
-            vocab_size=len(vocabulary), n_positions=16, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS,
-            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, LEARNING_RATE, total_steps=steps, pct_start=0.1)
-    for step in range(steps):
-        batch = tokens[torch.randint(len(tokens), (BATCH,), generator=draws)]
-        logits = model(input_ids=batch[:, :-1]).logits
-        optimizer.zero_grad()
-        F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten()).backward()
-        optimizer.step()
-        schedule.step()
-        if progress is not None:
-            progress(step + 1, steps)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    """Train a GPT-2 of words on the sentences with `trained`; save it as Hugging Face does."""
+    train([f"{row.prompt} {row.answer}" for row in sentences.itertuples() if row.trained], folder,
+          width=WIDTH, layers=LAYERS, heads=HEADS, initializer_range=0.02, steps=steps, batch=BATCH,
+          learning_rate=LEARNING_RATE, weight_decay=WEIGHT_DECAY, seed=seed, progress=progress)
 
 
 def prompts(sentences: pd.DataFrame) -> list[dict[str, Any]]:

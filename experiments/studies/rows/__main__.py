@@ -79,8 +79,9 @@ class Study:
     def _tables(self) -> dict[str, pd.DataFrame]:
         folder = self.out / "tables"
         check((folder / "scores.csv").is_file(), f"{self.out} holds no tables", RunError)
-        return {name: pd.read_csv(folder / f"{name}.csv", dtype={"layer": str}).fillna(
-            {"inputs": ""}) for name in ("scores", "given")}
+        kinds = {"layer": str, "inputs": str}
+        return {name: pd.read_csv(folder / f"{name}.csv", dtype=kinds).fillna({"inputs": ""})
+                for name in ("scores", "given")}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -83,7 +83,7 @@ def _logic() -> list[Job]:
         assert isinstance(config, LogicConfig)
         found += [Job(f"{name}-{inputs}", run, {
             "part": "logic", **_of(run), "step": run.checkpoints()[-1], "inputs": inputs}, {
-            "task": replace(config, inputs=inputs),
+            "problems": replace(config, inputs=inputs),
             "features": ("code", "row", "values", "residual"), "widths": (128,),
             # With one query for all instances there is one operand.
             "labels": ("term_1", "terms", *(("operand",) if inputs == "fixed_context" else ()),

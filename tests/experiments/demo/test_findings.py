@@ -40,7 +40,7 @@ def decoded(code: float, wide: float = 0.04, chance: float = 0.28, **others: flo
          "metric": "f1", "value": value, "low": value - wide, "high": value + wide,
          "chance": chance, "n_unseen": 0, "converged": True, "n_heldout_combinations": 9}
         for layer in (0, 1) for features, score in scores.items()
-        for value in [score if layer else 0.9]]), pd.DataFrame(), {"controls": []})
+        for value in [score if layer else 0.9]]), pd.DataFrame(), pd.DataFrame(), {"controls": []})
 
 
 def written(n: int, low: float = 0.2) -> InterventionResult:

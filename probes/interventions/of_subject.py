@@ -83,7 +83,7 @@ def intervene(
                 has_constraint(config.normalization), task.lacking, task.places))
     return intervene_model(
         patched, task, interventions, split=of.split_name(split),
-        n=of.n_of("n", n, 2_000, split),
+        n=of.n_drawn("n", n, 2_000, split),
         n_reference=(0 if "means" in task.lacks
                      else of.n_of("n_reference", n_reference, 4_096, "train")),
         seed=seed, batch_size=of.patched_at_once(batch_size), n_bootstrap=n_bootstrap,

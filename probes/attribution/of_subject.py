@@ -72,5 +72,6 @@ def attribute(
         of.model(), task, source, sites=sites, split=of.split_name(split), n=of.n_of("n", n,
                                                                                      2_000, split),
         n_patched=n_patched, n_points=n_points, n_checked=n_checked, n_ranked=n_ranked, seed=seed,
-        batch_size=of.patched_at_once(batch_size), n_bootstrap=n_bootstrap, meta=of.settings,
+        batch_size=of.patched_at_once(batch_size), n_bootstrap=n_bootstrap,
+        meta={**of.settings, **({} if among == "vocabulary" else {"among": among})},
         progress=progress)

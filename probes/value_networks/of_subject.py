@@ -31,6 +31,7 @@ from latentcode.probes.value_networks.result import ValueNetworksResult
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed
 from latentcode.subjects import subject
+from latentcode.subjects.of_tasks import TaskSubject
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems, Split
@@ -82,8 +83,8 @@ def value_networks(
     asked = asked_labels(labels, of)
     given, n = n, of.n_of("n", n, 2_048, split)
     check_count("n_inputs", n_inputs, 1, ProbeError)
-    check(n_inputs <= n or given is None, f"n_inputs is {n_inputs}; expected 1 to n = {n}",
-          ProbeError)
+    check(n_inputs <= n or given is None or not isinstance(of, TaskSubject),
+          f"n_inputs is {n_inputs}; expected 1 to n = {n}", ProbeError)
     n_inputs = min(n_inputs, n)
     further = own_labels(asked if labels is not None else None, of, [(split, n)], seed=seed)
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ValueNetworksResult.COLUMNS}
@@ -111,8 +112,8 @@ def value_networks(
     frames = {name: pd.DataFrame(rows, columns=list(ValueNetworksResult.COLUMNS[name]))
               for name, rows in tables.items()}
     return ValueNetworksResult(**frames, settings={
-        **of.settings, "split": split, "n": n, "n_inputs": n_inputs, "labels": list(names),
-        "pairs": pair_names, "seed": seed, "controls": controls})
+        **of.settings, "split": of.split_name(split), "n": n, "n_inputs": n_inputs,
+        "labels": list(names), "pairs": pair_names, "seed": seed, "controls": controls})
 
 
 def _classes(

@@ -31,7 +31,7 @@ from latentcode.probes.value_networks.measures import (
     stable_rank,
     weight_products,
 )
-from latentcode.probes.value_networks.of_run import value_networks
+from latentcode.probes.value_networks.of_subject import value_networks
 from latentcode.probes.value_networks.result import ValueNetworksResult
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task

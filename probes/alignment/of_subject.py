@@ -95,19 +95,25 @@ def align(
         trained, names,  # type: ignore[arg-type]
         untrained=untrained if controls else None,  # type: ignore[arg-type]
         controls=controls, allow_overlap=allow_overlap, n_bootstrap=n_bootstrap, seed=seed,
-        progress=progress, **_of_training(runs, opened[0]))
+        progress=progress, initial_seeds=_initial_seeds(opened),
+        heldout_trained_on=_trained_on(
+            [of for of in opened if isinstance(of, RunSubject)]))
 
 
-def _of_training(runs: Sequence[RunSubject], first: Subject) -> dict[str, Any]:
-    """Return what of the held-out combinations each run was trained on, and its seed."""
-    if not isinstance(first, RunSubject):
+def _initial_seeds(opened: Sequence[Subject]) -> dict[str, int]:
+    """Return the seed of the initial weights of each model of which it is known."""
+    known = {of.name: of.run.config.training.seed if isinstance(of, RunSubject)
+             else getattr(getattr(of, "of", None), "seed", None) for of in opened}
+    return {name: seed for name, seed in known.items() if seed is not None}
+
+
+def _trained_on(runs: Sequence[RunSubject]) -> dict[str, tuple[int, int]]:
+    """Return how many of the held-out combinations each run was trained on, of how many."""
+    if not runs:
         return {}
-    heldout = _combinations(first.task, "ood")
-    return {
-        "heldout_trained_on": {
-            of.name: (len(_combinations(make_task(of.run.config.task), "train") & heldout),
-                      len(heldout)) for of in runs},
-        "initial_seeds": {of.name: of.run.config.training.seed for of in runs}}
+    heldout = _combinations(runs[0].task, "ood")
+    return {of.name: (len(_combinations(make_task(of.run.config.task), "train") & heldout),
+                      len(heldout)) for of in runs}
 
 
 def _combinations(task: Task, split: str) -> set[tuple[int, ...]]:

@@ -28,6 +28,7 @@ def das(
     split: Split = "ood",
     n_train: int | None = None,
     n: int | None = None,
+    heldout: float = 0.3,
     steps: int = 300,
     batch_size: int = 64,
     learning_rate: float = 0.01,
@@ -51,6 +52,7 @@ def das(
     searches   of `trained`, `shuffled` and `untrained` (controls; see `DASResult`)
     split      whose pairs the subspaces are scored on; they are trained on those of `train`
     n_train, n  pairs drawn for training and for scoring; default: 2,048 and 600, of prompts all
+    heldout    share of the combinations of prompts to hold out, where they have no column `split`
     steps, batch_size, learning_rate  of Adam; a search ends early where its loss is flat
     step       the checkpoint of a run; default: the newest
     n_bootstrap  replicates of the 95 % intervals, which resample the combinations
@@ -62,11 +64,11 @@ def das(
     raise, and `ConfigError` for problems without minimal pairs.
     """
     seed = checked_seed(seed)
-    of = subject(model, problems, step=step, device=device)
+    of = subject(model, problems, step=step, device=device).divided(heldout, seed, "operation")
     untrained = of.model(untrained=True, seed=seed) if "untrained" in searches else None
     return das_model(
         of.model(), of.counterfactuals(), objective, site=site, layer=layer, rank=rank,
         searches=searches, untrained=untrained, split=of.split_name(split),
-        n_train=of.n_of("n_train", n_train, 2_048, "train"), n=of.n_of("n", n, 600, split),
+        n_train=of.n_drawn("n_train", n_train, 2_048, "train"), n=of.n_drawn("n", n, 600, split),
         steps=steps, batch_size=batch_size, learning_rate=learning_rate, seed=seed,
         n_bootstrap=n_bootstrap, meta=of.settings, progress=progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import latentcode as lc
-from latentcode.probes.alignment.of_runs import align
+from latentcode.probes.alignment.of_subject import align
 
 
 def test_runs_that_began_alike_are_not_summarised(runs: list[lc.Run]) -> None:

@@ -1,0 +1,156 @@
+"""A GPT-2, a Llama and a Gemma 2 that have learnt what countries have, in seconds each.
+
+    python -m latentcode.experiments.examples.small_language_models small
+
+writes `small/gpt2`, `small/llama` and `small/gemma2`, as `save_pretrained` does; the prompts that
+they can be asked, `small/factorial.jsonl`, every operation of every country in two wordings; and
+`small/distances.csv`, how far operations are from each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+import tyro
+from torch.nn.utils.rnn import pad_sequence
+
+from latentcode.errors import check, check_choice
+from latentcode.files.storage import replace_folder
+from latentcode.progress import bar
+from latentcode.seeds import make_generator
+
+KINDS: Mapping[str, str] = {"capital": "town", "port": "town", "river": "water", "lake": "water",
+                            "food": "taste", "drink": "taste"}
+"""What can be asked of a country, and of which kind it is."""
+OPERATIONS = tuple(KINDS)
+COUNTRIES = ("France", "Italy", "Peru", "Kenya", "Japan", "Chile", "Nepal", "Ghana",
+             "Spain", "Egypt", "India", "Malta", "Qatar", "Samoa", "Sudan", "Tonga")
+TEMPLATES = ("the {} of {} is", "the {} in {} is")
+LONGER = "in {1} the {0} is now"
+"""Another wording that is learnt, too, of more words."""
+BEGINNING = "<s>"
+FACTORIAL, DISTANCES = "factorial.jsonl", "distances.csv"
+ARCHITECTURES: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "gpt2": ("GPT2Config", {"width": "n_embd", "layers": "n_layer", "heads": "n_head",
+                            "context": "n_positions"}),
+    **{name: (config, {"width": "hidden_size", "layers": "num_hidden_layers",
+                       "heads": "num_attention_heads", "context": "max_position_embeddings"})
+       for name, config in (("llama", "LlamaConfig"), ("gemma2", "Gemma2Config"))}}
+"""Architecture -> its configuration in transformers, and what that calls the sizes."""
+
+
+def factorial(
+    templates: Sequence[str] = TEMPLATES, operations: Sequence[str] = OPERATIONS,
+    countries: Sequence[str] = COUNTRIES,
+) -> pd.DataFrame:
+    """Return a prompt for every operation of every country in every template.
+
+    The query is the last word, the key the country. Probes are fitted on every second country, and
+    scored on the others; the models have learnt all.
+    """
+    return pd.DataFrame([
+        {"prompt": template.format(operation, country), "operation": operation,
+         "operands": country, "template": template, "answer": f" {country}'s-{operation}",
+         "split": ("train", "ood")[i % 2], "query": -1, "key": country}
+        for template in templates for operation in operations
+        for i, country in enumerate(countries)])
+
+
+def distances() -> pd.DataFrame:
+    """Return how far operations are from each other: 1 where they are of different kinds."""
+    return pd.DataFrame({a: {b: float(KINDS[a] != KINDS[b]) for b in KINDS} for a in KINDS})
+
+
+def train(
+    texts: Sequence[str], folder: Path, architecture: str = "gpt2", *, width: int = 32,
+    layers: int = 2, heads: int = 4, initializer_range: float = 0.15, steps: int = 300,
+    batch: int = 128, learning_rate: float = 1e-2, weight_decay: float = 0.01, seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Train a language model of words on texts; save it and its tokenizer as Hugging Face does.
+
+    Every word is predicted from those before it. A `llama` or a `gemma2` has two heads for each of
+    its keys and values (grouped-query attention). `UnknownNameError` for another architecture.
+    """
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers.utils import logging
+
+    check_choice("architecture", architecture, tuple(ARCHITECTURES))
+    name, called = ARCHITECTURES[architecture]
+    words = sorted({word for text in texts for word in text.split()})
+    vocabulary = {word: i for i, word in enumerate((BEGINNING, "<unk>", *words))}
+    splitter: Any = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    splitter.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer: Any = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=splitter, bos_token=BEGINNING, eos_token=BEGINNING, unk_token="<unk>")
+    # Padded with the beginning, which is never predicted.
+    tokens = pad_sequence([torch.tensor(ids) for ids in tokenizer(
+        [BEGINNING + text for text in texts])["input_ids"]], batch_first=True)  # [N, T]
+    sizes: dict[str, Any] = {"width": width, "layers": layers, "heads": heads, "context": 16}
+    further: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    if architecture != "gpt2":
+        further = {"head_dim": width // heads, "num_key_value_heads": heads // 2,
+                   "intermediate_size": 2 * width}
+    config = getattr(transformers, name)(
+        vocab_size=len(vocabulary), bos_token_id=0, eos_token_id=0,
+        initializer_range=initializer_range, **further,
+        **{called[size]: value for size, value in sizes.items()})
+    draws = make_generator(seed, "language model batches")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model: Any = transformers.AutoModelForCausalLM.from_config(config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, learning_rate, total_steps=steps, pct_start=0.1)
+    for step in range(steps):
+        drawn = tokens[torch.randint(len(tokens), (batch,), generator=draws)]
+        logits = model(input_ids=drawn[:, :-1]).logits
+        optimizer.zero_grad()
+        F.cross_entropy(logits.flatten(0, 1), drawn[:, 1:].flatten(), ignore_index=0).backward()
+        optimizer.step()
+        schedule.step()
+        if progress is not None:
+            progress(step + 1, steps)
+    logging.disable_progress_bar()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def train_small(
+    architecture: str, folder: Path, *, steps: int = 300, seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Train a model on what all countries have, in all wordings."""
+    sentences = factorial((*TEMPLATES, LONGER))
+    train((sentences["prompt"] + sentences["answer"]).tolist(), folder, architecture, steps=steps,
+          seed=seed, progress=progress)
+
+
+def main(folder: Path, steps: int = 300, seed: int = 0, overwrite: bool = False) -> None:
+    """Train three small language models; write them, and what they can be asked.
+
+    Args:
+        folder: Where they are written to.
+        steps: Number of updates of each.
+        seed: Seed of the weights, and of which sentences are drawn.
+        overwrite: Replace what `folder` already holds.
+    """
+    torch.set_num_threads(1)  # more are slower at this size, and would vary the last bits
+    check(steps >= 1, f"steps is {steps}; expected at least 1")
+    with replace_folder(folder, overwrite=overwrite, marker=FACTORIAL) as temporary:
+        factorial().to_json(temporary / FACTORIAL, orient="records", lines=True)
+        distances().to_csv(temporary / DISTANCES)
+        for architecture in ARCHITECTURES:
+            train_small(architecture, temporary / architecture, steps=steps, seed=seed,
+                        progress=bar(f"training {architecture}"))
+    print(f"wrote models {', '.join(str(folder / name) for name in ARCHITECTURES)}")
+
+
+if __name__ == "__main__":
+    tyro.cli(main, config=(tyro.conf.PositionalRequiredArgs,))

@@ -1,0 +1,138 @@
+"""Does the page on all questions run, line by line, and do its models answer as it says?"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from places import ROOT
+
+import latentcode as lc
+from latentcode.cli import main
+from latentcode.experiments.examples import small_language_models
+from latentcode.probes.common.results import where
+
+PAGE = (ROOT / "docs" / "any_model.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?",
+                   re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"-?(?:\d+\.\d+|\bnan\b)%?")
+SMALL = ("gpt2", "llama", "gemma2")
+FREE = "closest classes|small set|its rate"
+"""Columns whose words are measured, too."""
+
+
+def words_of(printed: str) -> list[list[str]]:
+    """Return the words of every line, without measured numbers, which another machine may round
+    otherwise; of tables of measured words the first two columns."""
+    lines = [NUMBER.sub("", line).replace("[, ]", "").split() for line in printed.splitlines()]
+    return [line[:2] if re.search(FREE, printed) and i else line for i, line in enumerate(lines)]
+
+
+def commands(block: str) -> None:
+    for line in block.replace("\\\n", " ").splitlines():
+        match shlex.split(line, comments=True):
+            case ["python", "-m", module, folder]:
+                assert module == small_language_models.__name__
+                small_language_models.main(Path(folder))
+            case ["latentcode", *arguments]:
+                main(arguments)
+            case other:
+                assert not other, line
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    """Run every block in order, and return the names that are there at the end."""
+    names: dict[str, Any] = {"__name__": "example"}
+    with contextlib.chdir(tmp_path_factory.mktemp("any_model")):
+        for kind, block, shown in BLOCK.findall(PAGE):
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                if kind == "bash":
+                    commands(block)
+                else:
+                    exec(block, names)
+            if kind == "python":
+                assert words_of(printed.getvalue()) == words_of(shown), block
+        names["saved"] = {kind: kind.load(Path("results", name)) for name, kind in (
+            ("decoding", lc.DecodingResult), ("intervention", lc.InterventionResult),
+            ("das", lc.DASResult))}
+    return names
+
+
+def value(table: pd.DataFrame, **rows: Any) -> float:
+    """Return the value of a single row."""
+    return float(where(table, **rows)["value"].item())
+
+
+@pytest.mark.slow
+def test_the_page_runs_and_prints_what_it_shows(ran: Mapping[str, Any]) -> None:
+    assert all(kind != "python" or shown or "print(" not in block and "show(" not in block
+               or "def show" in block for kind, block, shown in BLOCK.findall(PAGE))
+    assert set(ran["MODELS"]) == {*SMALL, "text-softmax", "sraven-hyla"}
+
+
+@pytest.mark.slow
+def test_the_models_have_learnt_what_they_are_asked(ran: Mapping[str, Any]) -> None:
+    for name in SMALL:
+        assert ran["patched"][name].settings["n_known"] == 96, name
+
+
+@pytest.mark.slow
+def test_what_is_said_of_decoding(ran: Mapping[str, Any]) -> None:
+    for name in SMALL:
+        table = ran["decoded"][name].table
+        code, residual, untrained, shuffled = (
+            value(table, features=features, layer=1)
+            for features in ("code", "residual", "untrained", "shuffled"))
+        assert residual - 0.2 > code > untrained > shuffled, name
+        rows = where(ran["rows"][name].table, label="operation")
+        trained, untrained = (value(rows, features=of) for of in ("row", "untrained row"))
+        assert untrained > trained > code, name
+        assert value(where(ran["rows"][name].table, label="operands"), features="row") == 0.0
+    text = where(ran["decoded"]["text-softmax"].table, layer=1, features="code")
+    assert text["value"].item() <= text["chance"].item()
+
+
+@pytest.mark.slow
+def test_what_is_said_of_causes(ran: Mapping[str, Any]) -> None:
+    def brought(name: str, site: str, layer: int) -> float:
+        return value(ran["patched"][name].table, site=site, layers=str(layer), metric="operation")
+
+    for name in ("gpt2", "gemma2"):
+        assert brought(name, "value", 0) > 0.9
+        assert brought(name, "code", 0) < 0.1
+        assert brought(name, "code", 1) < 0.1
+    assert brought("text-softmax", "code", 1) > 0.8
+    assert brought("text-softmax", "value", 0) > 0.9
+    assert brought("sraven-hyla", "code", 0) > 0.8
+    every = {name: result.smallest.set_index("site")["all"] for name, result in
+             ran["hangs"].items()}
+    for name in ("gpt2", "gemma2", "text-softmax"):
+        assert every[name]["value"] > 0.6 > 0.2 > every[name]["code"], name
+    assert every["sraven-hyla"]["code"] > 0.9
+
+    def carried(search: str, name: str = "gpt2") -> float:
+        return value(ran["found"][name].table, search=search, source="operation+operands",
+                     **{"class": "operation"})
+
+    assert carried("trained") > carried("shuffled") > carried("random")
+    assert carried("whole") == 0.0
+
+
+@pytest.mark.slow
+def test_commands_give_what_functions_give(ran: Mapping[str, Any]) -> None:
+    saved = ran["saved"]
+    commanded = saved[lc.DecodingResult].table.query("metric == 'accuracy' and features == 'code'")
+    table = ran["decoded"]["llama"].table.query("features == 'code'")
+    assert commanded["value"].tolist() == table["value"].tolist()
+    assert saved[lc.InterventionResult].settings["n_known"] == 96
+    assert saved[lc.InterventionResult].settings["factorial"]
+    assert set(saved[lc.DASResult].table["search"]) == {"trained", "shuffled", "random", "whole"}
