@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 PACKAGE = __name__.partition(".")[0]
 ROOT = Path(__file__).parent
@@ -75,7 +75,8 @@ class Option:
         return found[1].replace("`", "") if found else ""
 
 
-class Described(NamedTuple):
+@dataclass(frozen=True)
+class Described:
     """A function: its docstring without the arguments, these, and the annotation of its result."""
 
     text: str

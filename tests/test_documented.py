@@ -69,7 +69,8 @@ def test_what_words_can_give() -> None:
 
 
 def test_the_rest_of_a_docstring_stays() -> None:
-    text, _, returns = described(question)
+    about = described(question)
+    text, returns = about.text, about.returns
     assert text == ("What is it?\n\nA paragraph that begins as\nlabels do, and is none.\n\n"
                     "Raises nothing.")
     assert returns == "dict[str, Any]"

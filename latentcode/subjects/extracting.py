@@ -12,7 +12,7 @@ from latentcode.seeds import checked_seed
 from latentcode.subjects.resolving import subject
 
 if TYPE_CHECKING:
-    from latentcode.subjects.resolving import Model, Problems, Split
+    from latentcode.subjects.asked import Model, Problems, Split
 
 
 @watched("reading codes")

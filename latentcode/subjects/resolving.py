@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -28,16 +28,8 @@ from latentcode.tasks.text.task import Text
 
 if TYPE_CHECKING:
     import torch
-    from transformer_lens.model_bridge import TransformerBridge
 
-    from latentcode.config import TaskConfig
-    from latentcode.models.transformer import HookedTransformer
-
-    Model = (Run | str | Path | HookedTransformer | TransformerBridge | LanguageModel | LatentCodes
-             | Subject)
-    Problems = (Task | TaskConfig | Prompts | pd.DataFrame | str | Path | Sequence[str]
-                | LatentCodes | None)
-    Split = Literal["train", "test", "ood", "unknown"] | str
+    from latentcode.subjects.asked import Model, Problems
 
 DTYPES = "float32", "bfloat16", "float16"
 TENSORS = "codes.safetensors"
