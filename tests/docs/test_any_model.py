@@ -24,15 +24,15 @@ BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?",
                    re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"-?(?:\d+\.\d+|\bnan\b)%?")
 SMALL = ("gpt2", "llama", "gemma2")
-FREE = "closest classes|small set|its rate"
-"""Columns whose words are measured, too."""
+MEASURED = ("closest classes", "nearest", "small set")
+"""What blocks have whose words are measured, too."""
 
 
-def words_of(printed: str) -> list[list[str]]:
+def words_of(printed: str, block: str) -> list[list[str]]:
     """Return the words of every line, without measured numbers, which another machine may round
-    otherwise; of tables of measured words the first two columns."""
+    otherwise; of blocks that print measured words the first of each line."""
     lines = [NUMBER.sub("", line).replace("[, ]", "").split() for line in printed.splitlines()]
-    return [line[:2] if re.search(FREE, printed) and i else line for i, line in enumerate(lines)]
+    return [line[:1] if any(name in block for name in MEASURED) else line for line in lines]
 
 
 def commands(block: str) -> None:
@@ -60,7 +60,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
                 else:
                     exec(block, names)
             if kind == "python":
-                assert words_of(printed.getvalue()) == words_of(shown), block
+                assert words_of(printed.getvalue(), block) == words_of(shown, block), block
         names["saved"] = {kind: kind.load(Path("results", name)) for name, kind in (
             ("decoding", lc.DecodingResult), ("intervention", lc.InterventionResult),
             ("das", lc.DASResult))}
