@@ -113,7 +113,7 @@ def test_what_is_said_of_causes(ran: Mapping[str, Any]) -> None:
     assert brought("text-softmax", "code", 1) > 0.8
     assert brought("text-softmax", "value", 0) > 0.9
     assert brought("sraven-hyla", "code", 0) > 0.8
-    every = {name: result.smallest.set_index("site")["all"] for name, result in
+    every = {name: result.smallest.set_index("site")["held_all"] for name, result in
              ran["hangs"].items()}
     for name in ("gpt2", "gemma2", "text-softmax"):
         assert every[name]["value"] > 0.6 > 0.2 > every[name]["code"], name
