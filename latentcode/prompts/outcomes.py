@@ -106,7 +106,7 @@ class PromptOutcomes(Counterfactuals):
     ) -> Mapping[str, Tensor]:
         """Return what the model says after the prompt, float [B] each.
 
-        instance, operation, operands, copied, else  of a factorial: whose answer it is (`CLASSES`)
+        base, operation, operands, answer, else  of a factorial: whose answer it is (`CLASSES`)
         flip, unchanged  it says the source's answer, the prompt's
         p_source_answer, p_base_answer  probability of the source's answer, and of the prompt's
         logit_difference  logit of the prompt's answer minus that of the source's, patched;

@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.errors import SplitError, check, check_choice
+from latentcode.errors import check, check_choice
 from latentcode.models.pretrained import layout
 from latentcode.prompts import LanguageModel, Prompts, as_language_model, as_prompts
 from latentcode.prompts.factorial import FACTORS, Grid
@@ -131,14 +131,8 @@ class PromptCounterfactuals(PromptOutcomes):
         return len(self.prompts)
 
     def rows(self, split: str) -> np.ndarray:
-        """Return which prompts a split holds: all of them, where they have no column `split`."""
-        if "split" not in self.prompts.labels:
-            return np.arange(len(self))
-        splits = self.prompts.labels["split"]
-        rows = np.flatnonzero(splits == split)
-        check(len(rows) > 0, f"no prompt is of split {split!r}; they are of "
-              f"{', '.join(sorted(set(splits)))}", SplitError)
-        return rows
+        """Return which prompts a split holds (`Prompts.rows`)."""
+        return self.prompts.rows(split)
 
     def n_pairs(self, split: str) -> int:
         """Return how many pairs a split has: as many as prompts or, in a factorial, as many as
@@ -230,7 +224,7 @@ class PromptCounterfactuals(PromptOutcomes):
                 tensor(self.answers[rows, which])[:, None], combination,
                 {"query": query, "key": key, "label": tensor(self.labels[rows, which])}, split)
 
-        instances = batch("prompt")
+        own = batch("prompt")
         if grid is None or starts is None:
             found = {name: batch(column) for name, column in (
                 ("sources", "source"), ("control", "control")) if column in self.ids}
@@ -239,16 +233,16 @@ class PromptCounterfactuals(PromptOutcomes):
                 bases, turn, starts, generator).items()}
         sources = found.pop("sources")
         # Without a control the prompt stands in its place; `lacks` keeps it from being written.
-        control = found.pop("control", instances)
-        base_label, source_label = (of.info["label"] for of in (instances, sources))
+        control = found.pop("control", own)
+        base_label, source_label = (of.info["label"] for of in (own, sources))
         zero = torch.zeros_like(base_label)
-        counts = instances.targets[:, 0] != sources.targets[:, 0]
+        counts = own.targets[:, 0] != sources.targets[:, 0]
         candidates = None
         if self.factorial:
             candidates = torch.cat([of.targets for of in (
-                instances, sources, found["operands"], found["operation+operands"])], 1).double()
+                own, sources, found["operands"], found["operation+operands"])], 1).double()
             counts = all_differ(candidates)
-        return MinimalPairs(instances, sources, control, zero, base_label, source_label, counts,
+        return MinimalPairs(own, sources, control, zero, base_label, source_label, counts,
                             found, candidates)
 
     def _label(

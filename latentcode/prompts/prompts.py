@@ -170,6 +170,19 @@ class Prompts:
         split = np.where(np.isin(groups, chosen), "ood", "train")
         return Prompts(self.labels.assign(split=split), self.positions)
 
+    def rows(self, split: str) -> np.ndarray:
+        """Return which prompts a split holds: all of them, where they have no column `split`.
+
+        `SplitError` for a split that none of them is of.
+        """
+        if "split" not in self.labels:
+            return np.arange(len(self))
+        splits = self.labels["split"]
+        rows = np.flatnonzero(splits == split)
+        check(len(rows) > 0, f"no prompt is of split {split!r}; they are of "
+              f"{', '.join(sorted(set(splits)))}", SplitError)
+        return rows
+
     def subset(self, rows: np.ndarray, pairs: Sequence[str] | None = None) -> Prompts:
         """Return some of the prompts, and some of their pairs; `UnknownNameError` for another."""
         names = tuple(self.positions) if pairs is None else tuple(pairs)

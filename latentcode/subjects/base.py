@@ -34,6 +34,8 @@ class Subject(ABC):
     pairs         the named pairs that its problems have, the first being the one that is read
                   where none is asked for
     probe_labels  what is asked about where nothing else is; may be empty
+
+    What needs a model is refused here, for subjects that have none (`CodesSubject`).
     """
 
     name: str
@@ -46,6 +48,11 @@ class Subject(ABC):
     @property
     @abstractmethod
     def probe_labels(self) -> tuple[str, ...]: ...
+
+    def without_model(self) -> ProbeError:
+        """Return the error of a question that needs a model."""
+        return ProbeError(f"a model is needed, and {self.name!r} stands for codes; expected a run, "
+                          "the name of a model, or a model in hand")
 
     @property
     def probing(self) -> Subject:
@@ -60,13 +67,13 @@ class Subject(ABC):
         """
         return self
 
-    @abstractmethod
     def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
         """Return the model: anything with `cfg` and `run_with_hooks`.
 
         untrained  the same with its initial weights or, where these are not known, with fresh ones
                    that are drawn from `seed`
         """
+        raise self.without_model()
 
     @abstractmethod
     def n_of(self, name: str, n: int | None, default: int, split: str) -> int:
@@ -75,13 +82,13 @@ class Subject(ABC):
         None  `default`, or all where there are only so many
         """
 
-    @abstractmethod
     def reader(
         self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
         layers: Sequence[int] | int | None = None, residuals: bool = False,
         untrained: bool = False, seed: int = 0,
     ) -> Reader:
         """Return what reads the codes of n problems of a split; nothing is read yet."""
+        raise self.without_model()
 
     def codes(
         self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
@@ -109,30 +116,30 @@ class Subject(ABC):
         return codes, self.codes(split, n=n, pairs=pairs, layers=layers, untrained=True,
                                  seed=seed).with_labels(**further)
 
-    @abstractmethod
     def rows(
         self, split: str, *, n: int, pair: str, features: Sequence[str],
         layers: Sequence[int] | int | None = None, untrained: bool = False, seed: int = 0,
     ) -> Rows:
         """Return features of the problems that `codes` reads (`latentcode.codes.rows`)."""
+        raise self.without_model()
 
-    @abstractmethod
     def row_labels(self, labels: pd.DataFrame, pair: str) -> pd.DataFrame:
         """Return operation, operands and answer of problems, as `Task.row_labels` names them.
 
         labels  those that `rows` has
         """
+        raise self.without_model()
 
-    @abstractmethod
     def counted(self, n: int, seed: int) -> pd.DataFrame:
         """Return the labels of training problems by which it is counted what goes with what: n
         others than those that are read, where there are others."""
+        raise self.without_model()
 
-    @abstractmethod
     def at_keys(
         self, split: str, pairs: Sequence[str], *, n: int, seed: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the inputs of the first n problems that `codes` reads, and their keys [B, P]."""
+        raise self.without_model()
 
     @abstractmethod
     def instances(self, split: str, n: int, *, seed: int) -> Batch:
@@ -143,19 +150,19 @@ class Subject(ABC):
     def known_labels(self, split: str, *, seed: int) -> list[str]:
         """Return the names of the labels that codes of a split have."""
 
-    @abstractmethod
     def counterfactuals(
         self, *, factorial: bool = True, among: str = "vocabulary"
     ) -> Counterfactuals:
         """Return the pairs of bases and sources, and what their answers are."""
+        raise self.without_model()
 
     def split_name(self, split: str) -> str:
         """Return what a split is called of these problems, which may have none."""
         return split
 
-    @abstractmethod
     def patched_at_once(self, batch_size: int | None) -> int:
         """Return how many problems are patched in one forward pass."""
+        raise self.without_model()
 
     @property
     def n_layers(self) -> int:

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
-from torch import Tensor
-
 from latentcode.arguments import chosen
 from latentcode.codes import LatentCodes
-from latentcode.codes.reader import Reader
-from latentcode.codes.rows import Rows
 from latentcode.errors import ProbeError, check, check_choice
 from latentcode.progress import Progress
 from latentcode.subjects.base import Subject, check_n, pair_names
 from latentcode.tasks.base import SPLITS
 from latentcode.tasks.batch import Batch
-from latentcode.tasks.counterfactuals import Counterfactuals
 from latentcode.tasks.pairs import Pair
-
-NO_MODEL = ("a model is needed, and these are codes; expected a run, the name of a model, or a "
-            "model in hand")
 
 
 class CodesSubject(Subject):
@@ -48,15 +39,9 @@ class CodesSubject(Subject):
     def probe_labels(self) -> tuple[str, ...]:
         return ()
 
-    def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
-        raise ProbeError(NO_MODEL)
-
     def n_of(self, name: str, n: int | None, default: int, split: str) -> int:
         there = len(self._part(split, self.parts))
         return there if n is None else min(check_n(name, n), there)
-
-    def reader(self, split: str, **reading: Any) -> Reader:
-        raise ProbeError(NO_MODEL)
 
     def codes(
         self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
@@ -81,34 +66,12 @@ class CodesSubject(Subject):
                 self.codes(split, n=n, pairs=pairs, layers=layers, untrained=True, seed=seed)
                 if self.initial else None)
 
-    def rows(self, split: str, **reading: Any) -> Rows:
-        raise ProbeError(NO_MODEL)
-
-    def row_labels(self, labels: pd.DataFrame, pair: str) -> pd.DataFrame:
-        raise ProbeError(NO_MODEL)
-
-    def counted(self, n: int, seed: int) -> pd.DataFrame:
-        raise ProbeError(NO_MODEL)
-
-    def at_keys(
-        self, split: str, pairs: Sequence[str], *, n: int, seed: int
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        raise ProbeError(NO_MODEL)
-
     def instances(self, split: str, n: int, *, seed: int) -> Batch:
         raise ProbeError("labels are functions, which need the problems; of codes in hand expected "
                          "names, and labels of your own by codes.with_labels(name=values)")
 
     def known_labels(self, split: str, *, seed: int) -> list[str]:
         return [str(name) for name in self._part(split, self.parts).labels]
-
-    def patched_at_once(self, batch_size: int | None) -> int:
-        raise ProbeError(NO_MODEL)
-
-    def counterfactuals(
-        self, *, factorial: bool = True, among: str = "vocabulary"
-    ) -> Counterfactuals:
-        raise ProbeError(NO_MODEL)
 
     def _part(self, split: str, parts: Sequence[LatentCodes]) -> LatentCodes:
         """Return the codes of `train`, the first, of `ood`, the second, or those of a number.

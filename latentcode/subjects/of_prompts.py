@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from torch import Tensor
 from latentcode.arguments import as_tuple
 from latentcode.codes.reader import Reader
 from latentcode.codes.rows import Rows
-from latentcode.errors import ProbeError, SplitError, check
+from latentcode.errors import ProbeError
 from latentcode.files.provenance import package_version
 from latentcode.prompts import LanguageModel, Prompts
 from latentcode.prompts.codes import PromptReader
@@ -70,22 +69,12 @@ class PromptSubject(Subject):
             self.of, self.prompts.split(heldout, checked_seed(seed), label),
             prepend_bos=self.prepend_bos, batch_size=self.batch_size)
 
-    def rows_of(self, split: str) -> np.ndarray:
-        """Return which prompts a split holds; `SplitError` for a split that they do not have."""
-        if "split" not in self.prompts.labels:
-            return np.arange(len(self.prompts))
-        splits = self.prompts.labels["split"]
-        rows = np.flatnonzero(splits == split)
-        check(len(rows) > 0, f"no prompt is of split {split!r}; they are of "
-              f"{', '.join(sorted(set(splits)))}", SplitError)
-        return rows
-
     def n_of(self, name: str, n: int | None, default: int, split: str) -> int:
-        there = len(self.rows_of(split))
+        there = len(self.prompts.rows(split))
         return there if n is None else min(check_n(name, n), there)
 
     def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
-        return (self.of.untrained(seed) if untrained else self.of).model
+        return self._asked(untrained, seed).model
 
     def reader(
         self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
@@ -94,16 +83,21 @@ class PromptSubject(Subject):
     ) -> Reader:
         seed = checked_seed(seed)
         return PromptReader(
-            self.of.untrained(seed) if untrained else self.of, self._chosen(split, n, pairs),
-            layers=layers,
-            residuals=residuals, batch_size=self.batch_size,
-            prepend_bos=self.prepend_bos, meta={
-                "prompts": self.prompts.digest(), "untrained": untrained, "seed": seed,
-                "split": self.split_name(split)})
+            self._asked(untrained, seed), self._chosen(split, n, pairs), layers=layers,
+            residuals=residuals, batch_size=self.batch_size, prepend_bos=self.prepend_bos,
+            meta=self._meta(split, untrained, seed))
+
+    def _asked(self, untrained: bool, seed: int) -> LanguageModel:
+        return self.of.untrained(seed) if untrained else self.of
+
+    def _meta(self, split: str, untrained: bool, seed: int) -> dict[str, Any]:
+        """Return what codes say of the prompts beside what their reader knows."""
+        return {"prompts": self.prompts.digest(), "untrained": untrained, "seed": seed,
+                "split": self.split_name(split)}
 
     def _chosen(self, split: str, n: int, pairs: Sequence[str] | str | None) -> Prompts:
         names = pair_names(pairs, self.pairs)
-        return self.prompts.subset(self.rows_of(split)[:n],
+        return self.prompts.subset(self.prompts.rows(split)[:n],
                                    None if names is None else as_tuple(names))
 
     def rows(
@@ -111,18 +105,16 @@ class PromptSubject(Subject):
         layers: Sequence[int] | int | None = None, untrained: bool = False, seed: int = 0,
     ) -> Rows:
         return read_prompt_rows(
-            self.of.untrained(seed) if untrained else self.of, self._chosen(split, n, None),
-            pair=pair, layers=layers, features=features, batch_size=self.batch_size,
-            prepend_bos=self.prepend_bos, meta={
-                "prompts": self.prompts.digest(), "untrained": untrained, "seed": seed,
-                "split": self.split_name(split)})
+            self._asked(untrained, seed), self._chosen(split, n, None), pair=pair, layers=layers,
+            features=features, batch_size=self.batch_size, prepend_bos=self.prepend_bos,
+            meta=self._meta(split, untrained, seed))
 
     def row_labels(self, labels: pd.DataFrame, pair: str) -> pd.DataFrame:
         known = [name for name in (*FACTORS, ANSWER) if name in labels]
         return labels[known if FACTORS[0] in known else list(self.probe_labels)].copy()
 
     def counted(self, n: int, seed: int) -> pd.DataFrame:
-        return self.prompts.labels.iloc[self.rows_of("train")].reset_index(drop=True)
+        return self.prompts.labels.iloc[self.prompts.rows("train")].reset_index(drop=True)
 
     def at_keys(
         self, split: str, pairs: Sequence[str], *, n: int, seed: int

@@ -48,8 +48,7 @@ def attribute(
     sites    `code`, `value` or both
     split    problems that the attributions are means over
     n        problems drawn; those count which the model answers rightly, sources included;
-             default: 2,000, of prompts all, each of
-             which is a base at most once
+             default: 2,000, of prompts all, each of which is a base at most once
     n_patched  how many of them single places and sets are patched in
     n_points  on the way to the source at which the gradient is taken
     n_checked  places that are patched singly: so many of the largest estimates, and random others
@@ -70,9 +69,9 @@ def attribute(
     of = subject(model, problems, step=step, device=device, batch_size=batch_size)
     task = of.counterfactuals(among=among)
     return attribute_model(
-        of.model(), task, source, sites=sites, split=of.split_name(split), n=of.n_of("n", n,
-                                                                                     2_000, split),
-        n_patched=n_patched, n_points=n_points, n_checked=n_checked, n_ranked=n_ranked, seed=seed,
+        of.model(), task, source, sites=sites, split=of.split_name(split),
+        n=of.n_of("n", n, 2_000, split), n_patched=n_patched, n_points=n_points,
+        n_checked=n_checked, n_ranked=n_ranked, seed=seed,
         batch_size=of.patched_at_once(batch_size), n_bootstrap=n_bootstrap,
         meta={**of.settings, **({} if among == "vocabulary" else {"among": among})},
         progress=progress)

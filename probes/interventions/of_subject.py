@@ -48,8 +48,7 @@ def intervene(
     split    problems whose codes are overwritten; means and erasers come from `train`. Prompts
              without a column `split` serve for both
     n        problems drawn; those count which the model answers rightly, source included;
-             default: 2,000, of prompts all, each of
-             which is a base at most once
+             default: 2,000, of prompts all, each of which is a base at most once
     n_reference  training problems for means and erasers; default: 4,096, of prompts all
     factorial  draw natural sources, which differ in operation, operands and the rest
              (`latentcode.tasks.counterfactuals`), where the problems offer them; without it,

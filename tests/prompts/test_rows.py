@@ -112,16 +112,16 @@ def test_a_split_is_read_alone(small_models: SmallModels) -> None:
     bridge = load_pretrained(small_models("gpt2"))
     given = frame(as_language_model(bridge))
     given["split"] = ["ood", *["train"] * (len(given) - 1)]
-    whole, train, ood = (read_prompt_rows(bridge, given, split=split, features=["residual"])
-                         for split in (None, "train", "ood"))
+    whole = read_prompt_rows(bridge, given, features=["residual"])
+    of = lc.subject(bridge, given)
+    train, ood = (of.rows(split, n=len(given), pair="a", features=["residual"])
+                  for split in ("train", "ood"))
     both = np.concatenate([ood.values["residual", "1"], train.values["residual", "1"]])
     np.testing.assert_allclose(both, whole.values["residual", "1"], atol=1e-5)
     assert set(ood.labels["split"]) == {"ood"}
-    assert ood.meta["split"] == "ood"
+    assert (whole.meta["split"], ood.meta["split"]) == ("prompts", "ood")
     with pytest.raises(SplitError, match="no prompt is of split 'test'; they are of ood, train"):
-        read_prompt_rows(bridge, given, split="test")
-    with pytest.raises(SplitError, match="split is 'ood', but the prompts have no column 'split'"):
-        read_prompt_rows(bridge, given.drop(columns="split"), split="ood")
+        of.rows("test", n=1, pair="a", features=["residual"])
 
 
 def test_what_has_no_rows_is_one_error(small_models: SmallModels) -> None:

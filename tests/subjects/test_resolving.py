@@ -89,7 +89,7 @@ def test_codes_answer_as_the_run_they_are_of(run: lc.Run) -> None:
         lc.decode(train, labels=["rule"])
     with pytest.raises(ProbeError, match=r"labels are missing, .* they have: .*rule_0"):
         lc.similarity(heldout)
-    with pytest.raises(ProbeError, match="a model is needed, and these are codes"):
+    with pytest.raises(ProbeError, match=r"a model is needed, and .* stands for codes"):
         lc.intervene(train)
     some = lc.knn_purity(heldout, labels="rule", controls=False, layers=1, n=40, n_bootstrap=100)
     assert some.table["n"].max() == 40

@@ -80,8 +80,14 @@ class Study:
         folder = self.out / "tables"
         check((folder / "scores.csv").is_file(), f"{self.out} holds no tables", RunError)
         kinds = {"layer": str, "inputs": str}
-        return {name: pd.read_csv(folder / f"{name}.csv", dtype=kinds).fillna({"inputs": ""})
-                for name in ("scores", "given")}
+        tables = {name: pd.read_csv(folder / f"{name}.csv", dtype=kinds).fillna({"inputs": ""})
+                  for name in ("scores", "given")}
+        # They hold four digits, which tell how many of n were right: the page rounds that share,
+        # and not a number that is rounded already.
+        scores = tables["scores"]
+        hits = scores["metric"] == "accuracy"
+        scores.loc[hits, "value"] = (scores.loc[hits, "value"] * self.n).round() / self.n
+        return tables
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
