@@ -19,49 +19,15 @@ from latentcode.codes.reader import (
     from_residual,
     gather_codes,
 )
-from latentcode.config import TaskConfig, config_hash, to_dict
-from latentcode.devices import resolve_device
-from latentcode.errors import ConfigError, check
-from latentcode.files.provenance import package_version
-from latentcode.models.config import kind_of
+from latentcode.errors import check
 from latentcode.models.modes import evaluating
 from latentcode.progress import Progress
-from latentcode.runs import Run
 from latentcode.seeds import checked_seed
-from latentcode.tasks import Batch, Task, as_task, try_task
+from latentcode.tasks import Batch, Task, try_task
 from latentcode.tasks.base import DRAW
 
 if TYPE_CHECKING:
-    from latentcode.models.transformer import HookedTransformer
-
-
-def opened(
-    run: Run, *, untrained: bool, task: Task | TaskConfig | None, step: int | None, device: str
-) -> tuple[HookedTransformer, Task, dict[str, Any]]:
-    """Return a run's model, or its initial weights, what to draw from, and what says which.
-
-    `ConfigError` for a task that does not fit the model.
-    """
-    from latentcode.models.transformer import HookedTransformer
-
-    place = resolve_device(device)
-    config = run.config
-    drawn_from = as_task(config.task if task is None else task)
-    source = drawn_from.config
-    check(source.d_input == config.model.d_input and source.d_output == config.model.d_output,
-          f"task has d_input {source.d_input} and d_output {source.d_output}; expected "
-          f"{config.model.d_input} and {config.model.d_output}, those of the model", ConfigError)
-    if untrained:
-        model = HookedTransformer(config.model, seed=config.training.seed).to(place).eval()
-    else:
-        model = run.load_model(step, device=device)
-    return model, drawn_from, {
-        "run": run.name, "run_id": run.id, "kind": kind_of(config.model),
-        "config_hash": config_hash(config), "untrained": untrained,
-        "step": 0 if untrained else (run.checkpoints()[-1] if step is None else step),
-        "task": to_dict(source), "model": to_dict(config.model),
-        "latentcode_version": package_version("latentcode"),
-        **({} if run.loaded_from is None else {"run_loaded_from": run.loaded_from})}
+    pass
 
 
 class CodeReader(Reader):
@@ -202,4 +168,4 @@ def _from_rows(
     return [(f"{name}.hook_q", keep), (f"{name}.hook_k", store)]
 
 
-__all__ = ["CodeReader", "gather_codes", "opened"]
+__all__ = ["CodeReader", "gather_codes"]

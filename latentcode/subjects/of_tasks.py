@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from latentcode.codes.instances import at_once, instances
-from latentcode.codes.of_tasks import CodeReader, opened
+from latentcode.codes.of_tasks import CodeReader
 from latentcode.codes.reader import Reader
 from latentcode.codes.rows import Rows, read_rows
 from latentcode.config import config_hash, to_dict
 from latentcode.devices import resolve_device
-from latentcode.errors import ConfigError, check
-from latentcode.models.config import kind_of
+from latentcode.errors import check
+from latentcode.files.provenance import package_version
+from latentcode.models.config import ModelConfig, kind_of
 from latentcode.models.transformer import HookedTransformer
 from latentcode.models.untrained import untrained as with_fresh_weights
 from latentcode.runs import Run
@@ -155,9 +156,15 @@ class RunSubject(TaskSubject):
         return self.run.config.model.n_layers
 
     def shown(self, untrained: bool, seed: int) -> tuple[Any, dict[str, Any]]:
-        model, _, meta = opened(self.run, untrained=untrained, task=self.task, step=self.step,
-                                device=self.device)
-        return model, meta | ({} if self.step is None or untrained else {"run": self.name})
+        config = self.run.config
+        check_fits(self.task, config.model)
+        meta = {**self.settings, "run": self.name, "untrained": untrained,
+                "model": to_dict(config.model),
+                "latentcode_version": package_version("latentcode")}
+        if not untrained:
+            return self.run.load_model(self.step, device=self.device), meta
+        initial = HookedTransformer(config.model, seed=config.training.seed)
+        return initial.to(placed(self.device)).eval(), meta | {"step": 0}
 
 
 class ModelSubject(TaskSubject):
@@ -175,10 +182,7 @@ class ModelSubject(TaskSubject):
             "run": self.name, "kind": kind_of(model.config) if ours else "softmax",
             "task": to_dict(task.config)}
         if ours:
-            wanted, have = model.config, task.config
-            check(have.d_input == wanted.d_input and have.d_output == wanted.d_output,
-                  f"task has d_input {have.d_input} and d_output {have.d_output}; expected "
-                  f"{wanted.d_input} and {wanted.d_output}, those of the model", ConfigError)
+            check_fits(task, model.config)
 
     def called(self, name: str) -> None:
         """Give the model another name in results, where several are compared."""
@@ -188,6 +192,14 @@ class ModelSubject(TaskSubject):
     def shown(self, untrained: bool, seed: int) -> tuple[Any, dict[str, Any]]:
         model = with_fresh_weights(self.of, seed) if untrained else self.of
         return model, {**self.settings, "untrained": untrained}
+
+
+def check_fits(task: Task, model: ModelConfig) -> None:
+    """Raise `ConfigError` for a task whose problems are no input of a model of ours."""
+    have = task.config
+    check(have.d_input == model.d_input and have.d_output == model.d_output,
+          f"task has d_input {have.d_input} and d_output {have.d_output}; expected "
+          f"{model.d_input} and {model.d_output}, those of the model")
 
 
 def placed(device: str | None) -> str:

@@ -15,7 +15,6 @@ import pandas as pd
 import torch
 
 from latentcode.codes.instances import instances
-from latentcode.codes.of_tasks import opened
 from latentcode.config import SravenConfig
 from latentcode.errors import check
 from latentcode.figures.style import Figure, category_styles, style
@@ -25,6 +24,8 @@ from latentcode.probes.interventions.sites import capture
 from latentcode.probes.knn_purity.purity import ALL, purity
 from latentcode.probes.projection.methods import fit_projection
 from latentcode.runs import Run
+from latentcode.subjects import subject
+from latentcode.tasks import make_task
 from latentcode.tasks.sraven.rules import RULES
 from latentcode.tasks.sraven.task import rules_shown
 
@@ -49,7 +50,7 @@ def codes_at(run: Run, split: str, n: int, untrained: bool = False) -> Mapping[s
     check(isinstance(config, SravenConfig) and not config.permuted, f"{run.name} is not of SRAVEN "
           "with features that keep their tokens; expected a run that is")
     assert isinstance(config, SravenConfig)
-    model, task, _ = opened(run, untrained=untrained, task=None, step=None, device="cpu")
+    model, task = subject(run).model(untrained=untrained), make_task(config)
     m, size = config.n_features, config.grid_size
     own = torch.arange(size * (size - 1)) * m + m - 1
     places = [("code", layer) for layer in range(model.cfg.n_layers)]

@@ -17,7 +17,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.codes.of_tasks import opened
 from latentcode.experiments.paper.reproduction import KIND_TITLES
 from latentcode.experiments.studies.operation.context_figure import KINDS
 from latentcode.experiments.studies.operation.patches import BOTH, CONTEXT, directions
@@ -31,6 +30,7 @@ from latentcode.probes.common.results import distinct, where
 from latentcode.probes.interventions.sites import Edit, Place, capture, run_patched
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
+from latentcode.subjects import subject
 from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.counterfactuals import ChosenPairs
 
@@ -135,8 +135,7 @@ def heads_and_keys(run: Run, seed: int = 0) -> dict[str, pd.DataFrame]:
            (`attribution`, `random`, `least` first) and `size`: the rate of `operation`
     ranks  a row per head or key: its attribution, a share of the sum of all
     """
-    model, _, _ = opened(run, untrained=False, task=None, step=None, device="cpu")
-    at = _At(model, *carrier(run))
+    at = _At(run.load_model(), *carrier(run))
     asked = _directions(run)
     ranking = [at.attributed(at.known(task, "test", "interchange", seed, N_POINTS), task)
                for task in asked.values()]
@@ -209,12 +208,9 @@ def carried(source: Run, target: Run, seed: int = 0) -> dict[str, pd.DataFrame]:
     """
     site, layers = carrier(target)
     assert site == "code"
-    model, drawn_from, _ = opened(target, untrained=False, task=None, step=None, device="cpu")
-    at = _At(model, site, layers)
-    others = {"trained": opened(source, untrained=False, task=drawn_from, step=None, device="cpu"),
-              "untrained": opened(source, untrained=True, task=drawn_from, step=None,
-                                  device="cpu")}
-    models = {name: found[0] for name, found in others.items()}
+    at = _At(target.load_model(), site, layers)
+    read = subject(source, target.config.task)
+    models = {"trained": read.model(), "untrained": read.model(untrained=True)}
     asked = _directions(target)
     maps = _fitted(at, models, next(iter(asked.values())), seed)
     rows = []
@@ -225,7 +221,7 @@ def carried(source: Run, target: Run, seed: int = 0) -> dict[str, pd.DataFrame]:
         for batch in ("sources", "operands", "unrelated"):
             inputs = known.pairs.batch(batch).inputs
             computed = {of: capture(one, inputs, at.places)[1]
-                        for of, one in (("target", model), *models.items())}
+                        for of, one in (("target", at.model), *models.items())}
             for how, (of, each) in maps.items():
                 edits = {place: _put(_mapped(each[place][0], computed[of][place], queries),
                                      context[:, None, :, None]) for place in at.places}
