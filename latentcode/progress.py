@@ -193,6 +193,12 @@ class Drawn:
         if done >= total:
             self.close()
 
+    def __enter__(self) -> Drawn:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
     def close(self) -> None:
         """Take the bar away, for good."""
         if self._bar is not None and not self._over:
@@ -212,7 +218,10 @@ _is_told = ContextVar("_is_told", default=False)
 
 
 def bar(what: str) -> Drawn:
-    """Return a callback that draws a bar while there is something to do."""
+    """Return a callback that draws a bar while there is something to do.
+
+    As a context it takes the bar away at its end, where the work failed, too.
+    """
     return Drawn(what)
 
 

@@ -101,6 +101,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
     screen = Screen(terminal=True)
     monkeypatch.setattr("rich.console.Console", lambda **settings: screen.console)
     monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "_entered", [])
     # That of pytest is put back between a fixture and its test.
     monkeypatch.setattr("latentcode.progress.sys",
                         SimpleNamespace(stderr=screen.out, modules=sys.modules))
@@ -156,6 +157,18 @@ def test_what_fails_leaves_no_bar_behind(screen: Screen) -> None:
     assert not progress._entered
 
 
+def test_a_bar_that_was_asked_for_goes_where_the_work_fails(screen: Screen) -> None:
+    def fail() -> None:
+        with progress.bar("failing") as shown:
+            shown(1, 3)
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        fail()
+    assert "failing" in screen.text()
+    assert not progress._entered
+
+
 def test_in_a_notebook_one_line_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
 
@@ -170,6 +183,7 @@ def test_in_a_notebook_one_line_changes(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("IPython.display.display", show)
     monkeypatch.setattr(progress, "_in_notebook", lambda: True)
     monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "_entered", [])
     monkeypatch.setattr(progress, "CELL_EVERY", -1.0)
     count(2)
     assert shown == ["counting: 1 of 2", "counting: 2 of 2, 0:00:00 left", ""]

@@ -46,9 +46,10 @@ class CheckModel:
 
         if self.out is not None:
             check_free(self.out, overwrite=self.overwrite, marker=ModelCheckResult.marker())
-        result = check_model(
-            self.model, lengths=self.lengths or None, dtype=self.dtype, seed=self.seed,
-            device=resolve_device(self.device), progress=bar("comparing"))
+        with bar("comparing") as progress:
+            result = check_model(
+                self.model, lengths=self.lengths or None, dtype=self.dtype, seed=self.seed,
+                device=resolve_device(self.device), progress=progress)
         print(result)
         if self.out is not None:
             print(f"wrote result {result.save(self.out, overwrite=self.overwrite)}")

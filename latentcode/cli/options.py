@@ -71,7 +71,8 @@ class Saving:
         from latentcode.progress import bar
 
         try:
-            result = compute(bar(doing))
+            with bar(doing) as progress:
+                result = compute(progress)
         except KeyboardInterrupt as interruption:
             if not is_saved:
                 interruption.add_note(f"{self.out} was not written; the same command starts again")

@@ -61,7 +61,8 @@ class Verify:
         failed = False
         for name in self.names or tuple(map(str, _some(named.all_folders()))):
             title = f"evaluating {Path(name).name.removeprefix(named.ZOO_PREFIX)}"
-            found = zoo.verify(name, n=self.n, progress=bar(title))
+            with bar(title) as progress:
+                found = zoo.verify(name, n=self.n, progress=progress)
             failed = failed or bool(found.problems)
             print(found, file=sys.stderr if found.problems else sys.stdout, flush=True)
         if failed:

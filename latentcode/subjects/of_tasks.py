@@ -148,7 +148,8 @@ class RunSubject(TaskSubject):
         run = self.run
         return {"run": run.name, "run_id": run.id, "kind": kind_of(run.config.model),
                 "config_hash": config_hash(run.config), "task": to_dict(self.task.config),
-                "step": run.checkpoints()[-1] if self.step is None else self.step,
+                # A run that was not trained has initial weights alone.
+                "step": max(run.checkpoints(), default=0) if self.step is None else self.step,
                 **({} if run.loaded_from is None else {"run_loaded_from": run.loaded_from})}
 
     @property
