@@ -8,7 +8,8 @@ writes the codes, values and residual streams of sources into each run and count
 (`places`, `latentcode.tasks.counterfactuals.CLASSES`); for the runs of `--along` at every
 checkpoint, too. What was computed is kept in `work`, so that an interrupted study goes on. Its
 outcome is written to `out`: a page, `tables/` and `figures/`. Where the criteria are met follows
-from `criteria.yaml`, which was written before the models were measured. `context`: see there.
+from `experiments/evidence/claims/operation.yaml`, which was written before the models were
+measured. `context`: see there.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from sources that would copy another token, and asks where enough instances coun
 is the operation or the answer. The runs are those of the grid `fig6_small`, which
 `python -m latentcode.experiments.paper.long_runs` trains. What was computed is kept in `work`, so
 that an interrupted study goes on. Its outcome is written to `out`: a page, `tables/` and a figure.
-Where the criteria are met follows from `criteria.yaml`.
+Where the criteria are met follows from `experiments/evidence/claims/text.yaml`.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def differences(**changed: tuple[float, float]) -> pd.DataFrame:
                 rows.append({
                     "role": "confirmatory", "task": "sraven", "kind": "hyla", "run": str(run),
                     "counts": True, "statement": STATEMENT, "site": "code", "scope": "context",
-                    "layers": "0,1", "direction": direction, "against": against, "low": low,
+                    "layers": "0,1", "direction": direction, "against": against, "low": low, "high": 1.0,
                     "value": value})
     return pd.DataFrame(rows)
 

@@ -33,7 +33,7 @@ from jinja2 import (
 )
 
 from latentcode.errors import ArtifactError, LatentCodeError, check
-from latentcode.experiments.questions.tables import fixed, read_table, span
+from latentcode.experiments.evidence.tables import fixed, read_table, span
 from latentcode.files.storage import read_json
 from latentcode.probes.decoding.naming import named
 
@@ -72,7 +72,7 @@ def render(template: Path, root: Path = ROOT) -> str:
     """
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
                               keep_trailing_newline=True,
-                              loader=FileSystemLoader(Path(__file__).parent))
+                              loader=FileSystemLoader(template.parent))
     environment.filters["merged"] = lambda mapping, **entries: {**mapping, **entries}
     environment.globals |= {
         "table": partial(read_table, root), "document": lambda name: read_json(root / name),
