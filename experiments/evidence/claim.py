@@ -1,4 +1,5 @@
-"""What does the paper claim, and by which rule will ours be judged? `claims/paper.yaml`, read strictly.
+"""What does the paper claim, and by which rule will ours be judged? `claims/paper.yaml`, read
+strictly.
 
 The file was committed before the runs that it judges; its head says how. A claim names the runs
 that count by a preset and axes, in the language of grids (`experiments/sweep`), without seeds:

@@ -2,9 +2,12 @@
 
 For studies, on tables with a row per run:
 
+    number       a number is that which was published
     difference   a paired difference is above 0, and enough
-    everywhere   a quantity is on one side of a bound in every run
+    ordering     the mean of some values is above that of others
     separate     all values of one side are above all of the other
+    everywhere   a quantity is on one side of a bound in every run
+    same         a number is equal to another
     together     the verdict of several of these
 
 For claims of the paper (`claim`, which says each rule in full), on a table of `values`: a function
@@ -93,26 +96,46 @@ def part_of_number(claim: Claim, rows: pd.DataFrame) -> Part:
         # The published seed draws the split too: runs that share one are one value.
         splits = scale * rows.groupby("split_seed")["value"].mean()
         mean, error, n = splits.mean(), splits.sem(), len(splits)
-    printed = f"published {published.value:g} +- {published.error:g} ({published.n})"
+    return number(member, float(mean), float(error), n, published.value, published.error,
+                  published.n, claim.margin, kind=kind)
+
+
+def number(
+    name: str, mean: float, error: float, n: int, published: float, published_error: float,
+    published_n: int, margin: float, *, kind: str = "run",
+) -> Part:
+    """Is a number of ours that which was published? Welch's t interval of the difference.
+
+    mean, error, n  ours: the mean of n values and its standard error
+    margin          the largest difference that is no disagreement
+    kind            what a value of ours is of
+
+    agrees     the whole interval of mean - published lies within +- margin
+    differs    it does not, and excludes 0
+    undecided  otherwise
+    """
+    if not n:
+        return _not_run(name, [name], kind)
+    printed = f"published {published:g} +- {published_error:g} ({published_n})"
     if n < FEWEST:
-        return _too_few(member, {member: n}, kind,
+        return _too_few(name, {name: n}, kind,
                         f"ours {mean:.4g} ({_count(n, kind)}), {printed}",
-                        estimate=float(mean) - published.value)
-    found = welch(mean, error, n, published.value, published.error, published.n)
+                        estimate=float(mean) - published)
+    found = welch(mean, error, n, published, published_error, published_n)
     estimate, low, high, p = map(float, (found.estimate, found.low, found.high, found.p))
     needs: tuple[str, ...] = ()
-    if -claim.margin <= low and high <= claim.margin:
+    if -margin <= low and high <= margin:
         verdict: Verdict = "agrees"
-        outcome = f"lies within the margin of {claim.margin:g}"
+        outcome = f"lies within the margin of {margin:g}"
     elif low > 0.0 or high < 0.0:
-        verdict, outcome = "differs", f"excludes 0 and exceeds the margin of {claim.margin:g}"
+        verdict, outcome = "differs", f"excludes 0 and exceeds the margin of {margin:g}"
     else:
         verdict = "undecided"
-        outcome = f"includes 0 and exceeds the margin of {claim.margin:g}"
-        hopeless = narrowest_half(float("inf"), published.n) * published.error > claim.margin
-        needs = (f"more {kind}s of {member}" + hopeless * ", which can only tell a difference: the "
+        outcome = f"includes 0 and exceeds the margin of {margin:g}"
+        hopeless = narrowest_half(float("inf"), published_n) * published_error > margin
+        needs = (f"more {kind}s of {name}" + hopeless * ", which can only tell a difference: the "
                  "published error is too wide for an interval within the margin",)
-    return Part(member, verdict, estimate, low, high, p, (n,),
+    return Part(name, verdict, estimate, low, high, p, (n,),
                 f"ours {mean:.4g} +- {error:.2g} ({_count(n, kind)}), {printed}: the interval of "
                 f"the difference, {low:.3g} to {high:.3g}, {outcome}", needs)
 
@@ -137,6 +160,18 @@ def parts_of_permutation(rule: Permutation, rows: pd.DataFrame) -> Iterator[Part
              for above, below in zip(rule.higher, rule.lower, strict=True)]
     for tested in [pairs] if rule.over == "together" else [[pair] for pair in pairs]:
         yield _compare(tested)
+
+
+def ordering(above: str, higher: pd.Series, below: str, lower: pd.Series) -> Part:
+    """Is mean(higher) > mean(lower)? The exact permutation test over values, p one-sided.
+
+    agrees     p <= 0.05
+    differs    p <= 0.05 in the opposite direction
+    undecided  otherwise, or with fewer than three values of either
+    """
+    one, other = (_Side(name, values.set_axis([0] * len(values)), not values.empty)
+                  for name, values in ((above, higher), (below, lower)))
+    return _compare([(one, other)])
 
 
 def parts_of_changes(rule: PermutationOfChanges, rows: pd.DataFrame) -> Iterator[Part]:
@@ -317,6 +352,18 @@ def separate(
                 f"{said}, {least:g} being asked for, and the sides "
                 f"{'overlap' if verdict == 'undecided' else 'do not overlap'}",
                 () if verdict != "undecided" else (f"more runs of {name}",))
+
+
+def same(name: str, values: pd.Series, equals: float, within: float = 0.0) -> Part:
+    """Is every number what it has to be? agrees where |value - equals| <= within, differs where one
+    is not; an identity needs no number of runs."""
+    if values.empty:
+        return _not_run(name, [name], "run")
+    distance = float((values - equals).abs().max())
+    holds = distance <= within
+    return Part(name, "agrees" if holds else "differs", float(holds), None, None, None,
+                (len(values),), f"{name}: at most {distance:.3g} from {equals:g}, {within:g} being "
+                "allowed")
 
 
 def together(parts: Iterable[Part]) -> Verdict:

@@ -16,8 +16,8 @@ import pandas as pd
 from latentcode.config import flatten, to_dict
 from latentcode.errors import LatentCodeError, check_choice
 from latentcode.experiments.evidence.claim import RESULTS, Claim, Setting, load_claims
+from latentcode.experiments.evidence.keeping import kept, key_of
 from latentcode.experiments.evidence.values import evidence
-from latentcode.experiments.keeping import kept, key_of
 from latentcode.experiments.paper.runs import PUBLISHED, KnownRuns, split_seed
 from latentcode.figures.style import Figure
 from latentcode.files.storage import replace_file

@@ -2,8 +2,8 @@
 
 All finished runs count that are equal in what `claims/paper.yaml` says: task (but the split's seed
 and the revision of a text), model, updates, batch, learning rate, weight decay, warm-up and
-clipping. Precision, device and what is evaluated or kept along the way do not tell runs apart; of those with
-the same two seeds, which are not independent, one counts.
+clipping. Precision, device and what is evaluated or kept along the way do not tell runs apart; of
+those with the same two seeds, which are not independent, one counts.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from matplotlib.axes import Axes
 from latentcode.config import LogicConfig, RunConfig, TrainingConfig
 from latentcode.config.presets import model_for
 from latentcode.experiments.evidence.rules import everywhere
+from latentcode.experiments.evidence.writing import write_study
 from latentcode.experiments.studies.curves import curve, curves_by_kind
-from latentcode.experiments.studies.writing import write_study
 from latentcode.figures.style import PALETTE, Figure
 from latentcode.models.config import with_kind
 from latentcode.runs import Run

@@ -27,9 +27,9 @@ from matplotlib.axes import Axes
 
 from latentcode.config.presets import preset
 from latentcode.experiments.evidence.rules import everywhere
+from latentcode.experiments.evidence.writing import write_study
 from latentcode.experiments.studies.curves import curve, curves_by_kind
 from latentcode.experiments.studies.learning_equivalence import FROM_STEP, KINDS, configuration
-from latentcode.experiments.studies.writing import write_study
 from latentcode.figures.style import PALETTE, Figure
 from latentcode.models.config import kind_of
 from latentcode.models.modes import evaluating

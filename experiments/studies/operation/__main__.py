@@ -25,7 +25,8 @@ import tyro
 
 from latentcode.config import to_dict
 from latentcode.errors import ProbeError
-from latentcode.experiments.keeping import kept, key_of
+from latentcode.experiments.evidence.keeping import kept, key_of
+from latentcode.experiments.evidence.writing import write_study, write_tables
 from latentcode.experiments.studies.operation.context import Context
 from latentcode.experiments.studies.operation.page import drawn, page
 from latentcode.experiments.studies.operation.places import (
@@ -34,7 +35,6 @@ from latentcode.experiments.studies.operation.places import (
     main_places,
 )
 from latentcode.experiments.studies.operation.tables import combined
-from latentcode.experiments.studies.writing import write_study, write_tables
 from latentcode.files.storage import write_text
 from latentcode.probes.interventions import Intervention, InterventionResult, intervene
 from latentcode.progress import bar

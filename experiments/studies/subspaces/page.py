@@ -10,9 +10,9 @@ import pandas as pd
 
 from latentcode.answers import CLASSES
 from latentcode.experiments.evidence.rules import everywhere
+from latentcode.experiments.evidence.writing import write_study
 from latentcode.experiments.studies.operation.criteria import CRITERIA, answer_entering
 from latentcode.experiments.studies.subspaces.plan import RANK, Job, jobs
-from latentcode.experiments.studies.writing import write_study
 from latentcode.figures.markdown import markdown_table
 from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.files.storage import write_text

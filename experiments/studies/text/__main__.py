@@ -27,6 +27,7 @@ import tyro
 
 from latentcode.config import LanguageConfig, to_dict
 from latentcode.errors import LatentCodeError, RunError, check
+from latentcode.experiments.evidence.writing import write_study, write_tables
 from latentcode.experiments.studies.operation.tables import check_sanity
 from latentcode.experiments.studies.text.measuring import Measured, measure
 from latentcode.experiments.studies.text.page import drawn, page
@@ -38,7 +39,6 @@ from latentcode.experiments.studies.text.verdicts import (
     statements,
     telling,
 )
-from latentcode.experiments.studies.writing import write_study, write_tables
 from latentcode.files.storage import write_text
 from latentcode.models.config import kind_of
 from latentcode.runs import Run

@@ -12,7 +12,7 @@ import pandas as pd
 
 from latentcode.errors import TooFewCountError
 from latentcode.experiments.evidence.criteria import criteria
-from latentcode.experiments.keeping import kept, key_of
+from latentcode.experiments.evidence.keeping import kept, key_of
 from latentcode.experiments.paper.reproduction import Work
 from latentcode.experiments.paper.runs import KnownRuns
 from latentcode.experiments.paper.token_losses import token_losses
