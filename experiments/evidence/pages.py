@@ -77,12 +77,18 @@ def given(text: str, why: str) -> str:
     return text
 
 
+def _environment(folder: Path) -> Environment:
+    """Return what reads the templates of a folder."""
+    return Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+                       keep_trailing_newline=True, loader=FileSystemLoader(folder))
+
+
 def check_template(template: Path) -> None:
     """Raise `ArtifactError` for a template that is not there, is no template, or has a number
     without a source."""
     check(template.is_file(), f"template {template} does not exist", ArtifactError)
     try:
-        _refuse_bare_numbers(Environment().parse(template.read_text(encoding="utf-8")))
+        _refuse_bare_numbers(_environment(template.parent).parse(template.read_text(encoding="utf-8")))
     except TemplateSyntaxError as error:
         raise ArtifactError(f"{template.name}, line {error.lineno}: {error.message}") from None
 
@@ -95,9 +101,7 @@ def render(template: Path, root: Path = ROOT, **more: object) -> str:
     more  further values that the template is given
     """
     check_template(template)
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-                              keep_trailing_newline=True,
-                              loader=FileSystemLoader(template.parent))
+    environment = _environment(template.parent)
     environment.filters["merged"] = lambda mapping, **entries: {**mapping, **entries}
     environment.globals |= {
         "table": partial(read_table, root), "document": lambda name: read_json(root / name),

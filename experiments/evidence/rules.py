@@ -255,7 +255,10 @@ def parts_of_excess(
 
 
 def _exceeding(rule: Excess, member: str, control: str, rows: pd.DataFrame) -> Part:
-    return difference(f"{member}, above {control}", rows, rule.least,
+    name = f"{member}, above {control}"
+    if rows.empty:
+        return _not_run(name, [member], "run")
+    return difference(name, rows, rule.least,
                       of=member.removesuffix(f": {aspect_of(member)}"))
 
 

@@ -117,8 +117,8 @@ class Number:
 
     def part(self, name: str, rows: pd.DataFrame) -> Part:
         ours = rows[self.column]
-        return number(name, float(ours.mean()), float(ours.sem()), len(ours), self.value,
-                      self.error, self.n, self.margin)
+        return number(name, ours.mean(), float(ours.std() / len(ours) ** 0.5), len(ours),
+                      self.value, self.error, self.n, self.margin)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -247,9 +247,9 @@ class Study:
             settings = {"question": asked.question, **asked.settings}
             folder = work / f"{name}-{call[0].name}-{key_of(call, settings)}"
             print(f"{number} of {len(calls)}, {told}", flush=True)
-            found.append((call, kept(folder, asked.kind, lambda of=call, told=told: asked.function(
-                of if asked.together else of[0], **_taken(asked.function, progress=bar(told)),
-                **asked.settings))))
+            compute = partial(asked.function, call if asked.together else call[0],
+                              **_taken(asked.function, progress=bar(told)), **asked.settings)
+            found.append((call, kept(folder, asked.kind, compute)))
         return found
 
 
