@@ -16,7 +16,7 @@ import streamlit as st
 
 from latentcode.config import RunConfig, from_dict
 from latentcode.errors import ArtifactError, LatentCodeError
-from latentcode.experiments.paper.claims import RESULTS, Setting
+from latentcode.experiments.evidence.claim import RESULTS, Setting
 from latentcode.experiments.paper.results import RESULT, read_result
 from latentcode.experiments.paper.runs import signature
 from latentcode.experiments.paper.wording import COUNTED, ours, published

@@ -16,6 +16,7 @@ from latentcode.experiments.demo.asking import (
     Asked,
     Reading,
 )
+from latentcode.experiments.evidence.rules import apart, difference
 from latentcode.experiments.studies.rows.tables import ranged
 from latentcode.probes.common.results import with_interval
 
@@ -45,7 +46,9 @@ def findings(asked: Sequence[Asked]) -> dict[str, str]:
 def tells(one: Asked, reading: Reading) -> bool:
     """Return whether the code of the last layer is above its controls by their intervals."""
     code = one.score(reading)
-    return bool(code["low"] > max(_best_control(one, reading)[1]["high"], code["chance"]))
+    controls = [_best_control(one, reading)[1], pd.Series(
+        dict.fromkeys(("value", "low", "high"), code["chance"]))]
+    return all(_above(code, control) for control in controls)
 
 
 def _told(asked: Sequence[Asked]) -> str:
@@ -128,7 +131,8 @@ def _best_control(one: Asked, reading: Reading) -> tuple[str, pd.Series]:
 
 
 def _above(one: pd.Series, other: pd.Series) -> bool:
-    return bool(one["low"] > other["high"])
+    rows = apart(*(pd.DataFrame([dict(score)]) for score in (one, other)))
+    return difference("score", rows, 0.0, fewest=1).verdict == "agrees"
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from latentcode.config import RunConfig
 from latentcode.errors import check
-from latentcode.experiments.paper.claims import RESULTS
+from latentcode.experiments.evidence.claim import RESULTS
 from latentcode.experiments.texts import make_texts
 from latentcode.files.provenance import environment
 from latentcode.files.storage import parse_json, write_json

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from latentcode.experiments.paper.claims import Claim, load_claims
+from latentcode.experiments.evidence.claim import Claim, load_claims
 
 Judged = Mapping[str, Any]
 """A claim with its verdict, as `result.json` has it."""

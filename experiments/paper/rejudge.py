@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from latentcode.errors import ArtifactError, check
-from latentcode.experiments.paper.claims import Claim, load_claims
+from latentcode.experiments.evidence.claim import Claim, load_claims
 from latentcode.experiments.paper.reproduce import judged_claim
 from latentcode.experiments.paper.reproduction import (
     Findings,

@@ -20,8 +20,9 @@ import pandas as pd
 
 from latentcode.errors import ArtifactError, check
 from latentcode.experiments.demo.report import Html, Section, Table, Text, write_report
+from latentcode.experiments.evidence.claim import RESULTS, load_claims
+from latentcode.experiments.evidence.verdicts import can_agree, expected_false_differs
 from latentcode.experiments.paper import cost
-from latentcode.experiments.paper.claims import RESULTS, load_claims
 from latentcode.experiments.paper.grouping import (
     DEFINITIONS,
     GROUPS,
@@ -34,7 +35,6 @@ from latentcode.experiments.paper.grouping import (
     said,
     verdict,
 )
-from latentcode.experiments.paper.judging.verdicts import can_agree, expected_false_differs
 from latentcode.experiments.paper.reproduction import KIND_TITLES
 from latentcode.experiments.paper.results import N_SPLITS, answers, central, remarks, results_in
 from latentcode.experiments.paper.wording import by_test, least, ours, published, rule
@@ -190,10 +190,10 @@ def _lead(found: Mapping[str, Results]) -> str:
     twice = " ".join(of_groups)
     return (
         f"{len(every)} entries: claims and numbers of the paper and its reviews, and some of ours, "
-        "each with a rule of its verdict (`experiments/paper/claims.yaml`, which says when it was "
-        "written; rules of the paper's numbers before the long runs). What is one observation "
-        "counts once, and a claim that others took the place of is not counted; every verdict is "
-        f"listed. {twice}{_decided(found)}\n\n"
+        "each with a rule of its verdict (`experiments/evidence/claims/paper.yaml`, which says "
+        "when it was written; rules of the paper's numbers before the long runs). What is one "
+        "observation counts once, and a claim that others took the place of is not counted; every "
+        f"verdict is listed. {twice}{_decided(found)}\n\n"
         "*Agrees* and *differs* take evidence: a difference that is merely not significant, or of "
         "which a part has not been run, is *undecided*, and says what would decide it. "
         "*Erratum-like* is a difference in how something is printed, and none from a finding. "

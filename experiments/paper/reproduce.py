@@ -31,10 +31,10 @@ from latentcode.errors import (
     check,
     check_choice,
 )
+from latentcode.experiments.evidence.claim import RESULTS, Claim, PermutationOfChanges
+from latentcode.experiments.evidence.values import evidence
+from latentcode.experiments.evidence.verdicts import Judgement, judge
 from latentcode.experiments.paper import cost
-from latentcode.experiments.paper.claims import RESULTS, Claim, PermutationOfChanges
-from latentcode.experiments.paper.judging.evidence import evidence
-from latentcode.experiments.paper.judging.verdicts import Judgement, judge
 from latentcode.experiments.paper.reproduction import (
     Findings,
     OutOfTime,

@@ -15,9 +15,9 @@ import pandas as pd
 
 from latentcode.config import flatten, to_dict
 from latentcode.errors import LatentCodeError, check_choice
-from latentcode.experiments.keeping import kept, key_of
-from latentcode.experiments.paper.claims import RESULTS, Claim, Setting, load_claims
-from latentcode.experiments.paper.judging.evidence import evidence
+from latentcode.experiments.evidence.claim import RESULTS, Claim, Setting, load_claims
+from latentcode.experiments.evidence.keeping import kept, key_of
+from latentcode.experiments.evidence.values import evidence
 from latentcode.experiments.paper.runs import PUBLISHED, KnownRuns, split_seed
 from latentcode.figures.style import Figure
 from latentcode.files.storage import replace_file
@@ -94,8 +94,10 @@ class Reproduction:
 
     def source(self) -> str:
         """Return the text that measures and judges it, by which an old result is known."""
-        shared = [path for folder in ("measuring", "judging")
-                  for path in sorted((Path(__file__).parent / folder).glob("*.py"))]
+        of_all = Path(__file__).parent
+        shared = [*sorted((of_all / "measuring").glob("*.py")),
+                  *(of_all.with_name("evidence") / f"{name}.py"
+                    for name in ("rules", "statistics", "values", "verdicts"))]
         return "".join([inspect.getsource(import_module(self.measure.__module__)),
                         *(path.read_text(encoding="utf-8") for path in shared)])
 

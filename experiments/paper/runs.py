@@ -1,9 +1,9 @@
 """Which runs count for a setting, and which ones are missing?
 
-All finished runs count that are equal in what `claims.yaml` says: task (but the split's seed and
-the revision of a text), model, updates, batch, learning rate, weight decay, warm-up and clipping.
-Precision, device and what is evaluated or kept along the way do not tell runs apart; of those with
-the same two seeds, which are not independent, one counts.
+All finished runs count that are equal in what `claims/paper.yaml` says: task (but the split's seed
+and the revision of a text), model, updates, batch, learning rate, weight decay, warm-up and
+clipping. Precision, device and what is evaluated or kept along the way do not tell runs apart; of
+those with the same two seeds, which are not independent, one counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from latentcode.config import RunConfig, flatten, to_dict
 from latentcode.errors import LatentCodeError, RunError, check
-from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.evidence.claim import Setting
 from latentcode.experiments.sweep.grid import with_fields
 from latentcode.files.locks import holder
 from latentcode.models.config import kind_of

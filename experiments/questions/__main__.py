@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tyro
 
-from latentcode.experiments.questions.page import ROOT, render
+from latentcode.experiments.evidence.pages import ROOT, render
 from latentcode.figures.markdown import with_results
 from latentcode.files.storage import write_text
 

@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import tyro
 from matplotlib.axes import Axes
 
 from latentcode.config import LogicConfig, RunConfig, TrainingConfig
 from latentcode.config.presets import model_for
+from latentcode.experiments.evidence.rules import everywhere
+from latentcode.experiments.evidence.writing import write_study
 from latentcode.experiments.studies.curves import curve, curves_by_kind
-from latentcode.experiments.studies.writing import write_study
 from latentcode.figures.style import PALETTE, Figure
 from latentcode.models.config import with_kind
 from latentcode.runs import Run
@@ -69,8 +71,9 @@ def compare(runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
             "steps": official["steps"], "ours": curves.tolist(), "mean": mean.tolist(),
             "sd": sd.tolist(), "official": theirs.tolist(),
             "deviations": distance.tolist(),
-            "agrees": {official["steps"][i]: bool(abs(distance[i]) <= DEVIATIONS)
-                       for i in judged}}
+            "agrees": {official["steps"][i]: everywhere(
+                "deviations", pd.Series([abs(distance[i])]), "below", DEVIATIONS,
+                fewest=1).verdict == "agrees" for i in judged}}
     return result
 
 

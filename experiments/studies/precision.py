@@ -21,13 +21,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import tyro
 from matplotlib.axes import Axes
 
 from latentcode.config.presets import preset
+from latentcode.experiments.evidence.rules import everywhere
+from latentcode.experiments.evidence.writing import write_study
 from latentcode.experiments.studies.curves import curve, curves_by_kind
 from latentcode.experiments.studies.learning_equivalence import FROM_STEP, KINDS, configuration
-from latentcode.experiments.studies.writing import write_study
 from latentcode.figures.style import PALETTE, Figure
 from latentcode.models.config import kind_of
 from latentcode.models.modes import evaluating
@@ -66,7 +68,10 @@ def compare(curves: Mapping[str, Mapping[str, np.ndarray]], steps: Sequence[int]
         result[kind] = {
             "steps": list(steps), **{name: of_precision[name].tolist() for name in PRECISIONS},
             "difference": difference.tolist(), "standard_error": error.tolist(),
-            "agrees": bool((np.abs(difference) <= STANDARD_ERRORS * error)[judged].all())}
+            "agrees": everywhere(
+                "distance beyond the standard errors",
+                pd.Series((np.abs(difference) - STANDARD_ERRORS * error)[judged]), "below", 0.0,
+                fewest=1).verdict == "agrees"}
     return result
 
 

@@ -26,6 +26,7 @@ from latentcode.cli.push import Push
 from latentcode.cli.questions import VERBS
 from latentcode.cli.reproduce import Reproduce
 from latentcode.cli.show import Show
+from latentcode.cli.study import Study
 from latentcode.cli.sweep import Sweep
 from latentcode.cli.train import Train, train_with_defaults
 from latentcode.cli.zoo import Zoo
@@ -33,7 +34,7 @@ from latentcode.errors import LatentCodeError
 
 COMMANDS: dict[str, type | Verb] = {
     "train": Train, **VERBS, "show": Show, "explore": Explore, "zoo": Zoo, "push": Push,
-    "sweep": Sweep, "demo": Demo, "reproduce": Reproduce, "official": Official}
+    "sweep": Sweep, "demo": Demo, "reproduce": Reproduce, "study": Study, "official": Official}
 """Every command by its name, in the order in which `latentcode --help` lists them."""
 FORMER: dict[str, str] = {
     "extract-prompts": "extract MODEL --prompts FILE",

@@ -106,6 +106,11 @@ def convert(hint: Any, value: Any, where: str) -> Any:
             check_choice(f"{where}.name", name, by_name)
             return from_dict(by_name[name], value, where)
         return convert(args[0], value, where)
+    if hint is Any:
+        return value
+    if origin is dict:
+        check(isinstance(value, dict), f"{where} is {value!r}; expected a mapping")
+        return {str(k): convert(args[1], v, f"{where}.{k}") for k, v in value.items()}
     if hint is TaskConfig:
         return from_dict(TASKS.find(_name_in(value, where)), value, where)
     if dataclasses.is_dataclass(hint):

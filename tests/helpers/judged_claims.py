@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from latentcode.experiments.paper.claims import (
+from latentcode.experiments.evidence.claim import (
     Bound,
     Claim,
     Exact,
@@ -18,8 +18,8 @@ from latentcode.experiments.paper.claims import (
     Welch,
     load_claims,
 )
-from latentcode.experiments.paper.judging.rules import over_instances
-from latentcode.experiments.paper.judging.verdicts import (
+from latentcode.experiments.evidence.rules import over_instances
+from latentcode.experiments.evidence.verdicts import (
     Judgement,
     Verdict,
     evidence,

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from latentcode.codes import LatentCodes
-from latentcode.experiments.paper.claims import Claim
+from latentcode.experiments.evidence.claim import Claim
 from latentcode.experiments.paper.measuring.over_runs import controls_of, per_kind
 from latentcode.experiments.paper.reproduction import about
 from latentcode.probes.common.bootstrap import (

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from latentcode.experiments.paper.claims import Claim, load_claims
+from latentcode.experiments.evidence.claim import Claim, load_claims
 
 
 def printed(result: str) -> tuple[Claim, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from latentcode.experiments.paper.claims import Claim, Setting
+from latentcode.experiments.evidence.claim import Claim, Setting
 from latentcode.experiments.paper.measuring.sraven_instances import ceiling
 from latentcode.experiments.paper.reproduction import KIND_TITLES, Work, final_metrics
 
@@ -142,7 +142,7 @@ def no_kind_is_always_lowest(work: Work, claim: Claim) -> pd.DataFrame:
 
     A cell is a member of the setting but for the kind; those without all three kinds are left out.
     """
-    from latentcode.experiments.paper.judging.verdicts import evidence
+    from latentcode.experiments.evidence.verdicts import evidence
 
     table = final_metrics(work, [claim.setting])
     table = table[(table["split"] == "train") & (table["metric"] == "loss")]

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from latentcode.answers import CLASSES
 from latentcode.errors import ProbeError
-from latentcode.experiments.paper.claims import Claim, Setting
+from latentcode.experiments.evidence.claim import Claim, Setting
 from latentcode.experiments.paper.measuring.known_rules import LEAST, knows_rules
 from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing
 from latentcode.experiments.paper.measuring.words import count

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.experiments.paper.claims import Claim
+from latentcode.experiments.evidence.claim import Claim
 from latentcode.experiments.paper.measuring.logic_codes import (
     NOTE,
     READINGS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.evidence.claim import Setting
 from latentcode.experiments.paper.measuring.known_rules import caveat, titled
 from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing, per_kind
 from latentcode.experiments.paper.measuring.planes import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.evidence.claim import Setting
 from latentcode.experiments.paper.measuring.drawing import Curves, curves_of_kinds
 from latentcode.experiments.paper.measuring.scores import learning, scores
 from latentcode.experiments.paper.measuring.words import beside_ceiling, of_kinds, sentences

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import Normalize, TwoSlopeNorm
 
-from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.evidence.claim import Setting
 from latentcode.experiments.paper.measuring.known_rules import (
     caveat,
     confusion,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from latentcode.experiments.paper.claims import Claim, Setting
+from latentcode.experiments.evidence.claim import Claim, Setting
 from latentcode.experiments.paper.measuring.known_rules import caveat, titled
 from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing
 from latentcode.experiments.paper.measuring.probe_scores import (

@@ -8,9 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from latentcode.experiments.evidence.claim import Bound, Setting
+from latentcode.experiments.evidence.values import COMPARED, evidence
 from latentcode.experiments.paper import cost
-from latentcode.experiments.paper.claims import Bound, Setting
-from latentcode.experiments.paper.judging.evidence import COMPARED, evidence
 from latentcode.experiments.paper.measuring.drawing import KIND_STYLES, short
 from latentcode.experiments.paper.measuring.words import NOTHING, count, sentences
 from latentcode.experiments.paper.reproduction import (

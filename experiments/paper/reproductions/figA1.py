@@ -11,7 +11,7 @@ import torch
 from matplotlib.axes import Axes
 
 from latentcode.config.presets import preset
-from latentcode.experiments.paper.claims import Claim, Setting
+from latentcode.experiments.evidence.claim import Claim, Setting
 from latentcode.experiments.paper.reproduction import (
     KIND_TITLES,
     Findings,
@@ -91,7 +91,7 @@ def _summary(layers: pd.DataFrame, sizes: pd.DataFrame) -> str:
 
 
 def _evidence(claim: Claim, layers: pd.DataFrame, sizes: pd.DataFrame) -> pd.DataFrame:
-    from latentcode.experiments.paper.judging.verdicts import evidence
+    from latentcode.experiments.evidence.verdicts import evidence
 
     if claim.id == "figA1-no-additional-parameters":
         own = sizes[sizes["task"] == claim.setting.task]

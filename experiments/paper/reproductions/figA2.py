@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.evidence.claim import Setting
 from latentcode.experiments.paper.measuring.logic_codes import (
     NOTE,
     PUBLISHED,

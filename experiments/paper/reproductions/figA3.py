@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from latentcode.experiments.paper.claims import Claim
+from latentcode.experiments.evidence.claim import Claim
 from latentcode.experiments.paper.measuring.drawing import Curves, curves_of_kinds
 from latentcode.experiments.paper.measuring.scores import (
     for_claims,
@@ -52,7 +52,7 @@ def measure(work: Work) -> Findings:
 
 def _of_all_kinds(work: Work, claim: Claim) -> pd.DataFrame:
     """Return the largest difference between two kinds in R² on `test`, one value per seed."""
-    from latentcode.experiments.paper.judging.verdicts import COMPARED, evidence
+    from latentcode.experiments.evidence.verdicts import COMPARED, evidence
 
     table = scores(work, [claim.setting], "test", "r2")
     kinds = table.groupby(["split_seed", "seed", "kind"])["value"].mean().unstack("kind")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.colors import TwoSlopeNorm
 
-from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.evidence.claim import Setting
 from latentcode.experiments.paper.measuring.known_rules import caveat, titled
 from latentcode.experiments.paper.measuring.mean_codes import (
     ALL,

@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from latentcode.config import SravenConfig
-from latentcode.experiments.paper.claims import Claim, Setting
+from latentcode.experiments.evidence.claim import Claim, Setting
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
 from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.tasks.sraven.counting import count_sraven, distinct_instances
@@ -62,7 +62,7 @@ def measure(work: Work) -> Findings:
 
 def _evidence(claim: Claim, table: pd.DataFrame) -> pd.DataFrame:
     """Does the printed formula give the number of tasks; are there many more instances?"""
-    from latentcode.experiments.paper.judging.verdicts import evidence
+    from latentcode.experiments.evidence.verdicts import evidence
 
     found = {(row["n_features"], row["n_values"]): row for row in table.to_dict("records")}
     rows = []

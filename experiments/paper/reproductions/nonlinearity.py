@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.evidence.claim import Setting
 from latentcode.experiments.paper.measuring.drawing import Numbers, beside_published
 from latentcode.experiments.paper.measuring.published import beside, in_points, printed
 from latentcode.experiments.paper.measuring.scores import learning, scores

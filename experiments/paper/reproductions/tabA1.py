@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from latentcode.experiments.paper.claims import Claim, Setting
+from latentcode.experiments.evidence.claim import Claim, Setting
 from latentcode.experiments.paper.measuring.drawing import Numbers, beside_published
 from latentcode.experiments.paper.measuring.published import beside, printed
 from latentcode.experiments.paper.measuring.scores import METRIC, for_claims, learning, scores

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.evidence.claim import Setting
 from latentcode.experiments.paper.measuring.published import printed
 from latentcode.experiments.paper.measuring.sraven_instances import instances
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
@@ -71,7 +71,7 @@ def _only_value(setting: Setting) -> int:
 
 
 def _evidence(setting: Setting, table: pd.DataFrame, sense: str) -> pd.DataFrame:
-    from latentcode.experiments.paper.judging.verdicts import evidence
+    from latentcode.experiments.evidence.verdicts import evidence
 
     (member,) = setting.grid.points()
     own = table[(table["n_values"] == _only_value(setting)) & (table["sense"] == sense)]

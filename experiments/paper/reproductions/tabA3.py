@@ -8,7 +8,7 @@ import pandas as pd
 
 from latentcode.config import RunConfig, flatten, to_dict
 from latentcode.config.presets import preset
-from latentcode.experiments.paper.claims import Setting
+from latentcode.experiments.evidence.claim import Setting
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
 from latentcode.experiments.paper.runs import SEARCHED
 
@@ -98,7 +98,7 @@ def ours(name: str, config: RunConfig) -> float:
 
 
 def _evidence(rows: list[dict[str, object]]) -> pd.DataFrame:
-    from latentcode.experiments.paper.judging.verdicts import evidence
+    from latentcode.experiments.evidence.verdicts import evidence
 
     return evidence([{"member": f"{row['task']} {row['parameter']}",
                       "value": 1.0 if row["holds"] else 0.0} for row in rows])

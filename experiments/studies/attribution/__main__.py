@@ -16,8 +16,8 @@ import torch
 import tyro
 
 from latentcode.errors import check
+from latentcode.experiments.evidence.writing import write_study
 from latentcode.experiments.studies.attribution.page import findings, page
-from latentcode.experiments.studies.writing import write_study
 from latentcode.files.storage import (
     check_free,
     read_json,

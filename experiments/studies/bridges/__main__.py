@@ -16,10 +16,10 @@ from pathlib import Path
 
 import tyro
 
+from latentcode.experiments.evidence.writing import write_study
 from latentcode.experiments.studies.bridges.checking import check_architecture
 from latentcode.experiments.studies.bridges.page import write_page
 from latentcode.experiments.studies.bridges.small_models import names
-from latentcode.experiments.studies.writing import write_study
 from latentcode.files.provenance import package_version
 
 

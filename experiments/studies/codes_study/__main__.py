@@ -25,10 +25,10 @@ import tyro
 
 from latentcode.config import to_dict
 from latentcode.errors import RunError, check
-from latentcode.experiments.keeping import kept, key_of
+from latentcode.experiments.evidence.keeping import kept, key_of
+from latentcode.experiments.evidence.writing import write_study
 from latentcode.experiments.studies.codes_study.page import drawn, page
 from latentcode.experiments.studies.codes_study.tables import Results, summarised
-from latentcode.experiments.studies.writing import write_study
 from latentcode.files.storage import write_text
 from latentcode.models.config import kind_of
 from latentcode.probes.alignment import align

@@ -8,7 +8,8 @@ writes the codes, values and residual streams of sources into each run and count
 (`places`, `latentcode.tasks.counterfactuals.CLASSES`); for the runs of `--along` at every
 checkpoint, too. What was computed is kept in `work`, so that an interrupted study goes on. Its
 outcome is written to `out`: a page, `tables/` and `figures/`. Where the criteria are met follows
-from `criteria.yaml`, which was written before the models were measured. `context`: see there.
+from `experiments/evidence/claims/operation.yaml`, which was written before the models were
+measured. `context`: see there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import tyro
 
 from latentcode.config import to_dict
 from latentcode.errors import ProbeError
-from latentcode.experiments.keeping import kept, key_of
+from latentcode.experiments.evidence.keeping import kept, key_of
+from latentcode.experiments.evidence.writing import write_study, write_tables
 from latentcode.experiments.studies.operation.context import Context
 from latentcode.experiments.studies.operation.page import drawn, page
 from latentcode.experiments.studies.operation.places import (
@@ -33,7 +35,6 @@ from latentcode.experiments.studies.operation.places import (
     main_places,
 )
 from latentcode.experiments.studies.operation.tables import combined
-from latentcode.experiments.studies.writing import write_study, write_tables
 from latentcode.files.storage import write_text
 from latentcode.probes.interventions import Intervention, InterventionResult, intervene
 from latentcode.progress import bar

@@ -25,12 +25,12 @@ import pandas as pd
 
 from latentcode.config import to_dict
 from latentcode.errors import ProbeError, check
-from latentcode.experiments.keeping import kept, key_of
+from latentcode.experiments.evidence.keeping import kept, key_of
+from latentcode.experiments.evidence.writing import csv_of, write_study, write_tables
 from latentcode.experiments.studies.operation import inside, parts
 from latentcode.experiments.studies.operation.context_figure import places_figure
 from latentcode.experiments.studies.operation.contrasts import EXPLORATORY, ROLES, tables
 from latentcode.experiments.studies.operation.patches import CONTEXT, measured, patches
-from latentcode.experiments.studies.writing import csv_of, write_study, write_tables
 from latentcode.files.storage import read_json, replace_file, replace_folder
 from latentcode.models.config import kind_of
 from latentcode.probes.common.results import distinct, where

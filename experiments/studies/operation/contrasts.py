@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 
 from latentcode.answers import CLASSES
+from latentcode.experiments.evidence.criteria import SAID
+from latentcode.experiments.evidence.rules import difference, together
 from latentcode.experiments.paper.measuring.known_rules import least_known
 from latentcode.experiments.studies.operation.patches import (
     ANOTHER,
@@ -245,14 +247,12 @@ def statements(
 def verdict(asked: pd.DataFrame, n_runs: int) -> str:
     """Return `met`, `refuted` or `undecided` of a statement's contrasts (`context.yaml`).
 
-    asked  a row per run, direction and source that is compared with: `value`, `low`
+    asked  a row per run, direction and source that is compared with: `value`, `low`, `high`
     """
-    tests = [part for _, part in asked.groupby(["direction", "against"], sort=False)]
-    if n_runs < CONTEXT["fewest"]:
-        return "undecided"
-    if all((part["low"] > 0).all() and part["value"].mean() >= CONTEXT["least"] for part in tests):
-        return "met"
-    return "refuted" if any(not (part["low"] > 0).any() for part in tests) else "undecided"
+    parts = [difference(", ".join(map(str, key)), part, CONTEXT["least"], fewest=1,
+                        differs="nowhere above 0")
+             for key, part in asked.groupby(["direction", "against"], sort=False)]
+    return SAID[together(parts) if n_runs >= CONTEXT["fewest"] else "undecided"]
 
 
 def _text(layers: Sequence[int]) -> str:

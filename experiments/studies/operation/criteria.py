@@ -1,36 +1,18 @@
-"""Where are the criteria met? They are applied to the paired differences of every run.
-
-A *statement* is what may be said of a place, such as "carries the operation". The committed files
-keep the words they were written in before the measurements: they call a statement a *word*, say
-that it is *earned* where its criterion is met, and have the former names of the classes of answers.
-"""
+"""Where are the criteria met? They are applied to the paired differences of every run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
-from latentcode.files.migrations import FORMER_CLASSES
+from latentcode.experiments.evidence.criteria import criteria
+from latentcode.experiments.evidence.rules import difference, together
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding.naming import parted
 
-
-def committed(file: str) -> Mapping[str, Any]:
-    """Return the criteria of a file of this folder, in the words of today.
-
-    `statements` are its `words`; their `class` is one of `CLASSES`.
-    """
-    found = yaml.safe_load((Path(__file__).parent / file).read_text(encoding="utf-8"))
-    statements = {name: {**rule, "class": FORMER_CLASSES.get(rule["class"], rule["class"])}
-                  for name, rule in found.pop("words").items()}
-    return {**found, "statements": statements}
-
-
-CRITERIA = committed("criteria.yaml")
+CRITERIA = criteria("operation")
 """Written before the models were measured."""
 NAMES = {"operation": "interchange"}
 """The minimal pair's source has another operation alone; its patch is called `interchange`."""
@@ -84,20 +66,21 @@ def met(
             mine = block[(block["patch"] == rule["source"]) & (block["class"] == rule["class"])]
             row: dict[str, Any] = {
                 **dict(zip(("task", "kind", *WHERE), key, strict=True)), "statement": statement}
-            passed = []
+            parts = []
             for other in rule["against"]:
                 found = mine[mine["against"] == NAMES.get(other, other)]
                 row[f"mean against {other}"] = found["value"].mean()
                 row[f"low against {other}"] = found["low"].min(skipna=False)
-                passed.append(len(found) > 0 and bool((found["low"] > 0.0).all())
-                              and found["value"].mean() >= CRITERIA["least"])
+                parts.append(difference(f"{statement}, against {other}", found, CRITERIA["least"],
+                                        fewest=1))
             layers = [int(layer) for layer in str(row["layers"]).split(",")]
             reached = [(entering or {}).get((str(row["task"]), str(row["kind"]), layer))
                        for layer in (layers[0], layers[-1])]
             early = rule["class"] != "operation" or all(
                 over is not None and over <= CRITERIA["answer_not_there_yet"] for over in reached)
-            rows.append({**row, "runs": mine["run"].nunique(), "met": all(passed),
+            met = together(parts) == "agrees"
+            rows.append({**row, "runs": mine["run"].nunique(), "met": met,
                          "answer entering first": reached[0], "answer entering last": reached[1],
-                         "met in these layers": all(passed) and early})
+                         "met in these layers": met and early})
     return pd.DataFrame(rows)
 

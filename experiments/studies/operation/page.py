@@ -36,7 +36,7 @@ operation B and other operands x'; the four answers A(x), B(x), A(x') and B(x') 
 are the shares of answers that are each of these (`base`, `operation`, `operands`, `answer`) or
 something `else`, on held-out combinations that the model solves: means over the runs of a kind,
 with the smallest and the largest. In brackets the same from a source that is unrelated to the
-base. All numbers, with intervals: `tables/`. [Criteria](../../studies/operation/criteria.yaml)
+base. All numbers, with intervals: `tables/`. [Criteria](../../evidence/claims/operation.yaml)
 were written before the runs of this study; rates of other models, measured outside this project,
 were known.
 

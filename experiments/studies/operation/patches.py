@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from latentcode.answers import CLASSES
-from latentcode.experiments.studies.operation.criteria import committed
+from latentcode.experiments.evidence.criteria import criteria
 from latentcode.probes.interventions import Intervention
 from latentcode.probes.interventions.of_model import outcomes_of_model
 from latentcode.progress import Progress
@@ -17,7 +17,7 @@ from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.counterfactuals import Counterfactuals
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 
-CONTEXT = committed("context.yaml")
+CONTEXT = criteria("context")
 """The criteria, committed before the runs that decide."""
 SOURCES: Mapping[str, str] = {
     "operation": "interchange", "mean": "class_mean", "mean_base": "class_mean_base",

@@ -25,6 +25,7 @@ import torch
 import tyro
 
 from latentcode.errors import check
+from latentcode.experiments.evidence.writing import write_study
 from latentcode.experiments.studies.relations.commands import commands, folder_of, run_command
 from latentcode.experiments.studies.relations.page import Found, findings, page
 from latentcode.experiments.studies.relations.world import (
@@ -34,7 +35,6 @@ from latentcode.experiments.studies.relations.world import (
     prompts,
     train_language_model,
 )
-from latentcode.experiments.studies.writing import write_study
 from latentcode.files.storage import check_free, replace_folder, write_text
 from latentcode.progress import bar
 

@@ -22,11 +22,11 @@ import pandas as pd
 import tyro
 
 from latentcode.errors import RunError, check
-from latentcode.experiments.keeping import kept
+from latentcode.experiments.evidence.keeping import kept
+from latentcode.experiments.evidence.writing import write_figures, write_study, write_tables
 from latentcode.experiments.studies.rows.jobs import METRICS, Job, jobs
 from latentcode.experiments.studies.rows.page import drawn, page
 from latentcode.experiments.studies.rows.tables import joined
-from latentcode.experiments.studies.writing import write_figures, write_study, write_tables
 from latentcode.files.storage import write_text
 from latentcode.probes.decoding import DecodingResult, decode
 from latentcode.progress import bar

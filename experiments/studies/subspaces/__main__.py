@@ -7,7 +7,7 @@
 About 15 minutes of one CPU core. Writes a folder per model and place, and, after each of them, the
 page of all that are there; what is there is not searched again, so that
 the command rewrites the page where all of it is there. The criterion was written down
-before any search: `subspace_least` in `experiments/studies/operation/criteria.yaml`.
+before any search: `subspace_least` in `experiments/evidence/claims/operation.yaml`.
 """
 
 from __future__ import annotations

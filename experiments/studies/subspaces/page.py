@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 
 from latentcode.answers import CLASSES
+from latentcode.experiments.evidence.rules import everywhere
+from latentcode.experiments.evidence.writing import write_study
 from latentcode.experiments.studies.operation.criteria import CRITERIA, answer_entering
 from latentcode.experiments.studies.subspaces.plan import RANK, Job, jobs
-from latentcode.experiments.studies.writing import write_study
 from latentcode.figures.markdown import markdown_table
 from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.files.storage import write_text
@@ -152,7 +153,7 @@ def _no_better(decided: pd.DataFrame) -> str:
 def _criterion(decided: pd.DataFrame, entering: Mapping[tuple[str, str, int], float]) -> str:
     rows = []
     for named, block in blocks(decided, (*PLACE, "objective")):
-        met = bool((block["margin"] >= LEAST).all())
+        met = _exceeds(block)
         read = entering.get(_entered(named))
         rows.append((*named.values(), len(block), f"{block['trained'].mean():.2f}",
                      *(f"{block[name].mean():.2f}" for name in CONTROLS),
@@ -178,7 +179,7 @@ def _criterion(decided: pd.DataFrame, entering: Mapping[tuple[str, str, int], fl
             "cannot be met.\n\n*answer entering*: how well a probe reads the answer from the "
             "residual streams that enter the layer (balanced accuracy less that of the initial "
             "weights, mean over the runs of the [study of rows](../rows/README.md)). By "
-            "`answer_not_there_yet` of the same [criteria](../../studies/operation/criteria.yaml) "
+            "`answer_not_there_yet` of the same [criteria](../../evidence/claims/operation.yaml) "
             f"it may be {LIMIT:.2f} at most where the criterion of an operation is to be met "
             f"in these layers{_reached(decided, entering)}.")
 
@@ -187,9 +188,14 @@ def _reached(decided: pd.DataFrame, entering: Mapping[tuple[str, str, int], floa
     """Say where it is not met by that rule though the controls are exceeded."""
     above = ["{task} {kind}, {site} {layer}".format(**named) for named, block
              in blocks(decided[decided["objective"] == "operation"], PLACE)
-             if (block["margin"] >= LEAST).all()
+             if _exceeds(block)
              and not entering.get(_entered(named), 1.0) <= LIMIT]
     return f", so that none is met in {'; '.join(above)}" if above else ""
+
+
+def _exceeds(block: pd.DataFrame) -> bool:
+    """Whether the rate exceeds its three controls by enough in every seed."""
+    return everywhere("margin", block["margin"], "above", LEAST, fewest=1).verdict == "agrees"
 
 
 def _entered(named: Mapping[str, object]) -> tuple[str, str, int]:

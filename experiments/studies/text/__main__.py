@@ -10,7 +10,7 @@ from sources that would copy another token, and asks where enough instances coun
 is the operation or the answer. The runs are those of the grid `fig6_small`, which
 `python -m latentcode.experiments.paper.long_runs` trains. What was computed is kept in `work`, so
 that an interrupted study goes on. Its outcome is written to `out`: a page, `tables/` and a figure.
-Where the criteria are met follows from `criteria.yaml`.
+Where the criteria are met follows from `experiments/evidence/claims/text.yaml`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import tyro
 
 from latentcode.config import LanguageConfig, to_dict
 from latentcode.errors import LatentCodeError, RunError, check
+from latentcode.experiments.evidence.writing import write_study, write_tables
 from latentcode.experiments.studies.operation.tables import check_sanity
 from latentcode.experiments.studies.text.measuring import Measured, measure
 from latentcode.experiments.studies.text.page import drawn, page
@@ -38,7 +39,6 @@ from latentcode.experiments.studies.text.verdicts import (
     statements,
     telling,
 )
-from latentcode.experiments.studies.writing import write_study, write_tables
 from latentcode.files.storage import write_text
 from latentcode.models.config import kind_of
 from latentcode.runs import Run

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from latentcode.errors import TooFewCountError
-from latentcode.experiments.keeping import kept, key_of
+from latentcode.experiments.evidence.criteria import criteria
+from latentcode.experiments.evidence.keeping import kept, key_of
 from latentcode.experiments.paper.reproduction import Work
 from latentcode.experiments.paper.runs import KnownRuns
 from latentcode.experiments.paper.token_losses import token_losses
@@ -32,8 +32,7 @@ from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 from latentcode.tasks.text.task import Text
 
-CRITERIA: Mapping[str, Any] = yaml.safe_load(
-    (Path(__file__).parent / "criteria.yaml").read_text(encoding="utf-8"))
+CRITERIA = criteria("text")
 """They say themselves what was known when they were written."""
 WIDTH = 128
 """Dimensions in which the residual stream is read."""

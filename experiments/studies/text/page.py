@@ -20,7 +20,7 @@ from latentcode.tasks.text.patterns import INDUCTION
 
 HOW = """\
 Written by `python -m latentcode.experiments.studies.text`; see its module for the command. [The
-criteria](../../studies/text/criteria.yaml) say what was known when they were written.
+criteria](../../evidence/claims/text.yaml) say what was known when they were written.
 `tables/` has every number with its interval."""
 COPYING = """\
 How much less tokens cost, in nats, that repeat an earlier pair of their excerpt than the same pairs

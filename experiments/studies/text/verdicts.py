@@ -8,6 +8,14 @@ from typing import Any
 
 import pandas as pd
 
+from latentcode.experiments.evidence.rules import (
+    Part,
+    apart,
+    difference,
+    everywhere,
+    separate,
+    together,
+)
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED
 from latentcode.experiments.studies.operation.criteria import answer_entering, met
 from latentcode.experiments.studies.text.measuring import CRITERIA
@@ -26,13 +34,13 @@ PLACE_STATEMENTS = {
 LEAST_CLASSES = 3
 """Classes of answers without which no operation's criterion is met in any layers."""
 PLACE = ("site", "scope", "layers")
+FEWEST: int = CRITERIA["least_seeds"]
+"""Seeds without which nothing is said."""
 
 
-def verdict(is_so: bool, is_not: bool, seeds: int) -> str:
-    """Return what a criterion says; with too few seeds it says nothing."""
-    if seeds < CRITERIA["least_seeds"]:
-        return UNDECIDED
-    return YES if is_so else NO if is_not else UNDECIDED
+def _said(*parts: Part) -> str:
+    """Return the answer of a question that asks for all of some tests."""
+    return {"agrees": YES, "differs": NO}.get(together(parts), UNDECIDED)
 
 
 def copying(losses: pd.DataFrame) -> pd.DataFrame:
@@ -45,11 +53,10 @@ def copying(losses: pd.DataFrame) -> pd.DataFrame:
     gain = (wide[CONTROL] - wide[REPEATED]).rename("gain").reset_index()
     rows = []
     for kind, values in gain.groupby("kind", sort=False)["gain"]:
-        copies = values >= CRITERIA["copies"]
         rows.append({"kind": kind, "gain": values.mean(), "min": values.min(),
                      "max": values.max(), "seeds": len(values),
-                     "copies": verdict(bool(copies.all()), bool(
-                         (values < CRITERIA["copies"]).all()), len(values))})
+                     "copies": _said(everywhere(str(kind), values, "above", CRITERIA["copies"],
+                                                fewest=FEWEST))})
     return pd.DataFrame(rows)
 
 
@@ -62,7 +69,7 @@ def telling(scores: pd.DataFrame) -> pd.DataFrame:
     for key, block in _accuracy(scores).groupby(["kind", "label", "pair", "layer"], sort=False):
         assert isinstance(key, tuple)
         code = where(block, features="code").set_index("seed")
-        beaten, fails = [], []
+        parts = []
         row: dict[str, Any] = dict(zip(("kind", "label", "pair", "layer"), key, strict=True))
         row |= {"code": code["value"].mean(), "min": code["value"].min(),
                 "max": code["value"].max()}
@@ -70,12 +77,11 @@ def telling(scores: pd.DataFrame) -> pd.DataFrame:
             other = (code["chance"] if control == "chance" else
                      where(block, features=control).set_index("seed")["value"].reindex(code.index))
             row[control] = other.mean()
-            beaten.append(bool((code["low"] > other).all())
-                          and row["code"] - row[control] >= CRITERIA["tells"])
-            fails.append(bool((code["high"] < other + CRITERIA["tells"]).all()))
+            parts.append(difference(control, code[["value", "low", "high"]].sub(other, axis=0),
+                                    CRITERIA["tells"], fewest=FEWEST))
         rows.append({**row, "residual": where(block, features="residual")["value"].mean(),
                      "seeds": len(code),
-                     "tells": verdict(all(beaten), any(fails), len(code)) if bool(
+                     "tells": _said(*parts) if bool(
                          (code["chance"] < CRITERIA["varies"]).all()) else UNDECIDED})
     return pd.DataFrame(rows)
 
@@ -96,13 +102,10 @@ def kinds_apart(scores: pd.DataFrame) -> pd.DataFrame:
         kinds = of_label.index.get_level_values("kind").unique()
         for one, other in combinations(kinds, 2):
             a, b = (of_label.xs(kind, level="kind") for kind in (one, other))
-            apart = a.min() > b.max() or b.min() > a.max()
-            is_more = apart and abs(a.mean() - b.mean()) >= CRITERIA["tells"] and (
-                min(len(a), len(b)) >= CRITERIA["least_seeds"])
+            more = separate(str(label), a, b, CRITERIA["tells"], fewest=FEWEST).verdict
             rows.append({"label": label, "a": one, "b": other, "gain a": a.mean(),
                          "gain b": b.mean(),
-                         "more": (one if a.mean() > b.mean() else other) if is_more
-                         else UNDECIDED})
+                         "more": {"agrees": one, "differs": other}.get(more, UNDECIDED)})
     return pd.DataFrame(rows)
 
 
@@ -121,15 +124,13 @@ def moving(pairs: pd.DataFrame) -> pd.DataFrame:
         source, same = (where(block, patch=patch).set_index("seed") for patch in ("interchange",
                                                                                   "control"))
         same = same.reindex(source.index)
-        difference = source["value"].mean() - same["value"].mean()
         least = min(source["n"].min(), same["n"].min())
         rows.append({
             **dict(zip(("kind", *PLACE), key, strict=True)), "flip": source["value"].mean(),
             "min": source["value"].min(), "max": source["value"].max(),
             "control": same["value"].mean(), "least n": int(least), "seeds": len(source),
-            "brings": UNDECIDED if least < CRITERIA["instances"] else verdict(
-                bool((source["low"] > same["high"]).all()) and difference >= CRITERIA["least"],
-                bool((source["high"] - same["low"] < CRITERIA["least"]).all()), len(source))})
+            "brings": UNDECIDED if least < CRITERIA["instances"] else _said(difference(
+                "control", apart(source, same), CRITERIA["least"], fewest=FEWEST))})
     return pd.DataFrame(rows)
 
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("streamlit")
 from latentcode.app.data.evidence import evidence, matching, shipped, titled
 from latentcode.errors import ArtifactError
-from latentcode.experiments.paper.claims import RESULTS, load_claims
+from latentcode.experiments.evidence.claim import RESULTS, load_claims
 from latentcode.experiments.paper.wording import ours
 
 VERDICTS = shipped().parent / "verdicts.csv"

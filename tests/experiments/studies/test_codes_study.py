@@ -9,7 +9,7 @@ import pytest
 
 import latentcode as lc
 from latentcode.errors import RunError
-from latentcode.experiments.keeping import key_of
+from latentcode.experiments.evidence.keeping import key_of
 from latentcode.experiments.studies.codes_study.__main__ import main, open_runs
 
 

@@ -10,9 +10,9 @@ import yaml
 
 import latentcode as lc
 from latentcode.answers import CLASSES
-from latentcode.experiments.studies.operation import criteria
+from latentcode.experiments.evidence.criteria import FOLDER, criteria
 from latentcode.experiments.studies.operation.__main__ import Study
-from latentcode.experiments.studies.operation.criteria import CRITERIA, committed, met
+from latentcode.experiments.studies.operation.criteria import CRITERIA, met
 from latentcode.experiments.studies.operation.places import (
     all_places,
     interventions,
@@ -29,7 +29,8 @@ def comparisons(differences: dict[tuple[str, str, str], tuple[float, float]]) ->
     return pd.DataFrame([
         {"task": "sraven", "kind": "hyla", "run": run, "site": "code", "scope": "row",
          "layers": "2,3", "patch": "operation+operands", "class": name, "against": against,
-         "value": value, "low": low}
+         "value": value, "low": low,
+         "high": 2 * value - low}
         for (run, name, against), (value, low) in differences.items()])
 
 
@@ -98,11 +99,11 @@ def test_the_study_of_two_models(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "figures" / "along.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("file", ["criteria.yaml", "context.yaml"])
-def test_committed_criteria_are_read_under_the_names_of_today(file: str) -> None:
+@pytest.mark.parametrize("study", ["operation", "context"])
+def test_committed_criteria_are_read_under_the_names_of_today(study: str) -> None:
     """The files stay as they were committed; statements are their words, classes renamed."""
-    written = yaml.safe_load((Path(criteria.__file__).parent / file).read_text(encoding="utf-8"))
-    found = dict(committed(file))
+    written = yaml.safe_load((FOLDER / f"{study}.yaml").read_text(encoding="utf-8"))
+    found = dict(criteria(study))
     statements, words = found.pop("statements"), written.pop("words")
     assert found == written
     assert list(statements) == list(words)

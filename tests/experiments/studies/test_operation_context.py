@@ -15,6 +15,7 @@ from inferred import Inferred, inferring_model
 import latentcode as lc
 from latentcode.answers import CLASSES
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError
+from latentcode.experiments.evidence.writing import write_study, write_tables
 from latentcode.experiments.studies.operation import inside, parts
 from latentcode.experiments.studies.operation.context import Context, extended
 from latentcode.experiments.studies.operation.contrasts import contrasts, key_of_patch, statements
@@ -25,7 +26,6 @@ from latentcode.experiments.studies.operation.patches import (
     layer_sets,
     patches,
 )
-from latentcode.experiments.studies.writing import write_study, write_tables
 from latentcode.probes.interventions import Intervention
 from latentcode.probes.interventions.of_model import _check, outcomes_of_model
 from latentcode.probes.interventions.patches import PATCHES
@@ -139,6 +139,7 @@ def differences(**changed: tuple[float, float]) -> pd.DataFrame:
                     "role": "confirmatory", "task": "sraven", "kind": "hyla", "run": str(run),
                     "counts": True, "statement": STATEMENT, "site": "code", "scope": "context",
                     "layers": "0,1", "direction": direction, "against": against, "low": low,
+                    "high": 1.0,
                     "value": value})
     return pd.DataFrame(rows)
 

@@ -120,7 +120,8 @@ def test_words_are_asked_where_enough_instances_count() -> None:
     comparisons = pd.DataFrame([
         {"task": "language", "kind": "hyla", "run": str(seed), "site": "code", "scope": "row",
          "layers": "1", "patch": "operation+operands", "class": "operation", "against": against,
-         "value": 0.5, "low": 0.4} for seed in SEEDS for against in ("operands", "unrelated")])
+         "value": 0.5, "low": 0.4, "high": 0.6}
+        for seed in SEEDS for against in ("operands", "unrelated")])
     streams = pd.DataFrame([
         {"part": "language", "kind": "hyla", "seed": seed, "inputs": "", "layer": 1,
          "metric": "balanced_accuracy", "label": "answer", "width": 128, "features": features,
@@ -151,7 +152,8 @@ def test_a_code_says_where_to_copy_from(value: float, known: int, is_met: list[b
     comparisons = pd.DataFrame([
         {"task": "language", "kind": "hyla", "run": str(seed), "site": "code", "scope": "row",
          "layers": "1", "patch": "operation+operands", "class": "operation", "against": against,
-         "value": value, "low": value - 0.05} for seed in SEEDS
+         "value": value, "low": value - 0.05,
+         "high": value + 0.05} for seed in SEEDS
         for against in ("operands", "unrelated")])
     counted = pd.DataFrame([{"kind": "hyla", "known": 99, "known elsewhere": known}] * len(SEEDS))
     found = places_said(comparisons, counted)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from latentcode.experiments.evidence.values import COMPARED, evidence
+from latentcode.experiments.evidence.verdicts import judge
 from latentcode.experiments.paper import cost
-from latentcode.experiments.paper.judging.evidence import COMPARED, evidence
-from latentcode.experiments.paper.judging.verdicts import judge
 from latentcode.experiments.paper.reproduction import reproduction
 from latentcode.experiments.paper.reproductions.fig6 import gains_in_words, measure, price, shares
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED

@@ -15,7 +15,7 @@ from scipy.stats import t
 import latentcode as lc
 from latentcode.config import RunConfig, parse_yaml
 from latentcode.errors import ConfigError
-from latentcode.experiments.paper.claims import (
+from latentcode.experiments.evidence.claim import (
     RESULTS,
     Claim,
     Excess,
@@ -28,8 +28,8 @@ from latentcode.experiments.sweep import load_grid
 from latentcode.models.config import ATTENTION_KINDS
 
 CLAIMS = {claim.id: claim for claim in load_claims()}
-TEXT = files("latentcode.experiments.paper").joinpath("claims.yaml").read_text("utf-8")
-ENTRIES: dict[str, Any] = {entry["id"]: entry for entry in parse_yaml(TEXT, "claims.yaml")}
+TEXT = files("latentcode.experiments.evidence").joinpath("claims/paper.yaml").read_text("utf-8")
+ENTRIES: dict[str, Any] = {entry["id"]: entry for entry in parse_yaml(TEXT, "paper.yaml")}
 
 ROW = "tabA1-logic-softmax"
 PAIR = "tabA1-logic-hyla-ahead"
@@ -173,8 +173,8 @@ def changed(name: str, **keys: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("data", "message"), [
-    ({}, "claims.yaml is {}; expected a list of claims"),
-    ([], "claims.yaml is []; expected a list of claims"),
+    ({}, "paper.yaml is {}; expected a list of claims"),
+    ([], "paper.yaml is []; expected a list of claims"),
     ([3], "claim 1 is 3; expected a mapping"),
     (changed(ROW, colour="red"), f"claim {ROW} has unknown key(s) colour; expected: id, result"),
     (changed(ROW, seen=REMOVED), f"claim {ROW} lacks key(s) seen"),
@@ -216,11 +216,11 @@ def changed(name: str, **keys: Any) -> list[dict[str, Any]]:
     (changed(PAIR, rule__higher=[], rule__lower=[]), "rule.higher has 0 member(s)"),
     (changed(PAIR, rule__over="all"), f"unknown claim {PAIR}.rule.over 'all'"),
     (changed(PAIR, kind="number"), f"claim {PAIR}: rule is 'permutation'; expected 'welch'"),
-    (2 * changed(ROW), f"claims.yaml: claim(s) {ROW} given twice; expected every id once"),
+    (2 * changed(ROW), f"paper.yaml: claim(s) {ROW} given twice; expected every id once"),
 ])
 def test_what_is_wrong_with_a_claim_is_said(data: object, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)) as caught:
-        read_claims(data, "claims.yaml")
+        read_claims(data, "paper.yaml")
     assert "\n" not in str(caught.value)
 
 

@@ -10,7 +10,7 @@ import pytest
 from judged_claims import CLAIMS, Rows, best, judged, values_for
 
 from latentcode.errors import ConfigError
-from latentcode.experiments.paper.judging.verdicts import (
+from latentcode.experiments.evidence.verdicts import (
     COMPARED,
     evidence,
     judge,

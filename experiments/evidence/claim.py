@@ -1,4 +1,5 @@
-"""What does the paper claim, and by which rule will ours be judged? `claims.yaml`, read strictly.
+"""What does the paper claim, and by which rule will ours be judged? `claims/paper.yaml`, read
+strictly.
 
 The file was committed before the runs that it judges; its head says how. A claim names the runs
 that count by a preset and axes, in the language of grids (`experiments/sweep`), without seeds:
@@ -278,8 +279,8 @@ def _read_claim(data: Any, where: str) -> Claim:
 @cache
 def load_claims() -> tuple[Claim, ...]:
     """Return the claims that come with the library, in the order of the file."""
-    text = files("latentcode.experiments.paper").joinpath("claims.yaml").read_text("utf-8")
-    return read_claims(parse_yaml(text, "claims.yaml"), "claims.yaml")
+    text = files("latentcode.experiments.evidence").joinpath("claims/paper.yaml").read_text("utf-8")
+    return read_claims(parse_yaml(text, "paper.yaml"), "paper.yaml")
 
 
 def main() -> None:

@@ -9,10 +9,10 @@ import re
 import pytest
 from judged_claims import CLAIMS, best, values_for
 
-from latentcode.experiments.paper.claims import (
+from latentcode.experiments.evidence.claim import (
     Claim,
 )
-from latentcode.experiments.paper.judging.verdicts import (
+from latentcode.experiments.evidence.verdicts import (
     Verdict,
     can_agree,
     evidence,

@@ -3,8 +3,8 @@
     judge(claim, evidence([{"member": "kind=hyla", "run": "a", "seed": 0, "split_seed": 0,
                             "value": 0.90}, ...]))
 
-`claims.yaml` and the rules in `claims` say what counts; nothing is decided here. Where they leave
-room, it is read as follows.
+`claims/paper.yaml` and the rules in `claim` say what counts; nothing is decided here. Where they
+leave room, it is read as follows.
 
  - Too few runs of one member leave the whole claim undecided, even where another member differs
    already, except under `exact`; the verdict of each part stands beside.
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from latentcode.errors import check, check_choice
-from latentcode.experiments.paper.claims import (
+from latentcode.experiments.evidence.claim import (
     Bound,
     Claim,
     Exact,
@@ -31,8 +31,7 @@ from latentcode.experiments.paper.claims import (
     PermutationOfChanges,
     Welch,
 )
-from latentcode.experiments.paper.judging.evidence import COLUMNS, COMPARED, evidence
-from latentcode.experiments.paper.judging.rules import (
+from latentcode.experiments.evidence.rules import (
     FEWEST,
     Part,
     Verdict,
@@ -44,8 +43,10 @@ from latentcode.experiments.paper.judging.rules import (
     parts_of_excess,
     parts_of_permutation,
     parts_of_statement,
+    together,
 )
-from latentcode.experiments.paper.judging.statistics import LEVEL, narrowest_half
+from latentcode.experiments.evidence.statistics import LEVEL, narrowest_half
+from latentcode.experiments.evidence.values import COLUMNS, COMPARED, evidence
 
 __all__ = [
     "COLUMNS", "COMPARED", "Judgement", "Part", "Verdict", "can_agree", "evidence",
@@ -131,14 +132,10 @@ def _parts(claim: Claim, rows: pd.DataFrame) -> tuple[Part, ...]:
 
 
 def _verdict(claim: Claim, parts: Sequence[Part]) -> Verdict:
-    verdicts = {part.verdict for part in parts}
-    if verdicts == {"not run"}:
-        return "not run"
-    if verdicts == {"agrees"}:
-        return "agrees"
+    verdict = together(parts)
     # Where the task alone is measured n counts instances.
     enough = isinstance(claim.rule, Exact) or all(min(part.n) >= FEWEST for part in parts)
-    return "differs" if enough and "differs" in verdicts else "undecided"
+    return "undecided" if verdict == "differs" and not enough else verdict
 
 
 def _why(claim: Claim, verdict: Verdict, parts: Sequence[Part]) -> str:

@@ -1,4 +1,18 @@
-"""Which tests make up a claim, and how does each come out? One function per rule of `claims`."""
+"""How does a test come out? The rules of every verdict, on measured values.
+
+For studies, on tables with a row per run:
+
+    number       a number is that which was published
+    difference   a paired difference is above 0, and enough
+    ordering     the mean of some values is above that of others
+    separate     all values of one side are above all of the other
+    everywhere   a quantity is on one side of a bound in every run
+    same         a number is equal to another
+    together     the verdict of several of these
+
+For claims of the paper (`claim`, which says each rule in full), on a table of `values`: a function
+that yields the parts of a claim, for each of its rules.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +24,7 @@ from typing import Literal, NamedTuple
 import pandas as pd
 
 from latentcode.errors import check
-from latentcode.experiments.paper.claims import (
+from latentcode.experiments.evidence.claim import (
     Bound,
     Claim,
     Excess,
@@ -18,13 +32,13 @@ from latentcode.experiments.paper.claims import (
     PermutationOfChanges,
     Published,
 )
-from latentcode.experiments.paper.judging.evidence import COMPARED
-from latentcode.experiments.paper.judging.statistics import (
+from latentcode.experiments.evidence.statistics import (
     exchange_labels,
     mean_interval,
     narrowest_half,
     welch,
 )
+from latentcode.experiments.evidence.values import COMPARED
 
 Verdict = Literal["agrees", "differs", "undecided", "not run"]
 
@@ -82,26 +96,46 @@ def part_of_number(claim: Claim, rows: pd.DataFrame) -> Part:
         # The published seed draws the split too: runs that share one are one value.
         splits = scale * rows.groupby("split_seed")["value"].mean()
         mean, error, n = splits.mean(), splits.sem(), len(splits)
-    printed = f"published {published.value:g} +- {published.error:g} ({published.n})"
+    return number(member, float(mean), float(error), n, published.value, published.error,
+                  published.n, claim.margin, kind=kind)
+
+
+def number(
+    name: str, mean: float, error: float, n: int, published: float, published_error: float,
+    published_n: int, margin: float, *, kind: str = "run",
+) -> Part:
+    """Is a number of ours that which was published? Welch's t interval of the difference.
+
+    mean, error, n  ours: the mean of n values and its standard error
+    margin          the largest difference that is no disagreement
+    kind            what a value of ours is of
+
+    agrees     the whole interval of mean - published lies within +- margin
+    differs    it does not, and excludes 0
+    undecided  otherwise
+    """
+    if not n:
+        return _not_run(name, [name], kind)
+    printed = f"published {published:g} +- {published_error:g} ({published_n})"
     if n < FEWEST:
-        return _too_few(member, {member: n}, kind,
+        return _too_few(name, {name: n}, kind,
                         f"ours {mean:.4g} ({_count(n, kind)}), {printed}",
-                        estimate=float(mean) - published.value)
-    found = welch(mean, error, n, published.value, published.error, published.n)
+                        estimate=float(mean) - published)
+    found = welch(mean, error, n, published, published_error, published_n)
     estimate, low, high, p = map(float, (found.estimate, found.low, found.high, found.p))
     needs: tuple[str, ...] = ()
-    if -claim.margin <= low and high <= claim.margin:
+    if -margin <= low and high <= margin:
         verdict: Verdict = "agrees"
-        outcome = f"lies within the margin of {claim.margin:g}"
+        outcome = f"lies within the margin of {margin:g}"
     elif low > 0.0 or high < 0.0:
-        verdict, outcome = "differs", f"excludes 0 and exceeds the margin of {claim.margin:g}"
+        verdict, outcome = "differs", f"excludes 0 and exceeds the margin of {margin:g}"
     else:
         verdict = "undecided"
-        outcome = f"includes 0 and exceeds the margin of {claim.margin:g}"
-        hopeless = narrowest_half(float("inf"), published.n) * published.error > claim.margin
-        needs = (f"more {kind}s of {member}" + hopeless * ", which can only tell a difference: the "
+        outcome = f"includes 0 and exceeds the margin of {margin:g}"
+        hopeless = narrowest_half(float("inf"), published_n) * published_error > margin
+        needs = (f"more {kind}s of {name}" + hopeless * ", which can only tell a difference: the "
                  "published error is too wide for an interval within the margin",)
-    return Part(member, verdict, estimate, low, high, p, (n,),
+    return Part(name, verdict, estimate, low, high, p, (n,),
                 f"ours {mean:.4g} +- {error:.2g} ({_count(n, kind)}), {printed}: the interval of "
                 f"the difference, {low:.3g} to {high:.3g}, {outcome}", needs)
 
@@ -126,6 +160,18 @@ def parts_of_permutation(rule: Permutation, rows: pd.DataFrame) -> Iterator[Part
              for above, below in zip(rule.higher, rule.lower, strict=True)]
     for tested in [pairs] if rule.over == "together" else [[pair] for pair in pairs]:
         yield _compare(tested)
+
+
+def ordering(above: str, higher: pd.Series, below: str, lower: pd.Series) -> Part:
+    """Is mean(higher) > mean(lower)? The exact permutation test over values, p one-sided.
+
+    agrees     p <= 0.05
+    differs    p <= 0.05 in the opposite direction
+    undecided  otherwise, or with fewer than three values of either
+    """
+    one, other = (_Side(name, values.set_axis([0] * len(values)), not values.empty)
+                  for name, values in ((above, higher), (below, lower)))
+    return _compare([(one, other)])
 
 
 def parts_of_changes(rule: PermutationOfChanges, rows: pd.DataFrame) -> Iterator[Part]:
@@ -209,22 +255,131 @@ def parts_of_excess(
 
 
 def _exceeding(rule: Excess, member: str, control: str, rows: pd.DataFrame) -> Part:
-    name, runs_of = f"{member}, above {control}", member.removesuffix(f": {aspect_of(member)}")
+    name = f"{member}, above {control}"
     if rows.empty:
         return _not_run(name, [member], "run")
+    return difference(name, rows, rule.least,
+                      of=member.removesuffix(f": {aspect_of(member)}"))
+
+
+def difference(
+    name: str, rows: pd.DataFrame, least: float, *, of: str | None = None, fewest: int = FEWEST,
+    differs: Literal["everywhere below least", "nowhere above 0"] = "everywhere below least",
+) -> Part:
+    """Is a quantity above what it is compared with, and by enough? Paired differences of runs.
+
+    rows     a row per run (or per model, seed, direction): the difference `value` and the ends of
+             its interval, `low` and `high`
+    least    the smallest mean difference that is enough
+    of       what is short of runs where there are fewer than `fewest`; default: `name`
+    differs  what speaks against it
+
+    agrees     low > 0 in every row, and mean(value) >= least
+    differs    high < least in every row; or, where `differs` says so, low > 0 in none
+    undecided  otherwise
+    """
+    of = name if of is None else of
+    if rows.empty:
+        return _not_run(name, [of], "run")
     mean, low, high = (float(rows["value"].mean()), float(rows["low"].min()),
                        float(rows["high"].max()))
-    n = len(rows)
+    n, positive = len(rows), int((rows["low"] > 0.0).sum())
     said = f"{name}, by {mean:.3g} ({_count(n, 'run')})"
-    if n < FEWEST:
-        return _too_few(name, {runs_of: n}, "run", said, estimate=mean)
-    verdict: Verdict = ("agrees" if low > 0.0 and mean >= rule.least else
-                        "differs" if high < rule.least else "undecided")
-    positive, n_below = int((rows["low"] > 0.0).sum()), int((rows["high"] < rule.least).sum())
+    if n < fewest:
+        return _too_few(name, {of: n}, "run", said, estimate=mean)
+    against = positive == 0 if differs == "nowhere above 0" else high < least
+    verdict: Verdict = ("agrees" if positive == n and mean >= least else
+                        "differs" if against else "undecided")
+    n_below = int((rows["high"] < least).sum())
     return Part(name, verdict, mean, low, high, None, (n,),
-                f"{said}, {rule.least:g} being asked for: the interval is above 0 in {positive} "
-                f"and below {rule.least:g} in {n_below} of them",
-                () if verdict != "undecided" else (f"more runs of {runs_of}",))
+                f"{said}, {least:g} being asked for: the interval is above 0 in {positive} "
+                f"and below {least:g} in {n_below} of them",
+                () if verdict != "undecided" else (f"more runs of {of}",))
+
+
+def apart(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """Return differences of two scores whose intervals were not paired: these reach from the low
+    end of one less the high end of the other to the reverse, so that they hold more than 95 %."""
+    return pd.DataFrame({"value": one["value"] - other["value"], "low": one["low"] - other["high"],
+                         "high": one["high"] - other["low"]})
+
+
+def everywhere(
+    name: str, values: pd.Series, side: Literal["above", "below"], bound: float, *,
+    fewest: int = FEWEST,
+) -> Part:
+    """Is a quantity on one side of a bound in every run? The bound itself is on the claimed side.
+
+    agrees     every value is
+    differs    none is
+    undecided  otherwise
+    """
+    if values.empty:
+        return _not_run(name, [name], "run")
+    mean, low, high, n = (float(values.mean()), float(values.min()), float(values.max()),
+                          len(values))
+    said = f"{name} {mean:.4g} ({_count(n, 'run')})"
+    if n < fewest:
+        return _too_few(name, {name: n}, "run", said, estimate=mean)
+    met = int(((values >= bound) if side == "above" else (values <= bound)).sum())
+    verdict: Verdict = "agrees" if met == n else "undecided" if met else "differs"
+    return Part(name, verdict, mean, low, high, None, (n,),
+                f"{said}: {side} {bound:g} in {met} of them",
+                () if verdict != "undecided" else (f"more runs of {name}",))
+
+
+def separate(
+    name: str, higher: pd.Series, lower: pd.Series, least: float = 0.0, *, fewest: int = FEWEST
+) -> Part:
+    """Is every value of one side above every value of the other, and the means apart by enough?
+
+    Of two sides of n values that are alike, this happens in 1 of C(2n, n) in either direction.
+
+    agrees     the smallest of `higher` is above the largest of `lower`, the means `least` apart
+    differs    the reverse
+    undecided  otherwise
+    """
+    counts = {f"{name} ({side})": len(values)
+              for side, values in (("higher", higher), ("lower", lower))}
+    if not any(counts.values()):
+        return _not_run(name, counts, "run")
+    mean = float(higher.mean() - lower.mean())
+    said = f"{name}: means differ by {mean:.3g}"
+    if min(counts.values()) < fewest:
+        return _too_few(name, counts, "run", said, estimate=mean)
+    enough = abs(mean) >= least
+    verdict: Verdict = ("agrees" if enough and higher.min() > lower.max() else
+                        "differs" if enough and lower.min() > higher.max() else "undecided")
+    return Part(name, verdict, mean, float(higher.min() - lower.max()),
+                float(higher.max() - lower.min()), None, tuple(counts.values()),
+                f"{said}, {least:g} being asked for, and the sides "
+                f"{'overlap' if verdict == 'undecided' else 'do not overlap'}",
+                () if verdict != "undecided" else (f"more runs of {name}",))
+
+
+def same(name: str, values: pd.Series, equals: float, within: float = 0.0) -> Part:
+    """Is every number what it has to be? agrees where |value - equals| <= within, differs where one
+    is not; an identity needs no number of runs."""
+    if values.empty:
+        return _not_run(name, [name], "run")
+    distance = float((values - equals).abs().max())
+    holds = distance <= within
+    return Part(name, "agrees" if holds else "differs", float(holds), None, None, None,
+                (len(values),), f"{name}: at most {distance:.3g} from {equals:g}, {within:g} being "
+                "allowed")
+
+
+def together(parts: Iterable[Part]) -> Verdict:
+    """Return the verdict of a claim that asks for all of its parts.
+
+    agrees where all agree, differs where one does, not run where none has a value.
+    """
+    verdicts = {part.verdict for part in parts}
+    if verdicts <= {"agrees"} and verdicts:
+        return "agrees"
+    if verdicts <= {"not run"}:
+        return "not run"
+    return "differs" if "differs" in verdicts else "undecided"
 
 
 def parts_of_statement(members: Sequence[str], rows: pd.DataFrame) -> Iterator[Part]:

@@ -9,6 +9,7 @@ Templates are Jinja's. What they can ask for beside it:
     {{ flips(**(place | merged(layers="0"))) }}  entries with others in their place
     {{ scores(features=named("row", "untrained")) }}  features as tables of decoding call them
     {{ given("0.125", "1 / 8: a random answer") }}  a number that is no result, and why
+    {{ markdown(tables.rates) }}  a whole table of the study whose page it is
 
 Outside of these no decimal, percentage or "3 of 4" may stand. Lines are broken anew.
 """
@@ -22,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from traceback import extract_tb
 
+import pandas as pd
 from jinja2 import (
     Environment,
     FileSystemLoader,
@@ -33,7 +35,8 @@ from jinja2 import (
 )
 
 from latentcode.errors import ArtifactError, LatentCodeError, check
-from latentcode.experiments.questions.tables import fixed, read_table, span
+from latentcode.experiments.evidence.tables import fixed, read_table, span
+from latentcode.figures.markdown import markdown_of
 from latentcode.files.storage import read_json
 from latentcode.probes.decoding.naming import named
 
@@ -59,32 +62,57 @@ def quoted(sentences: Sequence[str], words: str) -> str:
     return found[0]
 
 
+def markdown(table: pd.DataFrame, *columns: str, digits: int = 2) -> str:
+    """Return a table, or some of its columns, as Markdown: decimals rounded, nothing for no number.
+    """
+    chosen = table[list(columns)] if columns else table
+    return markdown_of(chosen.map(
+        lambda cell: "" if cell is None or cell != cell else
+        f"{cell:.{digits}f}" if isinstance(cell, float) else cell))
+
+
 def given(text: str, why: str) -> str:
     """Return a number that no table has; `why` says to the reader of the template what it is."""
     check(bool(why.strip()), f"given({text!r}) has no reason; expected one")
     return text
 
 
-def render(template: Path, root: Path = ROOT) -> str:
+def _environment(folder: Path) -> Environment:
+    """Return what reads the templates of a folder."""
+    return Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+                       keep_trailing_newline=True, loader=FileSystemLoader(folder))
+
+
+def check_template(template: Path) -> None:
+    """Raise `ArtifactError` for a template that is not there, is no template, or has a number
+    without a source."""
+    check(template.is_file(), f"template {template} does not exist", ArtifactError)
+    try:
+        _refuse_bare_numbers(_environment(template.parent).parse(template.read_text(encoding="utf-8")))
+    except TemplateSyntaxError as error:
+        raise ArtifactError(f"{template.name}, line {error.lineno}: {error.message}") from None
+
+
+def render(template: Path, root: Path = ROOT, **more: object) -> str:
     """Return the page of a template; `ArtifactError` names the line that cannot be written.
 
     Tables and documents are those of the checkout `root`.
+
+    more  further values that the template is given
     """
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-                              keep_trailing_newline=True,
-                              loader=FileSystemLoader(Path(__file__).parent))
+    check_template(template)
+    environment = _environment(template.parent)
     environment.filters["merged"] = lambda mapping, **entries: {**mapping, **entries}
     environment.globals |= {
         "table": partial(read_table, root), "document": lambda name: read_json(root / name),
-        "named": named, "given": given, "quoted": quoted, "fixed": fixed, "span": span}
+        "named": named, "given": given, "quoted": quoted, "fixed": fixed, "span": span,
+        "markdown": markdown, **more}
     source = template.read_text(encoding="utf-8")
     try:
-        _refuse_bare_numbers(environment.parse(source))
         page = Template.from_code(environment, environment.compile(source, filename=str(template)),
                                   environment.make_globals(None)).render()
-    except TemplateSyntaxError as error:
-        raise ArtifactError(f"{template.name}, line {error.lineno}: {error.message}") from None
-    except (TemplateError, LatentCodeError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (TemplateError, LatentCodeError, TypeError, ValueError, LookupError,
+            ZeroDivisionError) as error:
         lines = [frame.lineno for frame in extract_tb(error.__traceback__)
                  if frame.filename == str(template)]
         where = f", line {lines[-1]}" if lines else ""
@@ -144,4 +172,4 @@ def wrapped(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-__all__ = ["given", "quoted", "render", "wrapped"]
+__all__ = ["check_template", "given", "markdown", "quoted", "render", "wrapped"]

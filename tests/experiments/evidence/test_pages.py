@@ -9,8 +9,8 @@ import pytest
 from places import ROOT
 
 from latentcode.errors import ArtifactError
+from latentcode.experiments.evidence.pages import render, wrapped
 from latentcode.experiments.questions.__main__ import PAGES, written
-from latentcode.experiments.questions.page import render, wrapped
 
 TABLE = """kind,layers,metric,value,min
 hyla,0,flip,0.125,0.1

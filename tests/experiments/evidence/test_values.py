@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from latentcode.errors import ConfigError
-from latentcode.experiments.paper.judging.evidence import COLUMNS, evidence
+from latentcode.experiments.evidence.values import COLUMNS, evidence
 
 RUN: dict[str, Any] = {"member": "kind=hyla", "run": "a", "seed": 0, "split_seed": 1, "value": 0.9}
 

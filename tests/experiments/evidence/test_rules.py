@@ -7,7 +7,7 @@ import pytest
 from judged_claims import Rows, judged, runs, verdicts
 from scipy import stats
 
-from latentcode.experiments.paper.judging.verdicts import (
+from latentcode.experiments.evidence.verdicts import (
     COMPARED,
     Judgement,
     Verdict,

@@ -1,0 +1,347 @@
+"""A study as data: which runs are asked which questions, and the page of what was found.
+
+    # experiments/studies/NAME/study.yaml
+    title: What does the code tell along the layers?
+    out: experiments/results/NAME
+    runs:
+      known: [experiments/results/runs/sraven_known/seed=*]
+      zoo: [logic-hyla]
+    ask:
+      decoding:
+        question: decode
+        of: [known, zoo]
+        settings: {n_train: 2048, n_heldout: 1024}
+    figures: [decoding]
+
+`study("NAME").run()`, or `latentcode study NAME`, asks every run every question, keeps each result
+in the folder `work` (so that an interrupted study goes on), writes their tables to `out/tables`,
+judges the claims in `experiments/evidence/claims/NAME.yaml` (`statements`), and renders the
+template `README.md.jinja2` beside the YAML to `out/README.md` (`pages`). What is truly a study's
+own is Python that the YAML names as `module:function`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import latentcode
+from latentcode.config import to_dict
+from latentcode.config.fields import later
+from latentcode.config.reading import convert, parse_yaml
+from latentcode.errors import ArtifactError, ConfigError, RunError, check, check_choice
+from latentcode.experiments.evidence.keeping import kept, key_of
+from latentcode.experiments.evidence.pages import ROOT, check_template, render
+from latentcode.experiments.evidence.statements import (
+    Statement,
+    check_columns,
+    judged,
+    read_statements,
+)
+from latentcode.experiments.evidence.writing import write_study, write_tables
+from latentcode.files.storage import read_json, write_text
+from latentcode.models.config import kind_of
+from latentcode.probes.common.results import TableResult
+from latentcode.probes.saved import RESULTS
+from latentcode.progress import bar
+from latentcode.runs import Run
+from latentcode.runs.named import load_run
+
+STUDIES = Path(__file__).parents[1] / "studies"
+FILE, TEMPLATE, PAGE, RECORD = "study.yaml", "README.md.jinja2", "README.md", "study"
+QUESTIONS: tuple[str, ...] = (
+    "align", "attribute", "check_model", "das", "decode", "intervene", "knn_purity", "project",
+    "similarity", "topography", "value_networks")
+"""Questions by the names of their functions."""
+NAMING = ("task", "kind", "run", "seed")
+"""Columns that name a run; they stand before those of a result."""
+Tables = Mapping[str, pd.DataFrame]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question that is put to some runs."""
+
+    question: str
+    """One of `QUESTIONS`; or `module:function`, which takes a run and returns a result of one."""
+    settings: dict[str, Any]
+    """Arguments of its function."""
+    of: tuple[str, ...] = later(())
+    """The groups of runs that are asked; default: all."""
+    together: bool = later(False)
+    """Whether the runs are asked as one list, as `topography` and `align` are."""
+
+    @cached_property
+    def function(self) -> Callable[..., TableResult]:
+        """The function that answers it."""
+        if ":" in self.question:
+            return imported(self.question)
+        check_choice("question", self.question, QUESTIONS)
+        found: Callable[..., TableResult] = getattr(latentcode, self.question)
+        return found
+
+    @cached_property
+    def kind(self) -> type[TableResult]:
+        """The kind of its result."""
+        kinds = {kind.__name__: kind for kind in RESULTS}
+        name = str(inspect.signature(self.function).return_annotation)
+        check_choice(f"what {self.question} returns", name, kinds)
+        return kinds[name]
+
+    def check(self, where: str) -> None:
+        """Raise `UnknownNameError` for a setting that its function does not take."""
+        taken = inspect.signature(self.function).parameters
+        if not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+            for name in self.settings:
+                check_choice(f"setting in {where}", name, list(taken)[1:])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the YAML says. `ConfigError` names the key that is wrong."""
+
+    title: str
+    """What it asks."""
+    out: str
+    """Folder of the page, its tables and figures, from the checkout."""
+    runs: dict[str, tuple[str, ...]]
+    """Group -> run folders (patterns with `*`, from the checkout), or models of the zoo."""
+    ask: dict[str, Asked]
+    """Name of the tables -> what is asked."""
+    tables: str | None = later(None)
+    """`module:function` from `Found` to tables by name; default: every table of every result."""
+    figures: tuple[str, ...] = later(())
+    """Names in `ask`, whose results' pictures are kept; or one `module:function` from the tables to
+    figures by file name."""
+    shown: str | None = later(None)
+    """`module:function` from the tables to further values that the template is given."""
+
+    def __post_init__(self) -> None:
+        for name, asked in self.ask.items():
+            for group in asked.of:
+                check_choice(f"group of runs in ask.{name}", group, self.runs)
+            asked.check(f"ask.{name}")
+        for name in self.figures:
+            if ":" not in name:
+                check_choice("figures", name, self.ask)
+
+
+@dataclass(frozen=True)
+class Study:
+    """One study; see the module."""
+
+    name: str
+    """Its folder's."""
+    plan: Plan
+    """What is asked of which runs."""
+    folder: Path
+    """Where the YAML lies, and its template."""
+    root: Path
+    """Where paths start from: the checkout."""
+
+    @cached_property
+    def claims(self) -> tuple[Statement, ...]:
+        """Its claims, which were written down beforehand; none where there is no file of a list."""
+        beside, ours = self.folder / "claims.yaml", (
+            Path(__file__).parent / "claims" / f"{self.name}.yaml")
+        path = beside if beside.is_file() else ours
+        if not path.is_file() or not isinstance(
+                parse_yaml(path.read_text(encoding="utf-8"), path.name), list):
+            return ()
+        return read_statements(path)
+
+    def opened(self) -> dict[str, list[Run]]:
+        """Return the runs of each group; `RunError` for a pattern that fits none."""
+        return {group: [run for name in names for run in self._runs(name)]
+                for group, names in self.plan.runs.items()}
+
+    def _runs(self, name: str) -> list[Run]:
+        if "/" not in name or name.startswith("hf://"):
+            return [load_run(name)]
+        folders = sorted(path.parent for path in self.root.glob(f"{name}/config.yaml"))
+        check(bool(folders), f"runs {name} of study {self.name} are not in {self.root}; expected "
+              "folders of runs", RunError)
+        return [Run.open(folder) for folder in folders]
+
+    def check(self) -> None:
+        """Raise what can be known to be wrong before anything is computed."""
+        check_template(self.folder / TEMPLATE)
+        plan = self.plan
+        if plan.tables is None:
+            check_columns(self.claims, {key: [*NAMING, *asked.kind.COLUMNS[of]]
+                                        for name, asked in plan.ask.items()
+                                        for of, key in _named(name, asked.kind).items()})
+        for name in filter(None, (plan.tables, plan.shown, *plan.figures)):
+            if ":" in name:
+                imported(name)
+
+    def run(self, work: Path | None = None, out: Path | None = None) -> Path:
+        """Ask what was not asked yet, and write the page; return its path.
+
+        work  folder where single results are kept; default: `runs/studies/NAME`
+
+        Raises what is wrong with the study before anything is computed.
+        """
+        began = time.monotonic()
+        self.check()
+        runs = self.opened()
+        work, out = work or Path("runs/studies") / self.name, out or self.root / self.plan.out
+        found = Found(self.plan, runs, {name: self._asked(name, runs, work)
+                                        for name in self.plan.ask})
+        tables = (imported(self.plan.tables) if self.plan.tables else all_tables)(found)
+        if self.claims:
+            tables = {**tables, "verdicts": judged(self.claims, tables)}
+        write_tables(out, tables)
+        write_study(out, RECORD, self.record(runs), found.figures(tables))
+        page = self.write_page(out)
+        print(f"{(time.monotonic() - began) / 60:.1f} minutes; wrote {page}")
+        return page
+
+    def record(self, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
+        """Return what the tables were made of: settings, and runs with their configurations."""
+        return {"command": f"latentcode study {self.name}",
+                "ask": {name: {"question": asked.question, "settings": asked.settings}
+                        for name, asked in self.plan.ask.items()},
+                "runs": [{"name": run.name, "id": run.id, "step": max(run.checkpoints(), default=0),
+                          "config": to_dict(run.config)}
+                         for run in {run.id: run for of in runs.values() for run in of}.values()]}
+
+    def write_page(self, out: Path | None = None) -> Path:
+        """Render the page from the tables that `out` holds, and return its path.
+
+        `ArtifactError` where these are of other settings than the study has now.
+        """
+        out = out or self.root / self.plan.out
+        record = read_json(out / f"{RECORD}.json")
+        now = self.record({})["ask"]
+        check(record.get("ask") == now, f"tables in {out} were made with {record.get('ask')}; "
+              f"expected {now}: run the study again", ArtifactError)
+        page = out / PAGE
+        write_text(page, self.page(out))
+        return page
+
+    def page(self, out: Path) -> str:
+        """Return the page of the tables in a folder."""
+        tables = {path.stem: pd.read_csv(path, keep_default_na=False, na_values=[""])
+                  for path in sorted((out / "tables").glob("*.csv"))}
+        more = imported(self.plan.shown)(tables) if self.plan.shown else {}
+        return render(self.folder / TEMPLATE, self.root, study=self, tables=tables,
+                      folder=out, **more)
+
+    def _asked(self, name: str, runs: Mapping[str, Sequence[Run]], work: Path
+               ) -> list[tuple[list[Run], TableResult]]:
+        asked = self.plan.ask[name]
+        chosen = [run for group in asked.of or runs for run in runs[group]]
+        calls = [chosen] if asked.together else [[run] for run in chosen]
+        found = []
+        for number, call in enumerate(calls, 1):
+            told = f"{name} of {'all runs' if asked.together else call[0].name}"
+            settings = {"question": asked.question, **asked.settings}
+            folder = work / f"{name}-{call[0].name}-{key_of(call, settings)}"
+            print(f"{number} of {len(calls)}, {told}", flush=True)
+            compute = partial(asked.function, call if asked.together else call[0],
+                              **_taken(asked.function, progress=bar(told)), **asked.settings)
+            found.append((call, kept(folder, asked.kind, compute)))
+        return found
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was answered: by the name of what was asked, the runs that were asked and the result."""
+
+    plan: Plan
+    runs: Mapping[str, Sequence[Run]]
+    results: Mapping[str, Sequence[tuple[list[Run], TableResult]]]
+
+    def joined(self, name: str, table: str) -> pd.DataFrame:
+        """Return a table of the results of `name`, after the columns that name their run."""
+        parts = [getattr(result, table).assign(**naming(of[0])) if len(of) == 1
+                 else getattr(result, table) for of, result in self.results[name]]
+        whole = pd.concat(parts, ignore_index=True)
+        first = [column for column in NAMING if column in whole]
+        return whole[[*first, *(column for column in whole if column not in first)]]
+
+    def figures(self, tables: Tables) -> dict[str, Any]:
+        """Return the figures that the study keeps, by file name."""
+        drawn: dict[str, Any] = {}
+        for name in self.plan.figures:
+            if ":" in name:
+                drawn |= {f"figures/{file}": figure
+                          for file, figure in imported(name)(tables).items()}
+            else:
+                drawn |= {f"figures/{name}-{of[0].name}-{file}": figure
+                          for of, result in self.results[name]
+                          for file, figure in result.figures().items()}
+        return drawn
+
+
+def naming(run: Run) -> dict[str, Any]:
+    """Return the columns that name a run."""
+    return {"task": run.config.task.name, "kind": kind_of(run.config.model), "run": run.name,
+            "seed": run.config.training.seed}
+
+
+def all_tables(found: Found) -> dict[str, pd.DataFrame]:
+    """Return every table of every result: `NAME` is the first, `NAME_TABLE` the others."""
+    return {key: found.joined(name, table) for name, asked in found.plan.ask.items()
+            for table, key in _named(name, asked.kind).items()}
+
+
+def _named(name: str, kind: type[TableResult]) -> dict[str, str]:
+    """Return what the tables of a result are called here; those with a row per instance are left
+    out."""
+    tables = [table for table in kind.COLUMNS if table not in kind.OPEN]
+    return {table: name if number == 0 else f"{name}_{table}"
+            for number, table in enumerate(tables)}
+
+
+def imported(address: str) -> Callable[..., Any]:
+    """Return what `module:function` names; `ConfigError` for what is not there."""
+    module, _, name = address.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{address} cannot be imported: {error}; expected module:function"
+                          ) from None
+    return found
+
+
+def _taken(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
+    """Return those of some arguments that a function takes."""
+    taken = inspect.signature(function).parameters
+    return {name: value for name, value in arguments.items() if name in taken}
+
+
+def names() -> list[str]:
+    """Return the studies that come with the library."""
+    return sorted(path.parent.name for path in STUDIES.glob(f"*/{FILE}"))
+
+
+def study(name_or_file: str | Path, root: Path | None = None) -> Study:
+    """Read a study: one that comes with the library, or a YAML file of one's own.
+
+    root  where its paths start from; default: the checkout, or for a file of one's own the present
+          folder
+
+    `UnknownNameError` lists the names; `ConfigError` names the key of the file that is wrong.
+    """
+    own = Path(name_or_file).suffix in (".yaml", ".yml")
+    if not own:
+        check_choice("study", str(name_or_file), names())
+    path = Path(name_or_file) if own else STUDIES / str(name_or_file) / FILE
+    check(path.is_file(), f"study {path} does not exist", ArtifactError)
+    data = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    plan: Plan = convert(Plan, data, f"study {path.resolve().parent.name}")
+    return Study(path.resolve().parent.name, plan, path.parent,
+                 root or (Path() if own else ROOT))
+
+
+__all__ = ["Asked", "Found", "Plan", "Study", "names", "study"]

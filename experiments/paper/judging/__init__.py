@@ -1,1 +1,0 @@
-"""Does a claim hold? Evidence in one form, the test of each rule, and the verdict."""

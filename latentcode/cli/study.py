@@ -1,0 +1,41 @@
+"""`latentcode study`: what was asked of many models at once, on one page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from latentcode.cli.options import default_is
+
+
+@dataclass(frozen=True)
+class Study:
+    """Put the questions of a study to its runs, judge its claims, write its page.
+
+    Example: latentcode study attribution
+
+    A study is a YAML file of runs and questions, with a template beside it: one that comes with the
+    library, or the path of one's own; CONTRIBUTING.md says how to write one. If interrupted, the
+    same command continues where it stopped.
+    """
+
+    name: tyro.conf.Positional[str]
+    """A study that comes with the library, or a YAML file."""
+    out: Annotated[Path | None, default_is("the study's")] = None
+    """Folder for the page, its tables and figures."""
+    work: Annotated[Path | None, default_is("runs/studies/NAME")] = None
+    """Folder where the results of single runs are kept."""
+    page: bool = False
+    """Compute nothing: write the page of the tables that are there."""
+
+    def run(self) -> None:
+        from latentcode.experiments.evidence.study import study
+
+        found = study(self.name)
+        if self.page:
+            print(f"wrote {found.write_page(self.out)}")
+        else:
+            found.run(self.work, self.out)
