@@ -1,29 +1,15 @@
-"""Is a report one page that needs nothing else, and shows text as text?"""
+"""Is a page one file that needs nothing else, and shows text as text?"""
 
 from __future__ import annotations
 
-import base64
-import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
-from matplotlib.figure import Figure as MatplotlibFigure
+from matplotlib.figure import Figure
 
 from latentcode.errors import ArtifactError, ConfigError
-from latentcode.experiments.demo.report import (
-    Figure,
-    Html,
-    Section,
-    Table,
-    Text,
-    figure_source,
-    render_report,
-    versions,
-    write_report,
-)
+from latentcode.experiments.evidence.html import PACKAGES, versions, write_html
 
 HOSTILE = '<script>alert("x")</script> & <img src=x onerror=alert(1)>'
 VOID = {"meta", "img", "br", "hr", "input", "col"}
@@ -56,134 +42,66 @@ class Page(HTMLParser):
         return [attrs for name, attrs in self.tags if name == tag]
 
 
-def plot(points: int = 3) -> MatplotlibFigure:
-    figure = MatplotlibFigure(figsize=(2, 2))
-    figure.subplots().scatter(np.arange(points), np.arange(points))
-    return figure
+def page(folder: Path, text: str, **more: object) -> Page:
+    path = write_html(folder / "sub" / "page.html", f"# A title\n\n{text}", pictures=folder,
+                      **more)  # type: ignore[arg-type]
+    return Page(path.read_text(encoding="utf-8"))
 
 
-def full_report() -> str:
-    frame = pd.DataFrame({"label": ["term_1", HOSTILE], "value": [0.51234, np.nan],
-                          "n": [12_000, 3]})
-    return render_report(
-        f"Report {HOSTILE}",
-        [Section(f"First {HOSTILE}", [Text(f"One paragraph.\n\nAnother, {HOSTILE}."),
-                                      Text("x1  AND x2", preformatted=True)]),
-         Section("Scores", [Table(frame, f"Caption {HOSTILE}"), Figure(plot(), "A <plot>"),
-                            Figure(plot(2000), "Many points")]),
-         Section("Scores", [Html("<table><tr><td style='color:red'>3</td></tr></table>", "Grid")])],
-        lead=HOSTILE, provenance={"Config": {"seed": 0, HOSTILE: [1, 2]}, "Commands": HOSTILE})
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_pictures_are_inside_with_their_captions(tmp_path: Path, suffix: str) -> None:
+    Figure(figsize=(1, 1)).savefig(tmp_path / f"plot.{suffix}")
+    found = page(tmp_path, f"![What it shows](plot.{suffix})\n")
+    (image,) = found.all("img")
+    assert str(image["src"]).startswith("data:image/")
+    assert image["alt"] == "What it shows"
+    assert "What it shows" in found.text
+    assert not found.all("p") or found.open == []
 
 
-def test_page_is_well_formed_and_lists_its_sections() -> None:
-    page = Page(full_report())
-    anchors = [a["href"] for a in page.all("a")]
-    assert anchors[1:] == ["#scores", "#scores-2", "#provenance"]
-    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
-    assert len(set(ids)) == len(ids)
-    assert {f"#{name}" for name in ids} == set(anchors)
+def test_nothing_is_run_or_fetched_and_text_is_text(tmp_path: Path) -> None:
+    found = page(tmp_path, f"{HOSTILE}\n\n| a | b |\n|---|---|\n| {HOSTILE} | 1 |\n",
+                 provenance={"Command": HOSTILE})
+    assert not found.all("script")
+    assert not found.all("img")
+    assert not found.all("link")
+    assert HOSTILE.split(" & ")[0] in "".join(found.text)
 
 
-def test_page_needs_nothing_from_outside() -> None:
-    html = full_report()
-    page = Page(html)
-    for tag, attrs in page.tags:
-        assert tag not in ("script", "link", "iframe", "object", "embed")
-        for name in ("src", "href", "srcset", "data"):
-            if name in attrs:
-                assert (attrs[name] or "").startswith(("data:", "#"))
-        assert not any(name.startswith("on") for name in attrs)
-    assert not re.search(r"https?:|url\(|@import", html)
+def test_headings_are_listed_each_with_its_own_anchor(tmp_path: Path) -> None:
+    found = page(tmp_path, "## One\n\ntext\n\n## One\n\n### Below\n")
+    anchors = [str(one["id"]) for one in found.all("h2") if "id" in one]
+    assert anchors == ["one", "one-2"]
+    links = [str(one["href"]) for one in found.all("a")]
+    assert links == ["#one", "#one-2", "#provenance"]
 
 
-def test_text_is_escaped_wherever_it_comes_from() -> None:
-    html = full_report()
-    assert "<script" not in html
-    assert "<img src=x" not in html
-    # title (twice), lead, heading (twice), paragraph, cell, caption, provenance key and value
-    assert html.count("&lt;script&gt;") == 10
+def test_markup_of_our_own_stands_in_its_place(tmp_path: Path) -> None:
+    found = page(tmp_path, "![A problem](markup:one)\n", markup={"one": "<b>held out</b>"})
+    assert "held out" in found.text
+    assert found.all("b")
 
 
-def test_figures_are_embedded_as_what_suits_them() -> None:
-    page = Page(full_report())
-    svg, png = (attrs["src"] or "" for attrs in page.all("img"))
-    assert svg.startswith("data:image/svg+xml;base64,")
-    assert b"<svg" in base64.b64decode(svg.split(",")[1])
-    assert png.startswith("data:image/png;base64,")
-    assert base64.b64decode(png.split(",")[1]).startswith(b"\x89PNG")
-    assert [attrs["alt"] for attrs in page.all("img")] == ["A <plot>", "Many points"]
-    assert page.all("img")[0]["width"] == "192"
+def test_long_tables_are_folded_and_numbers_stand_right(tmp_path: Path) -> None:
+    rows = "".join(f"| name | {n}.5 [0.1, 0.2] |\n" for n in range(31))
+    found = page(tmp_path, f"| a | b |\n|---|---|\n{rows}\n")
+    assert len(found.all("details")) == 1
+    assert sum(one.get("class") == "number" for one in found.all("td")) == 31
+    assert not page(tmp_path, "| a |\n|---|\n| 1 |\n").all("details")
 
 
-def test_the_same_figure_gives_the_same_bytes() -> None:
-    assert figure_source(plot()) == figure_source(plot())
+def test_provenance_ends_the_page(tmp_path: Path) -> None:
+    found = page(tmp_path, "text", provenance={"Configuration": {"seed": 3}})
+    assert "seed: 3" in "".join(found.text)
+    assert set(versions()) >= {"python", *PACKAGES}
 
 
-def test_tables_show_numbers_plainly_and_lose_no_row() -> None:
-    page = Page(full_report())
-    text = [t.strip() for t in page.text]
-    assert "0.512" in text
-    assert "–" in text
-    assert "12,000" in text
-    long = pd.DataFrame({"x": [1e-9, 2.5e7, 0.0, float("inf"), True, None] * 10})
-    html = render_report("Long", [Section("Table", [Table(long), Table(long.head(3))])])
-    page = Page(html)
-    assert len(page.all("tr")) == 1 + 60 + 1 + 3
-    assert len(page.all("details")) == 1
-    assert "Table of 60 rows" in html
-    assert "1e-09" in html
-    assert "2.5e+07" in html
-    assert "True" in html
-    indexed = pd.DataFrame({"a": [1]}, index=pd.Index(["first"], name="rule"))
-    shown = render_report("Index", [Section("Table", [Table(indexed, index=True)])])
-    assert "<th scope=\"col\">rule</th>" in shown
-    assert "<td>first</td>" in shown
+def test_what_cannot_be_written_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="nowhere"):
+        page(tmp_path, "![x](nowhere.png)\n")
+    with pytest.raises(ConfigError, match="object"):
+        page(tmp_path, "text", provenance={"a": object()})
 
-
-def test_page_follows_the_readers_theme_and_screen() -> None:
-    html = full_report()
-    assert "prefers-color-scheme: dark" in html
-    assert 'name="viewport"' in html
-
-
-def test_provenance_states_versions_and_configuration() -> None:
-    text = "".join(Page(full_report()).text)
-    assert f"numpy: {np.__version__}" in text
-    assert "seed: 0" in text
-    assert versions()["numpy"] == np.__version__
-    long = render_report("x", [], provenance={"Config": {f"field{i}": i for i in range(40)}})
-    assert "<summary>Config</summary>" in long
-    assert "field39: 39" in long
-    with pytest.raises(ConfigError, match="provenance of type object"):
-        render_report("x", [], provenance={"Config": object()})
-
-
-@pytest.mark.parametrize("markup", [
-    "<script>1</script>", "<img src='https://example.org/x.png'>", "<p onclick='f()'>x</p>",
-    "<div style='background: url(//example.org/x)'>x</div>", "<link rel=stylesheet href=x>",
-    "<style>@import 'x.css';</style>", "<a href='javascript:f()'>x</a>",
-])
-def test_markup_that_reaches_outside_is_refused(markup: str) -> None:
-    with pytest.raises(ConfigError, match="stands for itself"):
-        render_report("x", [Section("y", [Html(markup)])])
-
-
-def test_markup_that_stands_for_itself_is_inserted_as_it_is() -> None:
-    markup = "<svg viewBox='0 0 1 1'><use href='#a'/></svg><img src='data:image/png;base64,AA=='>"
-    assert markup in render_report("x", [Section("y", [Html(markup)])])
-
-
-def test_report_is_written_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_report(tmp_path / "deep" / "report.html", "Title", [Section("A", [Text("x")])])
-    assert path.read_text(encoding="utf-8").rstrip().endswith("</html>")
-    before = path.read_bytes()
-    with pytest.raises(ConfigError):
-        write_report(path, "Title", [Section("A", [Html("<script></script>")])])
-    assert path.read_bytes() == before
-    assert [p.name for p in path.parent.iterdir()] == ["report.html"]
-    blocked = tmp_path / "file"
-    blocked.write_text("")
+    (tmp_path / "sub").write_text("a file")
     with pytest.raises(ArtifactError, match="cannot write"):
-        write_report(blocked / "report.html", "Title", [])
+        page(tmp_path, "text")
