@@ -1,26 +1,16 @@
-"""How are codes shared? The three files of their folder and a data set card, in one commit."""
+"""What is said of shared codes on the hub?"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
+from latentcode.codes.folder import LABELS
 from latentcode.codes.labels import described
-from latentcode.codes.latent_codes import LABELS, LatentCodes
 from latentcode.figures.markdown import markdown_of
 from latentcode.hub.page import page
-from latentcode.hub.upload import push
 
-
-def push_codes(
-    codes: LatentCodes, repo: str, *, private: bool, license: str | None,
-    token: str | bool | None, commit_message: str | None,
-) -> str:
-    """Share codes; see `LatentCodes.push_to_hub`."""
-    with TemporaryDirectory() as temporary:
-        folder = codes.save(Path(temporary) / "codes")
-        return push(folder, "codes", repo, page=data_card(codes, repo, license), private=private,
-                    token=token, commit_message=commit_message)
+if TYPE_CHECKING:
+    from latentcode.codes import LatentCodes
 
 
 def data_card(codes: LatentCodes, repo: str, license: str | None) -> str:
@@ -43,4 +33,4 @@ def data_card(codes: LatentCodes, repo: str, license: str | None) -> str:
                 body, tags=(), license=license)
 
 
-__all__ = ["data_card", "push_codes"]
+__all__ = ["data_card"]

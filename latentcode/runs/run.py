@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -204,8 +205,8 @@ class Run:
         """
         from latentcode.runs.publishing import publish_run
 
-        return publish_run(self, out, step=step, overwrite=overwrite, weights=weights,
-                           text=text)
+        return Run.open(publish_run(self, out, step=step, overwrite=overwrite, weights=weights,
+                                    text=text))
 
     def push_to_hub(
         self, repo: str, *, step: int | Sequence[int] | None = None, private: bool = False,
@@ -224,10 +225,13 @@ class Run:
         Returns the address of the commit, which `load_run` opens. It is one commit, or none. Raises
         what `publish` raises, and `HubError` that says why nothing was pushed.
         """
-        from latentcode.runs.sharing import push_run
+        from latentcode.hub.upload import push
+        from latentcode.runs.sharing import copy_to_share, model_card
 
-        return push_run(self, repo, step=step, private=private, license=license, token=token,
-                        commit_message=commit_message)
+        with TemporaryDirectory() as temporary:
+            shared = copy_to_share(self, Path(temporary) / "run", step)
+            return push(shared.path, "run", repo, page=model_card(self, shared, repo, license),
+                        private=private, token=token, commit_message=commit_message)
 
     def load_model(
         self, step: int | None = None, device: str | torch.device = "cpu"

@@ -1,4 +1,4 @@
-"""How is a run shared? As `publish` copies it, with its results and a model card, in one commit."""
+"""What is shared of a run? What `publish` copies, its results, and a model card."""
 
 from __future__ import annotations
 
@@ -6,36 +6,29 @@ import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from latentcode.config import to_yaml
 from latentcode.figures.markdown import markdown_table
 from latentcode.hub.files import PAGE, PICTURES
 from latentcode.hub.page import page
-from latentcode.hub.upload import push
 from latentcode.metrics import is_by_constituent
 from latentcode.models.config import kind_of
-from latentcode.runs.named import CARD
-from latentcode.runs.run import Run
+from latentcode.runs.folder import CARD, RESULTS
 
-RESULTS = "results"
+if TYPE_CHECKING:
+    from latentcode.runs.run import Run
 
 
-def push_run(
-    run: Run, repo: str, *, step: int | Sequence[int] | None, private: bool, license: str | None,
-    token: str | bool | None, commit_message: str | None,
-) -> str:
-    """Share a run; see `Run.push_to_hub`."""
-    with TemporaryDirectory() as temporary:
-        shared = run.publish(Path(temporary) / "run", step=step)
-        if (run.path / CARD).is_file():
-            shutil.copyfile(run.path / CARD, shared.path / CARD)
-        if (run.path / RESULTS).is_dir():
-            left_out = shutil.ignore_patterns(".*", *(f"*{ending}" for ending in PICTURES))
-            shutil.copytree(run.path / RESULTS, shared.path / RESULTS, ignore=left_out)
-        return push(shared.path, "run", repo, page=model_card(run, shared, repo, license),
-                    private=private, token=token, commit_message=commit_message)
+def copy_to_share(run: Run, folder: Path, step: int | Sequence[int] | None) -> Run:
+    """Copy into `folder` what is shared of a run; see `Run.push_to_hub`."""
+    shared = run.publish(folder, step=step)
+    if (run.path / CARD).is_file():
+        shutil.copyfile(run.path / CARD, shared.path / CARD)
+    if (run.path / RESULTS).is_dir():
+        left_out = shutil.ignore_patterns(".*", *(f"*{ending}" for ending in PICTURES))
+        shutil.copytree(run.path / RESULTS, shared.path / RESULTS, ignore=left_out)
+    return shared
 
 
 def model_card(run: Run, shared: Run, repo: str, license: str | None) -> str:
@@ -89,4 +82,4 @@ def _body(run: Run, repo: str) -> str:
         "generators is not in it."])
 
 
-__all__ = ["model_card", "push_run"]
+__all__ = ["copy_to_share", "model_card"]

@@ -18,7 +18,7 @@ from latentcode.files.migrations import header, upgrade
 from latentcode.files.storage import read_json, write_json
 from latentcode.metrics import Metric, is_by_constituent
 from latentcode.runs import Run
-from latentcode.runs.named import CARD
+from latentcode.runs.folder import CARD
 
 FORMAT = "latentcode.card"
 README = "README.md"
