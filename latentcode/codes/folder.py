@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from latentcode.config.reading import convert
 from latentcode.errors import ArtifactError, check
 from latentcode.files.migrations import header, read_checked
 from latentcode.files.provenance import git_commit, software
@@ -41,22 +42,16 @@ def read_codes(folder: Path, *, verify: bool) -> dict[str, Any]:
           f"{folder / TENSORS} holds {sorted(tensors)}; expected scores and possibly residuals",
           ArtifactError)
     try:
-        pairs = tuple(Pair(**p) for p in meta["pairs"])
-        numbers = [*meta["layers"], *meta["query_of_pair"],
-                   *(p.token for p in pairs if p.token is not None)]
-        texts = [text for p in pairs for text in (p.name, p.description)]
-        check(all(type(n) is int for n in numbers) and all(type(t) is str for t in texts),
-              f"layers {meta['layers']!r}, query_of_pair {meta['query_of_pair']!r}, pairs "
-              f"{meta['pairs']!r}; expected whole numbers, and text for names")
-        arrays = {}
+        arrays: dict[str, Any] = {}
         for name, array in tensors.items():
             layer, place, instance, component = map(meta["axes"][name].index, AXES[name])
             arrays[name] = array.transpose(instance, layer, place, component)
         from_hub = origin(folder)
         return {
             **arrays, "labels": _read_labels(folder / LABELS, len(arrays["scores"])),
-            "pairs": pairs, "layers": tuple(meta["layers"]),
-            "query_of_pair": tuple(meta["query_of_pair"]),
+            "pairs": convert(tuple[Pair, ...], meta["pairs"], "pairs"),
+            **{name: convert(tuple[int, ...], meta[name], name)
+               for name in ("layers", "query_of_pair")},
             "meta": meta["meta"] | ({} if from_hub is None else {"loaded_from": str(from_hub)})}
     except (OSError, ValueError, TypeError, LookupError, AttributeError,
             NotImplementedError) as error:

@@ -73,12 +73,13 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 _hints = cache(get_type_hints)
 
 
-def from_dict(cls: type[T], data: object, where: str = "") -> T:
-    """Build a configuration from plain data; every key must be known and present.
+def from_dict(cls: type[T], data: object, where: str = "", what: str = "configuration") -> T:
+    """Build a configuration, or another dataclass, from plain data; every key must be known and
+    present.
 
     Raises `ConfigError` naming the key (with its path), the value and what was expected.
     """
-    name = where or "configuration"
+    name = where or what
     check(isinstance(data, Mapping), f"{name} is {data!r}; expected a mapping")
     assert isinstance(data, Mapping)
     hints = _hints(cls)  # type: ignore[arg-type]
@@ -121,6 +122,12 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     if origin is tuple:
         check(isinstance(value, (list, tuple)), f"{where} is {value!r}; expected a list")
         return tuple(convert(args[0], v, f"{where}[{i}]") for i, v in enumerate(value))
+    if origin is Mapping:
+        check(isinstance(value, Mapping), f"{where} is {value!r}; expected a mapping")
+        return {convert(args[0], k, f"a key of {where}"): convert(args[1], v, f"{where}.{k}")
+                for k, v in value.items()}
+    if hint is Any:
+        return value
     if hint is float and is_number(value):
         try:
             return float(value)

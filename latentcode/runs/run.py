@@ -44,7 +44,6 @@ from latentcode.runs.metric_file import (
     append_metrics,
     read_metrics,
 )
-from latentcode.runs.resumption import check_resumable, go_back_to
 from latentcode.runs.summary import as_html, in_a_line
 
 if TYPE_CHECKING:
@@ -132,10 +131,6 @@ class Run:
         """Whether the newest checkpoint has its weights; it can be published without."""
         steps = self.checkpoints()
         return bool(steps) and (self.checkpoint_path(steps[-1]) / MODEL).is_file()
-
-    def check_config(self, config: RunConfig) -> None:
-        """Raise `RunError` unless `config` is the run's own and training can resume."""
-        check_resumable(self, config)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -261,20 +256,6 @@ class Run:
     def append_timing(self, record: Mapping[str, Any]) -> None:
         """Add one line to `timing.jsonl`."""
         append_lines(self.path / TIMING, [json.dumps(dict(record))])
-
-    def prepare_resumption(
-        self, step: int | None, damaged: Mapping[int, str] | None = None
-    ) -> list[str]:
-        """Forget what there is after `step` (everything for None) and note who resumes.
-
-        A member of an ensemble may have got a checkpoint that others had not when all were killed.
-
-        damaged  checkpoints after `step` that were found damaged: step -> what is wrong. They are
-                 noted and set aside, never deleted
-
-        Returns a line for each of these, to be shown.
-        """
-        return go_back_to(self, step, damaged or {})
 
     def newest_metrics(self) -> pd.DataFrame:
         """Return the newest value of every split and metric: rows of `metrics`, in its order."""

@@ -346,34 +346,20 @@ def test_one_bit_of_a_tensor_is_noticed(run: Run, name: str) -> None:
          "rng": lambda: checkpoint.restore_generators({"dropout": torch.Generator()})}[name]()
 
 
-def test_checkpoint_of_another_run(run: Run) -> None:
-    change_json(run.checkpoint_path(9) / "state.json", lambda d: d.update(config_hash="abc"))
-    with pytest.raises(ArtifactError, match="belongs to a run with configuration hash abc"):
-        run.load_checkpoint()
-
-
-def test_checkpoint_of_another_version(run: Run) -> None:
-    change_json(run.checkpoint_path(9) / "state.json", lambda d: d.update(format_version=99))
-    with pytest.raises(ArtifactError, match=r"\('latentcode.checkpoint', 99\); expected"):
-        run.load_checkpoint()
-
-
-def test_checkpoint_of_another_step(run: Run) -> None:
-    change_json(run.checkpoint_path(9) / "state.json", lambda d: d.update(step=8))
-    with pytest.raises(ArtifactError, match="says that it is of step 8; expected 9"):
-        run.load_checkpoint()
-
-
 @pytest.mark.parametrize(("change", "message"), [
-    ({"step": "9"}, "has step '9'; expected a whole number"),
-    ({"without_moments": None}, "has without_moments None; expected a list of names"),
-    ({"extra": 1}, "has extra 1; expected an object"),
-    ({"sha256": {"rng.safetensors": "0"}},
-     r"has sha256 {'rng.safetensors': '0'}; expected the checksums of"),
-    ({"colour": 1}, r"has keys \['colour', .*; expected"),
+    ({"config_hash": "abc"}, "belongs to a run with configuration hash abc"),
+    ({"format_version": 99}, r"\('latentcode.checkpoint', 99\); expected"),
+    ({"step": 8}, "says that it is of step 8; expected 9"),
+    ({"step": "9"}, r"state\.json: step is '9'"),
+    ({"step": -1}, "step is -1"),
+    ({"without_moments": None}, "without_moments is None"),
+    ({"extra": 1}, "extra is 1"),
+    ({"sha256": {"rng.safetensors": "0"}}, r"sha256 is {'rng\.safetensors': '0'}"),
+    ({"colour": 1}, "unknown .*colour"),
 ])
-def test_a_checkpoint_with_other_contents(run: Run, change: dict[str, object], message: str
-                                          ) -> None:
+def test_a_checkpoint_with_other_contents(
+    run: Run, change: dict[str, object], message: str
+) -> None:
     change_json(run.checkpoint_path(9) / "state.json", lambda d: d.update(change))
     with pytest.raises(ArtifactError, match=message):
         run.load_checkpoint()
