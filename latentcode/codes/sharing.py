@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from latentcode.codes.folder import LABELS
 from latentcode.codes.labels import described
 from latentcode.figures.markdown import markdown_of
-from latentcode.hub.page import page
+from latentcode.hub.page import TAGS, page
 
 if TYPE_CHECKING:
     from latentcode.codes import LatentCodes
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 def data_card(codes: LatentCodes, repo: str, license: str | None) -> str:
     """Return the page of codes on the hub, which shows their labels as a table."""
+    from huggingface_hub import DatasetCardData
+
     name = repo.partition("/")[2]
     facts = {key: codes.meta[key] for key in ("run", "kind", "split", "seed", "step")
              if key in codes.meta}
@@ -29,8 +31,9 @@ def data_card(codes: LatentCodes, repo: str, license: str | None) -> str:
         f'codes.select(layer={codes.layers[-1]}, pair="{codes.pairs[0].name}")   '
         "# [instance, head]\n```",
         "## Labels", markdown_of(described(codes.labels))])
-    return page({"pretty_name": name, "configs": [{"config_name": "labels", "data_files": LABELS}]},
-                body, tags=(), license=license)
+    return page(DatasetCardData(
+        pretty_name=name, license=license, library_name="latentcode", tags=list(TAGS),
+        configs=[{"config_name": "labels", "data_files": LABELS}]), body)
 
 
 __all__ = ["data_card"]

@@ -12,11 +12,10 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from latentcode.config.fields import FILLED_IN, LATER, is_number
+from latentcode.config.fields import FILLED_IN, LATER, hints_of, is_number
 from latentcode.config.tasks import TASKS, TaskConfig
 from latentcode.errors import ConfigError, check, check_choice
 
@@ -69,10 +68,6 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-# Reading the claims builds hundreds of configurations of a few classes.
-_hints = cache(get_type_hints)
-
-
 def from_dict(cls: type[T], data: object, where: str = "", what: str = "configuration") -> T:
     """Build a configuration, or another dataclass, from plain data; every key must be known and
     present.
@@ -82,7 +77,7 @@ def from_dict(cls: type[T], data: object, where: str = "", what: str = "configur
     name = where or what
     check(isinstance(data, Mapping), f"{name} is {data!r}; expected a mapping")
     assert isinstance(data, Mapping)
-    hints = _hints(cls)  # type: ignore[arg-type]
+    hints = hints_of(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     keys = [f.name for f in fields]
     unknown = [str(k) for k in data if k not in keys]

@@ -125,7 +125,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, data: object) -> None:
     """Write JSON, all or nothing."""
-    write_text(path, json.dumps(data, indent=2, sort_keys=False, allow_nan=True) + "\n")
+    write_text(path, json.dumps(data, indent=2) + "\n")
 
 
 def parse_json(text: str) -> Any:

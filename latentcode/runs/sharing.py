@@ -6,12 +6,12 @@ import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from latentcode.config import to_yaml
 from latentcode.figures.markdown import markdown_table
 from latentcode.hub.files import PAGE, PICTURES
-from latentcode.hub.page import page
+from latentcode.hub.page import TAGS, page
 from latentcode.metrics import is_by_constituent
 from latentcode.models.config import kind_of
 from latentcode.runs.folder import CARD, RESULTS
@@ -36,25 +36,19 @@ def model_card(run: Run, shared: Run, repo: str, license: str | None) -> str:
 
     shared  what is pushed of it
     """
-    kind, task = kind_of(run.config.model), run.config.task.name
+    from huggingface_hub import EvalResult, ModelCardData
+
+    task, table = run.config.task.name, shared.newest_metrics()
+    results = [
+        EvalResult(task, f"latentcode-{task}", f"{task}, split {split}", metric, float(mean),
+                   dataset_split=split, task_name=task)
+        for split, metric, mean in zip(table["split"], table["metric"], table["mean"], strict=True)
+        if math.isfinite(mean) and not is_by_constituent(metric)]
     written = run.path / PAGE
     body = written.read_text(encoding="utf-8") if written.is_file() else _body(shared, repo)
-    return page({"model-index": [{"name": repo.partition("/")[2], "results": _metrics(shared)}]},
-                body, tags=(task, kind), license=license)
-
-
-def _metrics(run: Run) -> list[dict[str, Any]]:
-    """Return the newest metrics as the hub wants them: one entry per split."""
-    table = run.newest_metrics()
-    known = [(split, metric, float(mean)) for split, metric, mean in
-             table[["split", "metric", "mean"]].itertuples(index=False, name=None)
-             if math.isfinite(mean) and not is_by_constituent(metric)]
-    task = run.config.task.name
-    return [{
-        "task": {"type": task, "name": task},
-        "dataset": {"type": f"latentcode-{task}", "name": f"{task}, split {split}", "split": split},
-        "metrics": [{"type": metric, "value": mean} for at, metric, mean in known if at == split]}
-        for split in dict.fromkeys(split for split, _, _ in known)]
+    return page(ModelCardData(
+        license=license, library_name="latentcode", tags=[*TAGS, task, kind_of(run.config.model)],
+        model_name=repo.partition("/")[2], eval_results=results), body)
 
 
 def _body(run: Run, repo: str) -> str:

@@ -12,8 +12,10 @@ from typing import Any
 
 import pandas as pd
 
+from latentcode.config.fields import check_choices
 from latentcode.config.reading import from_dict
-from latentcode.errors import ArtifactError, ConfigError, check, check_choice
+from latentcode.config.training import Precision
+from latentcode.errors import ArtifactError, ConfigError, check
 from latentcode.figures.markdown import markdown_table
 from latentcode.files.migrations import header, upgrade
 from latentcode.files.storage import read_json, write_json
@@ -56,11 +58,11 @@ class Evaluation:
 
     n: int
     seed: int
-    precision: str
+    precision: Precision
     tolerance: float
 
     def __post_init__(self) -> None:
-        check_choice("precision", self.precision, ("float32", "tf32", "bf16_mlp", "bf16"))
+        check_choices("evaluation", self)
         _check_measure(self.n, self.seed, self.tolerance)
 
 
