@@ -197,12 +197,6 @@ def test_a_folder_in_use_is_refused(run: Run) -> None:
     assert [p.name for p in run.path.parent.iterdir()] == ["run"]
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match=r"run cannot be made, because .*file is a file"):
-        Run.create(tmp_path / "file" / "sub" / "run", CONFIG)
-
-
 @pytest.mark.parametrize("name", ["thesis.txt", "config.yaml", "provenance.json"])
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_foreign_folders_are_never_touched(tmp_path: Path, name: str, overwrite: bool) -> None:
