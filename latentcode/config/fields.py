@@ -29,7 +29,7 @@ hints_of = cache(get_type_hints)
 
 def check_choices(owner: str, config: object) -> None:
     """Raise `UnknownNameError` unless every field that has choices, a `Literal`, holds one."""
-    for name, hint in hints_of(type(config)).items():
+    for name, hint in hints_of(type(config)).items():  # type: ignore[arg-type]
         if get_origin(hint) is Literal:
             check_choice(f"{owner}.{name}", getattr(config, name), get_args(hint))
 

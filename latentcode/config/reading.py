@@ -77,7 +77,7 @@ def from_dict(cls: type[T], data: object, where: str = "", what: str = "configur
     name = where or what
     check(isinstance(data, Mapping), f"{name} is {data!r}; expected a mapping")
     assert isinstance(data, Mapping)
-    hints = hints_of(cls)
+    hints = hints_of(cls)  # type: ignore[arg-type]
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     keys = [f.name for f in fields]
     unknown = [str(k) for k in data if k not in keys]
