@@ -47,12 +47,13 @@ def read_codes(folder: Path, *, verify: bool) -> dict[str, Any]:
             layer, place, instance, component = map(meta["axes"][name].index, AXES[name])
             arrays[name] = array.transpose(instance, layer, place, component)
         from_hub = origin(folder)
+        known = meta["meta"] | ({} if from_hub is None else {"loaded_from": str(from_hub)})
         return {
             **arrays, "labels": _read_labels(folder / LABELS, len(arrays["scores"])),
             "pairs": convert(tuple[Pair, ...], meta["pairs"], "pairs"),
             **{name: convert(tuple[int, ...], meta[name], name)
                for name in ("layers", "query_of_pair")},
-            "meta": meta["meta"] | ({} if from_hub is None else {"loaded_from": str(from_hub)})}
+            "meta": known}
     except (OSError, ValueError, TypeError, LookupError, AttributeError,
             NotImplementedError) as error:
         raise ArtifactError(f"codes folder {folder} is damaged: {error}") from None
