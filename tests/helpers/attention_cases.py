@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from latentcode.models.attention import plain_attention
-from latentcode.models.kernels.fused import (
-    SERVED_NORMALIZATIONS,
-    SERVED_VALUE_NETWORKS,
-    fused_attention,
-)
+from latentcode.models.kernels.fused import fused_attention
+from latentcode.models.kernels.served import SERVED_NORMALIZATIONS, SERVED_VALUE_NETWORKS
 
 KINDS = [(normalization, value_network, phi)
          for normalization, value_network in itertools.product(
