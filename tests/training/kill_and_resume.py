@@ -3,8 +3,8 @@
 Usage, with tests/helpers on PYTHONPATH: kill_and_resume.py FOLDER [MOMENT ...]; without moments,
 all of them. A moment is the number of a call that writes to disk (flush, rename, delete): the
 process kills itself right before it, and where it was about to flush a file, the end of that file
-is lost as well. Prints one JSON object. The imports are paid once: every run is a fork of this
-process.
+is lost as well. What is resumed is killed again, half as many calls later, and resumed once more.
+Prints one JSON object. The imports are paid once: every run is a fork of this process.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import signal
 import stat
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ def tear(descriptor: int) -> None:
         os.truncate(f"/proc/self/fd/{descriptor}", max(0, status.st_size - 10))
 
 
-def killed_at(moment: int, out: Path) -> None:
+def killed_at(moment: int, work: Callable[[], object]) -> None:
+    """Kill this process right before a write of some work; return where it makes fewer."""
     left = moment
 
     def on_write(name: str, target: Any) -> None:
@@ -84,7 +86,7 @@ def killed_at(moment: int, out: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     watch_writes(on_write)
-    train(CONFIG, out, progress=False)
+    work()
 
 
 def count_writes(out: Path, report: Path) -> None:
@@ -115,10 +117,13 @@ def main(folder: Path, moments: list[int]) -> None:
         place = folder / f"killed{moment}"
         place.mkdir()
         out = place / "run"
-        if fork(lambda o=out, m=moment: killed_at(m, o)) != signal.SIGKILL:  # type: ignore[misc]
+        again = partial(go_on, out)
+        if fork(partial(killed_at, moment, again)) != signal.SIGKILL:
             failures.append(f"{moment}: not killed")
-        elif fork(lambda o=out: go_on(o)) != 0:  # type: ignore[misc]
+        elif fork(partial(killed_at, moment // 2 + 1, again)) not in (0, signal.SIGKILL):
             failures.append(f"{moment}: cannot go on")
+        elif fork(again) != 0:
+            failures.append(f"{moment}: cannot go on twice")
         elif trained(out) != expected:
             failures.append(f"{moment}: another result")
         elif list(place.rglob(".tmp-*")):
