@@ -225,10 +225,8 @@ def test_what_is_no_budget(text: str) -> None:
     (["--grid", "smoke_lgic"], "unknown grid 'smoke_lgic'; expected one of: sraven_known"),
     (["--axis", "kind=hyla", "--axis", "kind=softmax"], "--axis kind is given twice"),
     (["--axis", "training.seed=0", "--fix", "training.steps=3,4"], "has 2 values"),
-    (["--axis", "training.seed=0", "--fix", "training.size=3"], "unknown axis 'training.size'"),
     (["--axis", "training.seed=0", "--config", "x.yaml", "--kind", "hyla"], "together with"),
     (["--axis", "training.seed=0", "--budget", "soon"], "budget is 'soon'"),
-    (["--axis", "training.seed=x"], "member seed=x: training.seed is 'x'"),
 ])
 def test_what_is_wrong_with_a_command_is_one_line(
     flags: Sequence[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
