@@ -26,8 +26,7 @@ from latentcode.experiments.benchmarks.figures import bars
 from latentcode.experiments.benchmarks.harness import Clock, Contestant, Local, sit, spreads
 from latentcode.experiments.benchmarks.ours import Updates
 from latentcode.experiments.benchmarks.plain_language import PlainLanguageModel
-from latentcode.experiments.benchmarks.report import Benchmark, Kind
-from latentcode.experiments.benchmarks.targets import said
+from latentcode.experiments.benchmarks.report import Benchmark, Kind, said
 from latentcode.figures.markdown import markdown_table
 from latentcode.models.config import with_kind
 from latentcode.models.transformer import HookedTransformer

@@ -47,8 +47,7 @@ from latentcode.experiments.benchmarks.official_process import (
     official_process,
 )
 from latentcode.experiments.benchmarks.ours import Updates, learner
-from latentcode.experiments.benchmarks.report import Benchmark, Kind, Precision, TaskName
-from latentcode.experiments.benchmarks.targets import ONE_MODEL, said
+from latentcode.experiments.benchmarks.report import Benchmark, Kind, Precision, TaskName, said
 from latentcode.figures.markdown import markdown_table
 from latentcode.models.config import kind_of
 from latentcode.models.kernels.fused import Case, kernel_for, written_out
@@ -58,6 +57,8 @@ from latentcode.training.batches import CHUNK
 
 MEASURED: tuple[str, ...] = ("step", "update")
 PLAIN = "plain PyTorch, float32"
+ON_A_GPU = 3.0
+"""How many times as fast as the official code on the same GPU a step is to be."""
 
 
 def measure(
@@ -133,7 +134,7 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
 def verdicts(cases: Sequence[dict[str, Any]], device: torch.device) -> list[str]:
     """Return whether the target on a GPU is reached; nothing on a CPU or without the official
     code."""
-    return [said(f"{case['name']}, {name}", spread["median"], ONE_MODEL,
+    return [said(f"{case['name']}, {name}", spread["median"], ON_A_GPU,
                  "times the official code's speed", at_least=True)
             for case in cases if device.type == "cuda" and "official" in case
             for name, spread in case["step"]["speedup"].items() if name.startswith("ours")]
