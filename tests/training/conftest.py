@@ -16,6 +16,7 @@ from latentcode.tasks import Batch
 from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training import state
 
+
 @pytest.fixture
 def tiny() -> Callable[..., RunConfig]:
     """Return the tiny configuration with some training fields changed."""
