@@ -53,7 +53,7 @@ class RandomText(Text):
     def __init__(self, config: LanguageConfig) -> None:
         Task.__init__(self, config)
 
-    def in_order(self, seed: int) -> None:
+    def in_order(self, seed: int) -> None:  # type: ignore[override]
         """Return None: every batch is drawn by itself."""
 
     def sample(self, split: str, n: int, generator: torch.Generator) -> Batch:
