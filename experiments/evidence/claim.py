@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, Literal
 
 from latentcode.config import from_dict, parse_yaml
-from latentcode.config.fields import later
+from latentcode.config.fields import LATER, later
 from latentcode.config.presets import preset
 from latentcode.errors import ConfigError, check, check_choice
 from latentcode.experiments.sweep.grid import SEEDS, Grid, parse_axis
@@ -192,7 +192,7 @@ class Claim:
     """What is claimed, in one sentence."""
     kind: Literal["number", "comparison", "picture"]
     """`picture`: judged by a number that the picture stands for."""
-    published: Published | None = later(None)
+    published: Published | None = field(default=None, metadata={LATER: True})
     """The printed number; None where none is printed."""
     setting: Setting
     """Which runs count."""
