@@ -25,6 +25,3 @@ def own_component(module: str, name: str, style: str | None = None) -> Component
 @cache
 def _text(module: str, name: str) -> str:
     return files(module.rpartition(".")[0]).joinpath(name).read_text(encoding="utf-8")
-
-
-__all__ = ["own_component"]

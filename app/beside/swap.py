@@ -84,6 +84,3 @@ def sentence(swapped: Swap, pieces: list[str]) -> str:
 
 def _share(swapped: Swap, token: int) -> str:
     return f"{swapped.before[token]:.2%} before, {swapped.after[token]:.2%} after"
-
-
-__all__ = ["choose_swap", "sentence", "show_swap"]

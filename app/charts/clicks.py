@@ -77,6 +77,3 @@ def on_click(chart: str, note: Callable[[Any], None]) -> None:
     # A chart is found by its class, in which its key has hyphens for spaces.
     listener(key=key, data={"chart": chart.replace(" ", "-")}, height=0,
              on_instance_change=answering(noted))
-
-
-__all__ = ["on_click"]

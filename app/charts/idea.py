@@ -78,6 +78,3 @@ def _symmetric(most: float) -> dict[str, object]:
     """Return a colour scale whose middle is 0."""
     most = float(most) or 1.0
     return {"zmin": -most, "zmax": most, "colorscale": DIVERGING}
-
-
-__all__ = ["attention", "moved", "outputs", "weights"]

@@ -140,6 +140,3 @@ def codes(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
     figure.update_yaxes(autorange="reversed", dtick=1, showgrid=False)
     figure.update_yaxes(title="layer", col=1)
     return styled(figure, height=95 + 24 * len(grids["before"]), dark=dark, dragmode=False)
-
-
-__all__ = ["TARGET", "answers", "codes", "control", "names_below", "number_controls"]

@@ -9,9 +9,10 @@ import pandas as pd
 import streamlit as st
 
 from latentcode.app.charts.picking import pick
-from latentcode.app.data.projections import is_measurement, offered
+from latentcode.app.data.projections import offered
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.words import literal
+from latentcode.codes.labels import is_measurement
 from latentcode.probes.common.features import varies
 from latentcode.probes.knn_purity.labels import judged_labels
 from latentcode.probes.knn_purity.purity import ALL, MOST_QUERIES, OTHER, K, purity, separates
@@ -135,6 +136,3 @@ def name_of(chosen: Chosen, colour: str, names: Iterable[str]) -> str | None:
     """Return which of some names stands for a label: `rule` for `rule_2` of the pair's token 2."""
     column = chosen.label(colour).name
     return next((name for name in names if chosen.label(name).name == column), None)
-
-
-__all__ = ["best_label", "knn_purity", "name_of", "numbers_of", "sentence", "show"]

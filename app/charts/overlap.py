@@ -72,6 +72,3 @@ def sentence(shown: Sequence[Chosen]) -> str:
 def _shared(key: tuple[object, ...], _shown: Sequence[Chosen]) -> np.ndarray:
     """Return the shares; `key` tells models and places apart, and codes are not hashed."""
     return shared_neighbours([chosen.points for chosen in _shown])
-
-
-__all__ = ["SHARED", "offered", "sentence", "shared_neighbours", "with_shared"]

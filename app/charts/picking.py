@@ -38,6 +38,3 @@ def pick(
         st.rerun()  # a click in a fragment has run that alone, with what was shown before
     drawn = own_component(__name__, name, style)
     drawn(key=own, data=dict(data), on_picked_change=answering(noted))
-
-
-__all__ = ["pick"]

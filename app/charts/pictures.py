@@ -126,7 +126,3 @@ def show(
         selection=selection, selected=selected, instance=instance,
         across=across, height=height, alt=alt,
         glides=first._replace(layer=0).name if turned else "")
-
-
-__all__ = ["drawn_in", "hidden_words", "lay_out", "rows_of", "selected_rows",
-           "selection_in_url", "show"]

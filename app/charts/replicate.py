@@ -157,6 +157,3 @@ def bars(outcome: Replication, kind: str, *, dark: bool) -> go.Figure:
     figure.update_yaxes(range=[0, 1.02], tickformat=".0%", title="of what counts")
     return styled(figure, height=290, dark=dark, barmode="group", bargap=0.25, dragmode=False,
                   legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0})
-
-
-__all__ = ["bars", "show_replication"]

@@ -16,8 +16,9 @@ from matplotlib.ticker import MaxNLocator
 
 from latentcode.app.charts.map.colours import colours_of_values
 from latentcode.app.charts.theme import ACCENT, grey, is_dark, palette
-from latentcode.app.data.projections import in_order, is_measurement, value_name
+from latentcode.app.data.projections import in_order, value_name
 from latentcode.app.state.sidebar import Chosen
+from latentcode.codes.labels import is_measurement
 from latentcode.errors import ProbeError
 from latentcode.probes.common.labels import combination_clusters
 
@@ -241,7 +242,3 @@ def confusion(guesses: Guesses, selected: np.ndarray) -> str:
             "rows: what it is; columns: what is predicted; in % of the row</figcaption>"
             f"<div style='grid-template:repeat({len(names)},16px) auto/minmax(0,max-content) "
             f"repeat({len(names)},minmax(0,1fr))'>{''.join(marks)}</div></figure>")
-
-
-__all__ = ["Categories", "Guesses", "categories", "confusion", "confusion_counts",
-           "guesses", "heads", "histogram", "shares", "show", "show_distribution"]

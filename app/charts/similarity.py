@@ -93,6 +93,3 @@ def two_codes_chart(one: np.ndarray, other: np.ndarray, names: tuple[str, str], 
     figure.update_yaxes(title="score", row=1, col=1)
     return styled(figure, height=MATRIX - 40, dark=dark, bargap=0.25, dragmode="zoom",
                   margin_t=76, legend=LEGEND_ABOVE)
-
-
-__all__ = ["cosine_chart", "two_codes_chart"]

@@ -184,8 +184,3 @@ def show_chart(
 def show_still(figure: go.Figure, key: str, **settings: Any) -> None:
     """Show a chart without a tool bar."""
     show_chart(figure, key, {"displayModeBar": False}, **settings)
-
-
-__all__ = ["ACCENT", "LEGEND_ABOVE", "STACKS", "STREAMLIT_THEME", "STYLE", "grey",
-           "is_dark", "logo", "palette", "panel_grid", "reach", "show_chart", "show_still",
-           "styled", "styled_grid", "tab_icon"]

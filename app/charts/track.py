@@ -105,6 +105,3 @@ def kept_sentence(planes: AlignedPlanes, one: int, other: int) -> str:
             f"picture is kept (the variance of places; shuffled points "
             f"{step['kept_shuffled']:.2f}), and {step['neighbours']:.2f} of the nearest neighbours "
             f"in it (shuffled {step['neighbours_shuffled']:.2f}).")
-
-
-__all__ = ["aligned", "kept_sentence", "over_layers", "show"]

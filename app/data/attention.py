@@ -58,6 +58,3 @@ def row_of(
     query = int(queries.flatten()[0])
     pattern = two_ways(entry, split, instance, layer, query).pattern
     return pattern[:, query].numpy(), names_of(entry, split, instance), query
-
-
-__all__ = ["names_of", "row_of", "sketch", "two_ways"]

@@ -109,6 +109,3 @@ def _model(entry: Entry) -> Any:
     run = loaded.open_run(entry.path)
     # A model of its own: other pages hook theirs.
     return run.load_model(loaded.newest_step(run))
-
-
-__all__ = ["Place", "Swap", "place", "swap"]

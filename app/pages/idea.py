@@ -220,6 +220,3 @@ def generated(
         own = value_network(model, layer, seen.codes[key].to(like))
         weights = [mine.matrix] if mine.is_linear else list(mine.weights)
         return ([w.numpy() for w in weights], own(x).numpy(), mine(x).numpy())
-
-
-__all__ = ["changed_scores", "generated", "note_clicked", "page"]

@@ -196,6 +196,3 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
     st.markdown(f"**The code of the response attending to {shown_key(open_, outcome.patch)}**, "
                 "before and after")
     show_still(charts.codes(outcome, dark=dark), "codes")
-
-
-__all__ = ["page"]

@@ -18,13 +18,14 @@ from latentcode.app.data.cosines import (
     unit_deviations,
     unit_vectors,
 )
-from latentcode.app.data.projections import colour_labels, is_measurement, value_name
+from latentcode.app.data.projections import colour_labels, value_name
 from latentcode.app.data.results import saved_results
 from latentcode.app.state.messages import answering, guarded, say_all_the_same
 from latentcode.app.state.selection import clicked_text
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_label
 from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
+from latentcode.codes.labels import is_measurement
 from latentcode.figures.style import FEATURE_STYLES
 from latentcode.probes.common.features import varies
 from latentcode.probes.similarity.measures import cluster_order, cosine_matrix
@@ -191,6 +192,3 @@ def within_sentence(table: pd.DataFrame, label: str, centring: str) -> str:
     which = (f"**For {len(short)} of {len(table)} values** it is" if len(short) < len(table)
              else "**For every value** it is")
     return said + f"{which} no more than with {control}: {', '.join(named)}{more}."
-
-
-__all__ = ["beside_controls", "note_cell", "note_selected", "page", "within_sentence"]

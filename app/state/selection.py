@@ -259,6 +259,3 @@ def _corners(points: np.ndarray, tolerance: float) -> list[int]:
             kept.add(middle)
             waiting += [(first, middle), (middle, last)]
     return sorted(kept)
-
-
-__all__ = ["Picture", "Selection", "clicked_cell", "clicked_text", "has_label"]

@@ -15,7 +15,6 @@ from latentcode.app.data.projections import (
     METHODS,
     MOST_LAID_OUT,
     colour_labels,
-    own_labels,
     project_once,
     stored_plane,
 )
@@ -24,6 +23,7 @@ from latentcode.app.state.url import choose, note
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
+from latentcode.probes.knn_purity.labels import own_labels
 from latentcode.probes.projection.methods import Projection
 from latentcode.tasks.pairs import Pair
 
@@ -227,8 +227,3 @@ def choose_codes(entry: Entry | None = None) -> Chosen:
     codes = loaded.codes(entry, split, n)
     say_if_damaged(entry)
     return Chosen(entry, split, *choose_place(codes.layers, codes.pairs), codes)
-
-
-__all__ = ["Chosen", "choose_codes", "choose_entry", "choose_instances", "choose_label",
-           "choose_layer", "choose_look", "choose_pair", "choose_place", "choose_split",
-           "say_if_damaged"]
