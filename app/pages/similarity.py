@@ -20,8 +20,7 @@ from latentcode.app.data.cosines import (
 )
 from latentcode.app.data.projections import colour_labels, value_name
 from latentcode.app.data.results import saved_results
-from latentcode.app.state.messages import answering, guarded, say_all_the_same
-from latentcode.app.state.selection import clicked_text
+from latentcode.app.state.messages import guarded, say_all_the_same
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_label
 from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
@@ -87,8 +86,7 @@ def _matrix(
         show_still(
             cosine_chart(cosines, names, cells=[f"{a}{AND}{b}" for a in values for b in values],
                          chosen=(one, other), signed=centring == "centred", dark=is_dark()),
-            MATRIX_KEY, on_select=answering(note_selected), selection_mode="points",
-            alt="Cosines of the mean codes of the values of a label.")
+            MATRIX_KEY, alt="Cosines of the mean codes of the values of a label.")
         on_click(MATRIX_KEY, note_cell)
     with right:
         st.markdown(
@@ -108,12 +106,6 @@ def _cell(values: list[str], cosines: np.ndarray) -> tuple[int, int]:
     apart = np.where(np.eye(len(values), dtype=bool), -np.inf, np.nan_to_num(cosines, nan=-1.0))
     row, column = np.unravel_index(int(apart.argmax()), apart.shape)
     return int(row), int(column)
-
-
-def note_selected() -> None:
-    """Put the cell that is selected in the matrix into the URL."""
-    if (cell := clicked_text(st.session_state.get(MATRIX_KEY))) is not None:
-        note_cell(cell)
 
 
 def note_cell(cell: str) -> None:

@@ -15,7 +15,7 @@ from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
 import latentcode as lc
-from latentcode.app.pages.idea import MAP_KEY, changed_scores, equations
+from latentcode.app.pages.idea import changed_scores, equations
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.hypernetwork import two_ways
 
@@ -103,16 +103,3 @@ def test_equations_fit_the_kind() -> None:
     for usual, generated in written.values():
         for text in (usual, generated):
             assert text.count("{") == text.count("}")
-
-
-def test_a_clicked_square_comes_into_the_url() -> None:
-    def click() -> None:
-        from latentcode.app.pages.idea import note_clicked
-
-        note_clicked(3)
-
-    test = AppTest.from_function(click)
-    test.session_state[MAP_KEY] = {"selection": {"points": [{"customdata": {"0": 5}}]}}
-    test.run()
-    assert not test.exception
-    assert (test.query_params["query"], test.query_params["key"]) == ("1", "2")
