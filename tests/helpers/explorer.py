@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, WebSocket, expect
 from small_zoo import tiny_run
@@ -67,7 +67,7 @@ COUNT = re.compile(r"Selection: ([\d,]+) of ([\d,]+) instances")
 class Explorer:
     """A page of the explorer in a browser.
 
-    errors   tracebacks and messages of the page's JavaScript
+    errors   tracebacks of the page's JavaScript, and what breaks the content policy
     foreign  addresses that the page asked for on other hosts
     asked    how often the page has asked the server to run it again
     run      what became of that: "asked", "begun" or "ended"
@@ -89,9 +89,14 @@ class Explorer:
         context.set_default_timeout(1e3 * PATIENCE)
         explorer = cls(context.new_page(), server)
         explorer.page.on("pageerror", lambda error: explorer.errors.append(str(error)))
+        explorer.page.on("console", lambda message: explorer._hear(message.text))
         explorer.page.on("request", lambda request: explorer._note(request.url))
         explorer.page.on("websocket", explorer._follow)
         return explorer
+
+    def _hear(self, text: str) -> None:
+        if "Content Security Policy" in text:
+            self.errors.append(text)
 
     def _note(self, url: str) -> None:
         parts = urlsplit(url)
@@ -134,6 +139,11 @@ class Explorer:
                           ).first.wait_for()
         settle(self.page)
         return self
+
+    def query(self) -> dict[str, str]:
+        """Return what the address says, one value for each name."""
+        return {name: values[0]
+                for name, values in parse_qs(urlsplit(self.page.url).query).items()}
 
     def close(self) -> None:
         self.page.context.close()

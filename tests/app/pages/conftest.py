@@ -15,7 +15,7 @@ from latentcode.app.data.catalog import ROOTS
 from latentcode.runs import Run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return tiny_run(tmp_path_factory.mktemp("runs") / "tiny")
 
