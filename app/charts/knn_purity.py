@@ -10,7 +10,7 @@ import streamlit as st
 
 from latentcode.app.charts.picking import pick
 from latentcode.app.data.projections import offered
-from latentcode.app.state.sidebar import Chosen
+from latentcode.app.state.sidebar import AT_PLACE, Chosen
 from latentcode.app.words import literal
 from latentcode.codes.labels import is_measurement
 from latentcode.probes.common.features import varies
@@ -20,8 +20,7 @@ from latentcode.probes.knn_purity.purity import ALL, MOST_QUERIES, OTHER, K, pur
 SAME = "All codes of this layer and pair are the same: nothing can be separated."
 
 
-@st.cache_resource(max_entries=96, show_spinner="Looking at neighbours …", hash_funcs={
-    Chosen: lambda chosen: (*chosen.key, chosen.layer, chosen.pair)})
+@st.cache_resource(max_entries=96, show_spinner="Looking at neighbours …", hash_funcs=AT_PLACE)
 def knn_purity(chosen: Chosen) -> pd.DataFrame | None:
     """Return the `purity` of all labels that can colour the points, the largest excess first.
 

@@ -48,7 +48,7 @@ def with_shared(shown: Sequence[Chosen]) -> Chosen:
     """Return the first of some models with one label more: how many neighbours others share."""
     first = shown[0]
     codes, share = first.codes, _shared(
-        tuple((*chosen.key, chosen.layer, chosen.pair) for chosen in shown), shown)
+        tuple(chosen.place for chosen in shown), shown)
     return replace(first, codes=LatentCodes(
         codes.scores, codes.labels.assign(**{SHARED: share}), codes.pairs, codes.layers,
         codes.meta))

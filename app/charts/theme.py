@@ -83,6 +83,8 @@ def styled(
 LEGEND_ABOVE: dict[str, Any] = {
     "orientation": "h", "x": 0, "y": 1.0, "yref": "container", "yanchor": "top"}
 """A legend in one line at the top of a figure."""
+LEGEND_OVER: dict[str, Any] = {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"}
+"""One in one line over the axes."""
 _ACROSS = 3
 _PANEL = 300
 

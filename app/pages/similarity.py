@@ -21,7 +21,7 @@ from latentcode.app.data.cosines import (
 from latentcode.app.data.projections import colour_labels, value_name
 from latentcode.app.data.results import saved_results
 from latentcode.app.state.messages import guarded, say_all_the_same
-from latentcode.app.state.sidebar import Chosen, choose_codes, choose_label
+from latentcode.app.state.sidebar import AT_PLACE, Chosen, choose_codes, choose_label
 from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
 from latentcode.codes.labels import is_measurement
@@ -157,8 +157,7 @@ def _within(chosen: Chosen, label: str, centring: str) -> str:
     return "" if table.empty else within_sentence(table, label, centring)
 
 
-@st.cache_data(max_entries=24, show_spinner=False, hash_funcs={
-    Chosen: lambda chosen: (*chosen.key, chosen.layer, chosen.pair)})
+@st.cache_data(max_entries=24, show_spinner=False, hash_funcs=AT_PLACE)
 def _same_value(chosen: Chosen, label: str, centring: str) -> pd.DataFrame:
     points = chosen.points.astype(np.float64)
     unit = unit_deviations(points) if centring == "centred" else unit_vectors(points)

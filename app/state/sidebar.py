@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from latentcode.app.data.projections import (
     stored_plane,
 )
 from latentcode.app.state.selection import Picture
-from latentcode.app.state.url import choose, note
+from latentcode.app.state.url import choose, choose_several, note
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
@@ -32,8 +33,6 @@ SPLITS = {"ood": "held-out combinations", "test": "training combinations, fresh 
 """Splits in words."""
 SHOWN = 26
 """Letters of a model's name for which the list has space; a longer one stands below it, too."""
-
-
 QUICK = 20_000
 """Codes that PCA lays out while nobody notices."""
 
@@ -56,6 +55,11 @@ class Chosen:
                   else loaded.stored_folder(self.entry, self.split))
         return (str(self.entry.path), self.split, len(self.codes), meta.get("run_id"),
                 meta.get("step"), loaded.stamp(folder))
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What the codes of the layer and pair are known by."""
+        return (*self.key, self.layer, self.pair)
 
     @property
     def points(self) -> np.ndarray:
@@ -83,6 +87,12 @@ class Chosen:
         """Return the points of a picture of these codes, computed if they are not kept."""
         return project_once(self.entry, self.codes, self.split, picture.layer, picture.pair,
                             picture.method)
+
+
+AT_PLACE: dict[Any, Callable[[Any], Any]] = {Chosen: lambda chosen: chosen.place}
+"""`hash_funcs` of what Streamlit keeps of the codes of a layer and pair."""
+OF_PAIR: dict[Any, Callable[[Any], Any]] = {Chosen: lambda chosen: (*chosen.key, chosen.pair)}
+"""The same of what is equal in all layers."""
 
 
 def choose_entry(*, models_only: bool = False) -> Entry:
@@ -169,6 +179,20 @@ def choose_place(layers: Sequence[int], pairs: Sequence[Pair]) -> tuple[int, str
     with st.sidebar:
         st.caption(literal(next(p.description for p in pairs if p.name == pair)))
     return layer, pair
+
+
+def choose_layers_and_heads(n_layers: int, n_heads: int) -> tuple[list[int], list[int]]:
+    """Return the layers and heads that are written to, chosen side by side on the page."""
+    first, second = st.columns(2)
+    with first:
+        layers = choose_several("Layers", range(n_layers), key="layers",
+                                default=list(range(n_layers)),
+                                help="Layers count from 0, the one nearest to the input.")
+        if not layers:
+            st.info("Choose at least one layer.", icon=":material/layers:")
+    with second:
+        heads = choose_several("Heads (none chosen: all)", range(n_heads), key="heads")
+    return sorted(layers), sorted(heads)
 
 
 def choose_look(
