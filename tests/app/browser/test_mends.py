@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from small_app import drawn_codes
 
-from latentcode.experiments.benchmarks.browser import Server, serving
+from latentcode.experiments.benchmarks.browser import Server, serving, settle
 from latentcode.runs.named import zoo_folders
 
 playwright = pytest.importorskip("playwright.sync_api", reason="tests in a browser need playwright")
@@ -56,6 +56,13 @@ def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield started
 
 
+def resize(explorer: Explorer, width: int) -> None:
+    """Give the window another width, and wait until the charts have followed."""
+    explorer.page.set_viewport_size({"width": width, "height": 900})
+    explorer.page.wait_for_timeout(1_000)
+    settle(explorer.page)
+
+
 def test_the_first_address_of_a_server_may_be_any_page(explorer: Explorer) -> None:
     """It stands first in this file: no other page has been opened in this server."""
     explorer.open("decode", {"model": MODEL})
@@ -95,10 +102,10 @@ def test_a_click_on_the_matrix_counts_while_it_is_drawn_anew(explorer: Explorer)
 
 
 def test_the_axes_of_a_training_can_be_read(explorer: Explorer) -> None:
+    explorer.open("results", {"model": MODEL, "steps": "log"})
+    explorer.chart("training")
     for width in WIDTHS:
-        explorer.page.set_viewport_size({"width": width, "height": 900})
-        explorer.open("results", {"model": MODEL, "steps": "log"})
-        explorer.chart("training")
+        resize(explorer, width)
         for axis in (".xtick text", ".ytick text", ".annotation, .legend .traces"):
             assert explorer.page.evaluate(OVERLAP, f".st-key-training {axis}") == 0, (width, axis)
     explorer.check()
@@ -107,10 +114,10 @@ def test_the_axes_of_a_training_can_be_read(explorer: Explorer) -> None:
 @pytest.mark.parametrize(("page", "model"), [("similarity", CODES), ("similarity", MODEL),
                                              ("decode", MODEL)])
 def test_nothing_is_cut_off_or_overlaps(explorer: Explorer, page: str, model: str) -> None:
+    explorer.open(page, {"model": model})
+    explorer.page.locator(".js-plotly-plot").first.wait_for()
     for width in WIDTHS:
-        explorer.page.set_viewport_size({"width": width, "height": 900})
-        explorer.open(page, {"model": model})
-        explorer.page.locator(".js-plotly-plot").first.wait_for()
+        resize(explorer, width)
         wide = explorer.page.evaluate(
             "() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, width
