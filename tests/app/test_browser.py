@@ -156,31 +156,13 @@ def test_a_shared_address_gives_the_same_view(
     other.check()
 
 
-def test_a_selection_is_one_of_its_model(explorer: Explorer) -> None:
+def test_a_picture_comes_back_with_what_is_selected(explorer: Explorer) -> None:
     explorer.open(query={"model": MODEL, "projection": "PCA"})
     selected = explorer.lasso(110)
-    explorer.choose("Model", OTHER)
-    expect(explorer.headline("No selection")).to_be_visible()
-    expect(explorer.message()).to_contain_text("of another model")
-    explorer.choose("Model", MODEL)
-    explorer.until(lambda: explorer.headline("Selection:").count() == 1)
-    assert explorer.selected() == selected
-    # Another page in between takes the picture away, and it comes back with what is selected.
     explorer.go_to("Decode")
     explorer.go_to("Explore")
     explorer.picture()
     explorer.until(lambda: explorer.map()["painted"] == [selected[0]])
-    explorer.check()
-
-
-def test_a_click_beside_other_models_selects_one_instance(explorer: Explorer) -> None:
-    explorer.open("compare", {"projection": "PCA"})
-    clicked = explorer.click_a_point("compare chart", "Selection:")
-    assert explorer.selected() == (1, 2_000)
-    assert explorer.query()["shared"].startswith(f"I{clicked}@")
-    explorer.page.get_by_role("button", name="Clear", exact=True).click()
-    explorer.until(lambda: "shared" not in explorer.query())
-    expect(explorer.headline("Selection:")).to_have_count(0)
     explorer.check()
 
 

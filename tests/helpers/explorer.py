@@ -7,12 +7,13 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, WebSocket, expect
+from small_app import drawn_codes
 from small_zoo import tiny_run
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
@@ -285,9 +286,20 @@ def _bytes(message: bytes | str) -> bytes:
 
 
 def make_folders(root: Path) -> Path:
-    """Make a folder of a trained run, its codes, and a run whose configuration is damaged."""
+    """Make a folder of a trained run, its codes, and a run whose configuration is damaged.
+
+    Beside them codes that were drawn: `a`, `b` and `c` of the same instances, and `hostile`, whose
+    labels look like markup.
+    """
     run = tiny_run(root / "run")
     lc.extract(run, split="ood", n=120).save(root / "codes")
+    for seed, name in enumerate("abc"):
+        drawn_codes(seed).save(root / name)
+    drawn = drawn_codes(n=120)
+    labels = drawn.labels.assign(
+        hostile=["<b onclick='x'>a</b>", "<img src=http://elsewhere.example/x.png>"] * 60)
+    labels["<img src=http://elsewhere.example/y.png>"] = labels["hostile"]
+    replace(drawn, labels=labels).save(root / "hostile")
     damaged = root / "damaged"
     damaged.mkdir()
     for name in ("provenance.json", "metrics.jsonl"):

@@ -233,23 +233,6 @@ def test_instances_are_found_by_number_and_by_value(explorer: Explorer) -> None:
     explorer.check()
 
 
-def test_bars_recolour_and_the_track_leads_to_a_layer(explorer: Explorer) -> None:
-    explorer.open(query={"model": MODEL})
-    before = explorer.map()
-    colour = explorer.query()["colour"]
-    bars = explorer.page.locator(".knn-purity-row")
-    bars.filter(has_text=re.compile(r"^\s*rule(?!_)")).first.click()
-    explorer.until(lambda: explorer.query().get("colour") != colour)
-    settle(explorer.page)
-    assert explorer.map()["names"] != before["names"]
-    points = explorer.map()["points"]
-    track = explorer.page.locator(".track-layers button")
-    track.filter(has_text=re.compile("2")).first.click()
-    explorer.until(lambda: explorer.query().get("layer") == "2")
-    explorer.until(lambda: explorer.map()["points"] != points)
-    explorer.check()
-
-
 def test_an_outline_lies_where_it_was_drawn_though_the_plane_is_turned(explorer: Explorer) -> None:
     """What a picture shows is turned towards the layer before; the address has the plane's own."""
     explorer.open(query={"model": MODEL})

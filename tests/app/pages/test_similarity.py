@@ -100,13 +100,6 @@ def test_a_click_says_its_values_and_not_its_place(codes: Path) -> None:
     assert told == [f"{names[y]}~{names[x]}" for x, y in zip(cells.x, cells.y, strict=True)]
 
 
-def test_an_accuracy_is_compared_in_words(codes: Path) -> None:
-    test = shown("similarity", model="runs/codes", label="accuracy", cell="1.0~0.0")
-    matrix, bars = charts(test).values()
-    assert set(matrix.layout.xaxis.ticktext) == {"wrong", "right"}
-    assert [trace.name for trace in bars.data[:2]] == ["right", "wrong"]
-
-
 def test_an_older_name_of_a_label_is_understood(codes: Path) -> None:
     test = shown("similarity", model="runs/codes", label="rule_0")
     assert not test.warning
