@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from latentcode.config import LanguageConfig, RunConfig
-from latentcode.tasks.text.packages import write_packages
+from latentcode.experiments.package_text import write_packages
 from latentcode.tasks.text.spans import write_spans
 
 PACKAGES, SMOKE, SPANS = "text/packages", "text/smoke", "text/spans"

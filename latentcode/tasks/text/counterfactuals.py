@@ -104,7 +104,7 @@ class TextCounterfactuals(Counterfactuals):
                       "permuted": "a text has no examples whose values could be permuted"}
         table = task.token_table
         self._alike = Alike.of(np.stack(
-            [table.classes, table.edges[:, 0], task.frequency_bins], axis=1))
+            [table.classes, table.spaced, task.frequency_bins], axis=1))
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -84,7 +84,7 @@ def test_what_replaces_a_token_is_like_it() -> None:
         other = pairs.others["operands"] if pairs.others else pairs.sources
         now, was = (batch.info["copied"] for batch in (other, pairs.bases))
         assert (now != was).all()
-        for column in (table.classes, table.edges[:, 0], TASK.frequency_bins):
+        for column in (table.classes, table.spaced, TASK.frequency_bins):
             values = torch.from_numpy(column)
             assert torch.equal(values[now], values[was])
 
