@@ -67,17 +67,6 @@ def test_what_cannot_be_asked_is_named(gpt2: Any) -> None:
         pattern_prompts(gpt2, TEXTS.drop(columns="text"))
 
 
-@pytest.mark.slow
-def test_copying_is_decoded_with_its_controls(gpt2: Any, small_models: SmallModels) -> None:
-    texts = pd.concat([TEXTS.assign(text=TEXTS["text"] + f" {n} " + TEXTS["text"])
-                       for n in range(8)])
-    prompts = pattern_prompts(gpt2, texts, pairs=["query->induction"], per_text=3)
-    result = lc.decode(small_models("gpt2"), prompts.split(label="copied"),
-                               labels=["copied"])
-    assert set(result.table["features"]) == {"code", "residual", "untrained", "shuffled"}
-    assert set(result.table["pair"]) == {"query->induction"}
-
-
 def test_the_space_before_a_word_is_kept() -> None:
     class Pieces:
         is_fast, eos_token_id, pad_token_id = True, 0, None

@@ -36,14 +36,14 @@ class HubText(Source):
 
     def __init__(self, config: LanguageConfig) -> None:
         super().__init__(config)
-        self.state = config.revision.partition("-")[0] or _commit_of(config.text)
-        self.called = (config.text, self.state, config.subset)
+        self.commit = config.revision.partition("-")[0] or _commit_of(config.text)
+        self.state, self.called = self.commit, (config.text, self.commit, config.subset)
 
     @property
     def about(self) -> Mapping[str, Any]:
         """What the dataset says of itself."""
         return about_packages(Path(self.config.text)) or {
-            "dataset": self.config.text, "subset": self.config.subset, "commit": self.state,
+            "dataset": self.config.text, "subset": self.config.subset, "commit": self.commit,
             "licence": self._builder.info.license or "see its page"}
 
     def documents(self, split: str) -> Iterator[Document]:
@@ -87,7 +87,7 @@ class HubText(Source):
         with one_sentence(name):
             if Path(name).expanduser().exists():
                 return datasets.load_dataset_builder(str(Path(name).expanduser()), subset)
-            return datasets.load_dataset_builder(name, subset, revision=self.state)
+            return datasets.load_dataset_builder(name, subset, revision=self.commit)
 
     @cached_property
     def _split_names(self) -> list[str]:
