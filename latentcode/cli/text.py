@@ -31,14 +31,14 @@ class Text:
 
     def run(self) -> None:
         if self.what == "spans":
-            from latentcode.tasks.text.spans import N_DOCUMENTS, write_spans
+            from latentcode.experiments.texts.spans import N_DOCUMENTS, write_spans
 
             write_spans(self.out, overwrite=self.overwrite)
             print(f"wrote {N_DOCUMENTS:,} documents to {self.out}")
         else:
-            from latentcode.experiments.package_text import write_packages
+            from latentcode.experiments.texts.packages import write_packages
 
             about = write_packages(self.out, overwrite=self.overwrite)
-            print(f"wrote {sum(p.documents for p in about):,} documents of {len(about)} packages, "
-                  f"{sum(p.bytes for p in about) / 1e6:.1f} MB, to {self.out}; their licences are "
-                  "in about.json")
+            n, size = (sum(one[name] for one in about) for name in ("documents", "bytes"))
+            print(f"wrote {n:,} documents of {len(about)} packages, {size / 1e6:.1f} MB, to "
+                  f"{self.out}; their licences are in about.json")

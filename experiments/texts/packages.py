@@ -18,9 +18,10 @@ import re
 import sysconfig
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -58,22 +59,11 @@ SOURCES = 4
 PARQUET = "data/train-00000-of-00001.parquet"
 
 
-@dataclass(frozen=True)
-class PackageText:
-    """What was taken from one package."""
-
-    name: str
-    version: str
-    licence: str
-    documents: int
-    bytes: int
-
-
 def write_packages(
     out: str | Path, *, packages: Sequence[str] = (PYTHON, *PACKAGES),
     most_megabytes: float = MOST_MEGABYTES, overwrite: bool = False,
-) -> list[PackageText]:
-    """Write the text of packages into a folder, and return what it was made from.
+) -> list[dict[str, Any]]:
+    """Write the text of packages into a folder, and return what `about.json` says of each.
 
     packages        names of installed distributions, or `python`; those that are not installed are
                     left out
@@ -84,24 +74,24 @@ def write_packages(
     """
     seen: set[bytes] = set()
     documents: list[Document] = []
-    about: list[PackageText] = []
+    about: list[dict[str, Any]] = []
     with replace_folder(Path(out), overwrite=overwrite, marker=ABOUT) as folder:
         for name in packages:
             found = _installed(name)
             if found is None:
                 continue
             chosen = list(_some_of(name, found, most_megabytes * 1e6, seen))
-            about.append(PackageText(
-                name, found.version if isinstance(found, Distribution)
-                else platform.python_version(), _licence(found), len(chosen),
-                sum(len(document.text.encode()) for document in chosen)))
+            about.append({
+                "name": name, "version": found.version if isinstance(found, Distribution)
+                else platform.python_version(), "licence": _licence(found),
+                "documents": len(chosen),
+                "bytes": sum(len(document.text.encode()) for document in chosen)})
             documents += sorted(chosen, key=lambda document: document.name)
         check(bool(documents), f"none of {', '.join(packages)} is installed, or has any text")
         (folder / PARQUET).parent.mkdir()
         pd.DataFrame([asdict(document) for document in documents]).to_parquet(
             folder / PARQUET, index=False)
-        write_json(folder / ABOUT, {"made_with": software(),
-                                    "packages": [asdict(package) for package in about]})
+        write_json(folder / ABOUT, {"made_with": software(), "packages": about})
     return about
 
 
