@@ -17,6 +17,7 @@ from text_files import sentences
 from latentcode.config import LanguageConfig
 from latentcode.errors import ArtifactError, ConfigError, HubError
 from latentcode.tasks.text import hub, opening, shards
+from latentcode.tasks.text.documents import digest_of_files
 from latentcode.tasks.text.opening import open_text
 from latentcode.tasks.text.shards import START, Place, ShardStream
 
@@ -71,7 +72,9 @@ def test_every_document_comes_once_an_epoch_in_the_order_of_the_dataset(
 ) -> None:
     config = replace(config, text=str(write_dataset(tmp_path / suffix, suffix)))
     tokenizer = open_text(config).tokenizer
-    flat = in_order(opened(config), 0, 30)
+    stream = opened(config)
+    assert stream.revision.partition("-")[0] == digest_of_files(Path(config.text))
+    flat = in_order(stream, 0, 30)
     text = tokenizer.decode(flat.tolist()).split("<|endoftext|>")
     names = [document.split("\n")[0] for document in text]
     epoch = [f"train {number} {row}" for number in range(3) for row in range(30)]
