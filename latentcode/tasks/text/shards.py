@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -45,8 +45,8 @@ class ShardStream:
         """Tokens from the beginning of one shard to that of the next, which share one."""
         self._places: dict[int, Place] = {0: {**START, "used": 0}}
         self._open: tuple[int, np.ndarray, np.ndarray] | None = None
-        self._next: tuple[int, Future[np.ndarray]] | None = None
-        self._reader = ThreadPoolExecutor(1, "next shard")
+        self._next: tuple[int, threading.Thread] | None = None
+        self._read_ahead: dict[int, np.ndarray] = {}
 
     def __getitem__(self, sequences: slice) -> Int[Tensor, "n S"]:
         wanted = np.arange(sequences.start, sequences.stop)
@@ -83,17 +83,27 @@ class ShardStream:
         if self._open is None or self._open[0] != shard:
             order = np.random.default_rng([self.seed, shard]).permutation(self.per_shard)
             self._open = shard, self._ready(shard), order
-            self._next = shard + 1, self._reader.submit(self._read, shard + 1, may_end=True)
+            self._begin(shard + 1)
         return self._open[1:]
+
+    def _begin(self, shard: int) -> None:
+        """Begin to read a shard in the background, where nothing is being read there."""
+        def read() -> None:
+            with suppress(Exception):  # tried again, and told, when the shard is needed
+                self._read_ahead[shard] = self._read(shard, may_end=True)
+
+        if self._next is None or not self._next[1].is_alive():
+            # No executor, which would be waited for while the main thread still counts as alive.
+            self._next = shard, threading.Thread(target=read, name="next shard")
+            self._next[1].start()
 
     def _ready(self, shard: int) -> np.ndarray:
         """Return the tokens of a shard, which may have been read in the background."""
         if self._next is not None and self._next[0] == shard:
-            try:
-                return self._next[1].result()
-            except Exception:  # tried again, and told, here
-                pass
-        return self._read(shard)
+            self._next[1].join()
+        ready = self._read_ahead.pop(shard, None)
+        self._read_ahead.clear()
+        return self._read(shard) if ready is None else ready
 
     def _read(self, shard: int, *, may_end: bool = False) -> np.ndarray:
         for number in range(self._known(shard), shard + 1):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +25,17 @@ from latentcode.tasks.text.opening import open_text
 from latentcode.tasks.text.shards import START, Place, ShardStream
 
 T, SHARD = 8, 1024
+ENDING = """
+import latentcode.tasks.text.opening as opening, latentcode.tasks.text.shards as shards
+from latentcode.config import LanguageConfig
+opening.STREAMED, shards.SHARD = 0, 1024
+stream = opening.open_text(LanguageConfig(text={text!r}, n_vocabulary=300, n_tokens=8)).stream(0)
+assert stream[0:300].shape == (300, 9)
+stream._next[1].join()
+stream.step = 10**9  # more than can be read while anybody waits
+stream._begin(7)
+assert stream._next[1].is_alive()
+"""
 
 
 def write_dataset(folder: Path, suffix: str = "parquet", held_out: bool = True) -> Path:
@@ -146,6 +160,13 @@ def test_what_fails_in_the_background_is_tried_again_and_told(config: LanguageCo
         stream[100:300]
     broken.clear()
     assert torch.equal(stream[100:300], whole[100:])
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_does_not_wait_for_the_next_shard(config: LanguageConfig) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", ENDING.format(text=config.text)], timeout=120,
+                   env=environment, check=True)
 
 
 def test_what_is_held_out_is_the_validation_or_every_hundredth(
