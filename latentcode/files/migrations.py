@@ -23,7 +23,7 @@ CURRENT: dict[str, int] = {
     "latentcode.codes": 3,
     "latentcode.card": 1,
     "latentcode.manifest": 1,
-    "latentcode.decoding": 4,
+    "latentcode.decoding": 5,
     "latentcode.separation": 2,
     "latentcode.similarity": 2,
     "latentcode.topography": 2,
@@ -148,6 +148,11 @@ def _with_features_asked(data: Data) -> Data:
         "metrics": ["accuracy", "macro_f1"]}}
 
 
+def _without_contrasts(data: Data) -> Data:
+    """Older versions had no differences from controls in a table of their own."""
+    return {**data, "sha256": {**data["sha256"], "contrasts.csv": ABSENT}}
+
+
 def _as_decoding(data: Data) -> Data:
     """What rows say has become features of decoding; `DecodingResult` knows the columns."""
     old = dict(data["settings"])
@@ -161,6 +166,8 @@ def _as_decoding(data: Data) -> Data:
                 "allow_overlap": "nothing", "shared_combinations": 0, "n_shuffles": 1,
                 "penalties": [1.0, 0.1, 1e-2, 1e-3], "n_folds": 3, "selection_instances": 2_000,
                 **old, **parts}}
+
+
 def _with_classes_in_tables(data: Data) -> Data:
     """Version 2 of whose answer came out had the former names of its classes."""
     if data.get("name") != "causal":
@@ -192,6 +199,7 @@ MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
     ("latentcode.decoding", 1): _without_checksums("table.csv", "per_class.csv"),
     ("latentcode.decoding", 2): dict,
     ("latentcode.decoding", 3): _with_features_asked,
+    ("latentcode.decoding", 4): _without_contrasts,
     ("latentcode.rows", 1): dict,
     ("latentcode.rows", 2): _as_decoding,
     ("latentcode.separation", 1): dict,
