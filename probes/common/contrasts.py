@@ -135,8 +135,8 @@ def _sentence(
         places = [block for _, block in rows.groupby(where, sort=False, dropna=False)]
         among = len(places)
         # A place with fewer controls, such as the first layer, is not better for it.
-        chosen = max(places, key=lambda block: (block[~_of_place(block)]["value"].min(),))
-    compared = ", ".join(_compared(row) for row in chosen.to_dict("records"))
+        chosen = max(places, key=lambda block: block[~_of_place(block)]["value"].min())
+    compared = "; ".join(_compared(chosen))
     first = chosen.iloc[0]
     inside = [str(named["quantity"]).replace("_", " ")]
     inside += [f"{name} {_plain(value)}" for name, value in named.items()
@@ -155,14 +155,18 @@ def _of_place(rows: pd.DataFrame) -> pd.Series:
     return other if not other.all() else ~other
 
 
-def _compared(row: Mapping[str, Any]) -> str:
-    other = WORDS.get(str(row["against"]), str(row["against"]))
-    value = f"{row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
-    if row["low"] > 0.0:
-        return f"above {other} by {value}"
-    if row["high"] < 0.0:
-        return f"below {other}: {value}"
-    return f"not surely above {other}: {value}"
+def _compared(rows: pd.DataFrame) -> Iterator[str]:
+    """Say what is above, what is not surely above, and what is below which control."""
+    above, below = rows["low"] > 0.0, rows["high"] < 0.0
+    for said, which, sign in (("above", above, 1), ("not surely above", ~above & ~below, 1),
+                              ("below", below, -1)):
+        others = []
+        for row in rows[which].to_dict("records"):
+            low, high = sorted((sign * row["low"], sign * row["high"]))
+            others.append(f"{WORDS.get(row['against'], row['against'])} by "
+                          f"{sign * row['value']:.2f} [{low:.2f}, {high:.2f}]")
+        if others:
+            yield f"{said} {', '.join(others)}"
 
 
 def _plain(value: object) -> str:
