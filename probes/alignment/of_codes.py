@@ -28,6 +28,7 @@ from latentcode.probes.alignment.matching import (
 from latentcode.probes.alignment.result import AlignmentResult
 from latentcode.probes.alignment.transfer import N_RANDOM, Transfer
 from latentcode.probes.common.bootstrap import LEVEL
+from latentcode.probes.common.contrasts import table_of
 from latentcode.probes.common.features import (
     Features,
     check_pair_of_codes,
@@ -122,11 +123,13 @@ def align_codes(
                 if a is not b:
                     place = a.beside(b) | {"pair": pair, "label": label, "features": features,
                                            "layer": layer}
-                    tables["transfer"] += [place | row for row in scorer.scores(
-                        probe, x, b.points(features, layer, pair))]
+                    scores, contrasts = scorer.scores(probe, x, b.points(features, layer, pair))
+                    tables["transfer"] += [place | row for row in scores]
+                    tables["contrasts"] += [place | row for row in contrasts]
+    of_all = table_of(tables.pop("contrasts"), AlignmentResult.COLUMNS["contrasts"])
     frames = {name: pd.DataFrame(rows)[list(AlignmentResult.COLUMNS[name])]
               for name, rows in tables.items()}
-    return AlignmentResult(**frames, settings={
+    return AlignmentResult(**frames, contrasts=of_all, settings={
         "labels": list(labels), "layers": list(layers), "pairs": list(pairs),
         "controls": list(feature_sets[1:]), "n_bootstrap": n_bootstrap, "level": LEVEL,
         "seed": seed,

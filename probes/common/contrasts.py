@@ -18,15 +18,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.probes.common.bootstrap import percentile_interval
+from latentcode.probes.common.bootstrap import mean_and_interval, percentile_interval
 
-OF = ("features", "patch", "search", "order", "alignment")
+OF = ("alignment", "patch", "search", "order", "features")
 """What a control is taken away from; a table has one of these columns."""
 MEASURED = ("quantity", "against", "value", "low", "high", "n", "n_clusters")
 """The columns of every table of contrasts, after those that name the place."""
 WORDS: Mapping[str, str] = {
     "shuffled": "shuffled labels", "untrained": "the untrained model",
-    "residual": "the residual stream", "chance": "the best constant answer"}
+    "residual": "the residual stream", "chance": "the best constant answer",
+    "largest other": "the largest cosine of either with a third",
+    "random": "random ones", "whole": "all dimensions"}
 """Controls in words."""
 MOST_SAID = 6
 """Sentences that a result begins with; the rest stands in the table."""
@@ -105,8 +107,8 @@ class Contrasts:
     ) -> list[str]:
         """Say whether each is above its controls, by how much and where.
 
-        best_of  columns that name places, of which the one is quoted whose smallest difference
-                 from a control is largest
+        best_of  columns that name places, of which the one is quoted that is most surely above all
+                 its controls
         told     column -> the entries that are said; where a table has none of them, all are
         """
         if self.empty:
@@ -119,40 +121,45 @@ class Contrasts:
             return ["no contrasts: nothing that is compared varies"]
         place = [name for name in rows if name not in (*MEASURED[1:], *best_of)
                  and (name in ("quantity", self.of) or rows[name].nunique(dropna=False) > 1)]
-        said = [_sentence(dict(zip(place, key, strict=True)), block, self.of, best_of)
-                for key, block in rows.groupby(place, sort=False, dropna=False)]
-        more = len(said) - MOST_SAID
-        return said if more <= 1 else [*said[:MOST_SAID], f"... and {more} more in .contrasts"]
+        found = [(dict(zip(place, key, strict=True)), *_best(block, best_of))
+                 for key, block in rows.groupby(place, sort=False, dropna=False)]
+        more = len(found) - MOST_SAID
+        if more > 1:
+            surest = sorted(found, key=lambda one: -_surely(one[1]))[:MOST_SAID]
+            found = [one for one in found if any(one is kept for kept in surest)]
+        said = [_sentence(named, block, among, self.of, best_of) for named, block, among in found]
+        return said if more <= 1 else [*said, f"... and {more} more in .contrasts"]
+
+
+def _best(rows: pd.DataFrame, best_of: Sequence[str]) -> tuple[pd.DataFrame, int]:
+    """Return the rows of the place that is most surely above its controls, and of how many."""
+    where = [name for name in best_of if name in rows]
+    if not where:
+        return rows, 1
+    places = [block for _, block in rows.groupby(where, sort=False, dropna=False)]
+    return max(places, key=_surely), len(places)
+
+
+def _surely(rows: pd.DataFrame) -> float:
+    """Return the lowest end of the intervals, against controls: another layer is none."""
+    controls = rows[~rows["against"].str.startswith("layer ")]
+    return float((controls if len(controls) else rows)["low"].fillna(-np.inf).min())
 
 
 def _sentence(
-    named: Mapping[str, Any], rows: pd.DataFrame, of: str, best_of: Sequence[str]
+    named: Mapping[str, Any], rows: pd.DataFrame, among: int, of: str, best_of: Sequence[str]
 ) -> str:
     """Say the contrasts of one quantity of one thing, at the best of its places."""
-    where = [name for name in best_of if name in rows]
-    chosen, among = rows, 1
-    if where:
-        places = [block for _, block in rows.groupby(where, sort=False, dropna=False)]
-        among = len(places)
-        # A place with fewer controls, such as the first layer, is not better for it.
-        chosen = max(places, key=lambda block: block[~_of_place(block)]["value"].min())
-    compared = "; ".join(_compared(chosen))
-    first = chosen.iloc[0]
+    first = rows.iloc[0]
     inside = [str(named["quantity"]).replace("_", " ")]
     inside += [f"{name} {_plain(value)}" for name, value in named.items()
                if name not in ("quantity", "label", of)]
-    inside += [f"{name} {_plain(first[name])}" for name in where]
+    inside += [f"{name} {_plain(first[name])}" for name in best_of if name in rows]
     if among > 1:
         inside.append(f"the best of {among}")
     inside += [f"{int(first['n'])} problems", f"{int(first['n_clusters'])} combinations"]
     label = f"{named['label']}: " if "label" in named else ""
-    return f"{label}{named[of]} {compared} ({', '.join(inside)})"
-
-
-def _of_place(rows: pd.DataFrame) -> pd.Series:
-    """Say which rows compare with another layer, which is no control."""
-    other = rows["against"].str.startswith("layer ")
-    return other if not other.all() else ~other
+    return f"{label}{named[of]} {'; '.join(_compared(rows))} ({', '.join(inside)})"
 
 
 def _compared(rows: pd.DataFrame) -> Iterator[str]:
@@ -173,6 +180,21 @@ def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def paired_rates(
+    ours: pd.DataFrame, theirs: pd.DataFrame, rates: Sequence[str], n_bootstrap: int, seed: int
+) -> list[dict[str, Any]]:
+    """Return, of each rate, mean_i (x_i - y_i) over the instances i that both count.
+
+    ours, theirs  a row per instance: its `number`, `combination` and outcomes, columns `rates`
+    """
+    both = ours.merge(theirs, on="number", suffixes=("", " of the other"), validate="one_to_one")
+    paired = np.stack([both[rate] - both[f"{rate} of the other"] for rate in rates], axis=1)
+    value, low, high, n_clusters = mean_and_interval(
+        paired, both["combination"].to_numpy(), n_bootstrap, seed)
+    return [{"value": value[i], "low": low[i], "high": high[i], "n": len(both),
+             "n_clusters": n_clusters} for i in range(len(rates))]
+
+
 def table_of(rows: Iterator[Mapping[str, Any]] | Sequence[Mapping[str, Any]],
              columns: Sequence[str]) -> Contrasts:
     """Return rows as contrasts with these columns."""
@@ -182,4 +204,4 @@ def table_of(rows: Iterator[Mapping[str, Any]] | Sequence[Mapping[str, Any]],
 NONE = Contrasts(pd.DataFrame(columns=list(contrast_columns("features"))), NO_CONTROL)
 """The contrasts of a question without a control."""
 
-__all__ = ["NONE", "Contrasts", "Resampled", "contrast_columns", "table_of"]
+__all__ = ["NONE", "Contrasts", "Resampled", "contrast_columns", "paired_rates", "table_of"]

@@ -12,7 +12,7 @@ import pandas as pd
 
 from latentcode.errors import ArtifactError, check
 from latentcode.figures.style import Figure
-from latentcode.files.migrations import ABSENT, header, read_checked
+from latentcode.files.migrations import ABSENT, header, present, read_checked
 from latentcode.files.provenance import git_commit, software
 from latentcode.files.storage import checksums, replace_folder, write_json
 from latentcode.probes.common.contrasts import NONE, NOT_RECORDED, Contrasts
@@ -49,6 +49,8 @@ class TableResult(ABC):
     """Settings as earlier versions called them, and what they are called now."""
     RENAMED: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     """Column -> entries that earlier versions of the format called otherwise."""
+    FILES_FORMERLY: ClassVar[Mapping[str, str]] = {}
+    """Files of tables -> what earlier versions of the format called them."""
     FORMER_FORMATS: ClassVar[tuple[str, ...]] = ()
     """Formats that are no longer written, whose folders open as results of this kind."""
     OPEN: ClassVar[tuple[str, ...]] = ()
@@ -63,6 +65,11 @@ class TableResult(ABC):
     settings: Mapping[str, Any]
     contrasts: Contrasts = NONE
     """What was found less each control, paired over the same problems."""
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Return all tables by the names of `COLUMNS`, that of the contrasts, too."""
+        return {name: self.contrasts.table if name == "contrasts" else getattr(self, name)
+                for name in self.COLUMNS}
 
     @abstractmethod
     def summary(self) -> pd.DataFrame:
@@ -129,12 +136,10 @@ class TableResult(ABC):
         """
         folder = Path(folder)
         with replace_folder(folder, overwrite=overwrite, marker=self.marker()) as temporary:
-            for name, file in zip(self.COLUMNS, self._files(), strict=True):
+            for (name, table), file in zip(self.tables().items(), self._files(), strict=True):
                 if name in self.OPEN:
-                    getattr(self, name).to_parquet(temporary / file, index=False)
+                    table.to_parquet(temporary / file, index=False)
                 else:
-                    found = getattr(self, name)
-                    table = found.table if isinstance(found, Contrasts) else found
                     table.to_csv(temporary / file, index=False)
             for name, figure in self.figures().items() if figures else ():
                 figure.savefig(temporary / name, dpi=150)
@@ -149,11 +154,12 @@ class TableResult(ABC):
         version."""
         folder = Path(folder)
         marker = next((name for name in cls.markers() if (folder / name).is_file()), cls.marker())
-        meta = read_checked(folder / marker, cls.FORMAT, META_KEYS, "settings", cls._files())
+        meta = read_checked(folder / marker, cls.FORMAT, META_KEYS, "settings", cls._files(),
+                            formerly=cls.FILES_FORMERLY)
         text = [*cls.TEXT, *(old for old, new in cls.FORMERLY.items() if new in cls.TEXT)]
         tables: dict[str, Any] = {}
         for (name, columns), file in zip(cls.COLUMNS.items(), cls._files(), strict=True):
-            path = folder / file
+            path = present(folder / file, cls.FILES_FORMERLY)
             if meta["sha256"][file] == ABSENT:
                 tables[name] = pd.DataFrame(columns=list(columns))
                 continue

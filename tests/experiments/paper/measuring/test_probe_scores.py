@@ -1,56 +1,18 @@
-"""Tests of differences between probes on the same held-out instances."""
+"""Tests of which layers and differences claims are judged by."""
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from latentcode.experiments.paper.measuring.over_runs import over_runs, per_kind
 from latentcode.experiments.paper.measuring.probe_scores import (
     ALL,
-    _Scores,
     against,
     best_layer,
     first_varying,
 )
 from latentcode.experiments.paper.measuring.score_figures import of_varying
-from latentcode.probes.common.bootstrap import balanced_accuracy, count_by_cluster, resample
-
-CLUSTERS = np.repeat(np.arange(10), 20)
-TRUTH = np.eye(2, dtype=bool)[np.arange(200) % 2]
-
-
-def scores(*answers: np.ndarray) -> _Scores:
-    weights = resample(10, 500, np.random.default_rng(0))
-    counts = tuple(count_by_cluster(TRUTH, np.eye(2, dtype=bool)[answer], CLUSTERS)
-                   for answer in answers)
-    return _Scores(balanced_accuracy, counts, weights)
-
-
-def test_difference_from_itself_is_nothing() -> None:
-    found = scores(np.random.default_rng(1).integers(2, size=200))
-    assert found.row(found) == {"value": 0.0, "low": 0.0, "high": 0.0}
-
-
-def test_differences_are_paired_by_combination() -> None:
-    """Both are right in the even combinations and one in every instance beside: sure, though
-    either score is not."""
-    even = CLUSTERS % 2 == 0
-    right = np.arange(200) % 2
-    worse = scores(np.where(even, right, 1 - right))
-    better = scores(np.where(even | (np.arange(200) % 20 < 4), right, 1 - right))
-    own, difference = worse.row(), better.row(worse)
-    assert own["value"] == 0.5
-    assert own["high"] - own["low"] > 0.4
-    assert difference["value"] == pytest.approx(0.1)
-    assert 0.0 < difference["low"] < 0.1 < difference["high"] < 0.2
-
-
-def test_score_of_shuffles_is_their_mean_and_its_interval_spans_them() -> None:
-    right = np.arange(200) % 2
-    both = scores(right, 1 - right).row()
-    assert both == {"value": 0.5, "low": 0.0, "high": 1.0}
 
 
 def table() -> pd.DataFrame:
