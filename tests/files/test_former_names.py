@@ -167,8 +167,6 @@ def test_sources_of_older_results_have_the_names_of_today(tmp_path: Path) -> Non
     table.loc[table.index[0], "write"] = "operation+context"
     table.to_csv(folder / "table.csv", index=False)
     meta = read_json(folder / "interventions.json")
-    (folder / "contrasts.csv").rename(folder / "comparisons.csv")
-    del meta["sha256"]["contrasts.csv"]
     meta["sha256"]["table.csv"] = sha256((folder / "table.csv").read_bytes()).hexdigest()
     (folder / "interventions.json").write_text(json.dumps(meta))
     assert InterventionResult.load(folder).table["patch"].iloc[0] == "operation+rest"
