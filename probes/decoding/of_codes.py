@@ -57,8 +57,6 @@ def decode_codes(
     labels    columns such as `term_1`, names that a pair resolves such as `rule`, or groups
               such as `terms` (which terms occur: one-vs-rest, macro F1); see `probes.common.labels`
     layers, pairs  which to probe; all by default
-    metrics   of labels with a single class: `accuracy`, `macro_f1`, `balanced_accuracy`; groups
-              have `f1`
     untrained  (training, held-out) codes of the model with its initial weights
     controls  False leaves out the untrained model and the residual stream and marks the result;
               shuffled labels are always there
@@ -67,14 +65,12 @@ def decode_codes(
               was fitted on. The result says so
     n_shuffles  shuffles of the training labels; their mean score is reported, and their
               interval spans the shuffles as well as the held-out combinations
-    n_bootstrap  replicates of the 95 % interval, which resamples the held-out combinations
-    n_jobs    processes that fit probes side by side
 
-    Every probe chooses its own regularisation inside its training codes (`fit_probe`). Classes
-    that occur in the held-out codes alone count as errors and are reported in `n_unseen`.
-    `chance` is the best score that any constant answer reaches on the held-out codes.
-    In a group, such as `terms`, the yes and no of each class weigh the same in the fit; the
-    best constant answer there is to give every class.
+    Other arguments are those of `decode`. Every probe chooses its own regularisation inside its
+    training codes (`fit_probe`). Classes that occur in the held-out codes alone count as errors and
+    are reported in `n_unseen`. `chance` is the best score that any constant answer reaches on the
+    held-out codes. In a group, such as `terms`, the yes and no of each class weigh the same in the
+    fit; the best constant answer there is to give every class.
 
     Raises `UnknownNameError` for a label, layer or pair that does not exist, `ProbeError` for
     missing controls, a label with one class in training, fewer than two combinations, or codes

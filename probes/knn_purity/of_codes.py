@@ -51,19 +51,16 @@ def knn_purity_codes(
     The share of a code's k nearest neighbours that have its value of a label, the mean over values;
     see `probes.knn_purity.purity.purity`, which also says how labels are shuffled.
 
-    labels     names; default: all that neighbours can agree on. Measurements are cut at their
-               median
     layers, pairs  default: all that the codes have
     untrained  codes of the same instances under the model's initial weights
-    controls   False leaves out the untrained model and the residual stream and marks the result
-    k          neighbours
     n_bootstrap  replicates of the 95 % intervals, which resample the combinations (without that
                label the instances) and leave everybody's neighbours as they are
 
-    Where all codes are the same, as in a layer that cannot know the instance yet, there is nothing
-    to tell, which the result says. Raises `UnknownNameError` for a label, layer or pair that there
-    is not; `ProbeError` for missing controls, for a label that `purity` refuses, for what is
-    repeated, and where no layer and pair has different codes.
+    Other arguments are those of `knn_purity`. Where all codes are the same, as in a layer that
+    cannot know the instance yet, there is nothing to tell, which the result says. Raises
+    `UnknownNameError` for a label, layer or pair that there is not; `ProbeError` for missing
+    controls, for a label that `purity` refuses, for what is repeated, and where no layer and pair
+    has different codes.
     """
     seed = checked_seed(seed)
     check_count("k", k, 1, ProbeError)

@@ -55,15 +55,13 @@ def similarity_codes(
                `probes.common.labels`
     layers, pairs  which to compare; all by default
     untrained  codes of the same instances under the model's initial weights
-    controls   False leaves out the untrained model and the residual stream and marks the result
-    n_samples  instances that are kept one by one (Fig. A8A)
-    n_bootstrap  replicates of the 95 % intervals, which resample the combinations
 
-    `centred` cosines are those of m_a minus the mean over the *classes*, all of which count the
-    same: the mean over instances would depend on how often each class was drawn. Raw cosines of
-    codes without negative entries are large whatever the labels are; compare with `shuffled`.
-    By how much two classes are more alike than either is with a third, and than in a control, is
-    in `SimilarityResult.contrasts`.
+    Other arguments are those of `similarity`; the samples are those of Fig. A8A. `centred` cosines
+    are those of m_a minus the mean over the *classes*, all of which count the same: the mean over
+    instances would depend on how often each class was drawn. Raw cosines of codes without negative
+    entries are large whatever the labels are; compare with `shuffled`. By how much two classes are
+    more alike than either is with a third, and than in a control, is in
+    `SimilarityResult.contrasts`.
 
     Raises `UnknownNameError` for a label, layer or pair that does not exist, `ProbeError` for
     missing controls, for a label with one class, with missing values or with more than 64, and for

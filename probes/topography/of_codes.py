@@ -62,18 +62,16 @@ def topography_codes(
                combinations; for any other label its values, each the mean over its instances
     layers, pairs  which to compare; all by default
     untrained  codes of the same instances under the model's initial weights
-    controls   False leaves out the untrained model and the residual stream and marks the result
-    n_instances  of those given, drawn at random, whose pairs are compared
     n_permutations  of the tasks, for p = (1 + #(null >= rho)) / (1 + permutations), one-sided:
                close tasks are expected to have close codes
     n_bootstrap  replicates of the 95 % interval, which resample the combinations. Instances keep
                the ranks that they have in the whole sample
 
-    NaN where the points of a layer, or the distances of tasks, do not vary. Points that are zero
-    have no cosine: they are left out, and the result says how many. Raises `UnknownNameError` for a
-    label, layer or pair that does not exist, `ProbeError` for missing controls, fewer than 3
-    values, and a distance that lacks a value of its label, is not finite, not symmetric, or not 0
-    between a value and itself.
+    Other arguments are those of `topography`. NaN where the points of a layer, or the distances of
+    tasks, do not vary. Points that are zero have no cosine: they are left out, and the result says
+    how many. Raises `UnknownNameError` for a label, layer or pair that does not exist, `ProbeError`
+    for missing controls, fewer than 3 values, and a distance that lacks a value of its label, is
+    not finite, not symmetric, or not 0 between a value and itself.
     """
     seed = checked_seed(seed)
     for name, value, least in (("n_instances", n_instances, 3), ("n_bootstrap", n_bootstrap, 100),

@@ -13,7 +13,6 @@ from latentcode.codes import LatentCodes
 from latentcode.probes.common.bootstrap import (
     balanced_accuracy,
     count_by_cluster,
-    percentile_interval,
     resample,
 )
 from latentcode.probes.common.contrasts import (
