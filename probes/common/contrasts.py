@@ -127,7 +127,10 @@ class Contrasts:
         if more > 1:
             surest = sorted(found, key=lambda one: -_surely(one[1]))[:MOST_SAID]
             found = [one for one in found if any(one is kept for kept in surest)]
-        said = [_sentence(named, block, among, self.of, best_of) for named, block, among in found]
+        # What is the same everywhere need not be said, but for the layer.
+        told_of = [name for name in best_of if name in rows and (
+            name == "layer" or rows[name].nunique() > 1)]
+        said = [_sentence(named, block, among, self.of, told_of) for named, block, among in found]
         return said if more <= 1 else [*said, f"... and {more} more in .contrasts"]
 
 
@@ -147,14 +150,14 @@ def _surely(rows: pd.DataFrame) -> float:
 
 
 def _sentence(
-    named: Mapping[str, Any], rows: pd.DataFrame, among: int, of: str, best_of: Sequence[str]
+    named: Mapping[str, Any], rows: pd.DataFrame, among: int, of: str, told_of: Sequence[str]
 ) -> str:
     """Say the contrasts of one quantity of one thing, at the best of its places."""
     first = rows.iloc[0]
     inside = [str(named["quantity"]).replace("_", " ")]
     inside += [f"{name} {_plain(value)}" for name, value in named.items()
                if name not in ("quantity", "label", of)]
-    inside += [f"{name} {_plain(first[name])}" for name in best_of if name in rows]
+    inside += [f"{name} {_plain(first[name])}" for name in told_of if pd.notna(first[name])]
     if among > 1:
         inside.append(f"the best of {among}")
     inside += [f"{int(first['n'])} problems", f"{int(first['n_clusters'])} combinations"]

@@ -25,6 +25,7 @@ from latentcode.experiments.demo.asking import (
 )
 from latentcode.experiments.demo.demo import TEMPLATE
 from latentcode.experiments.evidence.pages import render
+from latentcode.probes.common.contrasts import Contrasts
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions.result import PLACE, InterventionResult
 
@@ -66,7 +67,7 @@ def written(n: int, low: float = 0.2) -> InterventionResult:
             differences += [at | {"against": other, "class": main, "value": 0.5, "low": low,
                                   "high": 1.0} for other in SOURCE_HAS if other != source]
     return result(InterventionResult, {"n_known": n, "n": n, "n_counted": n, "chance": None},
-                  table=pd.DataFrame(rates), comparisons=pd.DataFrame(differences))
+                  table=pd.DataFrame(rates), contrasts=Contrasts(pd.DataFrame(differences)))
 
 
 def asked(query: DecodingResult, context: DecodingResult, name: str = "hyla somewhere",
