@@ -35,7 +35,7 @@ MOST_SAID = 6
 NOT_RECORDED = ("no contrasts: this result was saved before they were kept; compare the intervals "
                 "in its tables")
 NO_CONTROL = "no contrasts: this question has no control over the same problems"
-LEFT_OUT = "no contrasts: no control was measured over the same problems"
+LEFT_OUT = "no contrasts: nothing was compared with a control over the same problems"
 
 
 def contrast_columns(*place: str) -> tuple[str, ...]:
@@ -47,12 +47,12 @@ def contrast_columns(*place: str) -> tuple[str, ...]:
 class Resampled:
     """A score on the problems as they are, and on resampled combinations.
 
-    value       float
-    replicates  float64 [R]; NaN where a replicate has no score
+    value       a number, or several [...]
+    replicates  float64 [R, ...]; NaN where a replicate has no score
     n, n_clusters  problems and combinations
     """
 
-    value: float
+    value: Any
     replicates: np.ndarray
     n: int
     n_clusters: int
@@ -62,9 +62,13 @@ class Resampled:
         return Resampled(self.value - other.value, self.replicates - other.replicates, self.n,
                          self.n_clusters)
 
+    def interval(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ends of the 95 % interval, [...] each."""
+        return percentile_interval(self.replicates, self.n_clusters)
+
     def row(self) -> dict[str, Any]:
-        """Return `value`, its interval `low`, `high`, `n` and `n_clusters`."""
-        low, high = percentile_interval(self.replicates, self.n_clusters)
+        """Return `value`, a number, its interval `low`, `high`, `n` and `n_clusters`."""
+        low, high = self.interval()
         return {"value": self.value, "low": float(low), "high": float(high), "n": self.n,
                 "n_clusters": self.n_clusters}
 

@@ -297,7 +297,7 @@ def _on_split(
                           n, n_clusters)
         scores[name] = score
         constant[name] = Resampled(level, metric(best.weighted(weights)), n, n_clusters)
-        low, high = percentile_interval(score.replicates, n_clusters)
+        low, high = score.interval()
         of_metrics.append({"metric": name, "value": score.value, "low": float(low),
                            "high": float(high), "chance": level, **shared})
     totals = [c.total() for c in counts]

@@ -6,7 +6,7 @@ Everything stands beside the same on the residual stream and on an untrained mod
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
 
@@ -17,7 +17,7 @@ from latentcode.arguments import chosen
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
-from latentcode.probes.common.contrasts import table_of
+from latentcode.probes.common.contrasts import Resampled, table_of
 from latentcode.probes.common.features import features_of, origin, shuffle_labels
 from latentcode.probes.common.labels import Target, combination_clusters, make_target
 from latentcode.probes.similarity.measures import ONE_HOT, concentration, cosine_matrix
@@ -76,8 +76,7 @@ def similarity_codes(
     clusters = combination_clusters(codes)
     shuffling, drawing, resampling = map(
         np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
-    n_clusters = int(clusters.max()) + 1
-    weights = resample(n_clusters, n_bootstrap, resampling)
+    weights = resample(int(clusters.max()) + 1, n_bootstrap, resampling)
     rows = np.sort(drawing.permutation(len(codes))[:n_samples])
     targets = {pair: _target(codes, label, pair) for pair in pairs}
     tables: dict[str, list[pd.DataFrame]] = {
@@ -85,16 +84,16 @@ def similarity_codes(
     contrasts: list[dict[str, Any]] = []
     for pair, layer in reported(product(pairs, layers), len(pairs) * len(layers), progress):
         names, truth = [str(c) for c in targets[pair].classes], targets[pair].train
-        alike: dict[str, Mapping[str, _Cosines]] = {}
+        alike: dict[str, Mapping[str, Resampled]] = {}
         for features in feature_sets:
             x = features.points(layer, pair)
             place = {"layer": layer, "pair": pair, "label": label, "features": features.name}
             sums = LabelSums.of(x, truth, clusters)
             alike[features.name] = _cosines(sums, weights)
-            found = [("cosines", _as_table(alike[features.name], names, n_clusters), place)]
+            found = [("cosines", _as_table(alike[features.name], names), place)]
             if features.name == "code":
                 dealt = LabelSums.of(x, shuffle_labels(truth, clusters, shuffling), clusters)
-                found.append(("cosines", _as_table(_cosines(dealt, weights), names, n_clusters),
+                found.append(("cosines", _as_table(_cosines(dealt, weights), names),
                               place | {"features": "shuffled"}))
                 of_shuffled = _of_shuffled(x, truth, clusters, weights, seed)
             found += [
@@ -106,7 +105,7 @@ def similarity_codes(
                 tables[name].append(table.assign(**where))
         contrasts += [{"layer": layer, "pair": pair, "label": label, **row}
                       for row in _contrasts(
-                          alike | {"shuffled": of_shuffled}, names, truth, n_clusters)]
+                          alike | {"shuffled": of_shuffled}, names, truth)]
     frames = {name: pd.concat(parts, ignore_index=True)[list(SimilarityResult.COLUMNS[name])]
               for name, parts in tables.items()}
     of_all = table_of(contrasts, SimilarityResult.COLUMNS["contrasts"])
@@ -125,47 +124,37 @@ def _target(codes: LatentCodes, label: str, pair: str) -> Target:
     return target
 
 
-@dataclass(frozen=True)
-class _Cosines:
-    """Cosines of mean points.
-
-    value       [class, class]
-    replicates  [replicate, class, class], on resampled combinations
-    """
-
-    value: np.ndarray
-    replicates: np.ndarray
-
-
-def _cosines(sums: LabelSums, weights: np.ndarray) -> dict[str, _Cosines]:
-    """Return cosines by centring."""
+def _cosines(sums: LabelSums, weights: np.ndarray) -> dict[str, Resampled]:
+    """Return cosines [class, class] by centring."""
     means, replicates = sums.means(), sums.resampled(weights)
-    return {centring: _Cosines(cosine_matrix(means, centring), cosine_matrix(replicates, centring))
+    n, n_clusters = int(sums.counts.sum()), weights.shape[1]
+    return {centring: Resampled(cosine_matrix(means, centring),
+                                cosine_matrix(replicates, centring), n, n_clusters)
             for centring in CENTRINGS}
 
 
 def _of_shuffled(
     x: np.ndarray, truth: np.ndarray, clusters: np.ndarray, weights: np.ndarray, seed: int
-) -> dict[str, _Cosines]:
+) -> dict[str, Resampled]:
     """Return the mean over `N_SHUFFLES` times that labels are dealt anew."""
     rng = np.random.default_rng(seed)
-    total = {centring: _Cosines(np.zeros(()), np.zeros(())) for centring in CENTRINGS}
+    total: dict[str, Resampled] = {}
     for _ in range(N_SHUFFLES):
         dealt = LabelSums.of(x, shuffle_labels(truth, clusters, rng), clusters)
-        total = {centring: _Cosines(total[centring].value + one.value / N_SHUFFLES,
-                                    total[centring].replicates + one.replicates / N_SHUFFLES)
-                 for centring, one in _cosines(dealt, weights).items()}
+        for centring, one in _cosines(dealt, weights).items():
+            so_far = total.get(centring)
+            value, replicates = (0.0, 0.0) if so_far is None else (so_far.value, so_far.replicates)
+            total[centring] = replace(one, value=value + one.value / N_SHUFFLES,
+                                      replicates=replicates + one.replicates / N_SHUFFLES)
     return total
 
 
-def _as_table(
-    cosines: Mapping[str, _Cosines], names: Sequence[str], n_clusters: int
-) -> pd.DataFrame:
+def _as_table(cosines: Mapping[str, Resampled], names: Sequence[str]) -> pd.DataFrame:
     row, column = (np.array(names, dtype=object)[i.ravel()]
                    for i in np.indices((len(names), len(names))))
     blocks = []
     for centring, found in cosines.items():
-        low, high = percentile_interval(found.replicates, n_clusters)
+        low, high = found.interval()
         blocks.append(pd.DataFrame({
             "centring": centring, "row": row, "column": column, "value": found.value.ravel(),
             "low": low.ravel(), "high": high.ravel()}))
@@ -173,8 +162,7 @@ def _as_table(
 
 
 def _contrasts(
-    alike: Mapping[str, Mapping[str, _Cosines]], names: Sequence[str], truth: np.ndarray,
-    n_clusters: int,
+    alike: Mapping[str, Mapping[str, Resampled]], names: Sequence[str], truth: np.ndarray
 ) -> Iterator[dict[str, Any]]:
     """Yield cos(a, b) less the largest cosine of a or b with a third class, and that of the code
     less those of the controls, for each two classes."""
@@ -182,29 +170,30 @@ def _contrasts(
     i, j = np.array(couples).T
     n = [int(truth[:, couple].any(axis=1).sum()) for couple in couples]
     for centring in CENTRINGS:
-        of = {name: _Cosines(found[centring].value[i, j], found[centring].replicates[:, i, j])
+        of = {name: replace(found[centring], value=found[centring].value[i, j],
+                            replicates=found[centring].replicates[:, i, j])
               for name, found in alike.items()}
         others = [("code", name, of[name]) for name in of if name != "code"]
         if len(names) > 2:
             others += [(name, LARGEST_OTHER, _largest_others(alike[name][centring], couples))
                        for name in of if name != "shuffled"]
         for features, against, other in others:
-            low, high = percentile_interval(of[features].replicates - other.replicates, n_clusters)
-            value = of[features].value - other.value
+            difference = of[features] - other
+            low, high = difference.interval()
             yield from ({"centring": centring, "row": names[a], "column": names[b],
                          "features": features, "quantity": "cosine", "against": against,
-                         "value": value[k], "low": low[k], "high": high[k], "n": n[k],
-                         "n_clusters": n_clusters}
-                        for k, (a, b) in enumerate(couples) if np.isfinite(value[k]))
+                         "value": difference.value[k], "low": low[k], "high": high[k], "n": n[k],
+                         "n_clusters": difference.n_clusters}
+                        for k, (a, b) in enumerate(couples) if np.isfinite(difference.value[k]))
 
 
-def _largest_others(cosines: _Cosines, couples: Sequence[tuple[int, int]]) -> _Cosines:
+def _largest_others(cosines: Resampled, couples: Sequence[tuple[int, int]]) -> Resampled:
     """Return, for each two classes, the largest cosine of either with a third."""
     def largest(matrix: np.ndarray) -> np.ndarray:
         return np.stack([np.delete(matrix[..., couple, :], couple, axis=-1).max(axis=(-2, -1))
                          for couple in map(list, couples)], axis=-1)
 
-    return _Cosines(largest(cosines.value), largest(cosines.replicates))
+    return replace(cosines, value=largest(cosines.value), replicates=largest(cosines.replicates))
 
 
 def _means(sums: LabelSums, truth: np.ndarray, names: Sequence[str]) -> pd.DataFrame:

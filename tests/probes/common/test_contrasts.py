@@ -218,5 +218,5 @@ def test_a_result_without_a_control_says_so() -> None:
 
     assert repr(Weather()).startswith("Weather: no contrasts: this question has no control")
     empty = contrasts().table
-    assert "no control was measured" in Contrasts(empty).sentences()[0]
+    assert "nothing was compared" in Contrasts(empty).sentences()[0]
     assert Contrasts(empty, NOT_RECORDED).sentences() == [NOT_RECORDED]

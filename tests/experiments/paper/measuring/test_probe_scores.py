@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pandas as pd
 import pytest
 
 from latentcode.experiments.paper.measuring.over_runs import over_runs, per_kind
 from latentcode.experiments.paper.measuring.probe_scores import (
     ALL,
+    SPLITS,
     against,
     best_layer,
     first_varying,
+    probe_scores,
 )
 from latentcode.experiments.paper.measuring.score_figures import of_varying
+from latentcode.runs import Run
 
 
 def table() -> pd.DataFrame:
@@ -49,3 +54,24 @@ def test_a_run_whose_codes_do_not_vary_counts_where_those_of_another_do() -> Non
                          "varies": [False, False, False, True]})
     assert of_varying(rows)["value"].tolist() == [0.1, 0.5]
     assert of_varying(rows[:0]).empty
+
+
+def test_differences_are_those_of_the_scores_on_both_splits(
+    smoke_run: Callable[[str, str], Run]
+) -> None:
+    found = probe_scores(smoke_run("sraven", "hyla"), label="rule", n_train=200, n=150)
+    of_all = found[found["class"] == ALL]
+    own = of_all[of_all["against"].isna()].set_index(["split", "layer", "features"])["value"]
+    assert set(own.index.get_level_values("split")) == set(SPLITS)
+    differences = of_all[of_all["features"].eq("code") & of_all["against"].notna()]
+    assert set(differences["against"]) == {"shuffled", "untrained", "residual", "chance", "layer 1"}
+    for row in differences.itertuples():
+        other = (row.split, 1, "code") if row.against == "layer 1" else (
+            row.split, row.layer, row.against)
+        if row.against != "chance":
+            assert row.value == own[row.split, row.layer, "code"] - own[other]
+    classes = found[(found["class"] != ALL) & (found["features"] == "code")]
+    assert set(classes["metric"]) == {"f1"}
+    # The blank response attends to itself in layer 0 whatever the problem is.
+    assert found.groupby("layer")["varies"].any().tolist() == [False, True]
+    assert (found["n_combinations"] > 1).all()
