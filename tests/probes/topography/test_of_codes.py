@@ -267,7 +267,7 @@ def test_only_correlations_that_can_be_small_are_counted(points: np.ndarray) -> 
     told = replace(result, correlation=pd.DataFrame(rows)[
         list(TopographyResult.COLUMNS["correlation"])]).caveats
     for note, facts in zip(told[-4:], (
-            ("all runs", "6 runs", "0.93"), ("all runs", "2 correlations of the code", "and 1 have"),
-            ("all runs", "1 correlations of its controls", "and 0 have"),
+            ("all runs", "6 runs", "0.93"), ("all runs", "2 correlations of the code", "1 have"),
+            ("all runs", "1 correlations of its controls", "0 have"),
             ("within kind", "no p < 0.05", "6 runs")), strict=True):
         assert all(fact in note for fact in facts), note
