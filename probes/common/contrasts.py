@@ -125,7 +125,7 @@ class Contrasts:
             return ["no contrasts: nothing that is compared varies"]
         place = [name for name in rows if name not in (*MEASURED[1:], *best_of)
                  and (name in ("quantity", self.of) or rows[name].nunique(dropna=False) > 1)]
-        found = [(dict(zip(place, key, strict=True)), *_best(block, best_of))
+        found = [(dict(zip(map(str, place), key, strict=True)), *_best(block, best_of))
                  for key, block in rows.groupby(place, sort=False, dropna=False)]
         more = len(found) - MOST_SAID
         if more > 1:
