@@ -48,9 +48,10 @@ def decoded(code: float, wide: float = 0.04, chance: float = 0.28, **others: flo
         for value in [score if layer else 0.9]]))
 
 
-def result(kind: type[R], settings: dict[str, Any], **tables: pd.DataFrame) -> R:
+def result(kind: type[R], settings: dict[str, Any], **tables: Any) -> R:
     """Return a result of which only some tables have rows."""
-    empty = {name: pd.DataFrame(columns=list(columns)) for name, columns in kind.COLUMNS.items()}
+    empty = {name: pd.DataFrame(columns=list(columns))
+             for name, columns in kind.COLUMNS.items() if name != "contrasts"}
     return kind(**{**empty, **tables}, settings=settings)
 
 
