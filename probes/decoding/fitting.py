@@ -170,7 +170,6 @@ def decoded(
     found = dict(zip(jobs, reported(done, len(jobs), progress), strict=True))
     layers = list(dict.fromkeys(reading.layer for reading in readings))
     order = list(asked.targets)
-    entries.sort(key=lambda entry: (order.index(entry[0]), layers.index(entry[1].layer)))
     rated = [(about, reading, names.index(name), [found[key][i] for key in keys])
              for about, reading, keys in entries
              for i, name in enumerate(filter(None, (reading.name, reading.shuffled)))]
