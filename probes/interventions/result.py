@@ -44,7 +44,8 @@ class InterventionResult(TableResult):
              rates of ablations, noise and steering are not
     contrasts  one row per patch, class of answers, and other source's patch at the same place
              (`against`): the difference of the two rates over the instances that both count;
-             earlier versions called this table `comparisons`
+             without a factorial, of `flip`, against the controls alone. Earlier versions called
+             this table `comparisons`
     settings everything else that determines the numbers; `n_counted` instances have two
              different answers, `n_known` of them the model answers rightly
     """
@@ -76,9 +77,11 @@ class InterventionResult(TableResult):
     @staticmethod
     def as_today(table: pd.DataFrame, settings: Mapping[str, Any]) -> pd.DataFrame:
         """Return a table with the columns of today: those of contrasts are newer."""
-        if "against" not in table or "quantity" in table:
+        if "against" not in table:
             return table
-        return table.rename(columns={"n_combinations": "n_clusters"}).assign(quantity="rate")
+        if "quantity" not in table:
+            table = table.rename(columns={"n_combinations": "n_clusters"}).assign(quantity="rate")
+        return table.assign(**{"class": table["class"].fillna("")})
 
     @property
     def title(self) -> str:
@@ -200,25 +203,32 @@ def tables(
                 "unchanged": cell["unchanged"].mean()})
             found["classes"] += [{**which, "class": name, "n": len(cell),
                                   "rate": cell[name].mean()} for name in classes]
-        for other in _beside(number, rows) if classes else ():
+        for other in _beside(number, rows, controls=not classes):
+            asked = classes or ["flip"]
             found["contrasts"] += [
-                {**place, "class": name, "quantity": "rate", "against": rows[other]["patch"], **row}
-                for name, row in zip(classes, paired_rates(
-                    block, blocks[other], classes, n_bootstrap, seed), strict=True)]
+                {**place, "class": name if classes else "", "quantity": "rate" if classes else name,
+                 "against": rows[other]["patch"], **row}
+                for name, row in zip(asked, paired_rates(
+                    block, blocks[other], asked, n_bootstrap, seed), strict=True)]
     of_all = table_of(found.pop("contrasts"), InterventionResult.COLUMNS["contrasts"])
     return {name: pd.DataFrame(rows_of, columns=list(InterventionResult.COLUMNS[name]))
             for name, rows_of in found.items()} | {"contrasts": of_all}
 
 
-def _beside(number: int, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the other sources' patches at the place of a source's patch, by their numbers."""
+def _beside(number: int, rows: Sequence[Mapping[str, Any]], *, controls: bool) -> list[int]:
+    """Return the other sources' patches at the place of a source's patch, by their numbers.
+
+    controls  of a patch that is none those that are controls alone
+    """
     # Here: opening a result needs no torch.
     from latentcode.probes.interventions.patches import PATCHES
 
     def where(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(row[name] for name in PLACE if name not in ("patch", "alpha"))
 
-    if not PATCHES[rows[number]["patch"]].source:
+    own = PATCHES[rows[number]["patch"]]
+    if not own.source or (controls and own.control):
         return []
     return [other for other, row in enumerate(rows) if other != number
-            and PATCHES[row["patch"]].source and where(row) == where(rows[number])]
+            and PATCHES[row["patch"]].source and where(row) == where(rows[number])
+            and (PATCHES[row["patch"]].control or not controls)]

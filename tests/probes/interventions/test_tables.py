@@ -81,6 +81,23 @@ def test_without_a_factorial_there_are_no_classes() -> None:
     assert list(plain["contrasts"].table) == list(InterventionResult.COLUMNS["contrasts"])
 
 
+def test_flips_of_minimal_pairs_are_compared_with_controls_alone(tmp_path: Path) -> None:
+    patches = {"interchange": [1.0, 1.0, 0.0, 1.0], "control": [0.0, 1.0, 0.0, 0.0],
+               "identity": [0.0] * 4}
+    plain = pd.concat([outcomes(number, dict.fromkeys(range(4), "base")).assign(flip=flips)
+                       for number, flips in enumerate(patches.values())])
+    found = InterventionResult(
+        **tables(plain.drop(columns=list(CLASSES)), [{**ROWS[0], "patch": p} for p in patches],
+                 CONSTITUENTS, 200, 0),
+        settings={"n": 4, "n_counted": 4, "n_known": 4, "chance": None})
+    row, = found.contrasts.table.to_dict("records")
+    assert (row["patch"], row["against"], row["quantity"]) == ("interchange", "control", "flip")
+    assert (row["value"], row["low"], row["high"]) == (0.5, 0.5, 0.5)  # in either combination
+    loaded = InterventionResult.load(found.save(tmp_path / "minimal", figures=False))
+    pd.testing.assert_frame_equal(loaded.contrasts.table, found.contrasts.table)
+    assert repr(loaded).startswith("InterventionResult: interchange above control by 0.50")
+
+
 def test_differences_are_of_the_same_instances_where_the_last_batch_is_short() -> None:
     found = intervene_model(operation_model(), Selector(), [
         Intervention(patch, "row", (0,)) for patch in ("operation+operands", "operands")],
