@@ -126,7 +126,7 @@ class Asked:
     def brings(self, place: str, statement: str) -> bool:
         """Return whether a place meets a statement's criterion, of the study of operations."""
         assert self.written is not None
-        table = self.written.comparisons.assign(task="logic", kind=self.name, run=self.name)
+        table = self.written.contrasts.table.assign(task="logic", kind=self.name, run=self.name)
         return bool(where(met(table), statement=statement, **self._at(place))["met"].iloc[0])
 
     def rates(self) -> pd.DataFrame:

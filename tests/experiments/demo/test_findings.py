@@ -25,6 +25,7 @@ from latentcode.experiments.demo.asking import (
 )
 from latentcode.experiments.demo.demo import TEMPLATE
 from latentcode.experiments.evidence.pages import render
+from latentcode.probes.common.contrasts import Contrasts
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions.result import PLACE, InterventionResult
 
@@ -47,9 +48,10 @@ def decoded(code: float, wide: float = 0.04, chance: float = 0.28, **others: flo
         for value in [score if layer else 0.9]]))
 
 
-def result(kind: type[R], settings: dict[str, Any], **tables: pd.DataFrame) -> R:
+def result(kind: type[R], settings: dict[str, Any], **tables: Any) -> R:
     """Return a result of which only some tables have rows."""
-    empty = {name: pd.DataFrame(columns=list(columns)) for name, columns in kind.COLUMNS.items()}
+    empty = {name: pd.DataFrame(columns=list(columns))
+             for name, columns in kind.COLUMNS.items() if name != "contrasts"}
     return kind(**{**empty, **tables}, settings=settings)
 
 
@@ -66,7 +68,7 @@ def written(n: int, low: float = 0.2) -> InterventionResult:
             differences += [at | {"against": other, "class": main, "value": 0.5, "low": low,
                                   "high": 1.0} for other in SOURCE_HAS if other != source]
     return result(InterventionResult, {"n_known": n, "n": n, "n_counted": n, "chance": None},
-                  table=pd.DataFrame(rates), comparisons=pd.DataFrame(differences))
+                  table=pd.DataFrame(rates), contrasts=Contrasts(pd.DataFrame(differences)))
 
 
 def asked(query: DecodingResult, context: DecodingResult, name: str = "hyla somewhere",
