@@ -39,13 +39,20 @@ def decoded(code: float, wide: float = 0.04, chance: float = 0.28, **others: flo
             ) -> DecodingResult:
     """Scores of the last layer, each with an interval of +- `wide`; in layer 0 all are 0.9."""
     scores = {"code": code, **CONTROLS, **others}
-    return result(DecodingResult, {"controls": []}, table=pd.DataFrame([
-        {"layer": layer, "pair": "query->query", "label": "terms", "features": features,
-         "metric": "f1", "value": value, "low": value - wide, "high": value + wide,
-         "chance": chance, "n_unseen": 0, "converged": True, "dimensions": 8,
-         "n_heldout_combinations": 9}
-        for layer in (0, 1) for features, score in scores.items()
-        for value in [score if layer else 0.9]]))
+    place = {"pair": "query->query", "label": "terms"}
+    return result(
+        DecodingResult, {"controls": []},
+        table=pd.DataFrame([
+            {"layer": layer, **place, "features": features, "metric": "f1", "value": value,
+             "low": value - wide, "high": value + wide, "chance": chance, "n_unseen": 0,
+             "converged": True, "dimensions": 8, "n_heldout_combinations": 9}
+            for layer in (0, 1) for features, score in scores.items()
+            for value in [score if layer else 0.9]]),
+        differences=pd.DataFrame([
+            {"layer": layer, **place, "features": "code", "quantity": "f1", "against": against,
+             "value": value, "low": value - wide, "high": value + wide}
+            for layer in (0, 1) for against, score in {**scores, "chance": chance}.items()
+            for value in [code - score if layer else 0.5] if against != "code"]))
 
 
 def result(kind: type[R], settings: dict[str, Any], **tables: Any) -> R:
