@@ -263,8 +263,8 @@ class Found:
 
     def joined(self, name: str, table: str) -> pd.DataFrame:
         """Return a table of the results of `name`, after the columns that name their run."""
-        parts = [getattr(result, table).assign(**naming(of[0])) if len(of) == 1
-                 else getattr(result, table) for of, result in self.results[name]]
+        parts = [result.tables()[table].assign(**naming(of[0])) if len(of) == 1
+                 else result.tables()[table] for of, result in self.results[name]]
         whole = pd.concat(parts, ignore_index=True)
         first = [column for column in NAMING if column in whole]
         return whole[[*first, *(column for column in whole if column not in first)]]

@@ -45,7 +45,7 @@ def combined(
     about = {run.name: described(run) for run in runs}
     rates = _of_runs({name: result.table for name, result in found.items()}, about)
     classes = rates[rates["metric"].isin(CLASSES)].rename(columns={"metric": "class"})
-    comparisons = _of_runs({name: result.comparisons for name, result in found.items()}, about)
+    comparisons = _of_runs({name: result.contrasts.table for name, result in found.items()}, about)
     comparisons = comparisons[comparisons["patch"] == "operation+operands"]
     windows = rates[rates["metric"].str.contains("@")]
     split = windows["metric"].str.split("@", expand=True)
@@ -60,7 +60,7 @@ def combined(
         "over_seeds": classes.groupby(
             ["task", "kind", *WHERE, "patch", "class"], sort=False)["value"].agg(
             ["mean", "min", "max", "count"]).reset_index(),
-        "comparisons": comparisons.drop(columns=["patch", "n_combinations"]),
+        "comparisons": comparisons.drop(columns=["patch", "quantity", "n_clusters"]),
         "statements": met(comparisons, answer_entering(scores)),
         "by_rules": _by_rules(found, about),
         "directions": _directions(found, about),

@@ -119,10 +119,10 @@ def tables_of(found: Sequence[tuple[Run, Measured]], n: int) -> Mapping[str, pd.
         "streams": joined(lambda one: one.streams.table),
         "flips": joined(lambda one: one.moved and one.moved.table),
         "classes": joined(lambda one: one.written and one.written.classes),
-        "comparisons": joined(lambda one: one.written and one.written.comparisons),
+        "comparisons": joined(lambda one: one.written and one.written.contrasts.table),
         "elsewhere_classes": joined(lambda one: one.moved_from and one.moved_from.classes),
         "elsewhere_comparisons": joined(
-            lambda one: one.moved_from and one.moved_from.comparisons)}
+            lambda one: one.moved_from and one.moved_from.contrasts.table)}
     for results in ({run.name: one.written for run, one in found},
                     {run.name: one.moved_from for run, one in found}):
         asked = {name: result for name, result in results.items() if result is not None}
