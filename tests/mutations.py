@@ -13,15 +13,19 @@ import csv
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
+from queue import SimpleQueue
+from resource import RLIMIT_CPU, setrlimit
+from signal import SIGKILL
 
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 
@@ -38,7 +42,7 @@ SWAPS: dict[type[ast.AST], tuple[str, str]] = {
     ast.Sub: ("-", "+"), ast.Mult: (r"\*", "/"), ast.Div: ("/", "*"), ast.And: ("and", "or"),
     ast.Or: ("or", "and")}
 Place = tuple[int, int]
-FIELDS = ("number", "room", "file", "line", "kind", "result", "test", "seconds")
+FIELDS = ("number", "room", "file", "line", "kind", "result", "test")
 
 
 def room(file: str) -> str:
@@ -107,15 +111,21 @@ def mutations(file: str) -> list[dict[str, str]]:
     return found
 
 
+def changed(source: str, row: int, mutation: dict[str, str]) -> str:
+    """Return a file with another line in the place of the one that is there."""
+    lines = source.split("\n")
+    lines[row] = lines[row].replace(mutation["before"], mutation["after"])
+    return "\n".join(lines)
+
+
 def compiles(mutation: dict[str, str]) -> bool:
     """Return whether the file compiles, and to something else than before."""
-    lines = (ROOT / mutation["file"]).read_text(encoding="utf-8").split("\n")
-    known, row = ast.dump(ast.parse("\n".join(lines))), int(mutation["line"]) - 1
-    lines[row] = lines[row].replace(mutation["before"], mutation["after"])
+    source = (ROOT / mutation["file"]).read_text(encoding="utf-8")
     try:
-        return ast.dump(ast.parse("\n".join(lines))) != known
+        tree = ast.parse(changed(source, int(mutation["line"]) - 1, mutation))
     except SyntaxError:
         return False
+    return ast.dump(tree) != ast.dump(ast.parse(source))
 
 
 def draw(each: int = 10) -> None:
@@ -127,115 +137,136 @@ def draw(each: int = 10) -> None:
         drawn, line = chosen[found["room"]], (found["file"], found["line"])
         if len(drawn) < each and line not in drawn and compiles(found):
             drawn[line] = found
-    with LIST.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(every[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(row for drawn in chosen.values() for row in drawn.values())
+    write(LIST, [*every[0]], [row for drawn in chosen.values() for row in drawn.values()])
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a table."""
+def rows(path: Path | None) -> list[dict[str, str]]:
+    """Return the rows of a table; none if there is no file yet."""
+    if path is None or not path.exists():
+        return []
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def write(path: Path, columns: Sequence[str], table: list[dict[str, str]]) -> None:
+    """Write a table, with a line that names its columns."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table)
 
 
 class Copy:
     """A copy of the commit that is checked out, in which one line is changed at a time."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.broken = folder, set[str]()
-        subprocess.run(["git", "clone", "-q", str(ROOT), str(folder / "copy")], check=True)
-        self.at = folder / "copy"
+    def __init__(self, folder: Path, broken: set[str]) -> None:
+        self.at, self.temporary, self.broken = folder / "copy", folder / "tmp", broken
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(self.at)], check=True)
         self.graph = Graph(self.at)
 
-    def place(self, mutation: dict[str, str]) -> tuple[Path, int] | None:
+    def place(self, mutation: dict[str, str]) -> tuple[str, int] | None:
         """Return where the line is now: in its file, or the only one like it in the library."""
         for files in ([mutation["file"]], library_files(self.at)):
-            found = [(self.at / file, row) for file in files if (self.at / file).exists()
+            found = [(file, row) for file in files if (self.at / file).exists()
                      for row, line in enumerate((self.at / file).read_text("utf-8").split("\n"))
                      if line.strip() == mutation["before"]]
             if len(found) == 1:
                 return found[0]
         return None
 
-    def pytest(self, what: list[str], limit: float) -> str | None:
-        """Return the first test that fails, "" if none does, None if the time ends first."""
+    def pytest(self, what: list[str], limit: float, *options: str) -> tuple[str, list[str], float]:
+        """Return how pytest ended, the tests that failed or else the last one, seconds used.
+
+        Seconds are those of the processor: on a busy machine, others cost no time.
+        """
         ignored = [f"--deselect={test}" if "::" in test else f"--ignore={test}"
                    for test in self.broken]
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-m", "not slow", "--tb=no",
-                   "-p", "no:cacheprovider", f"--basetemp={self.folder / 'tmp'}", *ignored, *what]
+        command = [sys.executable, "-m", "pytest", "-v", "-n0", "-m", "not slow", "--tb=no",
+                   "-p", "no:cacheprovider", f"--basetemp={self.temporary}",
+                   *options, *ignored, *what]
+        seconds = max(round(limit), 1)
         with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
             process = subprocess.Popen(
-                command, cwd=self.at, stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
-                stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(self.at)})
-            try:
-                ended = process.wait(max(limit, 1))
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                return None
+                command, cwd=self.at, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                env={**os.environ, "PYTHONPATH": str(self.at)}, start_new_session=True,
+                preexec_fn=lambda: setrlimit(RLIMIT_CPU, (seconds, seconds)))
+            waited = threading.Timer(20 * seconds, lambda: os.killpg(process.pid, SIGKILL))
+            waited.start()
+            _, status, used = os.wait4(process.pid, 0)
+            waited.cancel()
+            process.returncode = os.waitstatus_to_exitcode(status)
             said.seek(0)
-            failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", said.read(), re.MULTILINE)
-        return "" if ended in (0, 5) else failed[1] if failed else f"pytest ended with {ended}"
+            words = said.read()
+        spent = used.ru_utime + used.ru_stime
+        if process.returncode in (0, 5):  # 5: there are none, or all are slow
+            return "passed", [], spent
+        if process.returncode < 0:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, SIGKILL)  # what it has started
+            begun = re.findall(r"^(tests/.+?::.+?) *(?:[A-Z]{4}.*)?$", words, re.MULTILINE)
+            return "stopped", begun[-1:], spent
+        failed = re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", words, re.MULTILINE)
+        return "failed", failed or [f"pytest ended with {process.returncode}"], spent
 
-    def verdict(self, mutation: dict[str, str], limit: float) -> tuple[str, str]:
-        """Return (result, test): the line is changed, what reaches it is run, nearest first."""
+    def verdict(self, mutation: dict[str, str], first: str, limit: float) -> tuple[str, str]:
+        """Return (result, test): the line is changed, what reaches it is run, nearest first.
+
+        The test `first`, which is known to catch it, stands before these if it is still there.
+        """
         place = self.place(mutation)
         if place is None:
             return "gone", ""
-        path, row = place
-        tests = self.graph.reaching(path.relative_to(self.at).as_posix())
-        source, until, size = path.read_text("utf-8"), time.monotonic() + limit, 6
-        lines = source.split("\n")
-        lines[row] = lines[row].replace(mutation["before"], mutation["after"])
-        while tests:
-            path.write_text("\n".join(lines), "utf-8")
-            failed = self.pytest(tests[:size], until - time.monotonic())
-            path.write_text(source, "utf-8")
-            if failed is None:
-                return f"survived within {limit:.0f} s", ""
-            if failed and ("pytest ended" in failed or self.pytest([failed], limit) == ""):
-                return "caught", failed
-            if failed:
-                self.broken.add(failed)  # without the mutation, too
-            else:
-                tests, size = tests[size:], 2 * size
-        return "survived", ""
+        (file, row), source = place, (self.at / place[0]).read_text("utf-8")
+        reaching, left = self.graph.reaching(file, row + 1), limit
+        parts = [reaching[begin:end] for begin, end in pairwise((0, 6, 18, 42, 90, 999))]
+        (self.at / file).write_text(changed(source, row, mutation), "utf-8")
+        try:
+            if (self.at / first.partition("::")[0]).is_file() \
+                    and self.pytest([first], limit, "-x")[1] == [first]:
+                return "caught", first
+            for part in filter(None, parts):
+                result, tests, spent = self.pytest(part, left, "-x")
+                left -= spent
+                if result == "failed":
+                    return "caught", tests[0]
+                if result == "stopped":
+                    return f"survived within {limit:.0f} s", "".join(tests)
+            return "survived", ""
+        finally:
+            (self.at / file).write_text(source, "utf-8")
 
 
-def run(out: Path, only: set[int], jobs: int, limit: float) -> None:
-    """Write the result of each mutation that `out` does not have yet."""
-    known = {int(row["number"]) for row in rows(out)} if out.exists() else set()
-    left = [(number, row) for number, row in enumerate(rows(LIST), 1)
-            if number not in known and (not only or number in only)]
-    if not out.exists():
-        out.write_text(",".join(FIELDS) + "\n", "utf-8")
-    lock = threading.Lock()
+def run(out: Path, only: set[int], jobs: int, limit: float, first: Path | None) -> None:
+    """Write the result of each mutation that `out` does not have yet; `first` is one of before."""
+    catching = {row["number"]: row["test"] for row in rows(first)}
+    every = [{"number": str(number), **row} for number, row in enumerate(rows(LIST), 1)
+             if not only or number in only]
+    lock, copies, broken = threading.Lock(), SimpleQueue[Copy](), set[str]()
 
-    def work(folder: Path) -> None:
-        copy = Copy(folder)
-        while True:
-            with lock:
-                if not left:
-                    return
-                number, mutation = left.pop(0)
-            begun = time.monotonic()
-            result, test = copy.verdict(mutation, limit)
-            row = {"number": number, **mutation, "result": result, "test": test,
-                   "seconds": round(time.monotonic() - begun)}
-            with lock, out.open("a", encoding="utf-8", newline="") as file:
-                csv.writer(file, lineterminator="\n").writerow([row[name] for name in FIELDS])
-            print(number, mutation["file"], mutation["line"], result, test, flush=True)
+    def judge(mutation: dict[str, str]) -> None:
+        copy = copies.get()
+        result, test = copy.verdict(mutation, catching.get(mutation["number"], ""), limit)
+        copies.put(copy)
+        with lock:
+            write(out, FIELDS, [*rows(out), {**mutation, "result": result, "test": test}])
+        print(mutation["number"], mutation["file"], mutation["line"], result, test, flush=True)
 
-    with tempfile.TemporaryDirectory() as scratch:
-        workers = []
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(jobs) as pool:
         for job in range(jobs):
-            (Path(scratch) / str(job)).mkdir()
-            workers.append(threading.Thread(target=work, args=[Path(scratch) / str(job)]))
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+            copies.put(Copy(Path(scratch, str(job)), broken))
+        while True:
+            known = {row["number"] for row in rows(out)}
+            list(pool.map(judge, [row for row in every if row["number"] not in known]))
+            caught = sorted({row["test"] for row in rows(out) if row["test"].startswith("tests/")
+                             and row["result"] == "caught"})
+            copy = copies.get()  # those that fail without a mutation have caught nothing
+            failed = copy.pytest(caught, 3600)[1] if caught else []
+            copies.put(copy)
+            if not failed:
+                return
+            print("fail without a mutation:", *failed)
+            broken.update(failed)
+            write(out, FIELDS, [row for row in rows(out) if row["test"] not in broken])
 
 
 def compare(before: Path, after: Path) -> int:
@@ -258,7 +289,8 @@ if __name__ == "__main__":
     running.add_argument("--out", type=Path, required=True)
     running.add_argument("--only", default="", help="numbers of mutations: 1,2")
     running.add_argument("--jobs", type=int, default=1)
-    running.add_argument("--limit", type=float, default=240, help="seconds a mutation")
+    running.add_argument("--limit", type=float, default=40, help="seconds a mutation")
+    running.add_argument("--first", type=Path, help="results of before: their tests go first")
     comparing = commands.add_parser("compare")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
@@ -267,6 +299,6 @@ if __name__ == "__main__":
         draw()
     elif asked.command == "run":
         run(asked.out, {int(number) for number in asked.only.split(",") if number}, asked.jobs,
-            asked.limit)
+            asked.limit, asked.first)
     else:
         sys.exit(compare(asked.before, asked.after))

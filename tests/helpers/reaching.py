@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,7 +39,8 @@ class Graph:
         self.tests = files_of(root, "tests")
         files = [*library_files(root), *self.tests]
         self.modules = {_module(file): file for file in files}
-        self.trees = {file: ast.parse((root / file).read_text("utf-8")) for file in files}
+        self.texts = {file: (root / file).read_text("utf-8") for file in files}
+        self.trees = {file: ast.parse(text) for file, text in self.texts.items()}
         self.homes = {(_module(file), alias.asname or alias.name): (str(node.module), alias.name)
                       for file, tree in self.trees.items() for node in ast.walk(tree)
                       if isinstance(node, ast.ImportFrom) for alias in node.names}
@@ -76,25 +77,42 @@ class Graph:
             elif isinstance(node, ast.arg) and node.arg in self.fixtures:
                 yield from self._named(file, self.fixtures[node.arg])
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                if node.value == "latentcode":  # python -m latentcode
+                if node.value == "latentcode" and file.startswith("tests/"):  # python -m latentcode
                     yield "latentcode.__main__"
-                yield f"{package}.{node.value}"  # the name of a page in a table of pages
+                if node.value.isidentifier() and not node.value.startswith("_"):
+                    yield f"{package}.{node.value}"  # of a page, in a table of pages
                 for word in re.findall(r"\w+[./][\w./]+", node.value)[:100]:
                     name = word.removesuffix(".py").replace("/", ".").strip(".")
                     yield from (name, f"latentcode.{name}")
                     if word.endswith(".") and word.count(".") > 1:  # f"latentcode.app.pages.{name}"
                         yield from (each for each in self.modules if each.startswith(word))
 
-    def reaching(self, file: str) -> list[str]:
-        """Return the test files that reach a file of the library, nearest first."""
+    def _words(self, file: str, line: int) -> set[str]:
+        """Return the names of the functions that a line is in, and of those there that need it."""
+        defined = [node for node in ast.walk(self.trees[file])
+                   if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        words = {node.name for node in defined if node.lineno <= line <= (node.end_lineno or 0)}
+        for _ in defined:
+            words |= {node.name for node in defined for used in ast.walk(node)
+                      if getattr(used, "id", getattr(used, "attr", None)) in words}
+        return words
+
+    def reaching(self, file: str, line: int) -> list[str]:
+        """Return the test files that reach a line of the library, nearest first."""
         distances, newest = {file: 0}, [file]
         while newest:
             newest = sorted({user for used in newest for user in self.users[used]} - set(distances))
-            distances |= dict.fromkeys(newest, distances[file] + 1 + max(distances.values()))
-        mirror = f"tests/{file.removeprefix('latentcode/')}"
-        same = {test for test in self.tests if Path(test).parent == Path(mirror).parent}
-        found = [test for test in self.tests if Path(test).name.startswith("test_")
-                 and "cuda/" not in test and (test in distances or test in same)]
-        return sorted(found, key=lambda test: (
-            Path(test).name != f"test_{Path(file).name}" or test not in same, test not in same,
-            distances.get(test, 0), test))
+            distances |= dict.fromkeys(newest, 1 + max(distances.values()))
+        words, mirror = self._words(file, line), Path("tests", file.removeprefix("latentcode/"))
+        found = [Path(test) for test in self.tests if "/test_" in test and "/cuda/" not in test
+                 and (test in distances or Path(test).parent == mirror.parent)]
+        told = {test: words & set(re.findall(r"\w+", self.texts[str(test)])) for test in found}
+        common = Counter(word for those in told.values() for word in those)
+        rare = {word for word in words if common[word] <= 12}
+
+        def nearness(test: Path) -> tuple[int, int, int, Path]:
+            same = test.name == f"test_{mirror.name}" and test.parts[1] == mirror.parts[1]
+            score = 2 * same + (test.parent == mirror.parent) + bool(told[test] & rare)
+            return "browser" in str(test), -score, distances.get(str(test), 0), test
+
+        return [str(test) for test in sorted(found, key=nearness)]
