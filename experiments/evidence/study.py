@@ -25,7 +25,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
@@ -36,9 +36,9 @@ import pandas as pd
 import latentcode
 from latentcode.config import to_dict
 from latentcode.config.fields import later
-from latentcode.config.reading import convert, parse_yaml
+from latentcode.config.reading import convert, from_dict, parse_yaml
 from latentcode.errors import ArtifactError, ConfigError, RunError, check, check_choice
-from latentcode.experiments.evidence.keeping import kept, key_of
+from latentcode.experiments.evidence.keeping import Measured, kept, key_of
 from latentcode.experiments.evidence.pages import ROOT, check_template, render
 from latentcode.experiments.evidence.statements import (
     Statement,
@@ -64,6 +64,10 @@ QUESTIONS: tuple[str, ...] = (
 NAMING = ("task", "kind", "run", "seed")
 """Columns that name a run; they stand before those of a result."""
 Tables = Mapping[str, pd.DataFrame]
+Call = tuple[list[Run], dict[str, Any]]
+"""The runs that are asked, and what with beside the settings."""
+Answered = tuple[list[Run], TableResult | Measured]
+"""The runs that were asked, and what came of it."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +75,19 @@ class Asked:
     """A question that is put to some runs."""
 
     question: str
-    """One of `QUESTIONS`; or `module:function`, which takes a run and returns a result of one."""
+    """One of `QUESTIONS`; or `module:function`, which takes a run and returns the result of one, or
+    tables by name (annotated as `dict[str, pd.DataFrame]`)."""
     settings: dict[str, Any]
     """Arguments of its function."""
     of: tuple[str, ...] = later(())
     """The groups of runs that are asked; default: all."""
     together: bool = later(False)
     """Whether the runs are asked as one list, as `topography` and `align` are."""
+    task: dict[str, Any] | None = later(None)
+    """Fields of the task that are others in the problems than in the runs' training, such as
+    `{inputs: fixed_query}`; `{}`: none is. Default: the problems that the question chooses."""
+    steps: tuple[int, ...] = later(())
+    """Checkpoints that are asked, where a run has them; default: the newest."""
 
     @cached_property
     def function(self) -> Callable[..., TableResult]:
@@ -89,12 +99,34 @@ class Asked:
         return found
 
     @cached_property
-    def kind(self) -> type[TableResult]:
+    def kind(self) -> type[TableResult | Measured]:
         """The kind of its result."""
-        kinds = {kind.__name__: kind for kind in RESULTS}
+        kinds: dict[str, type[TableResult | Measured]] = {
+            **{kind.__name__: kind for kind in RESULTS}, "dict[str, pd.DataFrame]": Measured}
         name = str(inspect.signature(self.function).return_annotation)
         check_choice(f"what {self.question} returns", name, kinds)
         return kinds[name]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What its tables depend on, beside the runs."""
+        return {"question": self.question, "settings": self.settings,
+                **({} if self.task is None else {"task": self.task}),
+                **({"steps": list(self.steps)} if self.steps else {})}
+
+    def of_run(self, run: Run) -> list[dict[str, Any]]:
+        """Return the arguments beside its settings that a run is asked with, once per checkpoint;
+        `ConfigError` for a field that its task does not have."""
+        task = {} if self.task is None else {
+            "problems": from_dict(type(run.config.task), {**to_dict(run.config.task), **self.task},
+                                  "task")}
+        return [task | at for at in ([{"step": step} for step in self.steps
+                                      if step in run.checkpoints()] if self.steps else [{}])]
+
+    def answer(self, of: Run | list[Run], **more: Any) -> TableResult | Measured:
+        """Ask; `more` but for what the function does not take."""
+        found = self.function(of, **self.settings, **_taken(self.function, **more))
+        return Measured(found) if isinstance(found, dict) else found
 
     def check(self, where: str) -> None:
         """Raise `UnknownNameError` for a setting that its function does not take."""
@@ -119,10 +151,12 @@ class Plan:
     tables: str | None = later(None)
     """`module:function` from `Found` to tables by name; default: every table of every result."""
     figures: tuple[str, ...] = later(())
-    """Names in `ask`, whose results' pictures are kept; or one `module:function` from the tables to
-    figures by file name."""
+    """Names in `ask`, whose results' pictures are kept; or `module:function` from the tables (and
+    `found`, if it takes it) to figures by file name."""
     shown: str | None = later(None)
     """`module:function` from the tables to further values that the template is given."""
+    apart: bool = later(False)
+    """Whether every group of runs is asked by itself and has a page of its own, in `out/GROUP`."""
 
     def __post_init__(self) -> None:
         for name, asked in self.ask.items():
@@ -158,6 +192,15 @@ class Study:
             return ()
         return read_statements(path)
 
+    def parts(self, out: Path | None = None) -> list[Study]:
+        """Return the studies that have a page each: itself, or one per group (`Plan.apart`).
+
+        out  their folder; default: the plan's
+        """
+        plan = self.plan if out is None else replace(self.plan, out=str(out.resolve()))
+        return [replace(self, plan=replace(plan, runs={group: names}, out=f"{plan.out}/{group}"))
+                for group, names in plan.runs.items()] if plan.apart else [replace(self, plan=plan)]
+
     def opened(self) -> dict[str, list[Run]]:
         """Return the runs of each group; `RunError` for a pattern that fits none."""
         return {group: [run for name in names for run in self._runs(name)]
@@ -175,9 +218,10 @@ class Study:
         """Raise what can be known to be wrong before anything is computed."""
         check_template(self.folder / TEMPLATE)
         plan = self.plan
-        if plan.tables is None:
+        if plan.tables is None and Measured not in (asked.kind for asked in plan.ask.values()):
             check_columns(self.claims, {key: [*NAMING, *asked.kind.COLUMNS[of]]
                                         for name, asked in plan.ask.items()
+                                        if not issubclass(asked.kind, Measured)
                                         for of, key in _named(name, asked.kind).items()})
         for name in filter(None, (plan.tables, plan.shown, *plan.figures)):
             if ":" in name:
@@ -194,8 +238,9 @@ class Study:
         self.check()
         runs = self.opened()
         work, out = work or Path("runs/studies") / self.name, out or self.root / self.plan.out
-        found = Found(self.plan, runs, {name: self._asked(name, runs, work)
-                                        for name in self.plan.ask})
+        calls = {name: self._calls(name, runs) for name in self.plan.ask}
+        found = Found(self.plan, runs, {name: self._asked(name, of, work)
+                                        for name, of in calls.items()})
         tables = (imported(self.plan.tables) if self.plan.tables else all_tables)(found)
         if self.claims:
             tables = {**tables, "verdicts": judged(self.claims, tables)}
@@ -208,8 +253,7 @@ class Study:
     def record(self, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
         """Return what the tables were made of: settings, and runs with their configurations."""
         return {"command": f"latentcode study {self.name}",
-                "ask": {name: {"question": asked.question, "settings": asked.settings}
-                        for name, asked in self.plan.ask.items()},
+                "ask": {name: asked.record for name, asked in self.plan.ask.items()},
                 "runs": [{"name": run.name, "id": run.id, "step": max(run.checkpoints(), default=0),
                           "config": to_dict(run.config)}
                          for run in {run.id: run for of in runs.values() for run in of}.values()]}
@@ -236,20 +280,21 @@ class Study:
         return render(self.folder / TEMPLATE, self.root, study=self, tables=tables,
                       folder=out, **more)
 
-    def _asked(self, name: str, runs: Mapping[str, Sequence[Run]], work: Path
-               ) -> list[tuple[list[Run], TableResult]]:
+    def _calls(self, name: str, runs: Mapping[str, Sequence[Run]]) -> list[Call]:
         asked = self.plan.ask[name]
         chosen = [run for group in asked.of or runs for run in runs[group]]
-        calls = [chosen] if asked.together else [[run] for run in chosen]
-        found = []
-        for number, call in enumerate(calls, 1):
-            told = f"{name} of {'all runs' if asked.together else call[0].name}"
-            settings = {"question": asked.question, **asked.settings}
-            folder = work / f"{name}-{call[0].name}-{key_of(call, settings)}"
-            print(f"{number} of {len(calls)}, {told}", flush=True)
-            compute = partial(asked.function, call if asked.together else call[0],
-                              **_taken(asked.function, progress=bar(told)), **asked.settings)
-            found.append((call, kept(folder, asked.kind, compute)))
+        return [(of, more) for of in ([chosen] if asked.together else [[run] for run in chosen])
+                for more in asked.of_run(of[0])]
+
+    def _asked(self, name: str, calls: Sequence[Call], work: Path) -> list[Answered]:
+        asked, found = self.plan.ask[name], []
+        for number, (of, more) in enumerate(calls, 1):
+            told = f"{name} of {'all runs' if asked.together else of[0].name}"
+            at = {"step": more["step"]} if "step" in more else {}
+            folder = work / f"{name}-{of[0].name}-{key_of(of, asked.record | at)}"
+            print(f"{number} of {len(calls)}, {told}", *at.values(), flush=True)
+            found.append((of, kept(folder, asked.kind, partial(
+                asked.answer, of if asked.together else of[0], progress=bar(told), **more))))
         return found
 
 
@@ -259,12 +304,15 @@ class Found:
 
     plan: Plan
     runs: Mapping[str, Sequence[Run]]
-    results: Mapping[str, Sequence[tuple[list[Run], TableResult]]]
+    results: Mapping[str, Sequence[Answered]]
 
     def joined(self, name: str, table: str) -> pd.DataFrame:
         """Return a table of the results of `name`, after the columns that name their run."""
-        parts = [getattr(result, table).assign(**naming(of[0])) if len(of) == 1
-                 else getattr(result, table) for of, result in self.results[name]]
+        def part(of: list[Run], result: Any) -> pd.DataFrame:
+            own = (result.tables[table] if isinstance(result, Measured) else getattr(result, table))
+            return own.assign(**naming(of[0])) if len(of) == 1 else own
+
+        parts = [part(of, result) for of, result in self.results[name]]
         whole = pd.concat(parts, ignore_index=True)
         first = [column for column in NAMING if column in whole]
         return whole[[*first, *(column for column in whole if column not in first)]]
@@ -274,11 +322,12 @@ class Found:
         drawn: dict[str, Any] = {}
         for name in self.plan.figures:
             if ":" in name:
-                drawn |= {f"figures/{file}": figure
-                          for file, figure in imported(name)(tables).items()}
+                draw = imported(name)
+                drawn |= {f"figures/{file}": figure for file, figure in draw(
+                    tables, **_taken(draw, found=self)).items()}
             else:
                 drawn |= {f"figures/{name}-{of[0].name}-{file}": figure
-                          for of, result in self.results[name]
+                          for of, result in self.results[name] if isinstance(result, TableResult)
                           for file, figure in result.figures().items()}
         return drawn
 
@@ -290,9 +339,13 @@ def naming(run: Run) -> dict[str, Any]:
 
 
 def all_tables(found: Found) -> dict[str, pd.DataFrame]:
-    """Return every table of every result: `NAME` is the first, `NAME_TABLE` the others."""
+    """Return every table of every result: `NAME` is the first, `NAME_TABLE` the others; tables of a
+    question of one's own have their names."""
     return {key: found.joined(name, table) for name, asked in found.plan.ask.items()
-            for table, key in _named(name, asked.kind).items()}
+            for table, key in (_named(name, asked.kind).items()
+                               if issubclass(asked.kind, TableResult) else
+                               {table: table for _, result in found.results[name][:1]
+                                for table in result.tables}.items())}
 
 
 def _named(name: str, kind: type[TableResult]) -> dict[str, str]:

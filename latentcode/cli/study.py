@@ -34,8 +34,8 @@ class Study:
     def run(self) -> None:
         from latentcode.experiments.evidence.study import study
 
-        found = study(self.name)
-        if self.page:
-            print(f"wrote {found.write_page(self.out)}")
-        else:
-            found.run(self.work, self.out)
+        for part in study(self.name).parts(self.out):
+            if self.page:
+                print(f"wrote {part.write_page()}")
+            else:
+                part.run(self.work)
