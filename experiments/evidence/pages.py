@@ -10,6 +10,7 @@ Templates are Jinja's. What they can ask for beside it:
     {{ scores(features=named("row", "untrained")) }}  features as tables of decoding call them
     {{ given("0.125", "1 / 8: a random answer") }}  a number that is no result, and why
     {{ markdown(tables.rates) }}  a whole table of the study whose page it is
+    {{ where(tables.rates, kind="hyla") }}  rows of it; {{ interval(row) }}: 0.50 [0.40, 0.60]
 
 Outside of these no decimal, percentage or "3 of 4" may stand. Lines are broken anew.
 """
@@ -38,6 +39,7 @@ from latentcode.errors import ArtifactError, LatentCodeError, check
 from latentcode.experiments.evidence.tables import fixed, read_table, span
 from latentcode.figures.markdown import markdown_of
 from latentcode.files.storage import read_json
+from latentcode.probes.common.results import where, with_interval
 from latentcode.probes.decoding.naming import named
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,7 +108,7 @@ def render(template: Path, root: Path = ROOT, **more: object) -> str:
     environment.globals |= {
         "table": partial(read_table, root), "document": lambda name: read_json(root / name),
         "named": named, "given": given, "quoted": quoted, "fixed": fixed, "span": span,
-        "markdown": markdown, **more}
+        "markdown": markdown, "where": where, "interval": with_interval, **more}
     source = template.read_text(encoding="utf-8")
     try:
         page = Template.from_code(environment, environment.compile(source, filename=str(template)),
@@ -115,8 +117,8 @@ def render(template: Path, root: Path = ROOT, **more: object) -> str:
             ZeroDivisionError) as error:
         lines = [frame.lineno for frame in extract_tb(error.__traceback__)
                  if frame.filename == str(template)]
-        where = f", line {lines[-1]}" if lines else ""
-        raise ArtifactError(f"{template.name}{where}: {error}") from None
+        line = f", line {lines[-1]}" if lines else ""
+        raise ArtifactError(f"{template.name}{line}: {error}") from None
     return wrapped(page)
 
 

@@ -88,6 +88,11 @@ class Asked:
     `{inputs: fixed_query}`; `{}`: none is. Default: the problems that the question chooses."""
     steps: tuple[int, ...] = later(())
     """Checkpoints that are asked, where a run has them; default: the newest."""
+    into: str = later("")
+    """What its tables are called; several of one kind may go into the same. Default: the name of
+    what is asked."""
+    columns: tuple[str, ...] = later(())
+    """Settings that are columns of its tables, too, after those that name the run."""
 
     @cached_property
     def function(self) -> Callable[..., TableResult]:
@@ -134,6 +139,8 @@ class Asked:
         if not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
             for name in self.settings:
                 check_choice(f"setting in {where}", name, list(taken)[1:])
+        for name in self.columns:
+            check_choice(f"columns in {where}", name, self.settings)
 
 
 @dataclass(frozen=True)
@@ -219,10 +226,10 @@ class Study:
         check_template(self.folder / TEMPLATE)
         plan = self.plan
         if plan.tables is None and Measured not in (asked.kind for asked in plan.ask.values()):
-            check_columns(self.claims, {key: [*NAMING, *asked.kind.COLUMNS[of]]
-                                        for name, asked in plan.ask.items()
-                                        if not issubclass(asked.kind, Measured)
-                                        for of, key in _named(name, asked.kind).items()})
+            check_columns(self.claims, {
+                key: [*NAMING, *asked.columns, *asked.kind.COLUMNS[of]]
+                for name, asked in plan.ask.items() if not issubclass(asked.kind, Measured)
+                for of, key in _named(asked.into or name, asked.kind).items()})
         for name in filter(None, (plan.tables, plan.shown, *plan.figures)):
             if ":" in name:
                 imported(name)
@@ -245,18 +252,29 @@ class Study:
         if self.claims:
             tables = {**tables, "verdicts": judged(self.claims, tables)}
         write_tables(out, tables)
-        write_study(out, RECORD, self.record(runs), found.figures(tables))
+        write_study(out, RECORD, self.record(found), found.figures(tables))
         page = self.write_page(out)
         print(f"{(time.monotonic() - began) / 60:.1f} minutes; wrote {page}")
         return page
 
-    def record(self, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
-        """Return what the tables were made of: settings, and runs with their configurations."""
-        return {"command": f"latentcode study {self.name}",
-                "ask": {name: asked.record for name, asked in self.plan.ask.items()},
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What is asked, and how, as the record has it."""
+        return {name: asked.record for name, asked in self.plan.ask.items()}
+
+    def record(self, found: Found) -> dict[str, Any]:
+        """Return what the tables were made of: settings, with those of every result and what to be
+        careful about, and runs with their configurations."""
+        return {"command": f"latentcode study {self.name}", "ask": self.settings,
+                "results": {name: [{**(naming(of[0]) if len(of) == 1 else {}),
+                                    "settings": dict(result.settings),
+                                    "caveats": list(result.caveats)} for of, result in results
+                                   if isinstance(result, TableResult)]
+                            for name, results in found.results.items()},
                 "runs": [{"name": run.name, "id": run.id, "step": max(run.checkpoints(), default=0),
                           "config": to_dict(run.config)}
-                         for run in {run.id: run for of in runs.values() for run in of}.values()]}
+                         for run in {run.id: run for of in found.runs.values() for run in of
+                                     }.values()]}
 
     def write_page(self, out: Path | None = None) -> Path:
         """Render the page from the tables that `out` holds, and return its path.
@@ -264,10 +282,9 @@ class Study:
         `ArtifactError` where these are of other settings than the study has now.
         """
         out = out or self.root / self.plan.out
-        record = read_json(out / f"{RECORD}.json")
-        now = self.record({})["ask"]
-        check(record.get("ask") == now, f"tables in {out} were made with {record.get('ask')}; "
-              f"expected {now}: run the study again", ArtifactError)
+        made = read_json(out / f"{RECORD}.json").get("ask")
+        check(made == self.settings, f"tables in {out} were made with {made}; expected "
+              f"{self.settings}: run the study again", ArtifactError)
         page = out / PAGE
         write_text(page, self.page(out))
         return page
@@ -277,8 +294,8 @@ class Study:
         tables = {path.stem: pd.read_csv(path, keep_default_na=False, na_values=[""])
                   for path in sorted((out / "tables").glob("*.csv"))}
         more = imported(self.plan.shown)(tables) if self.plan.shown else {}
-        return render(self.folder / TEMPLATE, self.root, study=self, tables=tables,
-                      folder=out, **more)
+        return render(self.folder / TEMPLATE, self.root, study=self, tables=tables, folder=out,
+                      record=read_json(out / f"{RECORD}.json"), **more)
 
     def _calls(self, name: str, runs: Mapping[str, Sequence[Run]]) -> list[Call]:
         asked = self.plan.ask[name]
@@ -308,13 +325,16 @@ class Found:
 
     def joined(self, name: str, table: str) -> pd.DataFrame:
         """Return a table of the results of `name`, after the columns that name their run."""
+        asked = self.plan.ask[name]
+        settings = {column: asked.settings[column] for column in asked.columns}
+
         def part(of: list[Run], result: Any) -> pd.DataFrame:
             own = (result.tables[table] if isinstance(result, Measured) else getattr(result, table))
-            return own.assign(**naming(of[0])) if len(of) == 1 else own
+            return own.assign(**(naming(of[0]) if len(of) == 1 else {}), **settings)
 
         parts = [part(of, result) for of, result in self.results[name]]
         whole = pd.concat(parts, ignore_index=True)
-        first = [column for column in NAMING if column in whole]
+        first = [column for column in (*NAMING, *settings) if column in whole]
         return whole[[*first, *(column for column in whole if column not in first)]]
 
     def figures(self, tables: Tables) -> dict[str, Any]:
@@ -341,11 +361,14 @@ def naming(run: Run) -> dict[str, Any]:
 def all_tables(found: Found) -> dict[str, pd.DataFrame]:
     """Return every table of every result: `NAME` is the first, `NAME_TABLE` the others; tables of a
     question of one's own have their names."""
-    return {key: found.joined(name, table) for name, asked in found.plan.ask.items()
-            for table, key in (_named(name, asked.kind).items()
-                               if issubclass(asked.kind, TableResult) else
-                               {table: table for _, result in found.results[name][:1]
-                                for table in result.tables}.items())}
+    parts: dict[str, list[pd.DataFrame]] = {}
+    for name, asked in found.plan.ask.items():
+        for table, key in (_named(asked.into or name, asked.kind).items()
+                           if issubclass(asked.kind, TableResult) else
+                           {table: table for _, result in found.results[name][:1]
+                            for table in result.tables}.items()):
+            parts.setdefault(key, []).append(found.joined(name, table))
+    return {key: pd.concat(of, ignore_index=True) for key, of in parts.items()}
 
 
 def _named(name: str, kind: type[TableResult]) -> dict[str, str]:
