@@ -1,4 +1,4 @@
-"""How often does a trained subspace bring its objective's answer, and by how much more than controls?
+"""How often does a trained subspace bring its objective's answer, beside its controls?
 
 The criterion was written down before any search: `subspace_least` in
 `experiments/evidence/claims/operation.yaml`.
