@@ -17,7 +17,7 @@ from latentcode.experiments.demo.asking import (
     Reading,
 )
 from latentcode.experiments.evidence.rules import apart, difference
-from latentcode.experiments.studies.rows.tables import ranged
+from latentcode.experiments.evidence.tables import span
 from latentcode.probes.common.results import with_interval
 
 CONTROLS: dict[str, str] = {"untrained": "untrained model", "shuffled": "shuffled labels"}
@@ -65,7 +65,7 @@ def _untold(asked: Sequence[Asked]) -> str:
     for reading in reversed(READINGS):
         some = [one for one in asked if not tells(one, reading)]
         if some:
-            codes, controls = (ranged(pd.Series(values)) for values in (
+            codes, controls = (span(values) for values in (
                 [one.score(reading)["value"] for one in some],
                 [_best_control(one, reading)[1]["value"] for one in some]))
             parts.append(f"{HOW[reading]}: F1 {codes}, best controls {controls} "

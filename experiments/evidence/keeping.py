@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import pandas as pd
 
@@ -21,6 +21,8 @@ class Measured:
     """What a question of a study's own found: tables by name, each a Parquet file in a folder."""
 
     tables: Mapping[str, pd.DataFrame]
+    settings: ClassVar[Mapping[str, Any]] = {}
+    caveats: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def markers(cls) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ class Asked:
     """The groups of runs that are asked; default: all."""
     together: bool = later(False)
     """Whether the runs are asked as one list, as `topography` and `align` are."""
-    task: dict[str, Any] | None = later(None)
+    task: dict[str, Any] | None = later(None)  # noqa: RUF009
     """Fields of the task that are others in the problems than in the runs' training, such as
     `{inputs: fixed_query}`; `{}`: none is. Default: the problems that the question chooses."""
     steps: tuple[int, ...] = later(())

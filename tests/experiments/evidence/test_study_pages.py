@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from latentcode.experiments.evidence.study import names, study
+from latentcode.files.storage import read_json
 
 
 @pytest.mark.parametrize("name", names())
@@ -13,3 +14,4 @@ def test_a_committed_page_is_what_its_tables_say(name: str) -> None:
         out = part.root / part.plan.out
         assert (out / "README.md").read_text(encoding="utf-8") == part.page(out), (
             f"latentcode study {name} --page writes the page anew")
+        assert read_json(out / "study.json")["ask"] == part.settings
