@@ -128,9 +128,10 @@ class Asked:
         return [task | at for at in ([{"step": step} for step in self.steps
                                       if step in run.checkpoints()] if self.steps else [{}])]
 
-    def answer(self, of: Run | list[Run], **more: Any) -> TableResult | Measured:
+    def answer(self, of: list[Run], **more: Any) -> TableResult | Measured:
         """Ask; `more` but for what the function does not take."""
-        found = self.function(of, **self.settings, **_taken(self.function, **more))
+        asked = [of] if self.together else of
+        found = self.function(*asked, **self.settings, **_taken(self.function, **more))
         return Measured(found) if isinstance(found, dict) else found
 
     def check(self, where: str) -> None:
@@ -152,7 +153,8 @@ class Plan:
     out: str
     """Folder of the page, its tables and figures, from the checkout."""
     runs: dict[str, tuple[str, ...]]
-    """Group -> run folders (patterns with `*`, from the checkout), or models of the zoo."""
+    """Group -> run folders (patterns with `*`, from the checkout), or models of the zoo. Without
+    any, every question is asked once, of what its function makes in the folder `work`."""
     ask: dict[str, Asked]
     """Name of the tables -> what is asked."""
     tables: str | None = later(None)
@@ -301,17 +303,18 @@ class Study:
         asked = self.plan.ask[name]
         chosen = [run for group in asked.of or runs for run in runs[group]]
         return [(of, more) for of in ([chosen] if asked.together else [[run] for run in chosen])
-                for more in asked.of_run(of[0])]
+                for more in asked.of_run(of[0])] if self.plan.runs else [([], {})]
 
     def _asked(self, name: str, calls: Sequence[Call], work: Path) -> list[Answered]:
         asked, found = self.plan.ask[name], []
         for number, (of, more) in enumerate(calls, 1):
-            told = f"{name} of {'all runs' if asked.together else of[0].name}"
+            told = f"{name} of {'all runs' if asked.together else of[0].name}" if of else name
             at = {"step": more["step"]} if "step" in more else {}
-            folder = work / f"{name}-{of[0].name}-{key_of(of, asked.record | at)}"
+            folder = work / "-".join([name, *(run.name for run in of[:1]),
+                                      key_of(of, asked.record | at)])
             print(f"{number} of {len(calls)}, {told}", *at.values(), flush=True)
             found.append((of, kept(folder, asked.kind, partial(
-                asked.answer, of if asked.together else of[0], progress=bar(told), **more))))
+                asked.answer, of, progress=bar(told), work=work, **more))))
         return found
 
 
@@ -333,7 +336,7 @@ class Found:
             return own.assign(**(naming(of[0]) if len(of) == 1 else {}), **settings)
 
         parts = [part(of, result) for of, result in self.results[name]]
-        whole = pd.concat(parts, ignore_index=True)
+        whole = pd.concat([one for one in parts if len(one)] or parts[:1], ignore_index=True)
         first = [column for column in (*NAMING, *settings) if column in whole]
         return whole[[*first, *(column for column in whole if column not in first)]]
 
@@ -346,7 +349,7 @@ class Found:
                 drawn |= {f"figures/{file}": figure for file, figure in draw(
                     tables, **_taken(draw, found=self)).items()}
             else:
-                drawn |= {f"figures/{name}-{of[0].name}-{file}": figure
+                drawn |= {f"figures/{'-'.join([name, *(run.name for run in of[:1]), file])}": figure
                           for of, result in self.results[name] if isinstance(result, TableResult)
                           for file, figure in result.figures().items()}
         return drawn
