@@ -82,9 +82,10 @@ def given(text: str, why: str) -> str:
 
 
 def _environment(folder: Path) -> Environment:
-    """Return what reads the templates of a folder."""
+    """Return what reads the templates of a folder, and by their path those of `experiments/`."""
     return Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-                       keep_trailing_newline=True, loader=FileSystemLoader(folder))
+                       keep_trailing_newline=True,
+                       loader=FileSystemLoader([folder, Path(__file__).parents[1]]))
 
 
 def check_template(template: Path) -> None:

@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ from latentcode.experiments.evidence.statements import (
     judged,
     read_statements,
 )
-from latentcode.experiments.evidence.writing import write_study, write_tables
+from latentcode.experiments.evidence.writing import csv_of, write_study, write_tables
 from latentcode.files.storage import read_json, write_text
 from latentcode.models.config import kind_of
 from latentcode.probes.common.results import TableResult
@@ -164,6 +165,9 @@ class Plan:
     `found`, if it takes it) to figures by file name."""
     shown: str | None = later(None)
     """`module:function` from the tables to further values that the template is given."""
+    group: str | None = later(None)
+    """Column of the tables that has the group of a row's runs, so that some groups can be asked
+    alone."""
     apart: bool = later(False)
     """Whether every group of runs is asked by itself and has a page of its own, in `out/GROUP`."""
 
@@ -236,25 +240,32 @@ class Study:
             if ":" in name:
                 imported(name)
 
-    def run(self, work: Path | None = None, out: Path | None = None) -> Path:
+    def run(self, work: Path | None = None, out: Path | None = None,
+            only: Sequence[str] = ()) -> Path:
         """Ask what was not asked yet, and write the page; return its path.
 
         work  folder where single results are kept; default: `runs/studies/NAME`
+        only  groups of runs that are asked; rows of the others stay as `out` has them
 
         Raises what is wrong with the study before anything is computed.
         """
         began = time.monotonic()
-        self.check()
-        runs = self.opened()
         work, out = work or Path("runs/studies") / self.name, out or self.root / self.plan.out
+        self.check()
+        if only:
+            self._check_extends(out, only)
+        runs = {group: of for group, of in self.opened().items() if not only or group in only}
         calls = {name: self._calls(name, runs) for name in self.plan.ask}
         found = Found(self.plan, runs, {name: self._asked(name, of, work)
                                         for name, of in calls.items()})
         tables = (imported(self.plan.tables) if self.plan.tables else all_tables)(found)
         if self.claims:
             tables = {**tables, "verdicts": judged(self.claims, tables)}
+        record, figures = self.record(found), found.figures(tables)
+        if only:
+            tables, record = self._extended(out, tables, record, only)
         write_tables(out, tables)
-        write_study(out, RECORD, self.record(found), found.figures(tables))
+        write_study(out, RECORD, record, figures)
         page = self.write_page(out)
         print(f"{(time.monotonic() - began) / 60:.1f} minutes; wrote {page}")
         return page
@@ -273,10 +284,33 @@ class Study:
                                     "caveats": list(result.caveats)} for of, result in results
                                    if isinstance(result, TableResult)]
                             for name, results in found.results.items()},
-                "runs": [{"name": run.name, "id": run.id, "step": max(run.checkpoints(), default=0),
-                          "config": to_dict(run.config)}
-                         for run in {run.id: run for of in found.runs.values() for run in of
-                                     }.values()]}
+                "runs": [{"group": group, "name": run.name, "id": run.id,
+                          "step": max(run.checkpoints(), default=0), "config": to_dict(run.config)}
+                         for group, run in {run.id: (group, run) for group, of in found.runs.items()
+                                            for run in of}.values()]}
+
+    def _check_extends(self, out: Path, only: Sequence[str]) -> None:
+        check(self.plan.group is not None, f"study {self.name} has no column of groups; expected "
+              "all of its runs to be asked", ConfigError)
+        for group in only:
+            check_choice("group of runs", group, self.plan.runs)
+        self._check_made(out)
+
+    def _extended(
+        self, out: Path, tables: Tables, record: dict[str, Any], only: Sequence[str]
+    ) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
+        """Return tables and record with what `out` has of other groups before them."""
+        column, whole = self.plan.group, dict(tables)
+        for name, table in tables.items():
+            path = out / "tables" / f"{name}.csv"
+            if column in table and path.exists():
+                before, text = (pd.read_csv(file, dtype=str, keep_default_na=False)
+                                for file in (path, StringIO(csv_of(table))))
+                whole[name] = pd.concat([before[~before[column].isin(only)], text],
+                                        ignore_index=True)
+        others = [run for run in read_json(out / f"{RECORD}.json")["runs"]
+                  if run["group"] not in only]
+        return whole, {**record, "runs": [*others, *record["runs"]]}
 
     def write_page(self, out: Path | None = None) -> Path:
         """Render the page from the tables that `out` holds, and return its path.
@@ -284,12 +318,15 @@ class Study:
         `ArtifactError` where these are of other settings than the study has now.
         """
         out = out or self.root / self.plan.out
-        made = read_json(out / f"{RECORD}.json").get("ask")
-        check(made == self.settings, f"tables in {out} were made with {made}; expected "
-              f"{self.settings}: run the study again", ArtifactError)
+        self._check_made(out)
         page = out / PAGE
         write_text(page, self.page(out))
         return page
+
+    def _check_made(self, out: Path) -> None:
+        made = read_json(out / f"{RECORD}.json").get("ask")
+        check(made == self.settings, f"tables in {out} were made with {made}; expected "
+              f"{self.settings}: run the study again", ArtifactError)
 
     def page(self, out: Path) -> str:
         """Return the page of the tables in a folder."""
@@ -301,9 +338,13 @@ class Study:
 
     def _calls(self, name: str, runs: Mapping[str, Sequence[Run]]) -> list[Call]:
         asked = self.plan.ask[name]
-        chosen = [run for group in asked.of or runs for run in runs[group]]
-        return [(of, more) for of in ([chosen] if asked.together else [[run] for run in chosen])
-                for more in asked.of_run(of[0])] if self.plan.runs else [([], {})]
+        if not self.plan.runs:
+            return [([], {})]
+        chosen = [run for group in runs if not asked.of or group in asked.of
+                  for run in runs[group]]
+        together = [chosen] if chosen else []
+        return [(of, more) for of in (together if asked.together else [[run] for run in chosen])
+                for more in asked.of_run(of[0])]
 
     def _asked(self, name: str, calls: Sequence[Call], work: Path) -> list[Answered]:
         asked, found = self.plan.ask[name], []
@@ -366,10 +407,12 @@ def all_tables(found: Found) -> dict[str, pd.DataFrame]:
     question of one's own have their names."""
     parts: dict[str, list[pd.DataFrame]] = {}
     for name, asked in found.plan.ask.items():
-        for table, key in (_named(asked.into or name, asked.kind).items()
-                           if issubclass(asked.kind, TableResult) else
-                           {table: table for _, result in found.results[name][:1]
-                            for table in result.tables}.items()):
+        if not found.results[name]:
+            continue
+        _, first = found.results[name][0]
+        keys = ({table: table for table in first.tables} if isinstance(first, Measured) else
+                _named(asked.into or name, asked.kind))
+        for table, key in keys.items():
             parts.setdefault(key, []).append(found.joined(name, table))
     return {key: pd.concat(of, ignore_index=True) for key, of in parts.items()}
 

@@ -28,6 +28,8 @@ class Study:
     """Folder for the page, its tables and figures."""
     work: Annotated[Path | None, default_is("runs/studies/NAME")] = None
     """Folder where the results of single runs are kept."""
+    only: tuple[str, ...] = ()
+    """Groups of runs that are asked; what there is of the others stays as it is. Default: all."""
     page: bool = False
     """Compute nothing: write the page of the tables that are there."""
 
@@ -38,4 +40,4 @@ class Study:
             if self.page:
                 print(f"wrote {part.write_page()}")
             else:
-                part.run(self.work)
+                part.run(self.work, only=self.only)

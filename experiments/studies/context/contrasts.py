@@ -11,9 +11,11 @@ import pandas as pd
 
 from latentcode.answers import CLASSES
 from latentcode.experiments.evidence.criteria import SAID
+from latentcode.experiments.evidence.keeping import Measured
 from latentcode.experiments.evidence.rules import difference, together
+from latentcode.experiments.evidence.study import Found
 from latentcode.experiments.paper.measuring.known_rules import least_known
-from latentcode.experiments.studies.operation.patches import (
+from latentcode.experiments.studies.context.patches import (
     ANOTHER,
     BOTH,
     CONTEXT,
@@ -33,9 +35,6 @@ WHERE = ("site", "scope", "layers")
 """Columns that name where is patched."""
 OF_RUN = ("role", "task", "kind", "run", "seed")
 """Columns that name a run, and whether its numbers decide."""
-ROLES = {CONTEXT["confirmatory"]: "confirmatory", "sraven_replication": "replication"}
-"""What the runs of a grid are for; those of all others are `EXPLORATORY`."""
-EXPLORATORY = "exploratory"
 NO_RULES = ("logic",)
 """Tasks whose labels are too many for a share of each: all of their runs count."""
 Key = tuple[str, str, str, tuple[int, ...]]
@@ -85,29 +84,26 @@ def key_of_patch(patch: Intervention) -> Key:
     return patch.patch, patch.site, patch.scope, patch.layers
 
 
-def tables(
-    runs: Sequence[Run], found: Mapping[str, pd.DataFrame], decoded: Mapping[str, DecodingResult],
-    seed: int = 0,
-) -> dict[str, pd.DataFrame]:
+def tables(found: Found) -> dict[str, pd.DataFrame]:
     """Return the tables of the study, by name.
-
-    found    run id -> what `measured` returns
-    decoded  run id -> what is read from codes, values and streams of the context; or empty
 
     runs       every run, how well it knows its rules, and how many bases count in each direction
     rates      a row per run, direction and patch: the share of each class, with intervals
     over_runs  the mean, smallest and largest of these over the runs that count; direction `each`
                is the mean of the two
     contrasts  a row per run, direction, statement, layers and source that is compared with
-    decoding   scores of probes: rule and answer, on held-out combinations
     statements  what follows for every kind, at every set of layers: `statements`
+    decoding   scores of probes: rule and answer, on held-out combinations
+    separation, dimensions, sets, ranks, carried  of the runs that decide: see `inside`, `parts`
     """
-    about = {run.id: described(run) for run in runs}
+    about = {run.id: described(run, role) for role, runs in found.runs.items() for run in runs}
+    seed = found.plan.ask["patched"].settings["seed"]
     rates, differences, counted = [], [], []
-    for run in runs:
+    for (run,), result in found.results["patched"]:
         task = make_counterfactuals(make_task(run.config.task))
         plan = patches(task, run.config.model.n_layers)
-        for direction, block in found[run.id].groupby("direction", sort=False):
+        assert isinstance(result, Measured)
+        for direction, block in result.tables["patched"].groupby("direction", sort=False):
             name = {**about[run.id], "direction": direction}
             first = block.iloc[0]
             counted.append({**name, **{key: int(first[key]) for key in (
@@ -116,18 +112,28 @@ def tables(
             rates += [{**name, **row} for row in one.rates()]
             differences += [{**name, **row} for row in one.differences()]
     rows, of = pd.DataFrame(rates), pd.DataFrame(differences)
-    read = [result.table.assign(**about[name]) for name, result in decoded.items()]
+    read = [result.table.assign(**about[run.id])
+            for (run,), result in found.results.get("decoded", ())
+            if isinstance(result, DecodingResult)]
     scores = pd.concat(read, ignore_index=True) if read else pd.DataFrame()
     return {"runs": pd.DataFrame(counted), "rates": rows, "over_runs": over_runs(rows),
             "contrasts": of, "statements": statements(of, entering(scores)),
-            **({"decoding": scores} if read else {})}
+            **({"decoding": scores} if read else {}),
+            **{table: found.joined(asked, table)
+               for asked, of_asked in (("looked", ("separation", "dimensions")),
+                                       ("taken_apart", ("sets", "ranks")),
+                                       ("carried", ("carried",)))
+               if found.results.get(asked) for table in of_asked}}
 
 
-def described(run: Run) -> dict[str, Any]:
-    """Return the columns that name a run, with the rule that it knows worst."""
+def described(run: Run, role: str) -> dict[str, Any]:
+    """Return the columns that name a run, with the rule that it knows worst.
+
+    role  what its numbers are for: the name of its group
+    """
     task = run.config.task.name
     rule, share = ("", 1.0) if task in NO_RULES else least_known(run)
-    return {"role": ROLES.get(run.path.parent.name, EXPLORATORY),
+    return {"role": role,
             "task": task, "kind": kind_of(run.config.model), "run": run.name,
             "seed": run.config.training.seed, "known worst": rule, "least right": share,
             "counts": share >= CONTEXT["knows_rules"]}

@@ -17,16 +17,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.experiments.paper.reproduction import KIND_TITLES
-from latentcode.experiments.studies.operation.context_figure import KINDS
-from latentcode.experiments.studies.operation.patches import BOTH, CONTEXT, directions
-from latentcode.figures.style import Figure, style
+from latentcode.experiments.studies.context.patches import BOTH, CONTEXT, directions
 from latentcode.models.config import kind_of
 from latentcode.probes.alignment.matching import match_heads
 from latentcode.probes.attribution.instances import Known, Setting
 from latentcode.probes.attribution.smallest import doublings
 from latentcode.probes.common.bootstrap import mean_and_interval
-from latentcode.probes.common.results import distinct, where
 from latentcode.probes.interventions.sites import Edit, Place, capture, run_patched
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
@@ -46,11 +42,6 @@ N_BOOTSTRAP = 1_000
 MAPS = ("its own", "heads", "linear", "linear, untrained", "linear, other problems",
         "of each position", "of each position, untrained", "of each position, other problems")
 """How codes of another seed are put in (`carried`)."""
-
-ORDERS = {"attribution": ("largest attribution first", "C0"), "random": ("at random", "0.5"),
-          "least": ("smallest first", "C1")}
-"""Orders in which heads and keys are added, with their names for people, and colours."""
-CARRIED = {"hyla": "codes (0, 1)", "linear": "codes (0, 1)", "softmax": "values (2, 3)"}
 
 
 def carrier(run: Run) -> tuple[str, tuple[int, ...]]:
@@ -185,8 +176,8 @@ def _put(values: Tensor, mask: Tensor) -> Edit:
     return lambda live: torch.where(mask, values.to(live.dtype), live)
 
 
-def carried(source: Run, target: Run, seed: int = 0) -> dict[str, pd.DataFrame]:
-    """Return `carried`: what the codes of one seed bring when they are put into another.
+def carried(source: Run, target: Run, seed: int = 0) -> pd.DataFrame:
+    """Return what the codes of one seed bring when they are put into another.
 
     The codes a' that the source's model computes for a problem, at the context and in the layers of
     `carrier`, are put into the target's model, which sees the base:
@@ -230,7 +221,7 @@ def carried(source: Run, target: Run, seed: int = 0) -> dict[str, pd.DataFrame]:
                     "direction": name, "map": how, "from": BOTH if batch == "sources" else batch,
                     "r2": float(np.mean([each[place][1] for place in at.places])),
                     **_interval(hits, known, seed)})
-    return {"carried": pd.DataFrame(rows)}
+    return pd.DataFrame(rows)
 
 
 def _mapped(by: Callable[[Tensor], Tensor], codes: Tensor, queries: Tensor) -> Tensor:
@@ -319,6 +310,14 @@ def _r2(predicted: Tensor, codes: Tensor) -> float:
     return float(1 - left / whole)
 
 
+def carried_between(runs: list[Run], seed: int = 0) -> dict[str, pd.DataFrame]:
+    """Return `carried` of every pair of seeds: of codes of `other` that are put into `run`."""
+    return {"carried": pd.concat([
+        carried(source, target, seed).assign(kind=kind_of(target.config.model), run=target.name,
+                                             other=source.name)
+        for source, target in pairs_of_seeds(runs)], ignore_index=True)}
+
+
 def pairs_of_seeds(runs: list[Run]) -> Iterator[tuple[Run, Run]]:
     """Yield every ordered pair of runs of a kind whose codes carry the operation."""
     for source in runs:
@@ -326,33 +325,3 @@ def pairs_of_seeds(runs: list[Run]) -> Iterator[tuple[Run, Run]]:
             if (source.id != target.id and carrier(target)[0] == "code"
                     and kind_of(source.config.model) == kind_of(target.config.model)):
                 yield source, target
-
-
-def sets_figure(sets: pd.DataFrame) -> Figure:
-    """Draw what growing sets of heads and keys bring: a row of panels each, a column per kind."""
-    kinds = [kind for kind in KINDS if (kind,) in distinct(sets, "kind")]
-    with style():
-        figure = Figure(figsize=(2.9 * len(kinds) + 0.6, 4.6), layout="constrained")
-        grid = figure.subplots(2, len(kinds), squeeze=False, sharey=True)
-        for row, of in zip(grid, ("heads", "keys"), strict=True):
-            for axes, kind in zip(row, kinds, strict=True):
-                rows = where(sets, kind=kind, of=of)
-                for order, (label, colour) in ORDERS.items():
-                    by = where(rows, order=order).groupby(["run", "size"])["operation"].mean()
-                    for _, one in by.groupby("run"):
-                        axes.plot(one.index.get_level_values("size"), one, color=colour,
-                                  linewidth=0.6, alpha=0.6)
-                    mean = by.groupby("size").mean()
-                    axes.plot(mean.index, mean, color=colour, marker="o", markersize=3,
-                              label=label)
-                axes.set_xscale("log", base=2)
-                axes.set(ylim=(0, 1.02), xlabel=f"{of} patched")
-                last = int(rows["size"].max())
-                sizes = [size for size in doublings(last) if size == last or 1.3 * size < last]
-                axes.set_xticks(sizes, map(str, sizes), minor=False)
-                axes.minorticks_off()
-                axes.set_title(f"{KIND_TITLES[kind]}: {CARRIED[kind]}" if of == "heads" else "",
-                               fontsize=9)
-            row[0].set_ylabel("the operation arrives")
-        figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
-    return figure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,18 +15,18 @@ from inferred import Inferred, inferring_model
 
 import latentcode as lc
 from latentcode.answers import CLASSES
-from latentcode.errors import ConfigError, ProbeError, TooFewCountError
-from latentcode.experiments.evidence.writing import write_study, write_tables
-from latentcode.experiments.studies.operation import inside, parts
-from latentcode.experiments.studies.operation.context import Context, extended
-from latentcode.experiments.studies.operation.contrasts import contrasts, key_of_patch, statements
-from latentcode.experiments.studies.operation.patches import (
+from latentcode.errors import ArtifactError, ConfigError, TooFewCountError
+from latentcode.experiments.evidence.study import study
+from latentcode.experiments.studies.context import inside, parts
+from latentcode.experiments.studies.context.contrasts import contrasts, key_of_patch, statements
+from latentcode.experiments.studies.context.patches import (
     CONTEXT,
     SOURCES,
     directions,
     layer_sets,
     patches,
 )
+from latentcode.files.storage import read_json
 from latentcode.probes.interventions import Intervention
 from latentcode.probes.interventions.of_model import _check, outcomes_of_model
 from latentcode.probes.interventions.patches import PATCHES
@@ -205,47 +206,32 @@ def test_means_on_a_line_have_one_dimension() -> None:
 
 
 @pytest.mark.slow
-def test_the_study_of_a_model(tmp_path: Path) -> None:
-    study = Context(runs=("logic-linear",), work=tmp_path / "work", out=tmp_path / "out", n=30,
-                    batch_size=30)
-    study.run()
-    written = {path.stem: pd.read_csv(path) for path in (tmp_path / "out" / "tables").glob("*.csv")}
+def test_the_study_of_a_model_is_extended_by_a_group(tmp_path: Path) -> None:
+    """The page itself speaks of all groups."""
+    plan = study("context").plan
+    patched = replace(plan.ask["patched"], settings={"n": 30, "seed": 0, "batch_size": 30})
+    (tmp_path / "README.md.jinja2").write_text("{{ tables.rates | length }}", encoding="utf-8")
+    plan = replace(plan, ask={"patched": patched}, runs={
+        "exploratory": ("logic-linear",), "replication": ("logic-softmax",)})
+    mine, out = replace(study("context"), plan=plan, folder=tmp_path), tmp_path / "out"
+    with pytest.raises(ArtifactError, match=r"study\.json"):
+        mine.run(tmp_path / "work", out, only=("replication",))
+    replace(mine, plan=replace(plan, runs={"exploratory": ("logic-linear",)})).run(
+        tmp_path / "work", out)
+    written = {path.stem: pd.read_csv(path) for path in (out / "tables").glob("*.csv")}
     assert set(written) == {"runs", "rates", "over_runs", "contrasts", "statements"}
     rates = written["rates"]
     assert np.allclose(rates[list(CLASSES)].sum(axis=1), 1.0, atol=0.01)
     whole = rates[(rates["site"] == "code+value+residual") & (rates["scope"] == "everything")]
     assert whole["answer"].tolist() == [1.0]
     assert set(written["statements"]["verdict"]) == {"undecided"}  # one run decides nothing
-    assert (tmp_path / "out" / "figures" / "exploratory_logic.png").stat().st_size > 10_000
-    before = sorted((tmp_path / "work").iterdir())
-    study.run()  # what was measured is kept
-    assert sorted((tmp_path / "work").iterdir()) == before
-
-
-def test_later_runs_extend_a_study_and_leave_other_roles_as_they_are(tmp_path: Path) -> None:
-    rows = pd.DataFrame({"role": ["exploratory", "replication"], "run": ["a", "b"],
-                         "value": [0.12345678, float("nan")]})
-    settings, runs = {"n": 3}, [{"grid": "sraven_known"}, {"grid": "sraven_replication"}]
-    with pytest.raises(ProbeError, match="holds no study to extend"):
-        extended(tmp_path, {"rates": rows}, settings, runs)
-    write_tables(tmp_path, {"rates": rows})
-    write_study(tmp_path, "study", {"settings": settings, "runs": runs}, {})
-    new = pd.DataFrame({"role": ["replication"] * 2, "run": ["b", "c"], "value": [0.5, 1 / 3]})
-    tables, others = extended(tmp_path, {"rates": new}, settings, runs[1:])
-    assert tables["rates"].to_numpy().tolist() == [
-        ["exploratory", "a", "0.1235"], ["replication", "b", "0.5"],
-        ["replication", "c", "0.3333"]]
-    assert others == runs[:1]
-    # Of a role all rows and all runs are exchanged, and so is a table that has no roles.
-    write_study(tmp_path, "study", {"settings": settings, "runs": [
-        *runs, {"grid": "paper_logic"}]}, {})
-    tables, others = extended(tmp_path, {"rates": rows[:1], "sets": rows[["run"]]}, settings,
-                              runs[:1])
-    assert tables["rates"]["role"].tolist() == ["replication", "exploratory"]
-    assert others == runs[1:]
-    assert tables["sets"]["run"].tolist() == ["a", "b"]
-    with pytest.raises(ProbeError, match="expected the settings of this study"):
-        extended(tmp_path, {"rates": new}, {"n": 4}, runs[1:])
+    assert (out / "figures" / "exploratory_logic.png").stat().st_size > 10_000
+    before = (out / "tables" / "rates.csv").read_text(encoding="utf-8")
+    mine.run(tmp_path / "work", out, only=("replication",))
+    rates = pd.read_csv(out / "tables" / "rates.csv")
+    assert rates["role"].unique().tolist() == ["exploratory", "replication"]
+    assert (out / "tables" / "rates.csv").read_text(encoding="utf-8").startswith(before)
+    assert [run["group"] for run in read_json(out / "study.json")["runs"]] == list(plan.runs)
 
 
 @pytest.mark.parametrize("patch", ["class_mean", "class_mean_base", "class_mean_third",
@@ -276,7 +262,7 @@ def test_what_is_taken_apart_adds_up_to_the_whole(monkeypatch: pytest.MonkeyPatc
     assert np.allclose(ranks.groupby("of")["share"].sum(), 1.0)
     assert ranks.groupby("of")["name"].nunique().to_dict() == {"heads": 2 * 16, "keys": 27}
     whole = sets[sets["size"] == sets["among"]]
-    carried = parts.carried(run, run, seed=1)["carried"]
+    carried = parts.carried(run, run, seed=1)
     itself = carried[(carried["map"] == "its own") & (carried["from"] == BOTH)]
     for direction, rate in zip(itself["direction"], itself["operation"], strict=True):
         assert rate > 0.5

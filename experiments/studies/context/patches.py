@@ -91,8 +91,8 @@ def directions(task: Counterfactuals) -> dict[str, Counterfactuals]:
 
 def measured(
     run: Run, *, n: int, seed: int, batch_size: int, progress: Progress | None = None
-) -> pd.DataFrame:
-    """Return whose answer came: a row per direction, patch and base that counts.
+) -> dict[str, pd.DataFrame]:
+    """Return `patched`, whose answer came: a row per direction, patch and base that counts.
 
     n  bases drawn in each direction. Columns: `direction`, `patch` (its place in `patches`),
     `number` and `combination` of the base, `base_label`, `source_label`, `class` (a row of
@@ -112,4 +112,4 @@ def measured(
             "base_label": names[found["base_label"]], "source_label": names[found["source_label"]],
             "class": found[list(CLASSES)].to_numpy().argmax(1).astype("int8"),
             "drawn": n, "counted": counts["n_counted"], "known": counts["n_known"]}))
-    return pd.concat(parts, ignore_index=True)
+    return {"patched": pd.concat(parts, ignore_index=True)}

@@ -1,13 +1,18 @@
-"""Three places, three roles: whose answer comes, by where the source's activations are put."""
+"""The figures: whose answer comes, by where the source's activations are put; heads and keys."""
 
 from __future__ import annotations
 
 import pandas as pd
 
+from latentcode.experiments.evidence.study import Found, Tables
 from latentcode.experiments.paper.reproduction import KIND_TITLES
+from latentcode.experiments.studies.context.inside import planes_figure
 from latentcode.figures.style import Figure, style
+from latentcode.models.config import kind_of
+from latentcode.probes.attribution.smallest import doublings
 from latentcode.probes.common.results import distinct, where
 from latentcode.probes.interventions.class_figure import COLOURS
+from latentcode.runs import Run
 
 SHOWN: dict[str, tuple[tuple[str, dict[str, str]], ...]] = {
     "sraven": (
@@ -54,6 +59,25 @@ LABELS = {"base": "the base's own answer", "operation": "source's operation, bas
           "else": "none of these"}
 """The classes in the words of the criteria."""
 KINDS = ("hyla", "linear", "softmax")
+ORDERS = {"attribution": ("largest attribution first", "C0"), "random": ("at random", "0.5"),
+          "least": ("smallest first", "C1")}
+"""Orders in which heads and keys are added, with their names for people, and colours."""
+CARRIED = {"hyla": "codes (0, 1)", "linear": "codes (0, 1)", "softmax": "values (2, 3)"}
+
+
+def drawn(tables: Tables, found: Found) -> dict[str, Figure]:
+    """Return the figures, by file name."""
+    figures = {f"{role}_{task}.png": places_figure(where(tables["over_runs"], role=role), task)
+               for role, task in distinct(tables["over_runs"], "role", "task")}
+    if "sets" in tables:
+        figures["heads_and_keys.png"] = sets_figure(tables["sets"])
+    kinds: dict[str, Run] = {}
+    for (run,), _ in found.results.get("looked", ()):
+        kinds.setdefault(kind_of(run.config.model), run)
+    seed = found.plan.ask["looked"].settings["seed"] if kinds else 0
+    return figures | {
+        f"planes_{kind}.png": planes_figure(run, where(tables["separation"], run=run.name), seed)
+        for kind, run in kinds.items()}
 
 
 def places_figure(over: pd.DataFrame, task: str, direction: str = "each") -> Figure:
@@ -91,4 +115,34 @@ def places_figure(over: pd.DataFrame, task: str, direction: str = "each") -> Fig
         panels[0].invert_yaxis()
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center",
                       ncols=3)
+    return figure
+
+
+def sets_figure(sets: pd.DataFrame) -> Figure:
+    """Draw what growing sets of heads and keys bring: a row of panels each, a column per kind."""
+    kinds = [kind for kind in KINDS if (kind,) in distinct(sets, "kind")]
+    with style():
+        figure = Figure(figsize=(2.9 * len(kinds) + 0.6, 4.6), layout="constrained")
+        grid = figure.subplots(2, len(kinds), squeeze=False, sharey=True)
+        for row, of in zip(grid, ("heads", "keys"), strict=True):
+            for axes, kind in zip(row, kinds, strict=True):
+                rows = where(sets, kind=kind, of=of)
+                for order, (label, colour) in ORDERS.items():
+                    by = where(rows, order=order).groupby(["run", "size"])["operation"].mean()
+                    for _, one in by.groupby("run"):
+                        axes.plot(one.index.get_level_values("size"), one, color=colour,
+                                  linewidth=0.6, alpha=0.6)
+                    mean = by.groupby("size").mean()
+                    axes.plot(mean.index, mean, color=colour, marker="o", markersize=3,
+                              label=label)
+                axes.set_xscale("log", base=2)
+                axes.set(ylim=(0, 1.02), xlabel=f"{of} patched")
+                last = int(rows["size"].max())
+                sizes = [size for size in doublings(last) if size == last or 1.3 * size < last]
+                axes.set_xticks(sizes, map(str, sizes), minor=False)
+                axes.minorticks_off()
+                axes.set_title(f"{KIND_TITLES[kind]}: {CARRIED[kind]}" if of == "heads" else "",
+                               fontsize=9)
+            row[0].set_ylabel("the operation arrives")
+        figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure

@@ -18,7 +18,6 @@ from latentcode.codes.instances import instances
 from latentcode.config import SravenConfig
 from latentcode.errors import check
 from latentcode.figures.style import Figure, category_styles, style
-from latentcode.models.config import kind_of
 from latentcode.probes.decoding.reduction import fit_reduction
 from latentcode.probes.interventions.sites import capture
 from latentcode.probes.knn_purity.purity import ALL, purity
@@ -93,14 +92,6 @@ def looked_at(run: Run, seed: int = 0) -> dict[str, pd.DataFrame]:
                           "participation": participation(x, found["rule"]),
                           "of random groups": participation(x, rng.permutation(found["rule"]))})
     return {"separation": pd.DataFrame(rows), "dimensions": pd.DataFrame(ranks)}
-
-
-def first_of_kinds(runs: Sequence[Run]) -> list[Run]:
-    """Return the first run of each kind."""
-    kinds: dict[str, Run] = {}
-    for run in runs:
-        kinds.setdefault(kind_of(run.config.model), run)
-    return list(kinds.values())
 
 
 def compared(
