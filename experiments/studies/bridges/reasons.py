@@ -38,7 +38,8 @@ def shown(tables: Mapping[str, pd.DataFrame]) -> dict[str, object]:
 def failing(worst: pd.DataFrame) -> str:
     """Return the checks that fail, in the order of the questions, each with its number or note."""
     told = []
-    of: dict[str, Any] = {row["check"]: row for row in worst.fillna({"note": ""}).to_dict("records")}
+    rows: list[dict[Any, Any]] = worst.fillna({"note": ""}).to_dict("records")
+    of = {row["check"]: row for row in rows}
     for name in QUESTIONS:
         if name in of and of[name]["outcome"] == "fails":
             value, note = of[name]["value"], of[name]["note"]

@@ -24,7 +24,7 @@ from latentcode.experiments.evidence.study import Found
 from latentcode.experiments.studies.curves import curves_by_kind, learned
 from latentcode.figures.style import PALETTE, Figure
 from latentcode.models.config import with_kind
-from latentcode.probes.common.results import where
+from latentcode.probes.common.results import blocks, where
 
 KINDS: tuple[str, ...] = ("hyla", "softmax")
 FROM_STEP = 1_000
@@ -71,11 +71,12 @@ def compare(ours: pd.DataFrame) -> pd.DataFrame:
     """
     official = official_curves()
     rows = []
-    for (kind, step), values in ours.groupby(["kind", "step"], sort=False)["value"]:
+    for named, block in blocks(ours, ("kind", "step")):
+        kind, step, values = named["kind"], named["step"], block["value"]
         theirs = dict(zip(official["steps"], official[kind]["ood_r2"], strict=True))[step]
         distance = (theirs - values.mean()) / values.std()
         agrees = everywhere("deviations", pd.Series([abs(distance)]), "below", DEVIATIONS, fewest=1)
-        rows.append({"kind": kind, "step": step, "seeds": len(values), "mean": values.mean(),
+        rows.append({**named, "seeds": len(values), "mean": values.mean(),
                      "sd": values.std(), "official": theirs, "deviations": distance,
                      "agrees": agrees.verdict == "agrees" if step >= FROM_STEP else None})
     return pd.DataFrame(rows)
