@@ -12,19 +12,16 @@ if TYPE_CHECKING:
     from streamlit.components.v2.types import ComponentRenderer
 
 
-def own_component(module: str, name: str, style: str | None = None) -> ComponentRenderer:
+def own_component(module: str, name: str) -> ComponentRenderer:
     """Return the component of NAME.js and NAME.css beside a module, given by its `__name__`.
 
-    style  in place of the file NAME.css
+    Its script begins with that of `parts.js`.
     """
     return st.components.v2.component(
-        f"latentcode_{name}", js=_text(module, f"{name}.js"),
-        css=_text(module, f"{name}.css") if style is None else style, isolate_styles=False)
+        f"latentcode_{name}", js=_text(__name__, "parts.js") + _text(module, f"{name}.js"),
+        css=_text(module, f"{name}.css"), isolate_styles=False)
 
 
 @cache
 def _text(module: str, name: str) -> str:
     return files(module.rpartition(".")[0]).joinpath(name).read_text(encoding="utf-8")
-
-
-__all__ = ["own_component"]

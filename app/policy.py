@@ -80,6 +80,3 @@ class Policy:
             await send(message)
 
         await self.app(scope, receive, sending)
-
-
-__all__ = ["CONTENT", "HEADERS", "HOSTS", "Policy", "content_policy"]

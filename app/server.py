@@ -125,6 +125,3 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-__all__ = ["ADDRESS", "command", "environment", "free_port", "serve"]

@@ -48,6 +48,3 @@ def without_tags(part: Any) -> Any:
     if isinstance(part, np.ndarray) and part.dtype.kind in "OU":
         return [without_tags(value) for value in part.tolist()]
     return [without_tags(value) for value in part] if isinstance(part, list | tuple) else part
-
-
-__all__ = ["literal", "path_end", "shortened", "without_tags"]

@@ -1,7 +1,7 @@
-"""Take the pictures of the README and of app.md: pages of the explorer, light and dark.
+"""Take the pictures of the README and of app.md: pages of the explorer, one of them dark.
 
     python docs/pictures.py [FOLDER]
-    python docs/pictures.py FOLDER every     every page, in every width that is looked at
+    python docs/pictures.py FOLDER every     every page, light and dark, in every width looked at
 
 From the real application in a real browser, with the models of the zoo.
 """
@@ -51,6 +51,8 @@ def main(folder: Path = HERE, what: str = "") -> None:
             [Path(scratch)], Path(scratch) / "cache", Path(scratch) / "log.txt") as server:
         for theme, (name, query), width in product(
                 ("light", "dark"), pages.items(), WIDTHS if every else (WIDTH,)):
+            if theme == "dark" and not every and name != "explore":
+                continue
             height = 800 if every else HEIGHTS[name]
             context = browser.new_context(
                 viewport={"width": width, "height": height},

@@ -1,4 +1,4 @@
-"""One layer of the transformer: LayerNorm, attention and the block of both and the feed-forward.
+"""The parts of the transformer: embedding, LayerNorm, attention, blocks, read-out.
 
     x <- x + attention(LN1(x));  x <- x + feedforward(LN2(x))        (paper, appendix C)
 """
@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
@@ -71,6 +72,37 @@ class LayerNorm(nn.Module):
         weights = (self.w, self.b) if self.w.ndim == 1 else (
             self.w[:, None, None], self.b[:, None, None])
         return self.hook_normalized(centred / scale) * weights[0] + weights[1]
+
+
+class Embed(nn.Module):
+    """x W_E + b_E for vectors, W_E[x] for token ids; no scaling."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.W_E = nn.Parameter(torch.zeros(config.d_input, config.d_model))
+        self.b_E = (nn.Parameter(torch.zeros(config.d_model))
+                    if config.embedding == "dense" else None)
+
+    def forward(
+        self, inputs: Float[Tensor, "*E B T d_input"] | Int[Tensor, "*E B T"]
+    ) -> Float[Tensor, "*E B T D"]:
+        if self.b_E is not None:
+            return dense(inputs, self.W_E, self.b_E)
+        if self.W_E.ndim == 2:
+            return F.embedding(inputs, self.W_E)
+        return torch.stack([F.embedding(x, w) for x, w in zip(inputs, self.W_E, strict=True)])
+
+
+class Unembed(nn.Module):
+    """x W_U + b_U."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.W_U = nn.Parameter(torch.zeros(config.d_model, config.d_output))
+        self.b_U = nn.Parameter(torch.zeros(config.d_output))
+
+    def forward(self, x: Float[Tensor, "*E B T D"]) -> Float[Tensor, "*E B T d_output"]:
+        return dense(x, self.W_U, self.b_U)
 
 
 class Attention(nn.Module):

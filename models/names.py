@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from latentcode.registry import Registry
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from latentcode.models.config import ModelConfig
 
 Function = Callable[["Tensor"], "Tensor"]
 Masked = Literal["lowest", "zero"]
@@ -42,12 +40,12 @@ class Normalization:
 class OwnValueNetwork:
     """z = fn(code, v, phi, **parameters), for a value network that a user registered.
 
-    parameters   name -> its shape in a model of a configuration
+    parameters   name -> its shape in a model of a `ModelConfig`
     sees_hidden  whether `fn` takes `hook_hidden`, and shows its hidden units to it
     """
 
     fn: Callable[..., Tensor]
-    parameters: Mapping[str, Callable[[ModelConfig], Sequence[int]]] = field(default_factory=dict)
+    parameters: Mapping[str, Callable[[Any], Sequence[int]]] = field(default_factory=dict)
     sees_hidden: bool = False
 
 

@@ -22,7 +22,15 @@ from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
 from latentcode.errors import check
-from latentcode.models.blocks import Block, Distinct, Generators, LayerNorm, last_tokens
+from latentcode.models.blocks import (
+    Block,
+    Distinct,
+    Embed,
+    Generators,
+    LayerNorm,
+    Unembed,
+    last_tokens,
+)
 from latentcode.models.config import ModelConfig
 from latentcode.models.dense import dense
 from latentcode.models.hooks import is_hooked
@@ -31,37 +39,6 @@ from latentcode.models.lens.config import LensConfig
 from latentcode.models.lens.surface import LensSurface
 from latentcode.models.lens.tokens import VectorTokens
 from latentcode.models.recomputation import recomputed
-
-
-class Embed(nn.Module):
-    """x W_E + b_E for vectors, W_E[x] for token ids; no scaling."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.W_E = nn.Parameter(torch.zeros(config.d_input, config.d_model))
-        self.b_E = (nn.Parameter(torch.zeros(config.d_model))
-                    if config.embedding == "dense" else None)
-
-    def forward(
-        self, inputs: Float[Tensor, "*E B T d_input"] | Int[Tensor, "*E B T"]
-    ) -> Float[Tensor, "*E B T D"]:
-        if self.b_E is not None:
-            return dense(inputs, self.W_E, self.b_E)
-        if self.W_E.ndim == 2:
-            return F.embedding(inputs, self.W_E)
-        return torch.stack([F.embedding(x, w) for x, w in zip(inputs, self.W_E, strict=True)])
-
-
-class Unembed(nn.Module):
-    """x W_U + b_U."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.W_U = nn.Parameter(torch.zeros(config.d_model, config.d_output))
-        self.b_U = nn.Parameter(torch.zeros(config.d_output))
-
-    def forward(self, x: Float[Tensor, "*E B T D"]) -> Float[Tensor, "*E B T d_output"]:
-        return dense(x, self.W_U, self.b_U)
 
 
 class HookedTransformer(LensSurface):

@@ -45,6 +45,7 @@ def modules_with_shapes() -> list[str]:
 # classes, a value of the wrong type has to reach the error of ours that tests ask for.
 install_import_hook(modules_with_shapes(), "beartype.beartype")
 
+import jaxtyping
 import pytest
 import torch
 from small_factorial import LearntModels
@@ -62,6 +63,32 @@ if hasattr(signal, "SIGHUP"):
 
 settings.register_profile("latentcode", derandomize=True, deadline=None)
 settings.load_profile("latentcode")
+
+
+@pytest.fixture(scope="module")
+def unchecked_signatures() -> Iterator[None]:
+    """Users have no checks of signatures: what comes from files and notebooks must meet errors of
+    our own, not those that the checks would raise first."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command that must fail with exit status 2, and return what it says, one line."""
+    from latentcode.cli import main
+
+    def run_command(*arguments: object) -> str:
+        capsys.readouterr()  # what an earlier command said, such as how far it was
+        with pytest.raises(SystemExit) as stopped:
+            main([str(argument) for argument in arguments])
+        assert stopped.value.code == 2, arguments
+        said = capsys.readouterr().err.strip()
+        assert len(said.splitlines()) == 1, said
+        return said
+
+    return run_command
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ from places import GOLDEN
 
 import latentcode as lc
 from latentcode.cli import main
-from latentcode.experiments.sweep import SweepResult, existing, sweep
+from latentcode.experiments.sweep import existing, sweep
 from latentcode.files.migrations import FORMER_PATCHES
 from latentcode.probes.common.results import TableResult
 from latentcode.probes.decoding import DecodingResult
@@ -40,8 +40,7 @@ same_initial_weights = pytest.mark.skipif(
     reason="before torch 2.12 truncated normals are drawn in another way: a seed is another model")
 EXPECTED: dict[str, Any] = json.loads((FROZEN / "expected.json").read_text(encoding="utf-8"))
 
-# What the tests call of the library: names change here and nowhere below. Numbers that the
-# functions are called with are those of tests/golden/frozen/make.py.
+# Numbers that functions are called with are those of tests/golden/frozen/make.py.
 
 
 @cache
@@ -59,52 +58,11 @@ def frozen_result(name: str) -> TableResult:
     return result
 
 
-def zoo_run(name: str) -> lc.Run:
-    return lc.load_run(name)
-
-
-def zoo_names() -> list[str]:
-    return list(lc.list_models().index)
-
-
-def extract_again(run: lc.Run, split: str) -> lc.LatentCodes:
-    return lc.extract(run, split=split, n=200, pairs=EXPECTED["codes"][split]["pairs"])
-
-
 def metrics_of(run: lc.Run) -> dict[str, dict[str, tuple[float, int]]]:
     task, model = lc.make_task(run.config.task), run.load_model()
     return {split: {name: (metric.mean, metric.n) for name, metric in
                     lc.evaluate(model, task, split, 256, seed=0).items() if "[" not in name}
             for split in task.splits}
-
-
-def first_losses(run: lc.Run) -> list[float]:
-    learner = make_learner(run.config)
-    for _ in range(5):
-        learner.update()
-    return learner.recent_losses()[0]
-
-
-def train_on(folder: Path) -> lc.Run:
-    return lc.train(lc.Run.open(folder).config, folder, resume=True, progress=False)
-
-
-def sweep_again(folder: Path) -> SweepResult:
-    grid = existing(folder)
-    assert grid is not None
-    return sweep(grid, folder, processes=1)
-
-
-def decode_run(run: lc.Run) -> TableResult:
-    return lc.decode(run, n_train=500, n_heldout=500)
-
-
-def decode_zoo(name: str, label: str) -> TableResult:
-    return lc.decode(zoo_run(name), labels=[label], layers=[1], n_train=512, n_heldout=512)
-
-
-def decode_codes(train: lc.LatentCodes, heldout: lc.LatentCodes) -> TableResult:
-    return lc.decode(train, heldout, ["term_1"], controls=False)
 
 
 def writes() -> list[lc.Intervention]:
@@ -114,38 +72,6 @@ def writes() -> list[lc.Intervention]:
     return [*chosen, lc.Intervention("interchange", "row", (1,), "residual"),
             lc.Intervention("interchange", "row", (1,), heads=(0,)),
             lc.Intervention("steer", "row", (1,), alpha=2.0, renormalize=True)]
-
-
-def intervene_on(run: lc.Run, chosen: list[lc.Intervention], split: str) -> TableResult:
-    return lc.intervene(run, interventions=chosen, split=split, n=600, n_reference=400,
-                        n_bootstrap=200, factorial=False)
-
-
-def similarity_again(run: lc.Run) -> TableResult:
-    return lc.similarity(run, layers=[1], n=400, n_samples=4, n_bootstrap=200)
-
-
-def value_networks_again(run: lc.Run) -> TableResult:
-    return lc.value_networks(run, labels=["term_1"], n=400, n_inputs=32)
-
-
-def project_again(train: lc.LatentCodes, heldout: lc.LatentCodes, cache: Path) -> TableResult:
-    return lc.project(train, heldout, ["term_1"], method="pca",
-                      pairs=[train.pairs[0].name], cache=cache)
-
-
-def align_again(runs: list[lc.Run]) -> TableResult:
-    return lc.align(runs, labels=["term_1"], n_train=300, n_heldout=300, n_bootstrap=200)
-
-
-def topography_again(runs: list[lc.Run]) -> TableResult:
-    return lc.topography(runs, labels=["terms"], n=300, n_instances=200, n_bootstrap=200)
-
-
-def bench_outcome(run: lc.Run, what: str) -> tuple[str, Any]:
-    bench = lc.Bench.of_run(run, n=40)
-    target = bench.targets(3, 0)[0]
-    return target, bench.patch(lc.Patch(3, target, what=what, layers=(0, 1)))
 
 
 # What the tests compare with.
@@ -263,8 +189,10 @@ def test_it_is_shown(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_training_begins_as_it_did(name: str) -> None:
     """Initial weights, stream of data, learning rates and updates: five losses depend on all."""
-    assert first_losses(frozen_run(name)) == pytest.approx(EXPECTED["first_losses"][name],
-                                                           rel=1e-4)
+    learner = make_learner(frozen_run(name).config)
+    for _ in range(5):
+        learner.update()
+    assert learner.recent_losses()[0] == pytest.approx(EXPECTED["first_losses"][name], rel=1e-4)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -274,7 +202,9 @@ def test_a_run_has_the_metrics_that_it_had(name: str) -> None:
 
 @pytest.mark.parametrize("split", ["train", "ood"])
 def test_a_run_has_the_codes_that_it_had(split: str) -> None:
-    found, frozen = extract_again(frozen_run("logic"), split), frozen_codes(split)
+    frozen = frozen_codes(split)
+    found = lc.extract(frozen_run("logic"), split=split, n=200,
+                       pairs=EXPECTED["codes"][split]["pairs"])
     np.testing.assert_allclose(found.scores, frozen.scores, rtol=0, atol=1e-4)
     assert (found.pairs, found.layers) == (frozen.pairs, frozen.layers)
     assert_tables(found.labels, frozen.labels, 1e-4)
@@ -291,9 +221,10 @@ def test_training_goes_on_as_it_did(tmp_path: Path) -> None:
     """
     folder = Path(shutil.copytree(FROZEN / "logic", tmp_path / "logic"))
     shutil.rmtree(folder / "checkpoints" / "step_0001000")
+    again = lc.train(frozen_run("logic").config, folder, resume=True, progress=False)
     found, wanted = (run.metrics().query("step == 1000 and not metric.str.contains('[', "
                                          "regex=False)").reset_index(drop=True)
-                     for run in (train_on(folder), frozen_run("logic")))
+                     for run in (again, frozen_run("logic")))
     assert_tables(found, wanted, np.maximum(1e-3 * wanted["mean"].abs(), 2e-3).to_numpy())
 
 
@@ -324,15 +255,15 @@ def assert_decoding(found: TableResult, frozen: pd.DataFrame) -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_decodes_as_it_did(name: str) -> None:
     folder = {"logic": "decoding", "sraven": "decoding-sraven"}[name]
-    found = decode_run(frozen_run(name))
+    found = lc.decode(frozen_run(name), n_train=500, n_heldout=500)
     assert_decoding(found, frozen_result(folder).table)
     assert {key: found.settings[key] for key in ("penalties", "n_folds", "selection_instances")
             }.items() <= dict(frozen_result(folder).settings).items()
 
 
 def test_codes_decode_as_they_did() -> None:
-    assert_decoding(decode_codes(frozen_codes("train"), frozen_codes("ood")),
-                    frozen_result("decoding-codes").table)
+    found = lc.decode(frozen_codes("train"), frozen_codes("ood"), ["term_1"], controls=False)
+    assert_decoding(found, frozen_result("decoding-codes").table)
 
 
 @pytest.mark.slow
@@ -340,7 +271,8 @@ def test_codes_decode_as_they_did() -> None:
 def test_interventions_do_what_they_did(name: str) -> None:
     folder, split, n = {"logic": ("intervention", "ood", None),
                         "sraven": ("intervention-sraven", "train", 4)}[name]
-    found = intervene_on(frozen_run(name), writes()[:n], split)
+    found = lc.intervene(frozen_run(name), interventions=writes()[:n], split=split, n=600,
+                         n_reference=400, n_bootstrap=200, factorial=False)
     frozen = frozen_result(folder).table
     # An instance that the model answers on the border of right and wrong may or may not count.
     assert ((found.table["n"] - frozen["n"]).abs() <= 2).all()
@@ -352,8 +284,10 @@ def test_interventions_do_what_they_did(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(EXPECTED["bench"]))
 def test_the_bench_writes_as_it_did(name: str) -> None:
     run, what = name.split(", ")
-    target, outcome = bench_outcome(frozen_run(run), FORMER_PATCHES[what] if what == "donor"
-                                    else what)
+    bench = lc.Bench.of_run(frozen_run(run), n=40)
+    target = bench.targets(3, 0)[0]
+    outcome = bench.patch(lc.Patch(
+        3, target, what=FORMER_PATCHES[what] if what == "donor" else what, layers=(0, 1)))
     wanted = EXPECTED["bench"][name]
     assert (target, outcome.base_label, outcome.table["patch"].tolist()) == (
         wanted["target"], wanted["source"],
@@ -365,15 +299,15 @@ def test_the_bench_writes_as_it_did(name: str) -> None:
 
 @same_initial_weights
 def test_similarity_is_what_it_was() -> None:
-    found = similarity_again(frozen_run("logic"))
+    found = lc.similarity(frozen_run("logic"), layers=[1], n=400, n_samples=4, n_bootstrap=200)
     # Cosines of centred means divide by differences that are small where nothing varies.
     assert_same(found, "similarity", cosines=2e-3, means=1e-3, samples=1e-3, concentration=1e-3)
 
 
 @same_initial_weights
 def test_value_networks_are_what_they_were() -> None:
-    assert_same(value_networks_again(frozen_run("logic")), "value-networks",
-                networks=relative, spectra=relative, cosines=2e-3)
+    found = lc.value_networks(frozen_run("logic"), labels=["term_1"], n=400, n_inputs=32)
+    assert_same(found, "value-networks", networks=relative, spectra=relative, cosines=2e-3)
 
 
 def relative(table: pd.DataFrame) -> np.ndarray:
@@ -383,14 +317,16 @@ def relative(table: pd.DataFrame) -> np.ndarray:
 
 
 def test_a_projection_is_what_it_was(tmp_path: Path) -> None:
-    found = project_again(frozen_codes("train"), frozen_codes("ood"), tmp_path)
+    train, heldout = frozen_codes("train"), frozen_codes("ood")
+    found = lc.project(train, heldout, ["term_1"], method="pca", pairs=[train.pairs[0].name],
+                       cache=tmp_path)
     # Neighbours that are as far away as each other change places.
     assert_same(found, "projection", coordinates=1e-3, quality=2e-3, labels=0.02)
 
 
 @pytest.mark.slow
 def test_alignment_is_what_it_was() -> None:
-    found = align_again(members()[:2])
+    found = lc.align(members()[:2], labels=["term_1"], n_train=300, n_heldout=300, n_bootstrap=200)
     # Transferred probes count 300 instances; the rest are sums over all of them.
     assert_same(found, "alignment", **{
         table: 10 / 300 if table == "transfer" else 5e-3 for table in found.COLUMNS})
@@ -403,7 +339,8 @@ def test_topography_is_what_it_was() -> None:
     That moves quantiles, of resampled distances between few units, by more than the correlation;
     and ranks of four runs by a whole place, so that theirs are compared for trained codes alone.
     """
-    found, frozen = topography_again(members()), frozen_result("topography")
+    frozen = frozen_result("topography")
+    found = lc.topography(members(), labels=["terms"], n=300, n_instances=200, n_bootstrap=200)
     assert_same(found, "topography", runs=1e-4)
     quantiles = ["low", "high", "p", "null_high"]
     assert_tables(found.table, frozen.table, 0.02, without=quantiles)
@@ -415,7 +352,9 @@ def test_topography_is_what_it_was() -> None:
 def test_the_sweep_is_complete_and_its_table_is_what_it_was(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(FROZEN / "sweep", tmp_path / "sweep"))
     before = {name: digest for name, digest in digests(folder).items() if "/" in name}
-    result = sweep_again(folder)
+    grid = existing(folder)
+    assert grid is not None
+    result = sweep(grid, folder, processes=1)
     assert result.missing == ()
     assert result.failed == {}
     assert fingerprint(result.table) == EXPECTED["sweep"]["table"]
@@ -427,15 +366,16 @@ def test_the_sweep_is_complete_and_its_table_is_what_it_was(tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(EXPECTED["zoo"]))
 def test_a_model_of_the_zoo_has_the_metrics_that_it_had(name: str) -> None:
-    assert_metrics(metrics_of(zoo_run(name)), EXPECTED["zoo"][name]["metrics"])
+    assert_metrics(metrics_of(lc.load_run(name)), EXPECTED["zoo"][name]["metrics"])
 
 
 def test_the_zoo_has_the_models_that_it_had() -> None:
-    assert set(EXPECTED["zoo"]) <= set(zoo_names())
+    assert set(EXPECTED["zoo"]) <= set(lc.list_models().index)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "label"), [("logic-hyla", "term_1"), ("sraven-hyla", "rule")])
 def test_a_model_of_the_zoo_decodes_as_it_did(name: str, label: str) -> None:
     frozen = pd.DataFrame(EXPECTED["zoo"][name]["decoding"]).rename(columns=DecodingResult.FORMERLY)
-    assert_decoding(decode_zoo(name, label), frozen)
+    found = lc.decode(name, labels=[label], layers=[1], n_train=512, n_heldout=512)
+    assert_decoding(found, frozen)

@@ -83,27 +83,17 @@ def test_a_perfect_prediction_is_certain() -> None:
     assert ratio_metric(np.zeros(4), np.arange(1.0, 5.0)) == Metric(1.0, 0.0, 4)
 
 
-def test_too_few_instances_have_no_standard_error() -> None:
-    one = mean_metric(np.array([3.0]))
-    assert (one.mean, one.n) == (3.0, 1)
-    assert math.isnan(one.se)
-    ratio = ratio_metric(np.array([1.0]), np.array([4.0]))
-    assert (ratio.mean, ratio.n) == (0.75, 1)
-    assert math.isnan(ratio.se)
-
-
-def test_no_instances_have_no_mean() -> None:
-    empty = np.array([])
-    for metric in (mean_metric(empty), ratio_metric(empty, empty)):
-        assert math.isnan(metric.mean)
-        assert math.isnan(metric.se)
-        assert metric.n == 0
-
-
-def test_a_denominator_of_zero_has_no_ratio() -> None:
-    metric = ratio_metric(np.array([1.0, 2.0]), np.zeros(2))
-    assert math.isnan(metric.mean)
-    assert metric.n == 2
+@pytest.mark.parametrize(("metric", "mean", "n"), [
+    (mean_metric(np.array([3.0])), 3.0, 1),
+    (ratio_metric(np.array([1.0]), np.array([4.0])), 0.75, 1),
+    (mean_metric(np.array([])), math.nan, 0),
+    (ratio_metric(np.array([]), np.array([])), math.nan, 0),
+    (ratio_metric(np.array([1.0, 2.0]), np.zeros(2)), math.nan, 2)])
+def test_too_few_instances_have_no_standard_error_or_no_mean(
+    metric: Metric, mean: float, n: int
+) -> None:
+    assert (metric.mean, metric.n) == (pytest.approx(mean, nan_ok=True), n)
+    assert math.isnan(metric.se)
 
 
 def test_a_metric_reads_well() -> None:

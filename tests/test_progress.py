@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -144,25 +145,21 @@ def test_nothing_is_drawn_at_once_or_beside_another_bar(
     assert "counting" not in screen.text()
 
 
-def test_what_fails_leaves_no_bar_behind(screen: Screen) -> None:
-    @watched("failing")
-    def fail(*, progress: Progress | None = None) -> None:
-        assert progress is not None
-        progress(1, 3)
+@watched("failing")
+def fail_unasked(*, progress: Progress | None = None) -> None:
+    assert progress is not None
+    progress(1, 3)
+    raise ValueError("broken")
+
+
+def fail_asked() -> None:
+    with progress.bar("failing") as shown:
+        shown(1, 3)
         raise ValueError("broken")
 
-    with pytest.raises(ValueError, match="broken"):
-        fail()
-    assert "failing" in screen.text()
-    assert not progress._entered
 
-
-def test_a_bar_that_was_asked_for_goes_where_the_work_fails(screen: Screen) -> None:
-    def fail() -> None:
-        with progress.bar("failing") as shown:
-            shown(1, 3)
-            raise ValueError("broken")
-
+@pytest.mark.parametrize("fail", [fail_unasked, fail_asked])
+def test_what_fails_leaves_no_bar_behind(screen: Screen, fail: Callable[[], None]) -> None:
     with pytest.raises(ValueError, match="broken"):
         fail()
     assert "failing" in screen.text()

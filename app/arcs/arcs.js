@@ -1,14 +1,7 @@
 // Arcs from the token of a query to those of its keys, measured from the problem on the page.
-const NS = 'http://www.w3.org/2000/svg';
 const THINNEST = 1, THICKEST = 5, TOUCH = 10, FAINTEST = 0.04;
 const drawings = new WeakMap(), pressed = new WeakMap();
 
-const element = (kind, attributes, inside) => {
-    const made = document.createElementNS(NS, kind);
-    for (const name in attributes) made.setAttribute(name, attributes[name]);
-    inside?.append(made);
-    return made;
-};
 const clamp = (value, least, most) => Math.min(Math.max(value, least), most);
 
 // Where tokens lie, in pixels of the problem that scrolls with them.
@@ -70,9 +63,10 @@ const draw = (problem, data, heads, tell) => {
     problem.querySelector('svg.arcs')?.remove();
     problem.classList.toggle('in-a-line', inALine(measured(problem)));
     const places = measured(problem), from = places.get(data.query);
-    const svg = element('svg', {class: 'arcs', role: 'img', 'aria-label': 'Scores of ' +
-        `${heads.length} heads${data.shaded ? '' : ' as arcs'}; the table below has all scores in numbers`,
-        width: problem.scrollWidth, height: problem.scrollHeight}, problem);
+    const svg = problem.appendChild(element('svg', {
+        class: 'arcs', role: 'img', width: problem.scrollWidth, height: problem.scrollHeight,
+        'aria-label': `Scores of ${heads.length} heads${data.shaded ? '' : ' as arcs'}; the table ` +
+            'below has all scores in numbers'}));
     if (!from) return;
     if (data.shaded) return shade(problem, data, heads, tell);
     const path = inALine(places) ? above : across;
@@ -80,17 +74,16 @@ const draw = (problem, data, heads, tell) => {
         const to = places.get(key), size = Math.abs(score);
         if (!to || !size || size < data.least) return;
         const width = THINNEST + (THICKEST - THINNEST) * size / data.largest;
-        const group = element('g', {}, svg), d = path(from, to, i);
-        const arc = {class: 'arc', d, stroke: data.colours[head], 'stroke-width': width,
-                     'data-head': head, 'data-key': key};
-        if (score < 0) arc['stroke-dasharray'] = `${1.5 * width + 2} ${1.8 * width + 3}`;
-        element('path', arc, group);
-        const touch = element('path', {
-            class: 'touch', d, 'stroke-width': Math.max(width, TOUCH)}, group);
-        const text = `head ${head}, ${data.names[data.query]} → ${data.names[key]}: ` +
-            score.toPrecision(3);
-        touch.addEventListener('pointerenter', () => tell(text));
-        touch.addEventListener('pointerleave', () => tell(''));
+        const d = path(from, to, i), text = `head ${head}, ${data.names[data.query]} → ` +
+            `${data.names[key]}: ${score.toPrecision(3)}`;
+        svg.append(element('g', {}, element('path', {
+            class: 'arc', d, stroke: data.colours[head], 'stroke-width': width,
+            'stroke-dasharray': score < 0 ? `${1.5 * width + 2} ${1.8 * width + 3}` : null,
+            'data-head': head, 'data-key': key,
+        }), element('path', {
+            class: 'touch', d, 'stroke-width': Math.max(width, TOUCH),
+            onpointerenter: () => tell(text), onpointerleave: () => tell(''),
+        })));
     }));
 };
 
@@ -101,50 +94,31 @@ export default function ({ data, parentElement }) {
     let chosen = pressed.get(parentElement);
     if (chosen?.n !== n) chosen = {n, heads: null};
     const shown = () => chosen.heads ?? data.shown;
-    let bar = parentElement.querySelector('.arcs-heads');
-    let told = parentElement.querySelector('.arcs-told');
-    if (!bar) {
-        [bar, told] = ['arcs-heads', 'arcs-told'].map(name => {
-            const made = document.createElement('div');
-            made.className = name;
-            parentElement.append(made);
-            return made;
-        });
-        bar.setAttribute('role', 'group');
-        bar.setAttribute('aria-label', 'Heads that are shown');
-        told.setAttribute('aria-live', 'polite');
-    }
+    const bar = rootIn(parentElement, 'arcs-heads'), told = rootIn(parentElement, 'arcs-told');
+    bar.setAttribute('role', 'group');
+    bar.setAttribute('aria-label', 'Heads that are shown');
+    told.setAttribute('aria-live', 'polite');
     const problem = () => place?.querySelector('.arcs-problem');
     const redraw = () => {
         const found = problem();
         if (found) draw(found, data, shown(), text => { told.textContent = text; });
-        for (const button of bar.querySelectorAll('[data-head]')) button.setAttribute(
-            'aria-pressed', shown().includes(Number(button.dataset.head)));
+        for (const one of bar.querySelectorAll('[data-head]')) one.setAttribute(
+            'aria-pressed', shown().includes(Number(one.dataset.head)));
     };
     const choose = heads => {
         chosen.heads = heads;
         pressed.set(parentElement, chosen);
         redraw();
     };
-    const button = (text, act, head) => {
-        const made = document.createElement('button');
-        made.type = 'button';
-        made.textContent = text;
-        if (head !== undefined) {
-            made.dataset.head = head;
-            made.title = `head ${head}`;
-            made.setAttribute('aria-label', `head ${head}`);
-            made.style.setProperty('--head', data.colours[head]);
-        }
-        made.addEventListener('click', act);
-        return made;
-    };
     const every = data.scores.map((_, head) => head);
-    bar.replaceChildren('Heads', ...every.map(head => button(head, () => choose(
-        shown().includes(head) ? shown().filter(other => other !== head)
-            : [...shown(), head].sort((a, b) => a - b)), head)),
-    button('strongest', () => choose(null)), button('all', () => choose(every)),
-    button('none', () => choose([])));
+    const several = {strongest: null, all: every, none: []};
+    bar.replaceChildren('Heads', ...every.map(head => button({
+        'data-head': head, title: `head ${head}`, 'aria-label': `head ${head}`,
+        style: `--head: ${data.colours[head]}`, onclick: () => choose(
+            shown().includes(head) ? shown().filter(other => other !== head)
+                : [...shown(), head].sort((a, b) => a - b)),
+    }, head)), ...Object.keys(several).map(
+        name => button({onclick: () => choose(several[name])}, name)));
     redraw();
     // The problem may come later than this, be replaced, or move as the window changes.
     let waiting = 0;

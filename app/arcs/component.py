@@ -77,6 +77,3 @@ def head_colours(n: int, dark: bool) -> list[str]:
 
     every = [*colours, *map(mixed, colours)]
     return [every[head % len(every)] for head in range(n)]
-
-
-__all__ = ["LEAST", "arcs", "head_colours", "strongest"]

@@ -9,48 +9,30 @@
 // Triggers `cell`, a layer and a token.
 const TOWARDS = '213, 94, 0', AWAY = '0, 114, 178';
 
-const made = (name, kind, text = '') => {
-    const part = document.createElement(name);
-    part.className = kind;
-    part.textContent = text;
-    return part;
-};
+const box = (kind, ...inside) => element('div', { class: `cells-${kind}` }, ...inside);
 
-const cell = (data, layer, number) => {
-    const { value, about } = data.layers[layer].cells[number], token = data.tokens[number];
-    const button = made('button', 'cells-cell', token.text);
+const cell = (data, layer, number, pick) => {
+    const { title, cells } = data.layers[layer], { text, own } = data.tokens[number];
+    const { value, about } = cells[number];
     const share = Math.min(1, Math.abs(value) / (data.most || 1));
-    button.style.backgroundColor = `rgba(${value > 0 ? TOWARDS : AWAY}, ${0.85 * share})`;
-    button.title = about;
-    button.setAttribute('aria-label', `${data.layers[layer].title}, ${about}`);
-    button.classList.toggle('cells-own', token.own);
-    const written = data.written.some(([l, t]) => l === layer && t === number);
-    button.setAttribute('aria-pressed', written);
-    button.dataset.layer = layer;
-    button.dataset.token = number;
-    return button;
+    return button({
+        class: `cells-cell${own ? ' cells-own' : ''}`, title: about,
+        style: `background-color: rgba(${value > 0 ? TOWARDS : AWAY}, ${0.85 * share})`,
+        'aria-label': `${title}, ${about}`, 'data-layer': layer, 'data-token': number,
+        'aria-pressed': data.written.some(([l, t]) => l === layer && t === number),
+        onclick: () => pick([layer, number]),
+    }, text);
 };
 
 export default function ({ data, parentElement, setTriggerValue }) {
-    let root = parentElement.querySelector('.cells');
-    if (!root) root = parentElement.appendChild(made('div', 'cells'));
-    const focused = root.contains(document.activeElement) ? document.activeElement.dataset : null;
-    root.replaceChildren(...data.layers.map(({ title }, layer) => {
-        const block = made('div', 'cells-layer'), problem = made('div', 'cells-problem');
-        const panels = [];
+    refill(rootIn(parentElement, 'cells'), ...data.layers.map(({ title }, layer) => {
+        const problem = box('problem'), panels = [];
         data.tokens.forEach(({ panel }, number) => {
             const place = panel < 0 ? 0 : panel;
-            panels[place] ??= problem.appendChild(made('div', 'cells-panel'));
-            panels[place].append(cell(data, layer, number));
+            panels[place] ??= problem.appendChild(box('panel'));
+            panels[place].append(cell(data, layer, number, at => setTriggerValue('cell', at)));
         });
         problem.style.gridTemplateColumns = data.across ? `repeat(${data.across}, auto)` : '';
-        block.append(made('div', 'cells-title', title), problem);
-        return block;
+        return box('layer', box('title', title), problem);
     }));
-    if (focused) root.querySelector(
-        `[data-layer="${focused.layer}"][data-token="${focused.token}"]`)?.focus();
-    root.onclick = event => {
-        const { layer, token } = event.target.closest('.cells-cell')?.dataset ?? {};
-        if (layer !== undefined) setTriggerValue('cell', [Number(layer), Number(token)]);
-    };
 }

@@ -72,6 +72,3 @@ def show_cells(
             for value, text in zip(row, texts, strict=True)]}
             for layer, (row, texts) in enumerate(zip(values, about, strict=True))],
         "written": [list(cell) for cell in written]})
-
-
-__all__ = ["Token", "show_cells", "tokens_of"]

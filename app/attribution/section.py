@@ -133,6 +133,3 @@ def _trust(open_: OpenBench, found: ProblemMap) -> str:
             f"{found.estimated:.3g} {_unit(open_)}; written together they do "
             f"{found.everything:.3g}. Of the estimate, {found.estimates.sum():.3g} lies in the "
             f"codes shown. Each of these was also written alone, for real: {checked}.")
-
-
-__all__ = ["choose_keys", "shown_key", "where_it_lives"]

@@ -10,11 +10,12 @@ from latentcode.app.charts import selected as panels
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.data.attention import row_of, sketch
 from latentcode.app.data.problem import AWAY, neighbours, problem
-from latentcode.app.data.projections import is_measurement, value_name
+from latentcode.app.data.projections import value_name
 from latentcode.app.state.messages import answering
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.state.url import choose, remember
 from latentcode.app.words import literal, shortened
+from latentcode.codes.labels import is_measurement
 from latentcode.errors import LatentCodeError
 from latentcode.probes.common.features import varies
 
@@ -75,6 +76,3 @@ def _code_bars(chosen: Chosen, colour: str, instance: int) -> str:
         bars[f"mean of {colour} {name}"] = points[same].mean(0)
     bars["mean of all"] = points.mean(0)
     return panels.heads(bars, dark=is_dark(), height=230)
-
-
-__all__ = ["show_instance"]

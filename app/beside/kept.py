@@ -67,6 +67,3 @@ def show_keep(selection: Selection) -> None:
             if st.session_state.pop("kept without a name", False):
                 st.warning("Type a name, by which you will find the selection again.",
                            icon=":material/edit:")
-
-
-__all__ = ["kept_here", "show_keep", "show_kept"]

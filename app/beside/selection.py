@@ -80,6 +80,3 @@ def _list(
     table = chosen.codes.labels.iloc[rows[:LISTED]][telling(chosen, colour)]
     table.insert(0, "instance", rows[:LISTED])
     choosable(table, key=f"list {selection.to_text()}", height=height)
-
-
-__all__ = ["show_selection"]

@@ -9,7 +9,8 @@ from latentcode.app.data import loaded
 from latentcode.app.data.attention import names_of
 from latentcode.app.data.catalog import Entry
 from latentcode.app.data.swaps import Swap, place, swap
-from latentcode.app.state.url import choose, choose_several
+from latentcode.app.state.sidebar import choose_layers_and_heads
+from latentcode.app.state.url import choose
 from latentcode.app.words import literal
 
 SHOWN = 10
@@ -27,17 +28,10 @@ def choose_swap(entry: Entry, split: str, instance: int) -> Swap | None:
                "pair. Of its codes, that of the query attending to one token is written.")
     key = names.index(choose("Key", names, key="token", default=names[where.key],
                              help="The earlier token to which the query attends."))
-    first, second = st.columns(2)
-    with first:
-        layers = choose_several("Layers", range(config.n_layers), key="layers",
-                                default=list(range(config.n_layers)),
-                                help="Layers count from 0, the one nearest to the input.")
-    with second:
-        heads = choose_several("Heads (none chosen: all)", range(config.n_heads), key="heads")
+    layers, heads = choose_layers_and_heads(config.n_layers, config.n_heads)
     if not layers:
-        st.info("Choose at least one layer.", icon=":material/layers:")
         return None
-    return swap(entry, split, instance, key, tuple(sorted(layers)), tuple(sorted(heads)) or None)
+    return swap(entry, split, instance, key, tuple(layers), tuple(heads) or None)
 
 
 def show_swap(swapped: Swap | None) -> None:
@@ -84,6 +78,3 @@ def sentence(swapped: Swap, pieces: list[str]) -> str:
 
 def _share(swapped: Swap, token: int) -> str:
     return f"{swapped.before[token]:.2%} before, {swapped.after[token]:.2%} after"
-
-
-__all__ = ["choose_swap", "sentence", "show_swap"]

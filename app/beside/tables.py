@@ -32,6 +32,3 @@ def telling(chosen: Chosen, colour: str) -> list[str]:
     column = str(chosen.label(colour).name)
     names = dict.fromkeys((column, "accuracy", "r2", "combination", "function", "target"))
     return [name for name in names if name in chosen.codes.labels]
-
-
-__all__ = ["SAME", "choosable", "telling"]

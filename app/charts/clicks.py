@@ -29,8 +29,7 @@ export default function ({ data, setTriggerValue }) {
         });
         plot.on('plotly_click', ({ points }) => {
             pressed = null;
-            // In the other modes the chart reports the click itself.
-            if (!plot._fullLayout.clickmode.includes('select')) report(points[0]);
+            report(points[0]);
         });
     };
     const press = event => {
@@ -58,9 +57,7 @@ export default function ({ data, setTriggerValue }) {
 def on_click(chart: str, note: Callable[[Any], None]) -> None:
     """Call `note` with the instance of a point that is clicked, whichever tool the mouse holds.
 
-    Streamlit's chart reports clicks only while the mouse zooms or pans, not while it draws a lasso
-    or a box. This listens to the chart itself, and counts a click on a point also where the chart
-    is drawn anew meanwhile.
+    Unlike Streamlit's own events, it counts a click also where the chart is drawn anew meanwhile.
 
     chart  key of a Plotly chart, whose points have their instance (or what else `note` takes: a
            whole number or text) as the first entry of `customdata`, and mean the same by it when
@@ -77,6 +74,3 @@ def on_click(chart: str, note: Callable[[Any], None]) -> None:
     # A chart is found by its class, in which its key has hyphens for spaces.
     listener(key=key, data={"chart": chart.replace(" ", "-")}, height=0,
              on_instance_change=answering(noted))
-
-
-__all__ = ["on_click"]

@@ -134,6 +134,3 @@ def snippet(
 def _quoted(names: Iterable[str]) -> str:
     """Return names as a Python list, whatever characters they have."""
     return json.dumps([*names], ensure_ascii=False)
-
-
-__all__ = ["drawn", "row", "snippet", "table", "written"]

@@ -36,13 +36,12 @@ def attention(
         x=columns, y=rows, mode="markers", customdata=np.arange(n * n)[:, None], text=text,
         marker={"symbol": "square", "size": size, "color": scores.ravel(),
                 "colorscale": DIVERGING, "cmid": 0.0, "line": {"width": 0}},
-        selected={"marker": {"opacity": 1.0}}, unselected={"marker": {"opacity": 1.0}},
         hovertemplate="%{text}<br>score %{marker.color:.3f}<extra></extra>"))
     figure.add_scatter(x=[key], y=[query], mode="markers", hoverinfo="skip", marker={
         "symbol": "square-open", "size": size + 5, "color": PALETTE[1], "line": {"width": 3}})
     figure.update_xaxes(title="key", range=[-0.7, n - 0.3], showgrid=False, zeroline=False)
     figure.update_yaxes(title="query", range=[n - 0.3, -0.7], showgrid=False, zeroline=False)
-    return styled(figure, height=430, dark=dark, dragmode=False, clickmode="event+select")
+    return styled(figure, height=430, dark=dark, dragmode=False)
 
 
 def weights(layers: Sequence[np.ndarray], *, dark: bool) -> go.Figure:
@@ -78,6 +77,3 @@ def _symmetric(most: float) -> dict[str, object]:
     """Return a colour scale whose middle is 0."""
     most = float(most) or 1.0
     return {"zmin": -most, "zmax": most, "colorscale": DIVERGING}
-
-
-__all__ = ["attention", "moved", "outputs", "weights"]

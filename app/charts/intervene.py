@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from latentcode.app.charts.theme import ACCENT, grey, styled
+from latentcode.app.charts.theme import ACCENT, LEGEND_OVER, grey, styled
 from latentcode.figures.style import DIVERGING, PALETTE
 from latentcode.probes.interventions.bench.outcome import BenchOutcome
 
@@ -42,7 +42,7 @@ def _symbols(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
                         showgrid=False, zeroline=False)
     figure.update_yaxes(range=[0, 1], tickformat=".0%", title="probability")
     return styled(figure, height=300, dark=dark, barmode="group", bargap=0.3, dragmode=False,
-                  legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0})
+                  legend=LEGEND_OVER)
 
 
 def names_below(outcome: BenchOutcome) -> str:
@@ -140,6 +140,3 @@ def codes(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
     figure.update_yaxes(autorange="reversed", dtick=1, showgrid=False)
     figure.update_yaxes(title="layer", col=1)
     return styled(figure, height=95 + 24 * len(grids["before"]), dark=dark, dragmode=False)
-
-
-__all__ = ["TARGET", "answers", "codes", "control", "names_below", "number_controls"]

@@ -1,48 +1,24 @@
-// Bars of the purity of neighbours, a row per label. Text from files is text, never markup.
+// Bars of the purity of neighbours, a row per label.
 const percent = share => `${100 * Math.min(Math.max(share, 0), 1)}%`;
 
-const part = (parent, name, text = '') => {
-    const element = document.createElement('span');
-    element.className = `knn-purity-${name}`;
-    element.textContent = text;
-    parent.append(element);
-    return element;
-};
+const part = (name, attributes, ...inside) =>
+    element('span', { class: `knn-purity-${name}`, ...attributes }, ...inside);
 
-const row = (bar, current, pick) => {
-    const button = document.createElement('button');
-    button.type = 'button';
-    button.className = 'knn-purity-row';
-    button.title = bar.told;
-    button.dataset.label = bar.label;
-    button.setAttribute('aria-pressed', String(bar.label === current));
-    button.setAttribute('aria-label', bar.told);
-    part(button, 'name', bar.label);
-    const track = part(button, 'track');
-    part(track, 'bar').style.width = percent(bar.purity);
-    const band = part(track, 'shuffled');
-    band.style.left = percent(bar.shuffled - bar.spread);
-    band.style.width = percent(2 * bar.spread);
-    part(button, 'value', bar.purity.toFixed(2));
-    button.onclick = () => pick(bar.label);
-    return button;
-};
+const row = (bar, current, pick) => button({
+    class: 'knn-purity-row', title: bar.told, 'data-label': bar.label, 'aria-label': bar.told,
+    'aria-pressed': bar.label === current, onclick: () => pick(bar.label),
+}, part('name', {}, bar.label), part('track', {},
+    part('bar', { style: `width: ${percent(bar.purity)}` }),
+    part('shuffled', { style: `left: ${percent(bar.shuffled - bar.spread)};
+        width: ${percent(2 * bar.spread)}` })),
+part('value', {}, bar.purity.toFixed(2)));
 
 export default function ({ data, parentElement, setTriggerValue }) {
-    let list = parentElement.querySelector('.knn-purity');
-    if (!list) {
-        list = document.createElement('div');
-        list.className = 'knn-purity';
-        parentElement.append(list);
-    }
-    const focused = list.contains(document.activeElement)
-        ? document.activeElement.dataset.label : null;
-    list.replaceChildren(...data.bars.map(bar =>
+    const list = rootIn(parentElement, 'knn-purity');
+    refill(list, ...data.bars.map(bar =>
         row(bar, data.current, label => setTriggerValue('picked', label))));
-    const find = label => [...list.children].find(one => one.dataset.label === label);
-    find(focused)?.focus({ preventScroll: true });
     // The current one is in sight; the page itself does not scroll.
-    const shown = find(data.current);
+    const shown = [...list.children].find(one => one.dataset.label === data.current);
     if (shown) {
         const below = shown.offsetTop + shown.offsetHeight - list.clientHeight;
         if (shown.offsetTop < list.scrollTop) list.scrollTop = shown.offsetTop;

@@ -9,38 +9,18 @@ import pandas as pd
 import streamlit as st
 
 from latentcode.app.charts.picking import pick
-from latentcode.app.data.projections import is_measurement, offered
-from latentcode.app.state.sidebar import Chosen
+from latentcode.app.data.projections import offered
+from latentcode.app.state.sidebar import AT_PLACE, Chosen
 from latentcode.app.words import literal
+from latentcode.codes.labels import is_measurement
 from latentcode.probes.common.features import varies
 from latentcode.probes.knn_purity.labels import judged_labels
 from latentcode.probes.knn_purity.purity import ALL, MOST_QUERIES, OTHER, K, purity, separates
 
 SAME = "All codes of this layer and pair are the same: nothing can be separated."
-STYLE = """
-.knn-purity {max-height: 150px; overflow-y: auto; position: relative; font-size: .8rem;
-    line-height: 17px; scrollbar-width: thin;}
-.knn-purity-row {display: flex; align-items: center; gap: 6px; width: 100%; height: 18px;
-    padding: 0 4px 0 2px; border: 0; border-radius: 4px; background: none; cursor: pointer;
-    color: var(--st-text-color); font: inherit; text-align: left;}
-.knn-purity-row:hover {background: var(--st-secondary-background-color);}
-.knn-purity-row:focus-visible {outline: 2px solid var(--st-primary-color);
-    outline-offset: -2px;}
-.knn-purity-name {flex: 0 0 38%; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;}
-.knn-purity-track {flex: 1; position: relative; height: 10px; border-radius: 2px;
-    background: color-mix(in srgb, var(--st-text-color) 8%, transparent);}
-.knn-purity-bar {position: absolute; inset: 0 auto 0 0; border-radius: 2px;
-    background: color-mix(in srgb, var(--st-text-color) 30%, transparent);}
-.knn-purity-shuffled {position: absolute; top: -2px; bottom: -2px; min-width: 3px;
-    margin-left: -1px; background: color-mix(in srgb, var(--st-text-color) 75%, transparent);}
-.knn-purity-value {flex: 0 0 2.5em; text-align: right; font-variant-numeric: tabular-nums;}
-.knn-purity-row[aria-pressed=true] {font-weight: 600;}
-.knn-purity-row[aria-pressed=true] .knn-purity-bar {background: var(--st-primary-color);}
-"""
 
 
-@st.cache_resource(max_entries=96, show_spinner="Looking at neighbours …", hash_funcs={
-    Chosen: lambda chosen: (*chosen.key, chosen.layer, chosen.pair)})
+@st.cache_resource(max_entries=96, show_spinner="Looking at neighbours …", hash_funcs=AT_PLACE)
 def knn_purity(chosen: Chosen) -> pd.DataFrame | None:
     """Return the `purity` of all labels that can colour the points, the largest excess first.
 
@@ -122,7 +102,7 @@ def show(chosen: Chosen, colour: str) -> None:
                      "told": f"{told}."})
     names = list(map(str, of_all.index))
     pick("knn_purity", {"bars": bars, "current": name_of(chosen, colour, names)}, names,
-         key="colour", shown=colour, style=STYLE)
+         key="colour", shown=colour)
 
 
 def numbers_of(rows: pd.DataFrame, label: str) -> tuple[float, float, float]:
@@ -135,6 +115,3 @@ def name_of(chosen: Chosen, colour: str, names: Iterable[str]) -> str | None:
     """Return which of some names stands for a label: `rule` for `rule_2` of the pair's token 2."""
     column = chosen.label(colour).name
     return next((name for name in names if chosen.label(name).name == column), None)
-
-
-__all__ = ["best_label", "knn_purity", "name_of", "numbers_of", "sentence", "show"]

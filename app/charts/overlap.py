@@ -48,7 +48,7 @@ def with_shared(shown: Sequence[Chosen]) -> Chosen:
     """Return the first of some models with one label more: how many neighbours others share."""
     first = shown[0]
     codes, share = first.codes, _shared(
-        tuple((*chosen.key, chosen.layer, chosen.pair) for chosen in shown), shown)
+        tuple(chosen.place for chosen in shown), shown)
     return replace(first, codes=LatentCodes(
         codes.scores, codes.labels.assign(**{SHARED: share}), codes.pairs, codes.layers,
         codes.meta))
@@ -72,6 +72,3 @@ def sentence(shown: Sequence[Chosen]) -> str:
 def _shared(key: tuple[object, ...], _shown: Sequence[Chosen]) -> np.ndarray:
     """Return the shares; `key` tells models and places apart, and codes are not hashed."""
     return shared_neighbours([chosen.points for chosen in _shown])
-
-
-__all__ = ["SHARED", "offered", "sentence", "shared_neighbours", "with_shared"]

@@ -14,8 +14,7 @@ Option = TypeVar("Option", str, int)
 
 
 def pick(
-    name: str, data: Mapping[str, Any], options: Sequence[Option], *, key: str, shown: Option,
-    style: str,
+    name: str, data: Mapping[str, Any], options: Sequence[Option], *, key: str, shown: Option
 ) -> None:
     """Show a chart; an option that is clicked becomes the value of the widget `key`.
 
@@ -36,8 +35,5 @@ def pick(
 
     if st.session_state.pop(clicked, False) and st.session_state[key] != shown:
         st.rerun()  # a click in a fragment has run that alone, with what was shown before
-    drawn = own_component(__name__, name, style)
-    drawn(key=own, data=dict(data), on_picked_change=answering(noted))
-
-
-__all__ = ["pick"]
+    own_component(__name__, name)(
+        key=own, data=dict(data), on_picked_change=answering(noted))

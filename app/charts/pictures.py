@@ -16,7 +16,7 @@ from latentcode.app.data.problem import card
 from latentcode.app.data.projections import colour_labels
 from latentcode.app.state.messages import say_all_the_same
 from latentcode.app.state.selection import Picture, Selection, has_label
-from latentcode.app.state.sidebar import Chosen
+from latentcode.app.state.sidebar import OF_PAIR, Chosen
 from latentcode.app.state.url import remember, remembered
 from latentcode.app.words import literal
 from latentcode.errors import ConfigError
@@ -89,8 +89,7 @@ def hidden_words(chosen: Chosen, colour: str, selection: Selection) -> str:
                    f"({', '.join(selection.hidden)})")
 
 
-@st.cache_data(max_entries=16, show_spinner=False, hash_funcs={
-    Chosen: lambda chosen: (*chosen.key, chosen.pair)})
+@st.cache_data(max_entries=16, show_spinner=False, hash_funcs=OF_PAIR)
 def _found(chosen: Chosen, asked: str) -> np.ndarray:
     """Return which instances have a label; `rule=` is the label that the page calls so."""
     name = asked.partition("=")[0].strip()
@@ -126,7 +125,3 @@ def show(
         selection=selection, selected=selected, instance=instance,
         across=across, height=height, alt=alt,
         glides=first._replace(layer=0).name if turned else "")
-
-
-__all__ = ["drawn_in", "hidden_words", "lay_out", "rows_of", "selected_rows",
-           "selection_in_url", "show"]

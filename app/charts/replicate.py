@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
-from latentcode.app.charts.theme import ACCENT, is_dark, show_still, styled
+from latentcode.app.charts.theme import ACCENT, LEGEND_OVER, is_dark, show_still, styled
 from latentcode.app.data.benches import OpenBench
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.words import literal
@@ -156,7 +156,4 @@ def bars(outcome: Replication, kind: str, *, dark: bool) -> go.Figure:
     figure.update_xaxes(showgrid=False, zeroline=False, tickangle=0, tickfont={"size": 12})
     figure.update_yaxes(range=[0, 1.02], tickformat=".0%", title="of what counts")
     return styled(figure, height=290, dark=dark, barmode="group", bargap=0.25, dragmode=False,
-                  legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0})
-
-
-__all__ = ["bars", "show_replication"]
+                  legend=LEGEND_OVER)

@@ -16,8 +16,9 @@ from matplotlib.ticker import MaxNLocator
 
 from latentcode.app.charts.map.colours import colours_of_values
 from latentcode.app.charts.theme import ACCENT, grey, is_dark, palette
-from latentcode.app.data.projections import in_order, is_measurement, value_name
-from latentcode.app.state.sidebar import Chosen
+from latentcode.app.data.projections import in_order, value_name
+from latentcode.app.state.sidebar import AT_PLACE, OF_PAIR, Chosen
+from latentcode.codes.labels import is_measurement
 from latentcode.errors import ProbeError
 from latentcode.probes.common.labels import combination_clusters
 
@@ -58,8 +59,7 @@ class Categories:
         return shares
 
 
-@st.cache_resource(max_entries=48, show_spinner=False, hash_funcs={
-    Chosen: lambda chosen: (*chosen.key, chosen.pair)})
+@st.cache_resource(max_entries=48, show_spinner=False, hash_funcs=OF_PAIR)
 def categories(chosen: Chosen, label: str) -> Categories:
     """Return the values of a label of codes, which need not be looked for at every selection."""
     return Categories.of(chosen.label(label))
@@ -171,8 +171,7 @@ class Guesses:
         return self.guess == self.truth.index
 
 
-@st.cache_resource(max_entries=24, show_spinner="Fitting a probe …", hash_funcs={
-    Chosen: lambda chosen: (*chosen.key, chosen.layer, chosen.pair)})
+@st.cache_resource(max_entries=24, show_spinner="Fitting a probe …", hash_funcs=AT_PLACE)
 def guesses(chosen: Chosen, label: str) -> Guesses | None:
     """Fit logistic probes, each to some of the combinations, and let them predict the others.
 
@@ -241,7 +240,3 @@ def confusion(guesses: Guesses, selected: np.ndarray) -> str:
             "rows: what it is; columns: what is predicted; in % of the row</figcaption>"
             f"<div style='grid-template:repeat({len(names)},16px) auto/minmax(0,max-content) "
             f"repeat({len(names)},minmax(0,1fr))'>{''.join(marks)}</div></figure>")
-
-
-__all__ = ["Categories", "Guesses", "categories", "confusion", "confusion_counts",
-           "guesses", "heads", "histogram", "shares", "show", "show_distribution"]

@@ -54,7 +54,6 @@ def cosine_chart(
     figure.add_scatter(
         x=column, y=row, mode="markers", showlegend=False,
         marker={"size": max(6.0, 0.6 * MATRIX / n), "symbol": "square", "opacity": 0.0},
-        selected={"marker": {"opacity": 0.0}}, unselected={"marker": {"opacity": 0.0}},
         # A label may have any letters, and what looks like a tag is changed on its way.
         customdata=np.column_stack([np.array([quote(cell) for cell in cells], dtype=object),
                                     values]),
@@ -73,7 +72,7 @@ def cosine_chart(
         i, j = chosen
         figure.add_shape(type="rect", x0=j - 0.5, x1=j + 0.5, y0=i - 0.5, y1=i + 0.5,
                          line={"width": 2.5, "color": "#FFFFFF" if dark else "#111111"})
-    return styled(figure, height=MATRIX, dark=dark, clickmode="event+select", dragmode=False)
+    return styled(figure, height=MATRIX, dark=dark, dragmode=False)
 
 
 def two_codes_chart(one: np.ndarray, other: np.ndarray, names: tuple[str, str], *,
@@ -93,6 +92,3 @@ def two_codes_chart(one: np.ndarray, other: np.ndarray, names: tuple[str, str], 
     figure.update_yaxes(title="score", row=1, col=1)
     return styled(figure, height=MATRIX - 40, dark=dark, bargap=0.25, dragmode="zoom",
                   margin_t=76, legend=LEGEND_ABOVE)
-
-
-__all__ = ["cosine_chart", "two_codes_chart"]

@@ -44,6 +44,3 @@ def _cell(value: object) -> str:
         return f"{value:.3g}"
     # An interval stands in one line.
     return literal(_INTERVAL.sub(lambda found: found[0].replace(" ", "\u00a0"), str(value)))
-
-
-__all__ = ["show_whole"]

@@ -83,6 +83,8 @@ def styled(
 LEGEND_ABOVE: dict[str, Any] = {
     "orientation": "h", "x": 0, "y": 1.0, "yref": "container", "yanchor": "top"}
 """A legend in one line at the top of a figure."""
+LEGEND_OVER: dict[str, Any] = {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"}
+"""One in one line over the axes."""
 _ACROSS = 3
 _PANEL = 300
 
@@ -184,8 +186,3 @@ def show_chart(
 def show_still(figure: go.Figure, key: str, **settings: Any) -> None:
     """Show a chart without a tool bar."""
     show_chart(figure, key, {"displayModeBar": False}, **settings)
-
-
-__all__ = ["ACCENT", "LEGEND_ABOVE", "STACKS", "STREAMLIT_THEME", "STYLE", "grey",
-           "is_dark", "logo", "palette", "panel_grid", "reach", "show_chart", "show_still",
-           "styled", "styled_grid", "tab_icon"]

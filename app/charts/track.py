@@ -16,31 +16,6 @@ from latentcode.probes.common.features import varies
 from latentcode.probes.knn_purity.purity import ALL
 from latentcode.probes.projection.alignment import AlignedPlanes, align_planes
 
-STYLE = """
-.track {position: relative; height: 102px; font-size: .75rem; margin-left: 16px;}
-.track svg {position: absolute; inset: 18px 0 auto 0; width: 100%; height: 66px;
-    overflow: visible;}
-.track-measured {margin-left: -16px; line-height: 18px; white-space: nowrap; overflow: hidden;
-    text-overflow: ellipsis;}
-.track-end {stroke: color-mix(in srgb, var(--st-text-color) 14%, transparent);}
-.track-number {fill: var(--st-text-color); font-size: .72rem; paint-order: stroke;
-    stroke: var(--st-background-color); stroke-width: 3px;}
-.track-value {stroke: var(--st-primary-color); stroke-width: 2;}
-.track-shuffled {stroke: color-mix(in srgb, var(--st-text-color) 45%, transparent);
-    stroke-width: 1.5; stroke-dasharray: 4 3;}
-.track-here {stroke: color-mix(in srgb, var(--st-text-color) 25%, transparent);}
-.track-point {fill: var(--st-background-color); stroke: var(--st-primary-color); stroke-width: 2;}
-.track-current {fill: var(--st-primary-color);}
-.track-layers {position: absolute; inset: 18px 0 0 0; display: flex;}
-.track-layers button {flex: 1; min-width: 0; padding: 66px 0 0 0; border: 0; border-radius: 4px;
-    background: none; cursor: pointer; color: var(--st-text-color); font: inherit;
-    line-height: 18px; text-align: center;}
-.track-layers button:hover {background: color-mix(in srgb, var(--st-text-color) 6%, transparent);}
-.track-layers button:focus-visible {outline: 2px solid var(--st-primary-color);
-    outline-offset: -2px;}
-.track-layers button[aria-pressed=true] {font-weight: 600;}
-"""
-
 
 def show(chosen: Chosen, colour: str) -> None:
     """Show how far the layers' codes separate the current colour; a click chooses a layer.
@@ -57,7 +32,7 @@ def show(chosen: Chosen, colour: str) -> None:
                        "shuffled": shuffled if known else None, "told": told})
     measured = f"Share of nearest neighbours that agree on {colour}; dashed: shuffled labels"
     pick("track", {"places": places, "current": chosen.layer, "measured": measured},
-         chosen.codes.layers, key="layer", shown=chosen.layer, style=STYLE)
+         chosen.codes.layers, key="layer", shown=chosen.layer)
 
 
 def over_layers(chosen: Chosen, colour: str) -> pd.DataFrame:
@@ -105,6 +80,3 @@ def kept_sentence(planes: AlignedPlanes, one: int, other: int) -> str:
             f"picture is kept (the variance of places; shuffled points "
             f"{step['kept_shuffled']:.2f}), and {step['neighbours']:.2f} of the nearest neighbours "
             f"in it (shuffled {step['neighbours_shuffled']:.2f}).")
-
-
-__all__ = ["aligned", "kept_sentence", "over_layers", "show"]

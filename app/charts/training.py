@@ -82,6 +82,3 @@ def _written(tick: float) -> str:
         digits, power = f"{tick:.0e}".split("e")
         return f"{digits}e{int(power)}"
     return f"{tick:,.0f}" if tick >= 1 else f"{tick:g}"
-
-
-__all__ = ["log_ticks", "training_chart"]

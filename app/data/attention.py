@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
 def two_ways(entry: Entry, split: str, instance: int, layer: int, query: int) -> TwoWays:
     """Compute a layer of a model for one query of one problem both ways, in float64."""
-    from latentcode.codes.instances import instances
     from latentcode.models import hypernetwork
 
-    batch = instances(loaded.task_shown(entry, split), split, [instance])
+    _, batch = loaded.one_problem(entry, split, instance)
     return hypernetwork.two_ways(loaded.open_model(entry), batch.inputs[0], layer, query)
 
 
@@ -28,10 +27,7 @@ def two_ways(entry: Entry, split: str, instance: int, layer: int, query: int) ->
 def sketch(entry: Entry, split: str, instance: int) -> str:
     """Return a problem as HTML with all its tokens: in small, or whole where that leaves some out.
     """
-    from latentcode.codes.instances import instances
-
-    task = loaded.task_shown(entry, split)
-    one = instances(task, split, [instance])
+    task, one = loaded.one_problem(entry, split, instance)
     small = task.sketch(one, 0)
     return small if small.count(" data-token=") >= one.inputs.shape[1] else task.render(
         one, 0, "html")
@@ -40,10 +36,8 @@ def sketch(entry: Entry, split: str, instance: int) -> str:
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
 def names_of(entry: Entry, split: str, instance: int) -> list[str]:
     """Return what each token of a problem shows."""
-    from latentcode.codes.instances import instances
-
-    task = loaded.task_shown(entry, split)
-    return list(task.names_of(instances(task, split, [instance]), 0))
+    task, one = loaded.one_problem(entry, split, instance)
+    return list(task.names_of(one, 0))
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
@@ -51,13 +45,8 @@ def row_of(
     entry: Entry, split: str, instance: int, layer: int, pair: str
 ) -> tuple[np.ndarray, list[str], int]:
     """Return the scores a_hqk of the query of a pair, float [H, K], its tokens' names, and q."""
-    from latentcode.codes.instances import instances
-
-    task = loaded.task_shown(entry, split)
-    queries, _ = task.positions([pair], instances(task, split, [instance]))
+    task, one = loaded.one_problem(entry, split, instance)
+    queries, _ = task.positions([pair], one)
     query = int(queries.flatten()[0])
     pattern = two_ways(entry, split, instance, layer, query).pattern
     return pattern[:, query].numpy(), names_of(entry, split, instance), query
-
-
-__all__ = ["names_of", "row_of", "sketch", "two_ways"]

@@ -174,6 +174,3 @@ def _bench(entry: Entry, split: str, n: int) -> OpenBench:
     model = run.load_model(loaded.newest_step(run))
     return OpenBench(Bench(model, _pairs(entry, split), batch), task,
                      f"{entry.key}-{split}")
-
-
-__all__ = ["MOST", "OpenBench", "drawn", "given_pairs", "open_bench"]

@@ -180,7 +180,3 @@ def _below(root: Path) -> Iterator[tuple[Path, Literal["run", "codes"]]]:
             yield folder, kind
         elif depth < DEPTH:
             waiting += [(path, depth + 1) for path in sorted(inner, reverse=True)]
-
-
-__all__ = ["ROOTS", "Entry", "allowed_folders", "catalog", "check_links", "find_entry",
-           "is_below"]

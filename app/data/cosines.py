@@ -54,6 +54,3 @@ def _by_value(unit: np.ndarray, index: np.ndarray, n_values: int) -> np.ndarray:
     pairs = np.where(n > 1, n * (n - 1), np.nan)
     cosines: np.ndarray = (np.square(sums).sum(axis=1) - own) / pairs
     return cosines
-
-
-__all__ = ["SHUFFLES", "mean_cosine", "same_value_cosines", "unit_deviations", "unit_vectors"]

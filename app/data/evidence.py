@@ -211,7 +211,3 @@ def matching(table: pd.DataFrame, words: str) -> pd.DataFrame:
     for word in _spelt(words).split():
         texts = texts[texts.str.contains(word, regex=False)]
     return table.loc[texts.index]
-
-
-__all__ = ["PRESETS", "Evidence", "compared", "evidence", "matching", "name_of_test", "own_number",
-           "shipped", "titled"]

@@ -30,7 +30,7 @@ from latentcode.runs import Run
 
 if TYPE_CHECKING:
     from latentcode.models.transformer import HookedTransformer
-    from latentcode.tasks import Task
+    from latentcode.tasks import Batch, Task
 
 POINTS = (2_000, 5_000, 20_000, 100_000, 1_000_000)
 """How many instances can be shown."""
@@ -153,6 +153,14 @@ def task_shown(entry: Entry, split: str) -> Task:
     if stored.is_dir():
         return task_of(saved_codes(stored))
     return make_task(make_task(open_run(entry.path).config.task).probe_config)
+
+
+def one_problem(entry: Entry, split: str, instance: int) -> tuple[Task, Batch]:
+    """Return the task that the explorer shows of a model, and one of its problems."""
+    from latentcode.codes.instances import instances
+
+    task = task_shown(entry, split)
+    return task, instances(task, split, [instance])
 
 
 def splits(entry: Entry) -> tuple[str, ...]:

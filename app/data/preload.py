@@ -79,6 +79,3 @@ def _stand_back() -> None:
         thread = get_native_id()
         now = os.getpriority(os.PRIO_PROCESS, thread)
         os.setpriority(os.PRIO_PROCESS, thread, min(now + NICENESS, 19))
-
-
-__all__ = ["in_background", "was_half_loaded"]

@@ -70,6 +70,3 @@ def neighbours(
     table.insert(0, "instance", nearest)
     table.insert(1, AWAY, distance[nearest])
     return table
-
-
-__all__ = ["AWAY", "card", "neighbours", "problem"]

@@ -149,9 +149,3 @@ def legend_entries(values: pd.Series, most: int = MOST_ENTRIES) -> list[LegendEn
     entries = [LegendEntry(value_name(values.name, v), (v,)) for v in named]
     others = tuple(v for v in ordered if v not in named)
     return [*entries, LegendEntry(f"other ({len(others)})", others)] if others else entries
-
-
-__all__ = ["FEWEST", "METHODS", "MOST_LAID_OUT", "LegendEntry", "colour_labels", "in_order",
-           "is_measurement", "legend_entries", "own_labels", "project_once",
-           "reduced_settings", "stored_plane", "stored_planes",
-           "value_name"]

@@ -67,6 +67,3 @@ def _folders(folder: Path) -> list[Path]:
 def load_saved(folder: Path) -> TableResult | None:
     """Load a result, again when it was replaced; return None for a folder that holds none."""
     return load_result(folder)
-
-
-__all__ = ["computed_results", "load_saved", "result_folders", "saved_results"]

@@ -56,10 +56,8 @@ class Swap:
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
 def place(entry: Entry, split: str, instance: int) -> Place:
     """Return the query of an instance and the key of its induction pair."""
-    from latentcode.codes.instances import instances
-
-    task = loaded.task_shown(entry, split)
-    query, key = task.positions([next(iter(task.pairs))], instances(task, split, [instance]))
+    task, one = loaded.one_problem(entry, split, instance)
+    query, key = task.positions([next(iter(task.pairs))], one)
     return Place(int(query), int(key))
 
 
@@ -109,6 +107,3 @@ def _model(entry: Entry) -> Any:
     run = loaded.open_run(entry.path)
     # A model of its own: other pages hook theirs.
     return run.load_model(loaded.newest_step(run))
-
-
-__all__ = ["Place", "Swap", "place", "swap"]

@@ -45,6 +45,3 @@ def numbers_of(moved: object, n: int, most: float) -> tuple[float, ...] | None:
             isinstance(value, int | float) and abs(value) <= most for value in moved):
         return None
     return tuple(float(value) for value in moved)
-
-
-__all__ = ["STEP", "bars", "numbers_of"]

@@ -6,18 +6,10 @@
 // data.ticks                [{name, numbers, marked}]: marks beside the bars
 //
 // Triggers `values`, all numbers, when a bar is let go or a key is.
-const SVG = 'http://www.w3.org/2000/svg';
 const DIGIT = 7, GAP = 6;  // pixels of a digit under a bar, and between two numbers
 const KEYS = {
     ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, PageUp: 10, PageDown: -10,
     End: Infinity, Home: -Infinity,
-};
-
-const drawn = (parent, name, kind, attributes) => {
-    const part = document.createElementNS(SVG, name);
-    part.setAttribute('class', kind);
-    for (const key in attributes) part.setAttribute(key, attributes[key]);
-    return parent.appendChild(part);
 };
 
 const written = value => value.toFixed(2).replace('-', '\u2212');
@@ -47,38 +39,32 @@ class Bars {
     }
 
     made(number) {
-        const bar = document.createElement('div');
-        bar.className = 'handles-bar';
-        bar.tabIndex = 0;
-        bar.number = number;
-        bar.setAttribute('role', 'slider');
-        bar.setAttribute('aria-orientation', 'vertical');
-        bar.append(document.createElementNS(SVG, 'svg'), document.createElement('output'),
-                   document.createElement('small'));
-        return bar;
+        const bar = element('div', {
+            class: 'handles-bar', tabindex: 0, role: 'slider', 'aria-orientation': 'vertical',
+        }, element('svg'), element('output'), element('small'));
+        return Object.assign(bar, { number });
     }
 
     draw(number) {
         const bar = this.root.children[number], { data } = this, value = this.values[number];
         const [plot, under, name] = bar.children;
         const at = v => 50 - 50 * Math.max(-1, Math.min(1, v / data.most));
-        const column = (kind, v, width) => drawn(plot, 'rect', kind, {
-            x: `${50 - width / 2}%`, width: `${width}%`, y: `${Math.min(at(v), 50)}%`,
-            height: `${Math.abs(at(v) - 50)}%` });
-        const across = (kind, v, from, to) => drawn(plot, 'line', kind, {
-            x1: `${from}%`, x2: `${to}%`, y1: `${at(v)}%`, y2: `${at(v)}%` });
-        plot.replaceChildren();
-        column('handles-ghost', data.ghost[number], 76);
-        const changed = value.toFixed(2) !== data.ghost[number].toFixed(2);
-        column(changed ? 'handles-changed' : 'handles-value', value, 46);
-        across('handles-zero', 0, 0, 100);
-        for (const tick of data.ticks) {
-            const line = across(tick.marked ? 'handles-tick handles-marked' : 'handles-tick',
-                                tick.numbers[number], tick.marked ? 60 : 74, 100);
-            line.appendChild(document.createElementNS(SVG, 'title')).textContent =
-                `${tick.name}: ${written(tick.numbers[number])}`;
-        }
-        across('handles-grip', value, 20, 80);
+        const column = (kind, v, width) => element('rect', {
+            class: `handles-${kind}`, x: `${50 - width / 2}%`, width: `${width}%`,
+            y: `${Math.min(at(v), 50)}%`, height: `${Math.abs(at(v) - 50)}%` });
+        const across = (kind, v, from, to, ...inside) => element('line', {
+            class: `handles-${kind}`, x1: `${from}%`, x2: `${to}%`, y1: `${at(v)}%`,
+            y2: `${at(v)}%` }, ...inside);
+        const ghost = data.ghost[number];
+        plot.replaceChildren(
+            column('ghost', ghost, 76),
+            column(value.toFixed(2) !== ghost.toFixed(2) ? 'changed' : 'value', value, 46),
+            across('zero', 0, 0, 100),
+            ...data.ticks.map(tick => across(
+                tick.marked ? 'tick handles-marked' : 'tick', tick.numbers[number],
+                tick.marked ? 60 : 74, 100,
+                element('title', {}, `${tick.name}: ${written(tick.numbers[number])}`))),
+            across('grip', value, 20, 80));
         under.textContent = written(value);
         name.textContent = number;
         for (const [key, now] of Object.entries({
@@ -138,12 +124,7 @@ class Bars {
 }
 
 export default function ({ data, parentElement, setTriggerValue }) {
-    let root = parentElement.querySelector('.handles');
-    if (!root) {
-        root = document.createElement('div');
-        root.className = 'handles';
-        root.bars = new Bars(root);
-        parentElement.append(root);
-    }
+    const root = rootIn(parentElement, 'handles');
+    root.bars ??= new Bars(root);
     root.bars.show(data, values => setTriggerValue('values', values));
 }

@@ -98,6 +98,3 @@ def read_numbers(text: str | None, how: str, n: int) -> np.ndarray | None:
     except ValueError:
         return None
     return values if len(values) == n and bool(np.isfinite(values).all()) else None
-
-
-__all__ = ["choose_numbers", "read_numbers"]

@@ -250,6 +250,3 @@ def _table(table: pd.DataFrame, *, everything: bool) -> None:
                "its codes is subtracted: 1 when they all point the same way, near 0 when they "
                "point every way." + (
                    " Select instances to compare theirs with it." if everything else ""))
-
-
-__all__ = ["closeness_table", "differing_labels", "page", "select"]

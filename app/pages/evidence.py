@@ -292,6 +292,3 @@ def _downloads(files: Mapping[str, bytes], prefix: str) -> None:
             st.download_button(shown, files[name], f"{prefix}-{name}", on_click="ignore",
                                icon=":material/download:", key=f"data {prefix} {name}",
                                help=f"{max(1, round(len(files[name]) / 1e3)):,} kB")
-
-
-__all__ = ["note_clicked", "page"]

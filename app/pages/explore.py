@@ -180,6 +180,3 @@ def _short(value: object) -> str:
     if isinstance(value, list | tuple):
         return " and ".join(_short(v) for v in value)
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-__all__ = ["page", "select"]

@@ -18,7 +18,6 @@ from latentcode.app.data.benches import MOST
 from latentcode.app.data.catalog import Entry
 from latentcode.app.handles.bars import STEP, bars
 from latentcode.app.state.messages import answering, guarded
-from latentcode.app.state.selection import clicked_cell
 from latentcode.app.state.sidebar import choose_entry, choose_layer, choose_split
 from latentcode.app.state.url import choose, remember, remembered, remembered_number
 from latentcode.app.words import literal
@@ -114,18 +113,11 @@ def _map(seen: TwoWays, names: Sequence[str], query: int, key: int) -> None:
     head = choose("Head", range(n_heads), key="head", help="Whose scores the map shows.",
                   default=int(seen.codes[key].abs().argmax()))
     show_still(charts.attention(seen.pattern[head].numpy(), names, query, key, dark=is_dark()),
-               MAP_KEY, selection_mode="points",
-               on_select=answering(lambda: note_clicked(len(names))))
+               MAP_KEY)
     st.caption(f"Scores of head {head}: a row per query, a column per key. The code of a pair is "
                f"its square in the maps of all {n_heads} heads. **Click a square** to choose the "
                "pair.")
     on_click(MAP_KEY, lambda square: note_place(*divmod(square, len(names))))
-
-
-def note_clicked(n: int) -> None:
-    """Put the square of the map of n tokens that is clicked into the URL."""
-    if cell := clicked_cell(st.session_state.get(MAP_KEY), n):
-        note_place(*cell)
 
 
 def note_place(query: int, key: int) -> None:
@@ -220,6 +212,3 @@ def generated(
         own = value_network(model, layer, seen.codes[key].to(like))
         weights = [mine.matrix] if mine.is_linear else list(mine.weights)
         return ([w.numpy() for w in weights], own(x).numpy(), mine(x).numpy())
-
-
-__all__ = ["changed_scores", "generated", "note_clicked", "page"]

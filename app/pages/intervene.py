@@ -10,15 +10,15 @@ import streamlit as st
 from latentcode.app.attribution.section import choose_keys, shown_key, where_it_lives
 from latentcode.app.beside.swap import choose_swap, show_swap
 from latentcode.app.charts import intervene as charts
-from latentcode.app.charts.replicate import show_replication
+from latentcode.app.charts.replicate import TITLES, show_replication
 from latentcode.app.charts.theme import is_dark, show_still
 from latentcode.app.data import loaded
 from latentcode.app.data.benches import MOST, OpenBench, drawn, given_pairs, open_bench
 from latentcode.app.data.catalog import Entry
 from latentcode.app.handles.numbers import choose_numbers
 from latentcode.app.state.messages import answering, guarded
-from latentcode.app.state.sidebar import choose_entry, choose_split
-from latentcode.app.state.url import choose, choose_several, remember, remembered_number
+from latentcode.app.state.sidebar import choose_entry, choose_layers_and_heads, choose_split
+from latentcode.app.state.url import choose, remember, remembered_number
 from latentcode.app.words import literal
 from latentcode.probes.interventions.bench.outcome import BenchOutcome, Patch
 
@@ -46,7 +46,7 @@ OTHER = {
 """What a source has that the problem has not, by the parts of its name."""
 FIRST = 2_000
 """Another problem is drawn from these, which are those that the zoo has codes of."""
-CONTROLS = {"control": "Same {kind}s", "unrelated": "Other problems", "random": "Random codes"}
+CONTROLS = {name: title.capitalize() for name, title in TITLES.items()}
 
 
 def page() -> None:
@@ -121,7 +121,6 @@ def _choose_patch(open_: OpenBench, instance: int, other: int) -> Patch | None:
         _number_input("Number of the other problem", "other", other)
     layers, scope, heads = _choose_where(bench)
     if not layers:
-        st.info("Choose at least one layer.", icon=":material/layers:")
         return None
     keys = choose_keys(open_, instance, which, scope)
     how, numbers = "set", None
@@ -146,18 +145,11 @@ def _about(what: str) -> str:
 def _choose_where(bench: Bench) -> tuple[list[int], str, list[int]]:
     from latentcode.tasks.counterfactuals import SCOPES
 
-    n_layers, n_heads = bench.model.cfg.n_layers, bench.model.cfg.n_heads
-    first, second = st.columns(2)
-    with first:
-        layers = choose_several("Layers", range(n_layers), key="layers",
-                                default=list(range(n_layers)),
-                                help="Layers count from 0, the one nearest to the input.")
-    with second:
-        heads = choose_several("Heads (none chosen: all)", range(n_heads), key="heads")
+    layers, heads = choose_layers_and_heads(bench.model.cfg.n_layers, bench.model.cfg.n_heads)
     scope = choose("Scope", bench.task.scopes, key="scope", form="buttons", default="everything",
                    help="; ".join(f"{name}: {SCOPES[name]}" for name in bench.task.scopes))
     st.caption(f"{SCOPES[scope].capitalize()}.")
-    return sorted(layers), scope, sorted(heads)
+    return layers, scope, heads
 
 
 def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
@@ -196,6 +188,3 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
     st.markdown(f"**The code of the response attending to {shown_key(open_, outcome.patch)}**, "
                 "before and after")
     show_still(charts.codes(outcome, dark=dark), "codes")
-
-
-__all__ = ["page"]

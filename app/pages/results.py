@@ -103,6 +103,3 @@ def _picture(folder: Path) -> bytes:
     image = io.BytesIO()
     result.figure().savefig(image, dpi=150)
     return image.getvalue()
-
-
-__all__ = ["page", "training_line"]

@@ -18,13 +18,13 @@ from latentcode.app.data.cosines import (
     unit_deviations,
     unit_vectors,
 )
-from latentcode.app.data.projections import colour_labels, is_measurement, value_name
+from latentcode.app.data.projections import colour_labels, value_name
 from latentcode.app.data.results import saved_results
-from latentcode.app.state.messages import answering, guarded, say_all_the_same
-from latentcode.app.state.selection import clicked_text
-from latentcode.app.state.sidebar import Chosen, choose_codes, choose_label
+from latentcode.app.state.messages import guarded, say_all_the_same
+from latentcode.app.state.sidebar import AT_PLACE, Chosen, choose_codes, choose_label
 from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
+from latentcode.codes.labels import is_measurement
 from latentcode.figures.style import FEATURE_STYLES
 from latentcode.probes.common.features import varies
 from latentcode.probes.similarity.measures import cluster_order, cosine_matrix
@@ -86,8 +86,7 @@ def _matrix(
         show_still(
             cosine_chart(cosines, names, cells=[f"{a}{AND}{b}" for a in values for b in values],
                          chosen=(one, other), signed=centring == "centred", dark=is_dark()),
-            MATRIX_KEY, on_select=answering(note_selected), selection_mode="points",
-            alt="Cosines of the mean codes of the values of a label.")
+            MATRIX_KEY, alt="Cosines of the mean codes of the values of a label.")
         on_click(MATRIX_KEY, note_cell)
     with right:
         st.markdown(
@@ -107,12 +106,6 @@ def _cell(values: list[str], cosines: np.ndarray) -> tuple[int, int]:
     apart = np.where(np.eye(len(values), dtype=bool), -np.inf, np.nan_to_num(cosines, nan=-1.0))
     row, column = np.unravel_index(int(apart.argmax()), apart.shape)
     return int(row), int(column)
-
-
-def note_selected() -> None:
-    """Put the cell that is selected in the matrix into the URL."""
-    if (cell := clicked_text(st.session_state.get(MATRIX_KEY))) is not None:
-        note_cell(cell)
 
 
 def note_cell(cell: str) -> None:
@@ -164,8 +157,7 @@ def _within(chosen: Chosen, label: str, centring: str) -> str:
     return "" if table.empty else within_sentence(table, label, centring)
 
 
-@st.cache_data(max_entries=24, show_spinner=False, hash_funcs={
-    Chosen: lambda chosen: (*chosen.key, chosen.layer, chosen.pair)})
+@st.cache_data(max_entries=24, show_spinner=False, hash_funcs=AT_PLACE)
 def _same_value(chosen: Chosen, label: str, centring: str) -> pd.DataFrame:
     points = chosen.points.astype(np.float64)
     unit = unit_deviations(points) if centring == "centred" else unit_vectors(points)
@@ -191,6 +183,3 @@ def within_sentence(table: pd.DataFrame, label: str, centring: str) -> str:
     which = (f"**For {len(short)} of {len(table)} values** it is" if len(short) < len(table)
              else "**For every value** it is")
     return said + f"{which} no more than with {control}: {', '.join(named)}{more}."
-
-
-__all__ = ["beside_controls", "note_cell", "note_selected", "page", "within_sentence"]

@@ -72,6 +72,3 @@ def say_all_the_same(key: str, places: Iterable[tuple[int, str]]) -> None:
     st.info(literal(f"All instances of {key} have the same code at {where}: this early, the model "
                     "cannot know the problem yet. There is nothing to lay out or to compare."),
             icon=":material/info:")
-
-
-__all__ = ["answering", "guarded", "say_all_the_same"]

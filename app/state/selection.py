@@ -192,29 +192,6 @@ def has_label(labels: pd.DataFrame, asked: str) -> np.ndarray:
     return rows
 
 
-def clicked_text(event: Mapping[str, Any] | None) -> str | None:
-    """Return the text that is the first entry of `customdata` of what was clicked in a chart."""
-    points = ((event or {}).get("selection") or {}).get("points", ())
-    clicked = next((_first(point["customdata"]) for point in points if "customdata" in point), None)
-    return clicked if isinstance(clicked, str) else None
-
-
-def clicked_cell(event: Mapping[str, Any] | None, n: int) -> tuple[int, int] | None:
-    """Return row and column of the clicked cell of a chart; None where there is none.
-
-    The first entry of `customdata` of a cell is row * n + column.
-    """
-    points = ((event or {}).get("selection") or {}).get("points", ())
-    cells = [int(_first(point["customdata"])) for point in points if "customdata" in point]
-    return divmod(cells[0], n) if cells else None
-
-
-def _first(customdata: Any) -> Any:
-    # A row of numbers arrives from the browser as {"0": ..., "1": ...}.
-    return (customdata["0"] if isinstance(customdata, Mapping)
-            else np.ravel(np.asarray(customdata, dtype=object))[0])
-
-
 def _escaped(text: str) -> str:
     """Return a text in which no character divides the parts of a selection."""
     return quote(text, safe="").replace("~", "%7E")
@@ -259,6 +236,3 @@ def _corners(points: np.ndarray, tolerance: float) -> list[int]:
             kept.add(middle)
             waiting += [(first, middle), (middle, last)]
     return sorted(kept)
-
-
-__all__ = ["Picture", "Selection", "clicked_cell", "clicked_text", "has_label"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,15 +16,15 @@ from latentcode.app.data.projections import (
     METHODS,
     MOST_LAID_OUT,
     colour_labels,
-    own_labels,
     project_once,
     stored_plane,
 )
 from latentcode.app.state.selection import Picture
-from latentcode.app.state.url import choose, note
+from latentcode.app.state.url import choose, choose_several, note
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
+from latentcode.probes.knn_purity.labels import own_labels
 from latentcode.probes.projection.methods import Projection
 from latentcode.tasks.pairs import Pair
 
@@ -32,8 +33,6 @@ SPLITS = {"ood": "held-out combinations", "test": "training combinations, fresh 
 """Splits in words."""
 SHOWN = 26
 """Letters of a model's name for which the list has space; a longer one stands below it, too."""
-
-
 QUICK = 20_000
 """Codes that PCA lays out while nobody notices."""
 
@@ -56,6 +55,11 @@ class Chosen:
                   else loaded.stored_folder(self.entry, self.split))
         return (str(self.entry.path), self.split, len(self.codes), meta.get("run_id"),
                 meta.get("step"), loaded.stamp(folder))
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What the codes of the layer and pair are known by."""
+        return (*self.key, self.layer, self.pair)
 
     @property
     def points(self) -> np.ndarray:
@@ -83,6 +87,12 @@ class Chosen:
         """Return the points of a picture of these codes, computed if they are not kept."""
         return project_once(self.entry, self.codes, self.split, picture.layer, picture.pair,
                             picture.method)
+
+
+AT_PLACE: dict[Any, Callable[[Any], Any]] = {Chosen: lambda chosen: chosen.place}
+"""`hash_funcs` of what Streamlit keeps of the codes of a layer and pair."""
+OF_PAIR: dict[Any, Callable[[Any], Any]] = {Chosen: lambda chosen: (*chosen.key, chosen.pair)}
+"""The same of what is equal in all layers."""
 
 
 def choose_entry(*, models_only: bool = False) -> Entry:
@@ -171,6 +181,20 @@ def choose_place(layers: Sequence[int], pairs: Sequence[Pair]) -> tuple[int, str
     return layer, pair
 
 
+def choose_layers_and_heads(n_layers: int, n_heads: int) -> tuple[list[int], list[int]]:
+    """Return the layers and heads that are written to, chosen side by side on the page."""
+    first, second = st.columns(2)
+    with first:
+        layers = choose_several("Layers", range(n_layers), key="layers",
+                                default=list(range(n_layers)),
+                                help="Layers count from 0, the one nearest to the input.")
+        if not layers:
+            st.info("Choose at least one layer.", icon=":material/layers:")
+    with second:
+        heads = choose_several("Heads (none chosen: all)", range(n_heads), key="heads")
+    return sorted(layers), sorted(heads)
+
+
 def choose_look(
     codes: LatentCodes, pair: str, first: Callable[[], str | None] = lambda: None,
     more: Sequence[str] = (),
@@ -227,8 +251,3 @@ def choose_codes(entry: Entry | None = None) -> Chosen:
     codes = loaded.codes(entry, split, n)
     say_if_damaged(entry)
     return Chosen(entry, split, *choose_place(codes.layers, codes.pairs), codes)
-
-
-__all__ = ["Chosen", "choose_codes", "choose_entry", "choose_instances", "choose_label",
-           "choose_layer", "choose_look", "choose_pair", "choose_place", "choose_split",
-           "say_if_damaged"]

@@ -129,7 +129,3 @@ def remember(key: str, value: str | None) -> None:
     else:
         st.session_state[key] = value
         st.query_params[key] = value
-
-
-__all__ = ["choose", "choose_several", "note", "remember", "remembered", "remembered_number",
-           "take_along"]

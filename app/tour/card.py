@@ -34,6 +34,3 @@ def _described(number: int) -> dict[str, object]:
         "at": step.at, "here": address(number),
         "back": address(number - 1) if number > 1 else None,
         "next": address(number + 1) if number < len(STEPS) else None}
-
-
-__all__ = ["show_tour"]

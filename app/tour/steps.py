@@ -77,6 +77,3 @@ def address(number: int) -> str:
     """Return the address of a step, counted from 1, as seen from any page."""
     step = STEPS[number - 1]
     return f"./{step.page}?{urlencode({**step.query, PARAMETER: str(number)})}"
-
-
-__all__ = ["MODEL", "PARAMETER", "STEPS", "Step", "address"]

@@ -13,51 +13,31 @@ const KNOWN = 'latentcode knows the tour';
 const known = () => { try { return !!localStorage.getItem(KNOWN); } catch { return true; } };
 const learn = () => { try { localStorage.setItem(KNOWN, 'yes'); } catch { /* offered again */ } };
 
-const made = (name, kind, text = '', more = {}) => {
-    const part = document.createElement(name);
-    part.className = kind;
-    part.textContent = text;
-    for (const key in more) part.setAttribute(key, more[key]);
-    return part;
-};
-const link = (kind, text, href, more = {}) => made('a', kind, text, { href, target: '_self', ...more });
-const button = (kind, text, act, more = {}) => {
-    const part = made('button', kind, text, { type: 'button', ...more });
-    part.onclick = act;
-    return part;
-};
+const link = (kind, text, href, more = {}) =>
+    element('a', { class: `tour-${kind}`, href, target: '_self', ...more }, text);
+const closing = (onclick, told) =>
+    button({ class: 'tour-close', onclick, 'aria-label': told, title: told }, '✕');
 
-const card = (step, close) => {
-    const root = made('section', 'tour-card', '', { 'aria-label': 'Tour' });
-    const head = made('div', 'tour-head');
-    head.append(made('strong', 'tour-title', step.title),
-        button('tour-close', '✕', close, { 'aria-label': 'Close the tour', title: 'Close the tour' }));
-    const about = made('p', 'tour-do', step.do);
-    about.prepend(made('b', '', 'Try: '));
-    const foot = made('nav', 'tour-foot', '', { 'aria-label': 'Steps of the tour' });
-    foot.append(
-        link('tour-here', `${step.number} of ${step.of}`, step.here,
-            { title: 'Show this step as it was' }),
-        step.back ? link('tour-back', 'Back', step.back) : '',
-        step.next ? link('tour-next', 'Next', step.next)
-            : button('tour-next', 'Close', close));
-    root.append(head, made('p', 'tour-text', step.text), about, foot);
-    root.onkeydown = event => { if (event.key === 'Escape') close(); };
-    return root;
-};
+const card = (step, close) => element('section', {
+    class: 'tour-card', 'aria-label': 'Tour',
+    onkeydown: event => { if (event.key === 'Escape') close(); },
+}, element('div', { class: 'tour-head' },
+    element('strong', { class: 'tour-title' }, step.title), closing(close, 'Close the tour')),
+element('p', { class: 'tour-text' }, step.text),
+element('p', { class: 'tour-do' }, element('b', {}, 'Try: '), step.do),
+element('nav', { class: 'tour-foot', 'aria-label': 'Steps of the tour' },
+    link('here', `${step.number} of ${step.of}`, step.here, { title: 'Show this step as it was' }),
+    step.back ? link('back', 'Back', step.back) : '',
+    step.next ? link('next', 'Next', step.next)
+        : button({ class: 'tour-next', onclick: close }, 'Close')));
 
-const offer = (first, dismiss) => {
-    const root = made('div', 'tour-offer', 'New here? ');
-    const start = link('tour-take', 'Take the one-minute tour', first);
-    start.onclick = learn;
-    root.append(start, button('tour-close', '✕', dismiss, {
-        'aria-label': 'Do not offer the tour again', title: 'Do not offer the tour again' }));
-    return root;
-};
+const offer = (first, dismiss) => element('div', { class: 'tour-offer' }, 'New here? ',
+    link('take', 'Take the one-minute tour', first, { onclick: learn }),
+    closing(dismiss, 'Do not offer the tour again'));
 
 // What the step points at has a frame, and comes into sight as soon as it is there.
 const point = (at, colour) => {
-    const frame = made('style', '', `${at} {outline: 2px solid ${colour};
+    const frame = element('style', {}, `${at} {outline: 2px solid ${colour};
         outline-offset: 5px; border-radius: 6px; scroll-margin: 5rem 0 16rem;}`);
     const find = () => {
         const found = document.querySelector(at);
@@ -75,7 +55,7 @@ const tours = new WeakMap();
 export default function ({ data, parentElement, setTriggerValue }) {
     let tour = tours.get(parentElement);
     if (!tour) {
-        tour = { root: parentElement.appendChild(made('div', 'tour')), shown: null, leave() {} };
+        tour = { root: rootIn(parentElement, 'tour'), shown: null, leave() {} };
         tours.set(parentElement, tour);
     }
     const shown = JSON.stringify(data);
@@ -83,9 +63,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
         tour.shown = shown;
         tour.leave();
         tour.leave = () => {};
-        const { root } = tour, start = link('tour-start', 'Tour', data.first, {
-            title: 'A tour of the explorer, in one minute' });
-        start.addEventListener('click', learn);
+        const { root } = tour, start = link('start', 'Tour', data.first, {
+            title: 'A tour of the explorer, in one minute', onclick: learn });
         if (data.step) {
             learn();
             root.replaceChildren(card(data.step, () => {

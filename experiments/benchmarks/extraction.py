@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -75,12 +75,10 @@ class Extraction:
         return Local(self.name, work, device).seconds(1)
 
 
-def measure(
-    task_name: str, kind: str, turns: Mapping[str, Any], *, preset_name: str,
-    device: torch.device, batch_size: int,
-) -> dict[str, Any]:
+def measure(settings: ExtractionSpeed, task_name: TaskName, kind: Kind) -> dict[str, Any]:
     """Return one case, all contestants at one task and attention kind, as plain data."""
-    task, model = _initial(task_name, kind, preset_name, device)
+    task, model, device = settings.start(task_name, kind)
+    batch_size = settings.batch_size
     generator = make_generator(0, "benchmark", device)
     batch = task.sample("ood", batch_size, generator)
     per_draw, waiting = max(1, DRAW // batch_size), list[torch.Tensor]()
@@ -106,50 +104,28 @@ def measure(
             (f"extraction, {len(pairs)} pairs", {"pairs": pairs}),
             (f"extraction, {len(pairs)} pairs, residuals", {"pairs": pairs, "residuals": True})))]
     name = f"{task_name}, {kind}"
-    sitting = sit(contestants, **turns, progress=bar(name))
+    sitting = sit(contestants, **settings.turns, progress=bar(name))
     return {"name": name, "batch_size": batch_size, "n_layers": model.cfg.n_layers,
             "n_heads": model.cfg.n_heads, "pairs": list(pairs),
             "batches": sitting.record(FORWARD), "streamed": []}
 
 
-def stream(task_name: str, kind: str, *, preset_name: str, device: torch.device, batch_size: int,
-           sizes: Sequence[int], out: Path) -> list[dict[str, Any]]:
-    """Return seconds and peak memory of streaming instances to disk, for each number of them in a
-    process of its own, so that nothing else has touched its memory."""
-    streamed = []
-    context = multiprocessing.get_context("spawn")
-    for n in sizes:
-        with ProcessPoolExecutor(1, context) as pool:
-            streamed.append(pool.submit(
-                _stream_once, task_name, kind, preset_name, str(device), batch_size, n, out,
-                torch.get_num_threads()).result())
-    return streamed
-
-
-def _stream_once(task_name: str, kind: str, preset_name: str, device: str, batch_size: int, n: int,
-                 out: Path, threads: int) -> dict[str, Any]:
-    torch.set_num_threads(threads)
-    task, model = _initial(task_name, kind, preset_name, torch.device(device))
+def stream(settings: ExtractionSpeed, n: int) -> dict[str, Any]:
+    """Return seconds and peak memory of streaming n instances to disk, in a process that does
+    nothing else with its memory."""
+    torch.set_num_threads(settings.cores)
+    task, model, _ = settings.start(settings.task[0], settings.kinds[0])
     cpu = torch.device("cpu")
     before = peak_memory(cpu)
-    with TemporaryDirectory(dir=out) as folder:
+    with TemporaryDirectory(dir=settings.folder) as folder:
         begin = time.perf_counter()
-        reader = CodeReader(model, task, "train", n=n, batch_size=batch_size)
+        reader = CodeReader(model, task, "train", n=n, batch_size=settings.batch_size)
         codes = reader.to_folder(Path(folder) / "codes", progress=bar(f"stream {n:,}"))
         seconds = time.perf_counter() - begin
         size = sum(f.stat().st_size for f in codes.rglob("*") if f.is_file())
     return {"n": n, "seconds": seconds, "instances_per_second": n / seconds,
             "mib_on_disk": size / 2**20, "peak_memory_mib": peak_memory(cpu),
             "peak_memory_before_mib": before}
-
-
-def _initial(
-    task_name: str, kind: str, preset_name: str, device: torch.device
-) -> tuple[Task, HookedTransformer]:
-    """Return a preset's task, and its model with the initial weights."""
-    config = preset(preset_name, task_name, kind)
-    model = HookedTransformer(config.model, seed=config.training.seed)
-    return make_task(config.task), model.to(device).eval()
 
 
 def table(cases: Sequence[dict[str, Any]]) -> str:
@@ -204,20 +180,28 @@ class ExtractionSpeed(Benchmark):
     folder of the result."""
     turn_seconds: float = 1.0
 
+    def start(
+        self, task_name: TaskName, kind: Kind
+    ) -> tuple[Task, HookedTransformer, torch.device]:
+        """Return a task, its model with the initial weights, and where that lies."""
+        config, device = preset(self.size, task_name, kind), resolve_device(self.device)
+        model = HookedTransformer(config.model, seed=config.training.seed)
+        return make_task(config.task), model.to(device).eval(), device
+
     def run(self) -> None:
-        place, n = resolve_device(self.device), self.n
+        n = self.n
         check(n is None or n >= 10, f"n is {n}; expected at least 10 instances")
         check(1 <= self.batch_size <= DRAW, f"batch_size is {self.batch_size}; expected 1 to "
               f"{DRAW:,}, the instances that are drawn at once")
-        with self.report(place, batch_size=self.batch_size, n=n) as report:
-            cases = [measure(task, kind, self.turns, preset_name=self.size, device=place,
-                             batch_size=self.batch_size)
-                     for task, kind in product(self.task, self.kinds)]
+        with self.report(
+                resolve_device(self.device), batch_size=self.batch_size, n=n) as report:
+            cases = [measure(self, task, kind) for task, kind in product(self.task, self.kinds)]
             if n is not None:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                cases[0]["streamed"] = stream(
-                    self.task[0], self.kinds[0], preset_name=self.size, device=place,
-                    batch_size=self.batch_size, sizes=(n // 10, n), out=self.folder)
+                context = multiprocessing.get_context("spawn")
+                for size in (n // 10, n):
+                    with ProcessPoolExecutor(1, context) as pool:
+                        cases[0]["streamed"].append(pool.submit(stream, self, size).result())
             report.finish(self.folder, cases, table(cases), figure(cases))
 
 

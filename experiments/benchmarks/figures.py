@@ -1,4 +1,4 @@
-"""Pictures of what was measured: bars of contestants, panels of what was varied."""
+"""The picture of what was measured: bars of contestants."""
 
 from __future__ import annotations
 
@@ -49,28 +49,4 @@ def bars(
         axes.set_xlim(left=0.0)
         axes.set_xlabel(label)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=min(3, len(names)))
-    return drawn
-
-
-def panels(
-    measured: Mapping[str, tuple[Sequence[float], Sequence[Spread]]], label: str
-) -> Figure:
-    """Return a panel per quantity that was varied: medians over it, with quartiles as a band.
-
-    measured  name of the quantity -> (its values, the spread at each)
-    """
-    with style():
-        drawn = Figure(figsize=(1.2 + 2.3 * len(measured), 2.5), layout="constrained")
-        row = drawn.subplots(1, len(measured), squeeze=False)[0]
-        for axes, (name, (values, spreads)) in zip(row, measured.items(), strict=True):
-            axes.plot(values, [s.median for s in spreads], marker="o", markersize=3.5,
-                      color=PALETTE[0])
-            axes.fill_between(values, [s.lower for s in spreads], [s.upper for s in spreads],
-                              color=PALETTE[0], alpha=0.2, linewidth=0)
-            axes.set_xscale("log", base=2)
-            axes.set_xticks(list(values), [f"{value:g}" for value in values])
-            axes.minorticks_off()
-            axes.set_xlabel(name)
-            axes.set_ylim(bottom=0.0)
-        row[0].set_ylabel(label)
     return drawn

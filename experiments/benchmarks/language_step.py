@@ -16,11 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import pandas as pd
 import torch
 import tyro
-from jaxtyping import Int
-from torch import Tensor
 
 from latentcode.config import LanguageConfig, RunConfig, TrainingConfig, to_dict
 from latentcode.config.presets import model_for
@@ -29,14 +26,13 @@ from latentcode.experiments.benchmarks.figures import bars
 from latentcode.experiments.benchmarks.harness import Clock, Contestant, Local, sit, spreads
 from latentcode.experiments.benchmarks.ours import Updates
 from latentcode.experiments.benchmarks.plain_language import PlainLanguageModel
-from latentcode.experiments.benchmarks.report import Benchmark, Kind
-from latentcode.experiments.benchmarks.targets import said
+from latentcode.experiments.benchmarks.report import Benchmark, Kind, said
 from latentcode.figures.markdown import markdown_table
 from latentcode.models.config import with_kind
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import bar
 from latentcode.seeds import make_generator
-from latentcode.tasks.text.data import Excerpts
+from latentcode.tasks import Batch, Task
 from latentcode.tasks.text.task import Text
 from latentcode.training.batches import TrainingBatches
 from latentcode.training.optimizer import make_optimizer
@@ -51,34 +47,20 @@ CLOSE = 1e-4
 """Largest difference of logits, which are of the order of 1, for two models to be the same."""
 
 
-@dataclass
-class RandomText:
-    """The `TextData` and the `Stream` of token ids that are drawn at random: nothing to learn."""
+class RandomText(Text):
+    """Token ids that are drawn at random: nothing to learn."""
 
-    config: LanguageConfig
-    splits: tuple[str, ...] = ("train",)
-    tokenizer: Any = None
+    def __init__(self, config: LanguageConfig) -> None:
+        Task.__init__(self, config)
 
-    def excerpts(self, split: str) -> Excerpts:
-        """Return a few sequences."""
-        tokens = self[0:4]
-        return Excerpts(tokens, torch.zeros_like(tokens), pd.DataFrame({"name": ["random"]}))
+    def in_order(self, seed: int) -> None:  # type: ignore[override]
+        """Return None: every batch is drawn by itself."""
 
-    def stream(self, seed: int) -> RandomText:
-        """Return the stream, which is the same for every seed."""
-        return self
-
-    def __getitem__(self, sequences: slice) -> Int[Tensor, "n S"]:
-        generator = make_generator(sequences.start, "random text", "cpu")
-        shape = (sequences.stop - sequences.start, self.config.n_tokens + 1)
-        return torch.randint(self.config.n_vocabulary, shape, generator=generator)
-
-    def cursor(self, sequence: int) -> Mapping[str, Any]:
-        """Return nothing: every sequence is drawn by itself."""
-        return {}
-
-    def go_to(self, cursor: Mapping[str, Any]) -> None:
-        """Do nothing."""
+    def sample(self, split: str, n: int, generator: torch.Generator) -> Batch:
+        """Draw n sequences."""
+        shape = (n, self.config.n_tokens + 1)
+        tokens = torch.randint(self.config.n_vocabulary, shape, generator=generator)
+        return Batch(tokens[:, :-1], tokens[:, 1:], torch.zeros(n, dtype=torch.long), {}, split)
 
 
 def setting(kind: str, n_tokens: int, batch_size: int, smoke: bool = False) -> RunConfig:
@@ -97,7 +79,7 @@ def setting(kind: str, n_tokens: int, batch_size: int, smoke: bool = False) -> R
 def state_of(config: RunConfig) -> TrainingState:
     """Return what `train` trains, on random text."""
     assert isinstance(config.task, LanguageConfig)
-    settings, task = config.training, Text(config.task, RandomText(config.task))
+    settings, task = config.training, RandomText(config.task)
     model = HookedTransformer(config.model, seed=settings.seed).train()
     return TrainingState(config, task, model, make_optimizer(model, settings), {"dropout": (
         make_generator(settings.seed, "train dropout", "cpu"))}, TrainingBatches(

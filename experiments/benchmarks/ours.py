@@ -6,11 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from latentcode.config import RunConfig
 from latentcode.devices import resolve_device
@@ -53,48 +51,6 @@ def learner(configs: Sequence[RunConfig], *, sampling: bool = True,
                 state.task, state.config.training.seed, state.config.training.batch_size,
                 resolve_device(state.config.training.device))
     return made
-
-
-class MatrixProducts(TorchDispatchMode):
-    """The contestant: the matrix products of an update and nothing else, a floor under it.
-
-    Entered around an update it records the factors of every product, forward and backward; then it
-    multiplies them again in the same order, into memory that is already allocated.
-    """
-
-    PRODUCTS: ClassVar[dict[Any, int]] = {
-        torch.ops.aten.mm.default: 0, torch.ops.aten.bmm.default: 0,
-        torch.ops.aten.addmm.default: 1, torch.ops.aten.baddbmm.default: 1}
-    """Operation -> where the two factors stand among its arguments."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name, self.multiple = name, 1
-        self.recorded: list[tuple[Any, Tensor, Tensor, Tensor]] = []
-
-    def __torch_dispatch__(self, operation: Any, types: Any, arguments: Any = (),
-                           keywords: Any = None) -> Any:
-        result = operation(*arguments, **(keywords or {}))
-        place = self.PRODUCTS.get(operation)
-        if place is not None:
-            one, other = arguments[place:place + 2]
-            multiply = torch.mm if one.ndim == 2 else torch.bmm
-            self.recorded.append((multiply, one.detach(), other.detach(), torch.empty_like(result)))
-        return result
-
-    @property
-    def operations(self) -> int:
-        """Additions and multiplications of all products."""
-        return sum(2 * one.numel() * other.shape[-1] for _, one, other, _ in self.recorded)
-
-    def seconds(self, n: int) -> float:
-        """Return the seconds of n times all products."""
-        return Local(self.name, self._all, self.recorded[0][1].device).seconds(n)
-
-    def _all(self) -> None:
-        with torch.no_grad():
-            for multiply, one, other, out in self.recorded:
-                multiply(one, other, out=out)
 
 
 @dataclass(frozen=True)

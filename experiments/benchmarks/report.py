@@ -106,6 +106,13 @@ class Benchmark:
             yield Report(self.QUESTION, device, {**self.turns, **settings, "smoke": self.smoke})
 
 
+def said(what: str, reached: float, target: float, unit: str, *, at_least: bool) -> str:
+    """Return the line of a report that says whether a target is reached."""
+    good = reached >= target if at_least else reached <= target
+    return (f"{what}: {reached:.3g} {unit}, target {'at least' if at_least else 'at most'} "
+            f"{target:g}: **{'reached' if good else 'MISSED'}**.")
+
+
 def header(result: Mapping[str, Any]) -> str:
     """Return one sentence on where and when a result was measured."""
     place, load = result["environment"], result["load_average"]["before"]

@@ -13,6 +13,7 @@ from latentcode.codes import LatentCodes
 from latentcode.config import LogicConfig
 from latentcode.devices import available_cores
 from latentcode.errors import ProbeError
+from latentcode.experiments.evidence.rules import apart, difference
 from latentcode.experiments.studies.operation.criteria import WHERE, met
 from latentcode.experiments.studies.operation.places import SOURCES, Place, sanity
 from latentcode.models.config import kind_of
@@ -28,6 +29,8 @@ from latentcode.tasks import make_counterfactuals, make_task
 Reading = Literal["fixed_query", "fixed_context"]
 READINGS: dict[Reading, str] = {"fixed_query": "one query", "fixed_context": "one context"}
 """What all instances share while codes are read: the query, or the context (paper, 3.2)."""
+CONTROLS = ("untrained", "shuffled")
+"""Features that a code has to exceed before it is said to tell something."""
 LABEL = "terms"
 """What probes look for: which terms the function has."""
 TELLING = "operation+operands"
@@ -99,6 +102,21 @@ class Asked:
         table = where(self.decoded[reading].table, features=features)
         return table.sort_values("layer").iloc[-1]
 
+    def best_control(self, reading: Reading) -> str:
+        """Return the control in the last layer whose interval reaches highest."""
+        return max(CONTROLS, key=lambda features: float(self.score(reading, features)["high"]))
+
+    def tells(self, reading: Reading) -> bool:
+        """Return whether the code of the last layer is above its controls by their intervals."""
+        code = self.score(reading)
+        best = self.score(reading, self.best_control(reading))
+        return above(code, best) and bool(code["low"] > code["chance"])
+
+    @property
+    def counted(self) -> str:
+        """The name, and how many instances count."""
+        return f"{self.name} ({self.n_counted} problems)"
+
     def rate(self, place: str, outcome: str, source: str = TELLING) -> float:
         """Return the share of answers of a class (`CLASSES`), of a place of `places`."""
         assert self.written is not None
@@ -128,6 +146,12 @@ class Asked:
     def _at(self, place: str) -> dict[str, str]:
         site, scope, layers = places(self.run)[place]
         return dict(zip(WHERE, (site, scope, ",".join(map(str, layers))), strict=True))
+
+
+def above(one: pd.Series, other: pd.Series) -> bool:
+    """Return whether a score is above another, both with an interval."""
+    rows = apart(*(pd.DataFrame([dict(score)]) for score in (one, other)))
+    return difference("score", rows, 0.0, fewest=1).verdict == "agrees"
 
 
 def ask(run: Run, origin: str, sizes: Sizes, device: str = "cpu") -> Asked:

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
 from latentcode.config import RunConfig, to_dict
 from latentcode.config.presets import preset
-from latentcode.experiments.demo import sections
+from latentcode.experiments.demo import shown
 from latentcode.experiments.demo.asking import Asked, Sizes, ask
-from latentcode.experiments.demo.findings import findings
-from latentcode.experiments.demo.report import Figure, Section, write_report
+from latentcode.experiments.evidence.html import write_html
+from latentcode.experiments.evidence.pages import render
+from latentcode.figures.style import Figure
 from latentcode.files.storage import check_writable, write_json
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
@@ -21,6 +24,7 @@ from latentcode.training import train, train_side_by_side
 KINDS: tuple[str, ...] = ("hyla", "softmax")
 PUBLISHED: tuple[str, ...] = ("zoo:logic-hyla", "zoo:logic-softmax")
 """Models of the zoo at the published setting, which are asked the same."""
+TEMPLATE = Path(__file__).with_name("report.md.jinja2")
 SIZES: Mapping[str, Sizes] = {
     "small": Sizes(n_probe=2_000, n_projected=1_000, n_written=800),
     "smoke": Sizes(n_probe=200, n_projected=100, n_written=100)}
@@ -49,18 +53,20 @@ def demo(out: str | Path, *, preset_name: str = "small", device: str = "cpu") ->
     asked = [*(ask(load_run(name), "of the zoo", sizes, device) for name in PUBLISHED),
              *(ask(run, "trained here", sizes, device) for run in runs.values())]
     print("projecting the held-out codes", flush=True)
-    shown = [
-        sections.found(asked), sections.idea(), sections.learned(asked, runs),
-        sections.decoding(asked), sections.projections(asked, sizes.n_projected),
-        sections.causing(asked), sections.sraven(sraven)]
+    figures, trustworthiness = shown.projections(asked, sizes.n_projected)
+    figures |= {"curves": shown.curves(runs), "decoding": shown.decoding(asked), **{
+        f"interventions-{one.folder}": one.written.figure() for one in asked
+        if one.written is not None and one.answers_enough}}
+    tables = shown.tables(asked, sraven)
+    _keep(out, figures, runs, asked, tables)
+    page = render(
+        TEMPLATE, tables=tables, n_projected=sizes.n_projected,
+        trustworthiness=trustworthiness, sraven_steps=sraven.config.training.steps,
+        **shown.values(asked))
     minutes = (time.monotonic() - began) / 60
-    _keep(out, shown, runs, asked)
-    path = write_report(
-        out / "report.html", "What do latent codes say?", shown,
-        lead="Transformers learn fuzzy-logic functions from examples in context: two small ones, "
-        "trained here, and two of the zoo, trained at the published setting. Their attention "
-        "scores over the heads, the latent codes, are read out on functions that were never "
-        "trained on, and written back.",
+    path = write_html(
+        out / "report.html", page, pictures=out,
+        markup={"logic": shown.problem(asked[0].run), "sraven": shown.problem(sraven)},
         provenance={
             "Command": f"latentcode demo --out {out} --preset {preset_name} --device {device}",
             "Minutes in this call": f"{minutes:.1f}",
@@ -71,19 +77,19 @@ def demo(out: str | Path, *, preset_name: str = "small", device: str = "cpu") ->
 
 
 def _keep(
-    out: Path, shown: Sequence[Section], trained_here: Mapping[str, Run], asked: Sequence[Asked]
+    out: Path, figures: Mapping[str, Figure], trained_here: Mapping[str, Run],
+    asked: Sequence[Asked], tables: Mapping[str, pd.DataFrame],
 ) -> None:
-    """Write results, the figures that have names, and what they show as `results.json`."""
-    for figure in (b for section in shown for b in section.blocks if isinstance(b, Figure)):
-        if figure.name:
-            figure.figure.savefig(out / f"{figure.name}.png", dpi=150)
+    """Write results, the figures, and what they show as `results.json`."""
+    for name, figure in figures.items():
+        figure.savefig(out / f"{name}.png", dpi=150)
     for one in asked:
         for reading, result in one.decoded.items():
             result.save(out / f"probe-{one.folder}-{reading}", overwrite=True, figures=False)
         if one.written is not None:
             one.written.save(out / f"interventions-{one.folder}", overwrite=True, figures=False)
     write_json(out / "results.json", {
-        "findings": findings(asked),
+        "found": tables["found"].to_dict("records"),
         "metrics": {kind: run.metrics().to_dict("records") for kind, run in trained_here.items()},
         "decoding": {one.name: {reading: result.table.to_dict("records")
                                 for reading, result in one.decoded.items()} for one in asked},

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, Literal
 
 from latentcode.config import from_dict, parse_yaml
-from latentcode.config.fields import later
+from latentcode.config.fields import LATER, later
 from latentcode.config.presets import preset
 from latentcode.errors import ConfigError, check, check_choice
 from latentcode.experiments.sweep.grid import SEEDS, Grid, parse_axis
@@ -178,7 +178,7 @@ class Exact:
 Rule = Welch | Permutation | PermutationOfChanges | Bound | Excess | Exact
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Claim:
     """One claim and the rule of its verdict. `ConfigError` names the claim and the key."""
 
@@ -192,15 +192,15 @@ class Claim:
     """What is claimed, in one sentence."""
     kind: Literal["number", "comparison", "picture"]
     """`picture`: judged by a number that the picture stands for."""
-    published: Published | None
+    published: Published | None = field(default=None, metadata={LATER: True})
     """The printed number; None where none is printed."""
     setting: Setting
     """Which runs count."""
     rule: Rule
     """How ours will be judged."""
-    margin: float | None
+    margin: float | None = later(None)
     """For numbers: the largest difference that is no disagreement, in the unit of `published`."""
-    reading: str | None
+    reading: str | None = later(None)
     """What ours does where the paper leaves room, or its code does something else."""
     seen: str | None
     """What of our own numbers was known when the rule was fixed; None: nothing."""

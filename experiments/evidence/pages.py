@@ -5,7 +5,6 @@ Templates are Jinja's. What they can ask for beside it:
     {% set flips = table("experiments/results/NAME.csv")(metric="flip") %}
     {{ flips(kind="hyla", layers="2,3") }}  the number of one row; more in `tables.Rows`
     {{ fixed(document("NAME.json").key, 3) }}  a number of a JSON file; `span` of several
-    {{ quoted(document("NAME.json").findings, "is {} of") }}  a number in one of its sentences
     {{ flips(**(place | merged(layers="0"))) }}  entries with others in their place
     {{ scores(features=named("row", "untrained")) }}  features as tables of decoding call them
     {{ given("0.125", "1 / 8: a random answer") }}  a number that is no result, and why
@@ -20,7 +19,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from traceback import extract_tb
@@ -47,23 +46,12 @@ from latentcode.probes.decoding.naming import named
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout, which paths in templates start from."""
 WIDTH = 110
-NUMBER = r"-?\d+(?:\.\d+)?"
 BARE = re.compile(r"(?<![\w./])(?:\d*\.\d+|\d[\d,]*(?=\s(?:%|per cent|of (?:the )?\d)))")
 """What looks like a result: a decimal, a percentage, a count of so many; no address or name."""
 ITEM = re.compile(r" *(?:-|\d+\.) ")
 """How an item of a list begins."""
 VERBATIM = ("#", "|", "!", "<")
 """How lines begin that are not part of a paragraph: headings, tables, pictures, marks."""
-
-
-def quoted(sentences: Sequence[str], words: str) -> str:
-    """Return the number that one of the sentences of a result has in place of `{}` in `words`."""
-    before, after = map(re.escape, words.split("{}"))
-    found = [match[1] for sentence in sentences
-             for match in re.finditer(f"{before}({NUMBER}){after}", sentence)]
-    check(len(found) == 1, f"{words!r} stands {len(found)} times in the result; expected once",
-          ArtifactError)
-    return found[0]
 
 
 def markdown(table: pd.DataFrame, *columns: str, digits: int = 2) -> str:
@@ -110,7 +98,7 @@ def render(template: Path, root: Path = ROOT, **more: object) -> str:
     environment.filters["merged"] = lambda mapping, **entries: {**mapping, **entries}
     environment.globals |= {
         "table": partial(read_table, root), "document": lambda name: read_json(root / name),
-        "named": named, "given": given, "quoted": quoted, "fixed": fixed, "span": span,
+        "named": named, "given": given, "fixed": fixed, "span": span,
         "criteria": criteria, "markdown": markdown, "where": where, "interval": with_interval,
         **more}
     source = template.read_text(encoding="utf-8")
@@ -178,4 +166,4 @@ def wrapped(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-__all__ = ["check_template", "given", "markdown", "quoted", "render", "wrapped"]
+__all__ = ["check_template", "given", "markdown", "render", "wrapped"]

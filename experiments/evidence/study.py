@@ -48,6 +48,7 @@ from latentcode.experiments.evidence.statements import (
     read_statements,
 )
 from latentcode.experiments.evidence.writing import csv_of, write_study, write_tables
+from latentcode.figures.markdown import with_results
 from latentcode.files.storage import read_json, write_text
 from latentcode.models.config import kind_of
 from latentcode.probes.common.results import TableResult
@@ -168,6 +169,9 @@ class Plan:
     group: str | None = later(None)
     """Column of the tables that has the group of a row's runs, so that some groups can be asked
     alone."""
+    within: str = later("")
+    """A page, from the checkout, of which the study's is what stands between its two marks
+    (`latentcode.figures.markdown`); default: a page of its own, README.md in `out`."""
     apart: bool = later(False)
     """Whether every group of runs is asked by itself and has a page of its own, in `out/GROUP`."""
 
@@ -319,9 +323,12 @@ class Study:
         """
         out = out or self.root / self.plan.out
         self._check_made(out)
-        page = out / PAGE
-        write_text(page, self.page(out))
-        return page
+        write_text(self.page_at(out), self.page(out))
+        return self.page_at(out)
+
+    def page_at(self, out: Path) -> Path:
+        """Return where the page of the tables in a folder is."""
+        return self.root / self.plan.within if self.plan.within else out / PAGE
 
     def _check_made(self, out: Path) -> None:
         made = read_json(out / f"{RECORD}.json").get("ask")
@@ -329,12 +336,14 @@ class Study:
               f"{self.settings}: run the study again", ArtifactError)
 
     def page(self, out: Path) -> str:
-        """Return the page of the tables in a folder."""
+        """Return the page of the tables in a folder, with what stands around it."""
         tables = {path.stem: pd.read_csv(path, keep_default_na=False, na_values=[""])
                   for path in sorted((out / "tables").glob("*.csv"))}
         more = imported(self.plan.shown)(tables) if self.plan.shown else {}
-        return render(self.folder / TEMPLATE, self.root, study=self, tables=tables, folder=out,
+        page = render(self.folder / TEMPLATE, self.root, study=self, tables=tables, folder=out,
                       record=read_json(out / f"{RECORD}.json"), **more)
+        return with_results(self.page_at(out).read_text(encoding="utf-8"), page) if (
+            self.plan.within) else page
 
     def _calls(self, name: str, runs: Mapping[str, Sequence[Run]]) -> list[Call]:
         asked = self.plan.ask[name]

@@ -30,6 +30,7 @@ from latentcode.progress import Bar, Display
 from latentcode.runs import Run
 from latentcode.runs.folder import CONFIG, LOCK
 from latentcode.runs.metric_file import recorded_step
+from latentcode.runs.resumption import check_resumable
 from latentcode.tasks import Task, make_task, task_class
 from latentcode.training.ensemble import check_keeps_enough
 from latentcode.training.signals import StopRequest, stop_on_signals
@@ -301,7 +302,7 @@ class _Sweep:
             return False
         try:
             run = Run.open(path)
-            run.check_config(config)
+            check_resumable(run, config)
         except LatentCodeError as error:
             self.errors[path] = self._plain(error)
             return False

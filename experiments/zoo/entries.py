@@ -48,13 +48,13 @@ from latentcode.probes.similarity.of_subject import similarity
 from latentcode.probes.similarity.result import SimilarityResult
 from latentcode.progress import bar
 from latentcode.runs import Run
+from latentcode.runs.folder import RESULTS
 from latentcode.runs.named import ZOO
 from latentcode.subjects import extract
 from latentcode.tasks import Task, make_task
 from latentcode.tasks.text.patterns import INDUCTION, PREVIOUS
 from latentcode.training import evaluate
 from latentcode.zoo.card import CARD, README, Card, Evaluation, StoredCodes
-from latentcode.zoo.loading import RESULTS
 
 SPLIT = "ood"
 """Whose codes come with a model: the held-out combinations, as in the paper's figures, or held-out

@@ -93,17 +93,18 @@ def _parsed(arguments: Sequence[str]) -> Any:
     if called is Train:  # whose flags depend on its words
         train, default = train_with_defaults(arguments)
         return parse(train, words, prog, default)
-    # To leave an option out is what None stands for; a configuration may need the word.
-    command = called.command if isinstance(called, Verb) else called
-    return parse(command, words, prog, disallow_none=True)
+    return parse(_class_of(called), words, prog)
+
+
+def _class_of(called: Any) -> Any:
+    return called.command if isinstance(called, Verb) else called
 
 
 def arguments() -> dict[str, list[Argument]]:
     """Return what every command takes, by the words that call it, such as `zoo verify`."""
     found: dict[str, list[Argument]] = {}
     for name, called in COMMANDS.items():
-        command = called.command if isinstance(called, Verb) else called
-        parts: Mapping[str, type] = getattr(command, "SUBCOMMANDS", {"": command})
+        parts: Mapping[str, type] = getattr(called, "SUBCOMMANDS", {"": _class_of(called)})
         found |= {f"{name} {part}".strip(): list(arguments_of(of)) for part, of in parts.items()}
     return found
 

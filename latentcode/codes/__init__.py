@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from latentcode.codes.latent_codes import (
-    LatentCodes,
-)
+from latentcode.codes.latent_codes import LatentCodes
 
 __all__ = ["LatentCodes"]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentcode.codes import LatentCodes
 from latentcode.codes.cards import cards_of_codes, task_of
 from latentcode.errors import LatentCodeError, check
 from latentcode.figures.bars import bars_svg
@@ -22,6 +21,7 @@ from latentcode.runs.named import load_run
 if TYPE_CHECKING:
     from ipywidgets import VBox
 
+    from latentcode.codes import LatentCodes
     from latentcode.models.transformer import HookedTransformer
     from latentcode.tasks import Task
 

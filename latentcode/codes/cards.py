@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from latentcode.codes import LatentCodes
 from latentcode.codes.instances import instances
 from latentcode.config.reading import task_from_dict
 from latentcode.errors import ArtifactError, check, check_choice
 from latentcode.tasks import Batch, Task, as_task
 
 if TYPE_CHECKING:
+    from latentcode.codes import LatentCodes
     from latentcode.config import TaskConfig
     from latentcode.models.transformer import HookedTransformer
 

@@ -5,48 +5,38 @@ Needs numpy, pandas and safetensors only, so that the app opens codes without im
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from latentcode.codes.labels import check_new_label, described, label_values
-from latentcode.errors import ArtifactError, UnknownNameError, check
-from latentcode.files.migrations import header, read_checked
-from latentcode.files.provenance import git_commit, software
-from latentcode.files.storage import (
-    TensorFile,
-    checksums,
-    map_tensors,
-    replace_file,
-    replace_folder,
-    write_json,
+from latentcode.codes.folder import (
+    LABELS,
+    META,
+    SHARD,
+    TENSORS,
+    as_table,
+    read_codes,
+    write_labels,
+    write_meta,
 )
-from latentcode.hub.address import is_address, origin
+from latentcode.codes.labels import check_new_label, described, label_values
+from latentcode.errors import ArtifactError, ConfigError, UnknownNameError, check
+from latentcode.files.storage import create_tensors, replace_folder, write_instances
+from latentcode.hub.address import is_address
 from latentcode.hub.download import fetch
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
-    import pyarrow
-
     from latentcode.codes.browser import CodeBrowser
     from latentcode.figures.style import Figure
     from latentcode.models.transformer import HookedTransformer
     from latentcode.runs import Run
 
-FORMAT = "latentcode.codes"
-META, TENSORS, LABELS = "meta.json", "codes.safetensors", "labels.parquet"
-META_KEYS = {"format", "format_version", "provenance", "sha256", "axes", "pairs", "layers",
-             "query_of_pair", "meta"}
-AXES = {"scores": ["layer", "pair", "instance", "head"],
-        "residuals": ["layer", "query", "instance", "d_model"]}
-"""The axes on disk, where what `select` and `select_residual` read lies in one piece."""
-SHARD = 16_384
-"""Instances whose labels make a row group, and that an interrupted extraction keeps together."""
 MOST_ROWS = 48
 """Values of a label that a figure shows in a row each."""
 
@@ -288,10 +278,9 @@ class LatentCodes:
         with replace_folder(folder, overwrite=overwrite, marker=META) as temporary:
             arrays = {name: array.transpose(1, 2, 0, 3) for name, array in (
                 ("scores", self.scores), ("residuals", self.residuals)) if array is not None}
-            tensors = TensorFile(temporary / TENSORS, {k: v.shape for k, v in arrays.items()})
-            tensors.create()
+            create_tensors(temporary / TENSORS, {k: v.shape for k, v in arrays.items()})
             for name, array in arrays.items():
-                tensors.write(name, 0, array)
+                write_instances(temporary / TENSORS, name, 0, array)
             labels = as_table(self.labels)
             write_labels(temporary / LABELS, (
                 labels.slice(start, SHARD) for start in range(0, max(len(self), 1), SHARD)))
@@ -313,10 +302,13 @@ class LatentCodes:
         Returns the address of the commit, which `load` opens. It is one commit, or none. Raises
         `HubError` that says why nothing was pushed.
         """
-        from latentcode.codes.sharing import push_codes
+        from latentcode.codes.sharing import data_card
+        from latentcode.hub.upload import push
 
-        return push_codes(self, repo, private=private, license=license, token=token,
-                          commit_message=commit_message)
+        with TemporaryDirectory() as temporary:
+            return push(self.save(Path(temporary) / "codes"), "codes", repo, private=private,
+                        page=data_card(self, repo, license), token=token,
+                        commit_message=commit_message)
 
     @classmethod
     def load(
@@ -343,33 +335,9 @@ class LatentCodes:
         else:
             check(revision is None and token is None, f"revision or token is given, but {folder} "
                   "is not on the hub; expected hf://datasets/user/name")
-        folder = Path(folder)
-        check(folder.is_dir(), f"codes folder {folder} does not exist", ArtifactError)
-        meta = read_checked(folder / META, FORMAT, META_KEYS, "meta", (TENSORS, LABELS),
-                            verify=verify)
-        tensors = map_tensors(folder / TENSORS)
-        check("scores" in tensors and set(tensors) <= {"scores", "residuals"},
-              f"{folder / TENSORS} holds {sorted(tensors)}; expected scores and possibly residuals",
-              ArtifactError)
         try:
-            pairs = tuple(Pair(**p) for p in meta["pairs"])
-            numbers = [*meta["layers"], *meta["query_of_pair"],
-                       *(p.token for p in pairs if p.token is not None)]
-            texts = [text for p in pairs for text in (p.name, p.description)]
-            check(all(type(n) is int for n in numbers) and all(type(t) is str for t in texts),
-                  f"layers {meta['layers']!r}, query_of_pair {meta['query_of_pair']!r}, pairs "
-                  f"{meta['pairs']!r}; expected whole numbers, and text for names")
-            arrays = {}
-            for name, array in tensors.items():
-                layer, place, instance, component = map(meta["axes"][name].index, AXES[name])
-                arrays[name] = array.transpose(instance, layer, place, component)
-            labels = _read_labels(folder / LABELS, len(arrays["scores"]))
-            from_hub = origin(folder)
-            known = meta["meta"] | ({} if from_hub is None else {"loaded_from": str(from_hub)})
-            return cls(arrays["scores"], labels, pairs, tuple(meta["layers"]), known,
-                       arrays.get("residuals"), tuple(meta["query_of_pair"]))
-        except (OSError, ValueError, TypeError, LookupError, AttributeError,
-                NotImplementedError) as error:
+            return cls(**read_codes(Path(folder), verify=verify))
+        except ConfigError as error:  # shapes that do not fit each other
             raise ArtifactError(f"codes folder {folder} is damaged: {error}") from None
 
     def _layer_index(self, layer: int) -> int:
@@ -402,44 +370,4 @@ class LatentCodes:
         return f"<b>LatentCodes</b> scores [instance, layer, pair, head]{table}{picture}{labels}"
 
 
-def _read_labels(path: Path, n: int) -> pd.DataFrame:
-    """Read labels; `ConfigError` unless they are of n instances, before any of them is unpacked."""
-    from pyarrow.parquet import read_metadata
-
-    rows = read_metadata(path).num_rows
-    check(rows == n, f"{path.name} holds {rows:,} rows; expected {n:,}, one per instance")
-    return pd.read_parquet(path)
-
-
-def write_labels(path: Path, groups: Iterable[pyarrow.Table]) -> None:
-    """Write tables one after the other as the row groups of a parquet file, all or nothing."""
-    from pyarrow.parquet import ParquetWriter
-
-    groups = iter(groups)
-    first = next(groups)
-    with replace_file(path) as temporary, ParquetWriter(temporary, first.schema) as writer:
-        for group in chain([first], groups):
-            writer.write_table(group.combine_chunks(), row_group_size=SHARD)
-
-
-def as_table(labels: pd.DataFrame) -> pyarrow.Table:
-    """Return labels as what `write_labels` writes; an index that counts from 0 is left out."""
-    from pyarrow import Table
-
-    numbered = labels.index.equals(pd.RangeIndex(len(labels)))
-    return Table.from_pandas(labels, preserve_index=not numbered)
-
-
-def write_meta(
-    folder: Path, pairs: Sequence[Pair], layers: Sequence[int], query_of_pair: Sequence[int],
-    meta: Mapping[str, Any],
-) -> None:
-    """Describe a folder whose other files are all there."""
-    write_json(folder / META, {
-        **header(FORMAT), "provenance": {**software(), "git_commit": git_commit()},
-        "sha256": checksums(folder, (TENSORS, LABELS)), "axes": AXES,
-        "pairs": [asdict(p) for p in pairs], "layers": list(layers),
-        "query_of_pair": list(query_of_pair), "meta": dict(meta)})
-
-
-__all__ = ["SHARD", "LatentCodes", "Pair", "as_table", "write_labels", "write_meta"]
+__all__ = ["LatentCodes", "Pair"]

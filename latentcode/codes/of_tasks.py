@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -25,9 +25,6 @@ from latentcode.progress import Progress
 from latentcode.seeds import checked_seed
 from latentcode.tasks import Batch, Task, try_task
 from latentcode.tasks.base import DRAW
-
-if TYPE_CHECKING:
-    pass
 
 
 class CodeReader(Reader):

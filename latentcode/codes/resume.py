@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.codes.latent_codes import (
+from latentcode.codes.folder import (
     LABELS,
     META,
     SHARD,
@@ -36,13 +36,14 @@ from latentcode.errors import ArtifactError, RunError, check
 from latentcode.files.locks import exclusive
 from latentcode.files.storage import (
     TEMPORARY,
-    TensorFile,
     check_free,
     checksum,
+    create_tensors,
     fsync_path,
     install_folder,
     map_tensors,
     read_json,
+    write_instances,
     write_json,
 )
 from latentcode.tasks.pairs import Pair
@@ -105,7 +106,7 @@ class PartialCodes:
         settings: Mapping[str, Any],
     ) -> None:
         self.out, self.folder, self.settings = out, folder, settings
-        self.tensors = TensorFile(folder / "codes" / TENSORS, shapes)
+        self.tensors, self.shapes = folder / "codes" / TENSORS, shapes
         self.n = shapes["scores"][2]
         self.finished: list[dict[str, str]] = []
         self._tables: list[pd.DataFrame] = []
@@ -134,21 +135,20 @@ class PartialCodes:
         check(discard or not different, f"{self.folder} holds an unfinished extraction with other "
               f"settings ({'; '.join(different)}); finish it with its own, delete it, or "
               "overwrite it (--overwrite, overwrite=True)", RunError)
-        if not different and self.tensors.path.is_file():
+        if not different and self.tensors.is_file():
             self.finished = state["finished"]
             self._verify()
 
     def begin(self) -> None:
         """Make room for all instances, in place of what an interruption may have left."""
-        path = self.tensors.path
         self._record()
-        shutil.rmtree(path.parent, ignore_errors=True)
-        path.parent.mkdir()
-        self.tensors.create()
+        shutil.rmtree(self.tensors.parent, ignore_errors=True)
+        self.tensors.parent.mkdir()
+        create_tensors(self.tensors, self.shapes)
 
     def write(self, name: str, start: int, values: np.ndarray) -> None:
         """Put the values [A, B, m, C] of an array at its instances start to start + m - 1."""
-        self.tensors.write(name, start, values)
+        write_instances(self.tensors, name, start, values)
 
     def add(self, labels: pd.DataFrame) -> None:
         """Add the labels of the next instances, whose values have all been written."""
@@ -158,7 +158,7 @@ class PartialCodes:
             return
         part = self._part(len(self.finished))
         write_labels(part, [as_table(pd.concat(self._tables, ignore_index=True))])
-        fsync_path(self.tensors.path)
+        fsync_path(self.tensors)
         self._tables = []
         self.finished.append({"labels": checksum(part), "rows": self._digest(self.n_done,
                                                                              n_waiting)})
@@ -171,7 +171,7 @@ class PartialCodes:
         """Give all that was written the name `out`, complete with its description."""
         from pyarrow.parquet import read_table
 
-        target = self.tensors.path.parent
+        target = self.tensors.parent
         for stray in target.glob(f"{TEMPORARY}*"):  # of an earlier attempt that was killed
             stray.unlink()
         write_labels(target / LABELS, (
@@ -190,7 +190,7 @@ class PartialCodes:
     def _digest(self, start: int, n: int) -> str:
         """Return the SHA-256 of n instances of all arrays as they lie on disk."""
         digest = hashlib.sha256()
-        for array in map_tensors(self.tensors.path).values():
+        for array in map_tensors(self.tensors).values():
             for plane in array.reshape(-1, *array.shape[2:]):
                 digest.update(plane[start:start + n])
         return digest.hexdigest()
@@ -201,7 +201,7 @@ class PartialCodes:
             start = index * SHARD
             found = {"labels": checksum(self._part(index)),
                      "rows": self._digest(start, min(SHARD, self.n - start))}
-            for what, file in (("labels", self._part(index)), ("rows", self.tensors.path)):
+            for what, file in (("labels", self._part(index)), ("rows", self.tensors)):
                 check(recorded.get(what) == found[what], f"{file} was damaged or changed after the "
                       f"extraction was interrupted; delete {self.folder} to start again",
                       ArtifactError)

@@ -1,30 +1,22 @@
-"""How are codes shared? The three files of their folder and a data set card, in one commit."""
+"""What is said of shared codes on the hub?"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
+from latentcode.codes.folder import LABELS
 from latentcode.codes.labels import described
-from latentcode.codes.latent_codes import LABELS, LatentCodes
 from latentcode.figures.markdown import markdown_of
-from latentcode.hub.page import page
-from latentcode.hub.upload import push
+from latentcode.hub.page import TAGS, page
 
-
-def push_codes(
-    codes: LatentCodes, repo: str, *, private: bool, license: str | None,
-    token: str | bool | None, commit_message: str | None,
-) -> str:
-    """Share codes; see `LatentCodes.push_to_hub`."""
-    with TemporaryDirectory() as temporary:
-        folder = codes.save(Path(temporary) / "codes")
-        return push(folder, "codes", repo, page=data_card(codes, repo, license), private=private,
-                    token=token, commit_message=commit_message)
+if TYPE_CHECKING:
+    from latentcode.codes import LatentCodes
 
 
 def data_card(codes: LatentCodes, repo: str, license: str | None) -> str:
     """Return the page of codes on the hub, which shows their labels as a table."""
+    from huggingface_hub import DatasetCardData
+
     name = repo.partition("/")[2]
     facts = {key: codes.meta[key] for key in ("run", "kind", "split", "seed", "step")
              if key in codes.meta}
@@ -39,8 +31,9 @@ def data_card(codes: LatentCodes, repo: str, license: str | None) -> str:
         f'codes.select(layer={codes.layers[-1]}, pair="{codes.pairs[0].name}")   '
         "# [instance, head]\n```",
         "## Labels", markdown_of(described(codes.labels))])
-    return page({"pretty_name": name, "configs": [{"config_name": "labels", "data_files": LABELS}]},
-                body, tags=(), license=license)
+    return page(DatasetCardData(
+        pretty_name=name, license=license, library_name="latentcode", tags=list(TAGS),
+        configs=[{"config_name": "labels", "data_files": LABELS}]), body)
 
 
-__all__ = ["data_card", "push_codes"]
+__all__ = ["data_card"]

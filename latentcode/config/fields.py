@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TypeVar
+from functools import cache
+from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from latentcode.errors import check_whole
+from latentcode.errors import check_choice, check_whole
 from latentcode.seeds import checked_seed
 
 T = TypeVar("T")
@@ -20,6 +21,17 @@ def later(default: T) -> T:
 def filled_in() -> str:
     """A later field that is empty until training begins, and then says what was found."""
     return field(default="", metadata={LATER: True, FILLED_IN: True})
+
+
+# Reading the claims builds hundreds of configurations of a few classes.
+hints_of = cache(get_type_hints)
+
+
+def check_choices(owner: str, config: object) -> None:
+    """Raise `UnknownNameError` unless every field that has choices, a `Literal`, holds one."""
+    for name, hint in hints_of(type(config)).items():  # type: ignore[arg-type]
+        if get_origin(hint) is Literal:
+            check_choice(f"{owner}.{name}", getattr(config, name), get_args(hint))
 
 
 def is_number(value: object) -> bool:

@@ -12,11 +12,10 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from latentcode.config.fields import FILLED_IN, LATER, is_number
+from latentcode.config.fields import FILLED_IN, LATER, hints_of, is_number
 from latentcode.config.tasks import TASKS, TaskConfig
 from latentcode.errors import ConfigError, check, check_choice
 
@@ -69,19 +68,16 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-# Reading the claims builds hundreds of configurations of a few classes.
-_hints = cache(get_type_hints)
-
-
-def from_dict(cls: type[T], data: object, where: str = "") -> T:
-    """Build a configuration from plain data; every key must be known and present.
+def from_dict(cls: type[T], data: object, where: str = "", what: str = "configuration") -> T:
+    """Build a configuration, or another dataclass, from plain data; every key must be known and
+    present.
 
     Raises `ConfigError` naming the key (with its path), the value and what was expected.
     """
-    name = where or "configuration"
+    name = where or what
     check(isinstance(data, Mapping), f"{name} is {data!r}; expected a mapping")
     assert isinstance(data, Mapping)
-    hints = _hints(cls)  # type: ignore[arg-type]
+    hints = hints_of(cls)  # type: ignore[arg-type]
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     keys = [f.name for f in fields]
     unknown = [str(k) for k in data if k not in keys]
@@ -121,6 +117,12 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     if origin is tuple:
         check(isinstance(value, (list, tuple)), f"{where} is {value!r}; expected a list")
         return tuple(convert(args[0], v, f"{where}[{i}]") for i, v in enumerate(value))
+    if origin is Mapping:
+        check(isinstance(value, Mapping), f"{where} is {value!r}; expected a mapping")
+        return {convert(args[0], k, f"a key of {where}"): convert(args[1], v, f"{where}.{k}")
+                for k, v in value.items()}
+    if hint is Any:
+        return value
     if hint is float and is_number(value):
         try:
             return float(value)

@@ -8,8 +8,15 @@ from dataclasses import Field, dataclass
 from math import comb
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from latentcode.config.fields import check_fields, check_seed, filled_in, is_number, later
-from latentcode.errors import ConfigError, check, check_choice
+from latentcode.config.fields import (
+    check_choices,
+    check_fields,
+    check_seed,
+    filled_in,
+    is_number,
+    later,
+)
+from latentcode.errors import ConfigError, check
 from latentcode.registry import Registry
 
 MOST_COMBINATIONS = 5_000_000
@@ -67,8 +74,7 @@ class LogicConfig:
     of `ood_fraction` and `split_seed`."""
 
     def __post_init__(self) -> None:
-        check_choice("task.name", self.name, ("logic",))
-        check_choice("task.inputs", self.inputs, ("uniform", "fixed_context", "fixed_query"))
+        check_choices("task", self)
         check_fields("task", self, 1, "n_variables", "n_terms")
         check_fields("task", self, 2, "n_examples")
         _check_fraction("task.ood_fraction", self.ood_fraction)
@@ -135,8 +141,7 @@ class SravenConfig:
     N_RULES: ClassVar[int] = 8
 
     def __post_init__(self) -> None:
-        check_choice("task.name", self.name, ("sraven",))
-        check_choice("task.rule_order", self.rule_order, ("random", "sorted"))
+        check_choices("task", self)
         check_fields("task", self, 1, "n_features")
         check_fields("task", self, 2, "n_values", "grid_size")
         _check_fraction("task.ood_fraction", self.ood_fraction)
@@ -195,7 +200,7 @@ class LanguageConfig:
     """Which state of the text and tokenizer: filled in when training begins."""
 
     def __post_init__(self) -> None:
-        check_choice("task.name", self.name, ("language",))
+        check_choices("task", self)
         check_fields("task", self, 1, "n_vocabulary", "n_tokens")
         for name in ("text", "subset", "column", "tokenizer", "revision"):
             value = getattr(self, name)

@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from latentcode.config.fields import check_fields, check_seed, is_number, later
-from latentcode.errors import check, check_choice
+from latentcode.config.fields import check_choices, check_fields, check_seed, is_number, later
+from latentcode.errors import check
 
+Precision = Literal["float32", "tf32", "bf16_mlp", "bf16"]
 HOW_FIELDS = ("accumulate", "checkpoint_activations", "compile")
 """Fields of the training that decide on memory and speed, and on results by rounding alone."""
 
@@ -34,7 +35,7 @@ class TrainingConfig:
     """Seed of the initial weights, the data streams and the dropout masks."""
     device: str = "cpu"
     """`cpu`, `cuda` or `cuda:N`."""
-    precision: Literal["float32", "tf32", "bf16_mlp", "bf16"] = "float32"
+    precision: Precision = "float32"
     """float32; tf32: float32 whose matrix products round their factors to 10 bits (CUDA only);
     bf16_mlp: bfloat16 autocast in the feed-forward layers, which do most of the arithmetic; or
     bf16: bfloat16 autocast everywhere, in which logits of HYLA are off by 3 % (see
@@ -61,9 +62,9 @@ class TrainingConfig:
     """Compile the step with torch.compile; hooks are then refused."""
 
     def __post_init__(self) -> None:
-        check_fields("training", self, 1, "steps", "batch_size", "eval_every",
-                        "eval_instances", "log_every", "checkpoint_every")
-        check_fields("training", self, 1, "accumulate")
+        check_choices("training", self)
+        check_fields("training", self, 1, "steps", "batch_size", "eval_every", "eval_instances",
+                     "log_every", "checkpoint_every", "accumulate")
         for name in ("checkpoint_activations", "compile"):
             value = getattr(self, name)
             check(type(value) is bool, f"training.{name} is {value!r}; expected True or False")
@@ -72,8 +73,6 @@ class TrainingConfig:
         if self.keep_checkpoints is not None:
             check_fields("training", self, 1, "keep_checkpoints")
         self._check_milestones()
-        check_choice("training.precision", self.precision,
-                     ("float32", "tf32", "bf16_mlp", "bf16"))
         for name in ("learning_rate", "weight_decay"):
             value = getattr(self, name)
             check(is_number(value) and 0.0 <= value < float("inf"),

@@ -160,6 +160,8 @@ def _as_decoding(data: Data) -> Data:
                 "allow_overlap": "nothing", "shared_combinations": 0, "n_shuffles": 1,
                 "penalties": [1.0, 0.1, 1e-2, 1e-3], "n_folds": 3, "selection_instances": 2_000,
                 **old, **parts}}
+
+
 def _with_classes_in_tables(data: Data) -> Data:
     """Version 2 of whose answer came out had the former names of its classes."""
     if data.get("name") != "causal":
@@ -241,9 +243,6 @@ def upgrade(
     return upgraded
 
 
-__all__ = ["CURRENT", "MIGRATIONS", "header", "upgrade"]
-
-
 def read_checked(
     path: Path, name: str, keys: set[str], mapping: str, files: tuple[str, ...], *,
     verify: bool = True
@@ -269,3 +268,6 @@ def read_checked(
         if recorded != ABSENT:
             check_checksum(path.with_name(file), recorded)
     return data
+
+
+__all__ = ["CURRENT", "MIGRATIONS", "header", "read_checked", "upgrade"]

@@ -15,7 +15,6 @@ import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +125,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, data: object) -> None:
     """Write JSON, all or nothing."""
-    write_text(path, json.dumps(data, indent=2, sort_keys=False, allow_nan=True) + "\n")
+    write_text(path, json.dumps(data, indent=2) + "\n")
 
 
 def parse_json(text: str) -> Any:
@@ -192,6 +191,14 @@ def map_tensors(path: Path) -> dict[str, np.ndarray]:
     The file is never written: a change to an array stays in memory. `ArtifactError` says what is
     wrong with the file.
     """
+    # An array without numbers has nothing that could be mapped.
+    return {name: np.zeros(shape, np.float32) if 0 in shape else np.asarray(
+        np.memmap(path, "<f4", mode="c", offset=offset, shape=shape))
+        for name, (shape, offset) in _layout(path).items()}
+
+
+def _layout(path: Path) -> dict[str, tuple[tuple[int, ...], int]]:
+    """Return the shape of each float32 array of a safetensors file, and where in it it begins."""
     from safetensors import SafetensorError, safe_open
 
     check(path.is_file(), f"{path} is missing", ArtifactError)
@@ -205,59 +212,37 @@ def map_tensors(path: Path) -> dict[str, np.ndarray]:
         for name, entry in header.items():
             check(entry["dtype"] == "F32", f"{path} holds {name} as {entry['dtype']}; expected F32",
                   ArtifactError)
-        return {name: _mapped(path, tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
+        return {name: (tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
                 for name, entry in header.items()}
     except (SafetensorError, OSError, ValueError, TypeError, OverflowError) as error:
         raise ArtifactError(f"{path} is not a readable safetensors file: {error}") from None
 
 
-def _mapped(path: Path, shape: tuple[int, ...], offset: int) -> np.ndarray:
-    if 0 in shape:  # nothing that could be mapped
-        return np.zeros(shape, np.float32)
-    return np.asarray(np.memmap(path, "<f4", mode="c", offset=offset, shape=shape))
+def create_tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Reserve a safetensors file of float32 arrays, whose values `write_instances` puts there.
 
-
-@dataclass(frozen=True)
-class TensorFile:
-    """A safetensors file of float32 arrays [A, B, n, C] that is written some of the n at a time.
-
-    path    the file
-    shapes  name -> (A, B, n, C)
+    A full disk is noticed at once, and the arrays, which safetensors itself would write, never
+    have to be in memory.
     """
+    end, header = 0, {}
+    for name, shape in shapes.items():
+        start, end = end, end + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("xb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.flush()
+        _reserve(file.fileno(), file.tell() + end)
 
-    path: Path
-    shapes: Mapping[str, tuple[int, ...]]
 
-    def create(self) -> None:
-        """Write the header and reserve the whole file, so that a full disk is noticed at once."""
-        header, starts = self._layout()
-        with self.path.open("xb") as file:
-            file.write(header)
-            file.flush()
-            _reserve(file.fileno(), starts[""])
-
-    def write(self, name: str, start: int, values: np.ndarray) -> None:
-        """Put values [A, B, m, C] at start <= n < start + m of an array."""
-        a, b, n, c = self.shapes[name]
-        _, starts = self._layout()
-        with self.path.open("r+b") as file:
-            for i in range(a):
-                for j in range(b):
-                    file.seek(starts[name] + 4 * c * ((i * b + j) * n + start))
-                    file.write(np.ascontiguousarray(values[i, j], "<f4").data)
-
-    def _layout(self) -> tuple[bytes, dict[str, int]]:
-        """Return the header, and where in the file each array begins; "" is the end."""
-        entries: dict[str, dict[str, Any]] = {}
-        end = 0
-        for name, shape in self.shapes.items():
-            start, end = end, end + 4 * math.prod(shape)
-            entries[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [start, end]}
-        text = json.dumps(entries, separators=(",", ":")).encode()
-        text += b" " * (-len(text) % 8)
-        header = len(text).to_bytes(8, "little") + text
-        starts = {name: entry["data_offsets"][0] for name, entry in entries.items()}
-        return header, {name: len(header) + start for name, start in (starts | {"": end}).items()}
+def write_instances(path: Path, name: str, start: int, values: np.ndarray) -> None:
+    """Put values [A, B, m, C] at start <= n < start + m of an array [A, B, n, C] of a file."""
+    (_, b, n, c), offset = _layout(path)[name]
+    with path.open("r+b") as file:
+        for i, j in np.ndindex(values.shape[:2]):
+            file.seek(offset + 4 * c * ((i * b + j) * n + start))
+            file.write(np.ascontiguousarray(values[i, j], "<f4").data)
 
 
 def _reserve(descriptor: int, size: int) -> None:

@@ -24,6 +24,11 @@ Kind = Literal["run", "codes"]
 """What a shared folder holds."""
 
 
+def described(kind: Kind) -> str:
+    """Return a kind in words."""
+    return {"run": "a shared run", "codes": "shared codes"}[kind]
+
+
 @dataclass(frozen=True)
 class Address:
     """A repository of the hub, at a revision.
@@ -65,6 +70,13 @@ class Address:
         """What the hub calls the kind of the repository."""
         return "dataset" if self.kind == "codes" else "model"
 
+    def check_kind(self, wanted: Kind | None) -> None:
+        """Raise `HubError` unless what lies here is what was asked for; None takes either."""
+        how = {"run": f"lc.load_run({str(self)!r}) opens it",
+               "codes": f"LatentCodes.load({str(self)!r}) opens them"}[self.kind]
+        check(wanted in (None, self.kind), f"{self} is the address of {described(self.kind)}; "
+              f"expected {described(wanted or self.kind)} ({how})", HubError)
+
     def at(self, commit: str) -> Address:
         """Return the same repository at one commit, which never changes."""
         return replace(self, revision=commit)
@@ -95,4 +107,4 @@ def origin(folder: Path) -> Address | None:
     return Address(repo, "codes" if match[1] == "datasets" else "run", parts[2])
 
 
-__all__ = ["COMMIT", "MAIN", "PREFIX", "Address", "Kind", "is_address", "origin"]
+__all__ = ["COMMIT", "MAIN", "PREFIX", "Address", "Kind", "described", "is_address", "origin"]

@@ -38,7 +38,8 @@ def fetch(
     reached or read, or that it holds something else; `ArtifactError` names a damaged file.
     """
     address = Address.parse(text, revision)
-    api = hub_api(token)
+    address.check_kind(kind)
+    api, sizes = hub_api(token), None
     with one_sentence(address, token):
         try:
             sha, sizes, _ = listed(api, address)
@@ -47,30 +48,26 @@ def fetch(
             if is_refusal(error) or cached is None:
                 raise
             folder = cached
-            manifest = _manifest(folder, kind, address)
         else:
             check(MANIFEST in sizes, f"{address} holds no {MANIFEST}; expected a run or codes that "
                   "latentcode pushed there (push_to_hub, latentcode push)", HubError)
-            check_names("run", {MANIFEST: sizes[MANIFEST]}, address)
+            check_names(address.kind, sizes, address)
             # By the name of the revision, so that the cache finds it by that name, too.
-            folder = Path(api.hf_hub_download(
-                address.repo, MANIFEST, repo_type=address.repo_type,
-                revision=address.revision or MAIN)).parent
+            folder = Path(api.snapshot_download(
+                address.repo, repo_type=address.repo_type, revision=address.revision or MAIN,
+                allow_patterns=sorted(sizes)))
             check(folder.name == sha, f"{address} changed while it was read; expected nobody to "
                   "write: try again, or name a commit", HubError)
-            manifest = _manifest(folder, kind, address)
-            check_names(manifest.kind, sizes, address)
-            check(set(sizes) == {MANIFEST, *manifest.sha256}, f"{address} holds other files than "
-                  f"its manifest says: {_few(set(sizes) ^ {MANIFEST, *manifest.sha256})}",
-                  HubError)
-            api.snapshot_download(address.repo, repo_type=address.repo_type, revision=sha,
-                                  allow_patterns=sorted(sizes))
-    if verify:
-        try:
+    try:
+        manifest = Manifest.read(folder, address)
+        present = {MANIFEST, *manifest.sha256}
+        check(sizes is None or set(sizes) == present, f"{address} holds other files than its "
+              f"manifest says: {', '.join(sorted(set(sizes or ()) ^ present)[:4])}", HubError)
+        if verify:
             manifest.verify(folder, address)
-        except ArtifactError:
-            forget(folder / MANIFEST)  # which may be the one that is damaged
-            raise
+    except (ArtifactError, HubError):
+        forget(folder / MANIFEST)  # which may be the one that is damaged
+        raise
     return folder
 
 
@@ -100,20 +97,6 @@ def _in_cache(address: Address) -> Path | None:
     found = try_to_load_from_cache(address.repo, MANIFEST, repo_type=address.repo_type,
                                    revision=address.revision or MAIN)
     return Path(found).parent if isinstance(found, str) else None
-
-
-def _manifest(folder: Path, kind: Kind | None, address: Address) -> Manifest:
-    try:
-        manifest = Manifest.read(folder)
-    except (ArtifactError, HubError):
-        forget(folder / MANIFEST)
-        raise
-    manifest.check_kind(kind, address)
-    return manifest
-
-
-def _few(names: set[str]) -> str:
-    return ", ".join(sorted(names)[:4])
 
 
 __all__ = ["fetch", "hub_api", "listed"]

@@ -70,21 +70,12 @@ def is_refusal(error: Exception) -> bool:
     return isinstance(error, errors.HfHubHTTPError) and error.response.status_code < 500
 
 
-def is_missing(error: Exception) -> bool:
-    """Whether the hub shows no such repository to this token."""
-    from huggingface_hub import errors
-
-    return (isinstance(error, errors.HfHubHTTPError)
-            and not isinstance(error, errors.GatedRepoError | errors.RevisionNotFoundError)
-            and error.response.status_code in (401, 404))
-
-
 def _refusal(address: Address, token: Token, error: Any) -> str:
     from huggingface_hub import constants, get_token
 
     status = error.response.status_code
     has_token = isinstance(token, str) or (token is not False and get_token() is not None)
-    if is_missing(error):
+    if status in (401, 404):
         other = "" if address.kind == "codes" else (
             f"; codes are at {Address(address.repo, 'codes', address.revision)}")
         why = (f"is not open to this token ({HOW_TO_LOG_IN})" if has_token else
@@ -102,4 +93,4 @@ def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-__all__ = ["Token", "is_missing", "is_refusal", "one_sentence", "unreachable"]
+__all__ = ["Token", "is_refusal", "one_sentence", "unreachable"]

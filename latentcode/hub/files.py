@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from latentcode.errors import HubError, check
-from latentcode.hub.address import Kind
+from latentcode.hub.address import Kind, described
 
 MANIFEST = "manifest.json"
 PAGE = "README.md"
@@ -59,10 +59,4 @@ def to_share(kind: Kind, folder: Path) -> dict[str, Path]:
     return files
 
 
-def described(kind: Kind) -> str:
-    """Return a kind in words."""
-    return {"run": "a shared run", "codes": "shared codes"}[kind]
-
-
-__all__ = ["MANIFEST", "OF_THE_HUB", "PAGE", "PICTURES", "check_names", "described",
-           "to_share"]
+__all__ = ["MANIFEST", "OF_THE_HUB", "PAGE", "PICTURES", "check_names", "to_share"]

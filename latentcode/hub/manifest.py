@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
-from latentcode.errors import ArtifactError, HubError, check
+from latentcode.errors import ArtifactError, check
 from latentcode.files.migrations import header, upgrade
 from latentcode.files.provenance import software
 from latentcode.files.storage import checksum, read_json, write_json
 from latentcode.hub.address import Address, Kind
-from latentcode.hub.files import MANIFEST, check_names, described
+from latentcode.hub.files import MANIFEST, check_names
 
 FORMAT = "latentcode.manifest"
 KEYS = {"format", "format_version", "provenance", "kind", "sha256"}
@@ -39,32 +38,24 @@ class Manifest:
         return cls(kind, {name: checksum(path) for name, path in files.items()})
 
     @classmethod
-    def read(cls, folder: Path) -> Manifest:
-        """Read the manifest of a folder; `ArtifactError` says what is wrong with it."""
+    def read(cls, folder: Path, address: Address) -> Manifest:
+        """Read the manifest of what lies at an address; `ArtifactError` says what is wrong."""
         path = folder / MANIFEST
         data = upgrade(read_json(path), FORMAT, path)
         check(set(data) == KEYS, f"{path} has keys {sorted(data)}; expected {sorted(KEYS)}",
               ArtifactError)
         kind, sha256 = data["kind"], data["sha256"]
-        check(kind in get_args(Kind), f"{path} has kind {kind!r}; expected one of: "
-              f"{', '.join(get_args(Kind))}", ArtifactError)
+        check(kind == address.kind, f"{path} has kind {kind!r}; expected {address.kind!r}, as at "
+              f"{address}", ArtifactError)
         check(isinstance(sha256, dict) and all(isinstance(s, str) for s in sha256.values()),
               f"{path} has sha256 {sha256!r}; expected the checksum of each file", ArtifactError)
         check_names(kind, dict.fromkeys(sha256, 0), path)
         return cls(kind, sha256)
 
-    def write(self, folder: Path) -> Path:
-        """Write `manifest.json`, and return its path."""
+    def write(self, folder: Path) -> None:
+        """Write `manifest.json`."""
         write_json(folder / MANIFEST, {**header(FORMAT), "provenance": software(),
                                        "kind": self.kind, "sha256": dict(self.sha256)})
-        return folder / MANIFEST
-
-    def check_kind(self, wanted: Kind | None, address: Address) -> None:
-        """Raise `HubError` unless this is what was asked for; None takes either."""
-        how = {"run": f"lc.load_run({str(address)!r}) opens it",
-               "codes": f"LatentCodes.load({str(address)!r}) opens them"}[self.kind]
-        check(wanted in (None, self.kind), f"{address} holds {described(self.kind)}; expected "
-              f"{described(wanted or self.kind)} ({how})", HubError)
 
     def verify(self, folder: Path, address: Address) -> None:
         """Raise `ArtifactError` unless every file is there and is the one that was pushed.

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
-import yaml
+if TYPE_CHECKING:
+    from huggingface_hub import CardData
 
 TAGS = ("latentcode", "attention", "mechanistic-interpretability")
 
 
-def page(facts: Mapping[str, Any], body: str, *, tags: tuple[str, ...], license: str | None) -> str:
-    """Return a page: what the hub reads of it, then Markdown.
-
-    facts    further keys for the hub
-    tags     beside `TAGS`
-    license  as the hub names it, such as `mit`; None says nothing
-    """
-    front = {**({} if license is None else {"license": license}), "library_name": "latentcode",
-             "tags": list(dict.fromkeys((*TAGS, *tags))), **facts}
-    text = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
-    return f"---\n{text}---\n\n{body.strip()}\n"
+def page(facts: CardData, body: str) -> str:
+    """Return a page: what the hub reads of it, then Markdown."""
+    return f"---\n{facts.to_yaml()}\n---\n\n{body.strip()}\n"
 
 
-__all__ = ["page"]
+__all__ = ["TAGS", "page"]

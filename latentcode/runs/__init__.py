@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from latentcode.runs.run import (
-    Run,
-)
+from latentcode.runs.run import Run
 
 __all__ = ["Run"]

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentcode.errors import ArtifactError, check
+from latentcode.config.reading import from_dict
+from latentcode.errors import ArtifactError, ConfigError, check
 from latentcode.files.migrations import header, upgrade
 from latentcode.files.provenance import software
 from latentcode.files.storage import (
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 FORMAT = "latentcode.checkpoint"
 STATE = "state.json"
 MODEL, OPTIMIZER, RNG = "model.safetensors", "optimizer.safetensors", "rng.safetensors"
-STATE_KEYS = {"format", "format_version", "provenance", "step", "config_hash", "without_moments",
-              "extra", "sha256"}
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 """What AdamW remembers of each parameter."""
 
@@ -106,21 +105,18 @@ class Checkpoint:
         """Read `state.json`; `ArtifactError` names what is missing or of another version."""
         file = path / STATE
         state = upgrade(read_json(file), FORMAT, file)
-        check(set(state) == STATE_KEYS, f"{file} has keys {sorted(state)}; expected "
-              f"{sorted(STATE_KEYS)}", ArtifactError)
-        step, untouched, sha256 = state["step"], state["without_moments"], state["sha256"]
-        for key, valid, expected in (
-            ("step", type(step) is int and step >= 0, "a whole number of at least 0"),
-            ("config_hash", isinstance(state["config_hash"], str), "text"),
-            ("without_moments", isinstance(untouched, list)
-             and all(isinstance(name, str) for name in untouched), "a list of names"),
-            ("extra", isinstance(state["extra"], dict), "an object"),
-            ("sha256", isinstance(sha256, dict)
-             and set(sha256) in ({MODEL, OPTIMIZER, RNG}, {MODEL}, set()),
-             f"the checksums of {MODEL}, {OPTIMIZER} and {RNG}, of {MODEL} alone, or none"),
-        ):
-            check(valid, f"{file} has {key} {state[key]!r}; expected {expected}", ArtifactError)
-        return cls(path, step, state["config_hash"], tuple(untouched), state["extra"], sha256)
+        told = {key: value for key, value in state.items() if key not in (
+            *header(FORMAT), "provenance")}
+        try:
+            return from_dict(cls, {"path": path, **told}, what="checkpoint")
+        except ConfigError as error:
+            raise ArtifactError(f"{file}: {error}") from None
+
+    def __post_init__(self) -> None:
+        check(self.step >= 0, f"step is {self.step}; expected a whole number of at least 0")
+        check(set(self.sha256) in ({MODEL, OPTIMIZER, RNG}, {MODEL}, set()), f"sha256 is "
+              f"{self.sha256!r}; expected the checksums of {MODEL}, {OPTIMIZER} and {RNG}, of "
+              f"{MODEL} alone, or none")
 
     @property
     def is_published(self) -> bool:

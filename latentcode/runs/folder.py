@@ -6,6 +6,8 @@
     timing.jsonl       how long it took; the one file that differs between equal runs
     text/              of a language model, see `latentcode.tasks.text.stored`
     checkpoints/step_0001000/   see `latentcode.runs.checkpoints`
+    results/           what was found with it, for whoever shares it
+    card.json          of a model of the zoo, see `latentcode.zoo.card`
 
 Whatever is here is whole: files and folders are written under a temporary name, flushed and
 renamed.
@@ -39,8 +41,9 @@ from latentcode.runs.metric_file import METRICS
 from latentcode.tasks.text.known import keep_with, make_known
 
 FORMAT = "latentcode.run"
-CONFIG, PROVENANCE, TIMING, CHECKPOINTS, TEXT, LOCK = (
-    "config.yaml", "provenance.json", "timing.jsonl", "checkpoints", "text", ".lock")
+CONFIG, PROVENANCE, TIMING, CHECKPOINTS, TEXT, LOCK, RESULTS, CARD = (
+    "config.yaml", "provenance.json", "timing.jsonl", "checkpoints", "text", ".lock", "results",
+    "card.json")
 LOADED_FROM = "loaded_from"
 """The key of a run's provenance that says where on the hub it was downloaded from."""
 

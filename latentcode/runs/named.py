@@ -11,18 +11,17 @@ from pathlib import Path
 from latentcode.errors import RunError, UnknownNameError, check
 from latentcode.hub.address import is_address
 from latentcode.hub.download import fetch
+from latentcode.runs.folder import CARD
 from latentcode.runs.run import Run
 
 ZOO = Path(__file__).parents[1] / "models" / "zoo"
 """The folder of the entries."""
-CARD = "card.json"
-"""What makes a folder of the zoo a model that is offered."""
 ZOO_PREFIX = "zoo:"
 """What a name may begin with, to say that no folder of that name is meant."""
 
 
 def zoo_folders() -> dict[str, Path]:
-    """Return the folder of each entry of the zoo, by name."""
+    """Return the folder of each entry of the zoo that is offered, for it has a card, by name."""
     return {path.name: path for path in all_folders() if (path / CARD).is_file()}
 
 

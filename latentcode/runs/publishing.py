@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from latentcode.errors import RunError, check
 from latentcode.files.locks import exclusive
@@ -13,14 +14,16 @@ from latentcode.files.storage import check_free, replace_folder, write_json
 from latentcode.runs.checkpoints import publish_checkpoint
 from latentcode.runs.folder import CHECKPOINTS, CONFIG, LOCK, PROVENANCE, TEXT, with_name
 from latentcode.runs.metric_file import METRICS, cut_metrics
-from latentcode.runs.run import Run
+
+if TYPE_CHECKING:
+    from latentcode.runs.run import Run
 
 
 def publish_run(
     run: Run, out: str | Path, *, step: int | Sequence[int] | None, overwrite: bool,
-    weights: bool = True, text: bool = True,
-) -> Run:
-    """Copy a run; see `Run.publish`."""
+    weights: bool, text: bool,
+) -> Path:
+    """Copy a run and return where it is; see `Run.publish`."""
     steps = [step] if step is None or isinstance(step, int) else sorted(step)
     check(bool(steps), "step is empty; expected the step of at least one checkpoint", RunError)
     checkpoints, out = [run.load_checkpoint(one) for one in steps], with_name(out)
@@ -40,4 +43,4 @@ def publish_run(
             target = folder / CHECKPOINTS / checkpoint.path.name
             target.mkdir(parents=True)
             publish_checkpoint(checkpoint.path, target, weights=weights)
-    return Run.open(out)
+    return out

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_resumable(run: Run, config: RunConfig) -> None:
-    """Raise `RunError` unless training can go on with `config`; see `Run.check_config`."""
+    """Raise `RunError` unless `config` is the run's own and training can go on with it."""
     check(run.imported is None, f"{run.path} was imported, without the state of the "
           "optimiser and the stream of data: training cannot go on from it", RunError)
     check(not _is_published(run), f"{run.path} was "
@@ -85,7 +85,15 @@ def newest_whole(runs: Sequence[Run]) -> tuple[int | None, list[dict[int, str]]]
 
 
 def go_back_to(run: Run, step: int | None, damaged: Mapping[int, str]) -> list[str]:
-    """Forget what there is after `step` and note who resumes; see `Run.prepare_resumption`."""
+    """Forget what there is after `step` (everything for None) and note who resumes.
+
+    A member of an ensemble may have got a checkpoint that others had not when all were killed.
+
+    damaged  checkpoints after `step` that were found damaged: step -> what is wrong. They are noted
+             and set aside, never deleted
+
+    Returns a line for each of these, to be shown.
+    """
     from latentcode.files.provenance import environment, now
 
     told = []

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -43,7 +44,6 @@ from latentcode.runs.metric_file import (
     append_metrics,
     read_metrics,
 )
-from latentcode.runs.resumption import check_resumable, go_back_to
 from latentcode.runs.summary import as_html, in_a_line
 
 if TYPE_CHECKING:
@@ -132,10 +132,6 @@ class Run:
         steps = self.checkpoints()
         return bool(steps) and (self.checkpoint_path(steps[-1]) / MODEL).is_file()
 
-    def check_config(self, config: RunConfig) -> None:
-        """Raise `RunError` unless `config` is the run's own and training can resume."""
-        check_resumable(self, config)
-
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the run's lock and clear away what a killed process left half-written.
@@ -204,8 +200,8 @@ class Run:
         """
         from latentcode.runs.publishing import publish_run
 
-        return publish_run(self, out, step=step, overwrite=overwrite, weights=weights,
-                           text=text)
+        return Run.open(publish_run(self, out, step=step, overwrite=overwrite, weights=weights,
+                                    text=text))
 
     def push_to_hub(
         self, repo: str, *, step: int | Sequence[int] | None = None, private: bool = False,
@@ -224,10 +220,13 @@ class Run:
         Returns the address of the commit, which `load_run` opens. It is one commit, or none. Raises
         what `publish` raises, and `HubError` that says why nothing was pushed.
         """
-        from latentcode.runs.sharing import push_run
+        from latentcode.hub.upload import push
+        from latentcode.runs.sharing import copy_to_share, model_card
 
-        return push_run(self, repo, step=step, private=private, license=license, token=token,
-                        commit_message=commit_message)
+        with TemporaryDirectory() as temporary:
+            shared = copy_to_share(self, Path(temporary) / "run", step)
+            return push(shared.path, "run", repo, page=model_card(self, shared, repo, license),
+                        private=private, token=token, commit_message=commit_message)
 
     def load_model(
         self, step: int | None = None, device: str | torch.device = "cpu"
@@ -257,20 +256,6 @@ class Run:
     def append_timing(self, record: Mapping[str, Any]) -> None:
         """Add one line to `timing.jsonl`."""
         append_lines(self.path / TIMING, [json.dumps(dict(record))])
-
-    def prepare_resumption(
-        self, step: int | None, damaged: Mapping[int, str] | None = None
-    ) -> list[str]:
-        """Forget what there is after `step` (everything for None) and note who resumes.
-
-        A member of an ensemble may have got a checkpoint that others had not when all were killed.
-
-        damaged  checkpoints after `step` that were found damaged: step -> what is wrong. They are
-                 noted and set aside, never deleted
-
-        Returns a line for each of these, to be shown.
-        """
-        return go_back_to(self, step, damaged or {})
 
     def newest_metrics(self) -> pd.DataFrame:
         """Return the newest value of every split and metric: rows of `metrics`, in its order."""

@@ -1,4 +1,4 @@
-"""How is a run shared? As `publish` copies it, with its results and a model card, in one commit."""
+"""What is shared of a run? What `publish` copies, its results, and a model card."""
 
 from __future__ import annotations
 
@@ -6,36 +6,29 @@ import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING
 
 from latentcode.config import to_yaml
 from latentcode.figures.markdown import markdown_table
 from latentcode.hub.files import PAGE, PICTURES
-from latentcode.hub.page import page
-from latentcode.hub.upload import push
+from latentcode.hub.page import TAGS, page
 from latentcode.metrics import is_by_constituent
 from latentcode.models.config import kind_of
-from latentcode.runs.named import CARD
-from latentcode.runs.run import Run
+from latentcode.runs.folder import CARD, RESULTS
 
-RESULTS = "results"
+if TYPE_CHECKING:
+    from latentcode.runs.run import Run
 
 
-def push_run(
-    run: Run, repo: str, *, step: int | Sequence[int] | None, private: bool, license: str | None,
-    token: str | bool | None, commit_message: str | None,
-) -> str:
-    """Share a run; see `Run.push_to_hub`."""
-    with TemporaryDirectory() as temporary:
-        shared = run.publish(Path(temporary) / "run", step=step)
-        if (run.path / CARD).is_file():
-            shutil.copyfile(run.path / CARD, shared.path / CARD)
-        if (run.path / RESULTS).is_dir():
-            left_out = shutil.ignore_patterns(".*", *(f"*{ending}" for ending in PICTURES))
-            shutil.copytree(run.path / RESULTS, shared.path / RESULTS, ignore=left_out)
-        return push(shared.path, "run", repo, page=model_card(run, shared, repo, license),
-                    private=private, token=token, commit_message=commit_message)
+def copy_to_share(run: Run, folder: Path, step: int | Sequence[int] | None) -> Run:
+    """Copy into `folder` what is shared of a run; see `Run.push_to_hub`."""
+    shared = run.publish(folder, step=step)
+    if (run.path / CARD).is_file():
+        shutil.copyfile(run.path / CARD, shared.path / CARD)
+    if (run.path / RESULTS).is_dir():
+        left_out = shutil.ignore_patterns(".*", *(f"*{ending}" for ending in PICTURES))
+        shutil.copytree(run.path / RESULTS, shared.path / RESULTS, ignore=left_out)
+    return shared
 
 
 def model_card(run: Run, shared: Run, repo: str, license: str | None) -> str:
@@ -43,25 +36,19 @@ def model_card(run: Run, shared: Run, repo: str, license: str | None) -> str:
 
     shared  what is pushed of it
     """
-    kind, task = kind_of(run.config.model), run.config.task.name
+    from huggingface_hub import EvalResult, ModelCardData
+
+    task, table = run.config.task.name, shared.newest_metrics()
+    results = [
+        EvalResult(task, f"latentcode-{task}", f"{task}, split {split}", metric, float(mean),
+                   dataset_split=split, task_name=task)
+        for split, metric, mean in zip(table["split"], table["metric"], table["mean"], strict=True)
+        if math.isfinite(mean) and not is_by_constituent(metric)]
     written = run.path / PAGE
     body = written.read_text(encoding="utf-8") if written.is_file() else _body(shared, repo)
-    return page({"model-index": [{"name": repo.partition("/")[2], "results": _metrics(shared)}]},
-                body, tags=(task, kind), license=license)
-
-
-def _metrics(run: Run) -> list[dict[str, Any]]:
-    """Return the newest metrics as the hub wants them: one entry per split."""
-    table = run.newest_metrics()
-    known = [(split, metric, float(mean)) for split, metric, mean in
-             table[["split", "metric", "mean"]].itertuples(index=False, name=None)
-             if math.isfinite(mean) and not is_by_constituent(metric)]
-    task = run.config.task.name
-    return [{
-        "task": {"type": task, "name": task},
-        "dataset": {"type": f"latentcode-{task}", "name": f"{task}, split {split}", "split": split},
-        "metrics": [{"type": metric, "value": mean} for at, metric, mean in known if at == split]}
-        for split in dict.fromkeys(split for split, _, _ in known)]
+    return page(ModelCardData(
+        license=license, library_name="latentcode", tags=[*TAGS, task, kind_of(run.config.model)],
+        model_name=repo.partition("/")[2], eval_results=results), body)
 
 
 def _body(run: Run, repo: str) -> str:
@@ -89,4 +76,4 @@ def _body(run: Run, repo: str) -> str:
         "generators is not in it."])
 
 
-__all__ = ["model_card", "push_run"]
+__all__ = ["copy_to_share", "model_card"]

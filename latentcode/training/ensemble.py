@@ -30,7 +30,7 @@ from latentcode.models.hooks import is_hooked
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import Display
 from latentcode.runs import Run
-from latentcode.runs.resumption import newest_whole
+from latentcode.runs.resumption import check_resumable, go_back_to, newest_whole
 from latentcode.training.batches import CHUNK
 from latentcode.training.evaluation import forward, matrix_products
 from latentcode.training.graph import StepGraph
@@ -286,7 +286,7 @@ def train_ensemble(
     for path, state in zip(configs, ensemble.states, strict=True):
         exists, config = path.exists() and any(path.iterdir()), state.config
         run = Run.open(path) if exists else Run.create(path, config)
-        run.check_config(config)
+        check_resumable(run, config)
         runs.append(run)
     with ExitStack() as stack:
         for run in runs:
@@ -297,7 +297,7 @@ def train_ensemble(
         display = stack.enter_context(Display(enabled=progress))
         for run, of_run in zip(runs, damaged, strict=True):
             if run.checkpoints() or len(run.metrics()):
-                for line in run.prepare_resumption(step, of_run):
+                for line in go_back_to(run, step, of_run):
                     display.say(f"{run.path}: {line}")
         session = Session(
             runs, ensemble, stack.enter_context(stop_on_signals(deadline)),

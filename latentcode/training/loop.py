@@ -15,7 +15,7 @@ from latentcode.errors import TrainingError, check
 from latentcode.progress import Display
 from latentcode.runs import Run
 from latentcode.runs.folder import with_name
-from latentcode.runs.resumption import newest_whole
+from latentcode.runs.resumption import check_resumable, go_back_to, newest_whole
 from latentcode.training.ensemble import Ensemble
 from latentcode.training.loggers import check_loggers, open_logger
 from latentcode.training.processes import ALONE, Group, is_restart, note_launch, processes
@@ -102,7 +102,7 @@ def _train(
             check_loggers(loggers)
             if resume:
                 run = Run.open(out)
-                run.check_config(config)
+                check_resumable(run, config)
                 config = replace(config, task=run.config.task)
             learner = make_learner(config, group)
             config = learner.member(0).config
@@ -129,7 +129,7 @@ def _train(
                 learner.restore([run], step)
         with group.together():  # when all have read it
             if resume and group.leads:
-                told = run.prepare_resumption(step, damaged)
+                told = go_back_to(run, step, damaged)
         display = stack.enter_context(Display(enabled=progress and group.leads))
         for line in told:
             display.say(line)

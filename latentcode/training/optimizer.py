@@ -86,7 +86,7 @@ def adamw_(
     if weights.device.type == "cuda" and why_not(weights.device) is None:
         from latentcode.training.optimizer_on_gpu import adamw
 
-        return adamw(weights, gradients, *moments, rates, decay)
+        return adamw(weights, gradients, *moments, rates, decay, *BETAS, EPSILON)
     first, second = moments
     rate, first_rate, second_scale = rates
     first.lerp_(gradients, 1.0 - BETAS[0])

@@ -8,8 +8,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from latentcode.training.optimizer import BETAS, EPSILON
-
 BLOCK = 1_024
 """Numbers that one instance of the program updates."""
 
@@ -18,15 +16,15 @@ BLOCK = 1_024
     "latentcode::adamw", mutates_args=("weights", "first", "second"))
 def adamw(
     weights: Tensor, gradients: Tensor, first: Tensor, second: Tensor, rates: Tensor,
-    decay: Tensor,
+    decay: Tensor, beta1: float, beta2: float, epsilon: float,
 ) -> None:
     """Update, in place, as `adamw_` does: all [E, parameters] and contiguous, rates [3, E, 1]."""
     assert all(x.is_contiguous() for x in (weights, gradients, first, second, rates, decay))
     members, n = weights.shape
     with torch.cuda.device_of(weights):
         _update[triton.cdiv(n, BLOCK), members](
-            weights, gradients, first, second, rates, decay, n, members, BETAS[0], BETAS[1],
-            EPSILON, BLOCK)
+            weights, gradients, first, second, rates, decay, n, members, beta1, beta2, epsilon,
+            BLOCK)
 
 
 @triton.jit

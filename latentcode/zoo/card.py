@@ -6,19 +6,22 @@ Reading a card needs no torch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from latentcode.errors import ArtifactError, check, check_choice
+from latentcode.config.fields import check_choices
+from latentcode.config.reading import from_dict
+from latentcode.config.training import Precision
+from latentcode.errors import ArtifactError, ConfigError, check
 from latentcode.figures.markdown import markdown_table
 from latentcode.files.migrations import header, upgrade
 from latentcode.files.storage import read_json, write_json
 from latentcode.metrics import Metric, is_by_constituent
 from latentcode.runs import Run
-from latentcode.runs.named import CARD
+from latentcode.runs.folder import CARD
 
 FORMAT = "latentcode.card"
 README = "README.md"
@@ -55,11 +58,11 @@ class Evaluation:
 
     n: int
     seed: int
-    precision: str
+    precision: Precision
     tolerance: float
 
     def __post_init__(self) -> None:
-        check_choice("precision", self.precision, ("float32", "tf32", "bf16_mlp", "bf16"))
+        check_choices("evaluation", self)
         _check_measure(self.n, self.seed, self.tolerance)
 
 
@@ -122,30 +125,12 @@ class Card:
         """Read the card of an entry; `ArtifactError` names what is missing or damaged."""
         path = folder / CARD
         data = upgrade(read_json(path), FORMAT, path)
-        wanted = {"format", "format_version", *(field.name for field in fields(cls))}
-        check(set(data) == wanted, f"{path} has keys {sorted(data)}; expected {sorted(wanted)}",
-              ArtifactError)
-        for key, kind in (("name", str), ("summary", str), ("headline", str), ("kind", str),
-                          ("task", str), ("parameters", int), ("training", dict),
-                          ("commands", dict), ("results", dict), ("files", dict)):
-            check(type(data[key]) is kind, f"{path} has {key} {data[key]!r}; expected "
-                  f"{kind.__name__}", ArtifactError)
-        for key in ("commands", "results", "files"):
-            for name, value in data[key].items():
-                check(isinstance(value, str), f"{path} has {value!r} as {name} of {key}; expected "
-                      "text", ArtifactError)
         try:
-            metrics = {split: {name: Metric(float(m["mean"]), float(m["se"]), int(m["n"]))
-                               for name, m in found.items()}
-                       for split, found in data["metrics"].items()}
-            codes = StoredCodes(**{**data["codes"], "pairs": tuple(data["codes"]["pairs"])})
-            card = cls(**{
-                **{key: data[key] for key in data if key not in ("format", "format_version")},
-                "notes": tuple(data["notes"]), "evaluation": Evaluation(**data["evaluation"]),
-                "metrics": metrics, "codes": codes})
-        except (TypeError, ValueError, KeyError, AttributeError, ArtifactError) as error:
-            raise ArtifactError(f"{path} is damaged: {error}") from None
-        for split, found in metrics.items():
+            card = from_dict(cls, {key: value for key, value in data.items()
+                                   if key not in header(FORMAT)}, what="card")
+        except (ConfigError, ArtifactError) as error:
+            raise ArtifactError(f"{path}: {error}") from None
+        for split, found in card.metrics.items():
             check(card.headline in found, f"{path} quotes {card.headline!r} first; expected one of "
                   f"the metrics on {split}: {', '.join(found)}", ArtifactError)
         return card

@@ -15,6 +15,7 @@ import pandas as pd
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
 from latentcode.runs import Run
+from latentcode.runs.folder import RESULTS
 from latentcode.runs.named import folder_of, load_run, zoo_folders
 from latentcode.zoo.card import Card
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     import torch
 
     from latentcode.models.transformer import HookedTransformer
-
-RESULTS = "results"
 
 
 def load_card(name_or_path: str | Path) -> Card:
@@ -77,4 +76,4 @@ def load_codes(run: Run | str | Path, split: str = "ood") -> LatentCodes:
     return LatentCodes.load(stored[split])
 
 
-__all__ = ["RESULTS", "list_models", "load_card", "load_codes", "load_model"]
+__all__ = ["list_models", "load_card", "load_codes", "load_model"]

@@ -19,9 +19,9 @@ from latentcode.metrics import Metric, is_by_constituent
 from latentcode.models.config import kind_of
 from latentcode.progress import Progress, watched
 from latentcode.runs import Run, named
-from latentcode.runs.named import CARD, folder_of
+from latentcode.runs.folder import CARD, RESULTS
+from latentcode.runs.named import folder_of
 from latentcode.zoo.card import README, Card
-from latentcode.zoo.loading import RESULTS
 
 CHECKED_CODES = 64
 """Stored codes that `verify` reads out of the model again: this many, from the first."""

@@ -31,18 +31,16 @@ from torch import Tensor
 from latentcode.errors import ConfigError, check, check_choice
 from latentcode.models.config import ModelConfig
 from latentcode.models.kernels import long
+from latentcode.models.kernels.served import (
+    SERVED_NONLINEARITIES,
+    SERVED_NORMALIZATIONS,
+    SERVED_VALUE_NETWORKS,
+)
 
-SERVED_NORMALIZATIONS: dict[str, int] = {
-    "none": 0, "softmax": 1, "rms_head": 2, "softmax_rms_head": 3}
-SERVED_VALUE_NETWORKS: tuple[str, ...] = ("linear", "hyla", "hyla_linear")
-SERVED_NONLINEARITIES: tuple[str, ...] = ("identity", "relu", "gelu", "silu", "sigmoid", "tanh")
-"""In the order of their numbers in the kernels; not asked of `latentcode.models.names`, because a
-name that is added there is none of theirs yet."""
 LARGEST_HEAD = 16
 """Head dimension beyond which a row of features no longer fits the registers of a processor, and
 the plain matrix products of few large heads are as fast."""
-LARGEST_HEAD_ON_GPU, MOST_HEADS_ON_GPU = 128, 64
-"""With Triton up to 3.6 half as many heads in float32: it pads a tile to more than fits."""
+LARGEST_HEAD_ON_GPU = 128
 LONG = 128
 """Keys from which on PyTorch's own attention and the linear form are chosen. Below that there is
 little to gain, and their gradients may be sums in an order that depends on chance."""

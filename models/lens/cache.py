@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from torch import Tensor
 from transformer_lens import ActivationCache
 
 from latentcode.errors import check
 from latentcode.models.config import ModelConfig
-
-if TYPE_CHECKING:
-    from latentcode.models.lens.surface import LensSurface
 
 
 class LensCache(ActivationCache):
@@ -22,6 +19,9 @@ class LensCache(ActivationCache):
     Neurons   those of an expert count by its gate, which TransformerLens does not know of
     Blocks    cross-attention writes to the residual stream, too
     """
+
+    model: Any
+    """A `LensSurface`."""
 
     def compute_head_results(self) -> None:
         self._check_heads("compute_head_results")
@@ -52,24 +52,20 @@ class LensCache(ActivationCache):
         part = super().apply_slice_to_batch_dim(batch_slice)
         return LensCache(part.cache_dict, self.model, has_batch_dim=part.has_batch_dim)
 
-    @property
-    def _model(self) -> LensSurface:
-        return cast("LensSurface", self.model)
-
     def _check_heads(self, method: str) -> None:
-        self._model.check_alone(f"cache.{method}")
-        why = why_heads_mix(self._model.config)
+        self.model.check_alone(f"cache.{method}")
+        why = why_heads_mix(self.model.config)
         check(not why, f"cache.{method}: {why}; expected softmax or no normalisation and value "
               "network 'linear' (cache['z', l] with model.W_O sums to a layer's output here, too, "
               "but no term is one head's own; or use cache['attn_out', l])")
 
     def _check_neurons(self, method: str) -> None:
-        check(self._model.config.feedforward != "moe", f"cache.{method}: the neurons of experts "
+        check(self.model.config.feedforward != "moe", f"cache.{method}: the neurons of experts "
               "count by their gate, which it leaves out; expected feedforward 'gelu' or 'swiglu' "
               "(use cache['mlp_out', l], or multiply cache['post', l] by blocks.l.mlp.hook_gate)")
 
     def _check_blocks(self, method: str) -> None:
-        check(not self._model.config.cross_attention, f"cache.{method}: it leaves out what "
+        check(not self.model.config.cross_attention, f"cache.{method}: it leaves out what "
               "cross-attention writes, so that its sum is not the residual stream; use "
               "cache.accumulated_resid, and blocks.l.hook_cross_attn_out")
 

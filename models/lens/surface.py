@@ -20,8 +20,7 @@ from latentcode.models.lens.refused import REFUSED
 from latentcode.models.lens.tokens import VectorTokens
 
 if TYPE_CHECKING:
-    from latentcode.models.blocks import LayerNorm
-    from latentcode.models.transformer import Embed, Unembed
+    from latentcode.models.blocks import Embed, LayerNorm, Unembed
 
 
 def _stacked(part: str, weight: str, shape: str) -> property:

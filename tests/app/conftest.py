@@ -1,4 +1,4 @@
-"""One server and one browser for all tests of a module; and nothing of Streamlit stays behind."""
+"""One server, a browser for the tests of a module; and nothing of Streamlit stays behind."""
 
 from __future__ import annotations
 
@@ -37,20 +37,26 @@ def main_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
 
 
-# Of a module, not of the session: as long as Playwright runs, it has an event loop in this process,
-# beside which nobody can start another.
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+@pytest.fixture(scope="session")
+def installed_browser() -> None:
     pytest.importorskip("playwright", reason="the tests in a browser need playwright")
     if browser_path() is None:
         pytest.skip("no browser is installed; the tests of the app in a real one need Debian's "
                     "package chromium, which .ci/run installs")
+
+
+# Of a module, not of the session: as long as Playwright runs, it has an event loop in this process,
+# beside which nobody can start another.
+@pytest.fixture(scope="module")
+def browser(installed_browser: None) -> Iterator[Browser]:
     with chromium() as started:
         yield started
 
 
-@pytest.fixture(scope="module")
-def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture(scope="session")
+def server(
+    installed_browser: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     from explorer import make_folders
 
     root = tmp_path_factory.mktemp("explorer")

@@ -126,12 +126,3 @@ def test_the_command_line_starts_it(
     assert f"--server.port={port}" in words
     assert "--server.headless=true" in words
     assert json.loads(environment[ROOTS]) == [str(tmp_path.resolve())]
-
-
-def test_the_command_line_says_what_is_wrong(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ending:
-        main(["explore", str(tmp_path / "nowhere")])
-    assert ending.value.code == 2
-    assert "does not exist" in capsys.readouterr().err

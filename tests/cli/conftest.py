@@ -1,4 +1,4 @@
-"""Runs to point commands at, and what a command that fails must look like."""
+"""Runs to point commands at."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from functools import cache
 import pytest
 
 import latentcode as lc
-from latentcode.cli import main
 
 LITTLE = {"steps": 4, "warmup_steps": 1, "eval_every": 4}
 
@@ -33,18 +32,3 @@ def sraven(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], str
         return str(lc.train(config, folder / f"{kind}{seed}", progress=False).path)
 
     return trained
-
-
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run a command that must fail with exit status 2, and return what it says, one line."""
-    def run_command(*arguments: object) -> str:
-        capsys.readouterr()  # what an earlier command said, such as how far it was
-        with pytest.raises(SystemExit) as stopped:
-            main([str(argument) for argument in arguments])
-        assert stopped.value.code == 2, arguments
-        said = capsys.readouterr().err.strip()
-        assert len(said.splitlines()) == 1, said
-        return said
-
-    return run_command

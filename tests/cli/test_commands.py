@@ -38,10 +38,6 @@ def test_help_lists_every_command_in_one_line(
     listed = [line.split(maxsplit=1) for line in text.splitlines() if line.startswith("  ")]
     summaries = {words[0]: words[1] for words in listed if words[0] in COMMANDS}
     assert summaries == {name: summary(command) for name, command in COMMANDS.items()}
-    assert list(summaries)[:13] == [
-        "train", "extract", "decode", "project", "knn-purity", "similarity", "topography", "align",
-        "value-networks", "intervene", "attribute", "das", "show"]
-    assert len(COMMANDS) <= 22
 
 
 @pytest.mark.parametrize("command", ["train", "decode", "zoo", "sweep"])
@@ -56,21 +52,16 @@ def test_help_of_a_command_is_whole(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     text = help_of(capsys, "similarity")
-    question = summary(VERBS["similarity"])
-    assert f"{question}\n\nExample: latentcode similarity runs/hyla" in text
+    assert f"{summary(VERBS['similarity'])}\n\nExample: latentcode similarity runs/hyla" in text
     assert "Raises" not in text
-    boxes = re.findall(r"^\W{1,3}(?=[a-z])([a-z- ]*(?:arguments|options))\W*$", text, re.MULTILINE)
-    assert boxes == ["positional arguments", "options", "model and problems options",
-                     "similarity options"]
-    options = re.findall(r"^\W{1,3}(--[a-z][a-z-]*)", text, re.MULTILINE)
-    own = [f"--{name.replace('_', '-')}" for name, option in options_of(
+    options = set(re.findall(r"^\W{1,3}(--[a-z][a-z-]*)", text, re.MULTILINE))
+    own = {f"--{name.replace('_', '-')}" for name, option in options_of(
         "latentcode.probes.similarity.similarity").items()
-        if option.words and name not in ("model", "problems", "device", "step", "batch_size")]
-    assert options == [
-        "--out", "--overwrite", "--prompts", "--step", "--device", "--dtype", "--prepend-bos",
-        "--batch-size", *("--no-controls" if name == "--controls" else name for name in own)]
+        if option.words and name not in ("model", "problems", "controls")}
+    assert options == {"--out", "--overwrite", "--prompts", "--no-controls", "--step", "--device",
+                       "--dtype", "--prepend-bos", "--batch-size"} | own
     said = " ".join(re.sub(r"[^\w ,.':()-]", " ", text).split())
-    assert "--pairs STR ... names of pairs, or all (default: the paper's, the first of" in said
+    assert "names of pairs, or all (default: the paper's, the first of" in said
 
 
 @pytest.mark.parametrize("words", [["--help"], ["decode", "--help"], ["zoo", "list", "--help"]])
@@ -129,76 +120,44 @@ def test_a_former_command_names_what_is_in_its_place(
     assert FORMER[name].split()[0] in COMMANDS
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["train", "logic", "--kind", "hylla", "--out", "x"],
+@pytest.mark.parametrize(("command", "message"), [
+    ("train logic --kind hylla --out x",
      "error: unknown attention kind 'hylla'; expected one of: softmax, linear, hyla"),
-    (["train", "logic", "--out", "x", "--training.device", "cuda:99"],
-     "error: --training.device is"),
-    (["train", "logic", "--out", "x", "--task.ood-fraction", "0.99"],
-     "the largest possible fraction"),
-    (["train", "logic", "--out", "x", "--model.d-model", "0"], "error: --model.d-model is 0"),
-    (["train", "sraven", "--config", "nowhere.yaml", "--out", "x"], "nowhere.yaml"),
-    (["show", "nowhere"], "nowhere"),
-    (["decode", "nowhere", "--out", "y"], "nowhere"),
+    ("train logic --out x --training.device cuda:99", "error: --training.device is"),
+    ("train logic --out x --task.ood-fraction 0.99", "the largest possible fraction"),
+    ("train logic --out x --model.d-model 0", "error: --model.d-model is 0"),
+    ("train sraven --config nowhere.yaml --out x", "nowhere.yaml"),
+    ("train language --task.text some.txt --out x", "error: some.txt is binary"),
+    ("train language --task.text /no/text --out x", "--task.text is"),
+    ("train logic --config run/config.yaml --kind hyla --out x", "together with"),
+    ("train --out logic --preset smoke sraven", "as the first word"),
+    ("train logic --preset smoke --out x --model.d-input 9", "--model.d-input is 9; expected 4"),
+    ("train logic --preset smoke --out run", "already holds a run"),
+    ("show nowhere", "nowhere"), ("decode nowhere --out y", "nowhere"),
+    ("show run --split ood --index -2", "--index is -2"),
+    ("extract run --out x --untrained --device cuda:99", "device"),
+    ("extract run --out taken", "exists already"), ("decode run --out taken", "exists already"),
+    ("extract run --out x --pairs q->k", "unknown pair 'q->k'; expected one of: query->query"),
+    ("extract run --out x --layers 7", "unknown layer 7; expected one of: 0, 1"),
+    ("decode run --out x --labels colour", "unknown label 'colour'"),
+    ("decode run --out x --n-train 0",
+     "error: --n-train is 0; expected a whole number of at least 1"),
+    ("align run copy --out x --n-heldout 0",
+     "error: --n-heldout is 0; expected a whole number of at least 1"),
 ])
 def test_errors_are_one_line_and_nothing_is_written(
-    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    command: str, message: str, run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     refused: Callable[..., str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert message in refused(*arguments)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_file_is_no_option(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+    for name in ("run", "copy"):
+        shutil.copytree(run.path, name)
+    Path("taken").mkdir()
+    Path("taken/meta.json").write_text("{}")
     Path("some.txt").write_bytes(b"\0")
-    said = refused("train", "language", "--task.text", "some.txt", "--out", "x")
-    assert said.startswith("error: some.txt is binary")
-
-
-def test_no_choice_is_silently_ignored(
-    run: lc.Run, tmp_path: Path, refused: Callable[..., str]
-) -> None:
-    config, out, taken = run.path / "config.yaml", tmp_path / "x", tmp_path / "taken"
-    taken.mkdir()
-    (taken / "meta.json").write_text("{}")
-    for arguments, message in (
-        (["train", "logic", "--config", config, "--kind", "hyla", "--out", out], "together with"),
-        (["train", "--out", "logic", "--preset", "smoke", "sraven"], "as the first word"),
-        (["train", "logic", "--preset", "smoke", "--out", out, "--model.d-input", "9"],
-         "--model.d-input is 9; expected 4"),
-        (["train", "language", "--task.text", tmp_path / "gone", "--out", out], "--task.text is"),
-        (["extract", run.path, "--out", out, "--untrained", "--device", "cuda:99"], "device"),
-        (["extract", run.path, "--out", taken], "exists already"),
-        (["decode", run.path, "--out", taken], "exists already"),
-        (["show", run.path, "--split", "ood", "--index", "-2"], "--index is -2"),
-    ):
-        assert message in refused(*arguments)
-    assert not out.exists()
-
-
-def test_errors_about_a_run_name_what_is_valid(
-    run: lc.Run, tmp_path: Path, refused: Callable[..., str]
-) -> None:
-    out, copy = tmp_path / "x", tmp_path / "copy"
-    shutil.copytree(run.path, copy)
-    for arguments, message in (
-        (["extract", run.path, "--out", out, "--pairs", "q->k"],
-         "unknown pair 'q->k'; expected one of: query->query"),
-        (["extract", run.path, "--out", out, "--layers", "7"],
-         "unknown layer 7; expected one of: 0, 1"),
-        (["decode", run.path, "--out", out, "--labels", "colour"], "unknown label 'colour'"),
-        (["decode", run.path, "--out", out, "--n-train", "0"],
-         "error: --n-train is 0; expected a whole number of at least 1"),
-        (["align", run.path, copy, "--out", out, "--n-heldout", "0"],
-         "error: --n-heldout is 0; expected a whole number of at least 1"),
-        (["train", "logic", "--preset", "smoke", "--out", run.path], "already holds a run"),
-    ):
-        assert message in refused(*arguments)
-    assert not out.exists()
+    before = sorted(tmp_path.rglob("*"))
+    assert message in refused(*command.split())
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_an_unknown_command_is_named_beside_those_there_are(refused: Callable[..., str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -289,15 +288,6 @@ def test_a_task_in_hand_stands_for_its_configuration(
     np.testing.assert_array_equal(found.scores, wanted.scores)
     assert found.meta == wanted.meta
     assert wanted.meta["task"]["inputs"] == "fixed_context"
-
-
-def test_codes_of_a_run_survive_saving(run: lc.Run, tmp_path: Path) -> None:
-    codes = lc.extract(run, split="train", n=9, residuals=True)
-    codes.save(tmp_path / "codes")
-    loaded = lc.LatentCodes.load(tmp_path / "codes")
-    np.testing.assert_array_equal(loaded.scores, codes.scores)
-    assert loaded.labels.equals(codes.labels)
-    assert loaded.meta == codes.meta
 
 
 def test_what_cannot_be_extracted_is_named(run: lc.Run) -> None:

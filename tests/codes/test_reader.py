@@ -18,11 +18,10 @@ from small_extraction import MODEL, TASK, N, draw_at_once, interrupt_at, make_sm
 import latentcode as lc
 from latentcode.cli import main
 from latentcode.codes import LatentCodes
-from latentcode.codes import latent_codes as codes
+from latentcode.codes import folder as codes
 from latentcode.codes import of_tasks as extraction
 from latentcode.codes import resume as partial_codes
 from latentcode.errors import ArtifactError, RunError
-from latentcode.files.storage import TensorFile
 from latentcode.models.transformer import HookedTransformer
 from latentcode.subjects import extract
 from latentcode.tasks import make_task
@@ -116,17 +115,17 @@ def test_no_more_than_a_shard_is_ever_held(
 ) -> None:
     written: list[int] = []
     joined: list[int] = []
-    write, concat = TensorFile.write, pd.concat
+    write, concat = partial_codes.write_instances, pd.concat
 
-    def spy_write(self: TensorFile, name: str, start: int, values: np.ndarray) -> None:
+    def spy_write(path: Path, name: str, start: int, values: np.ndarray) -> None:
         written.append(values.shape[2])
-        write(self, name, start, values)
+        write(path, name, start, values)
 
     def spy_concat(tables: Any, **options: Any) -> pd.DataFrame:
         joined.append(sum(map(len, tables)))
         return concat(tables, **options)
 
-    monkeypatch.setattr(TensorFile, "write", spy_write)
+    monkeypatch.setattr(partial_codes, "write_instances", spy_write)
     monkeypatch.setattr(pd, "concat", spy_concat)
     reader().to_folder(tmp_path / "codes")
     assert max(written) == 8

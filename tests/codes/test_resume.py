@@ -19,9 +19,10 @@ from disk import contents, fails, names, needs_proc
 from places import HELPERS
 from small_extraction import PAIRS, N, interrupt_at, make_small, reader
 
+from latentcode.codes import resume
 from latentcode.errors import ArtifactError, RunError
 from latentcode.files import storage
-from latentcode.files.storage import TensorFile, map_tensors, read_json
+from latentcode.files.storage import create_tensors, map_tensors, read_json, write_instances
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +84,8 @@ def test_a_kill_at_any_moment_costs_no_more_than_a_shard(
 
     with monkeypatch.context() as patch:
         for module, name in ((os, "fsync"), (os, "replace"), (os, "rename"),
-                             (os, "posix_fallocate"), (shutil, "rmtree"), (TensorFile, "write")):
+                             (os, "posix_fallocate"), (shutil, "rmtree"),
+                             (resume, "write_instances")):
             patch.setattr(module, name, remembering(getattr(module, name)))
         reader().to_folder(work / "codes")
     assert len(moments) >= 25
@@ -219,8 +221,8 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 @needs_proc
 @pytest.mark.parametrize(("module", "name", "file", "skip", "kept"), [
     (os, "posix_fallocate", "codes.safetensors", 0, 0),
-    (TensorFile, "write", "codes.safetensors", 0, 0),
-    (TensorFile, "write", "codes.safetensors", 9, 32),
+    (resume, "write_instances", "codes.safetensors", 0, 0),
+    (resume, "write_instances", "codes.safetensors", 9, 32),
     (os, "fsync", "codes.safetensors", 0, 0),
     (os, "fsync", "codes.safetensors", 1, 16),
     (os, "fsync", "labels-00001.parquet", 0, 16),
@@ -248,11 +250,11 @@ def test_a_disk_that_fills(
 
 def test_room_is_made_at_the_beginning(tmp_path: Path) -> None:
     """A disk that is too small is found out before the work, not by it."""
-    file = TensorFile(tmp_path / "t.safetensors", {"scores": (2, 1, 100_000, 4)})
-    file.create()
-    status = file.path.stat()
+    file = tmp_path / "t.safetensors"
+    create_tensors(file, {"scores": (2, 1, 100_000, 4)})
+    status = file.stat()
     assert status.st_blocks * 512 >= 2 * 100_000 * 4 * 4
-    assert map_tensors(file.path)["scores"].shape == (2, 1, 100_000, 4)
+    assert map_tensors(file)["scores"].shape == (2, 1, 100_000, 4)
 
 
 def test_file_systems_that_cannot_reserve(
@@ -262,10 +264,10 @@ def test_file_systems_that_cannot_reserve(
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
     monkeypatch.setattr(storage.os, "posix_fallocate", unsupported)
-    file = TensorFile(tmp_path / "t.safetensors", {"a": (1, 2, 3, 4), "b": (2, 1, 0, 5)})
-    file.create()
-    file.write("a", 1, np.ones((1, 2, 2, 4)))
-    found = map_tensors(file.path)
+    file = tmp_path / "t.safetensors"
+    create_tensors(file, {"a": (1, 2, 3, 4), "b": (2, 1, 0, 5)})
+    write_instances(file, "a", 1, np.ones((1, 2, 2, 4)))
+    found = map_tensors(file)
     np.testing.assert_array_equal(found["a"][:, :, 1:], 1.0)
     np.testing.assert_array_equal(found["a"][:, :, 0], 0.0)
     assert found["b"].shape == (2, 1, 0, 5)

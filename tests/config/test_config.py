@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import jaxtyping
 import numpy as np
 import pytest
 import yaml
@@ -37,20 +36,13 @@ from latentcode.config.fields import LATER
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 
+pytestmark = pytest.mark.usefixtures("unchecked_signatures")
+
 property_test = settings(derandomize=True, deadline=None, max_examples=100)
 fractions = st.floats(0.0, 1.0, exclude_max=True)
 seeds = st.integers(0, 2**63 - 1)
 held_out = st.none() | st.lists(
     st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=4).map(tuple)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def unchecked_signatures() -> Iterator[None]:
-    """Values come from files and notebooks, where no type checker guards them: the
-    errors must be our own, not those that the tests' checks of signatures would raise first."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @st.composite

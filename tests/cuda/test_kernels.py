@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from fake_cuda import CUDA, fake_cuda
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from fake_cuda_cases import Operators
 
 from latentcode.errors import ConfigError
 from latentcode.models.config import ModelConfig, with_kind
@@ -20,23 +20,6 @@ from latentcode.models.transformer import HookedTransformer
 pytest.importorskip("triton", reason="Triton is for Linux alone")
 
 
-class _Names(TorchDispatchMode):
-    """The operators that are called, and the numbers in the largest tensor that one makes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-        self.largest = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.append(str(func))
-        made = func(*args, **kwargs or {})
-        self.largest = max(self.largest, *(
-            x.untyped_storage().nbytes() // x.element_size()
-            for x in tree_leaves(made) if isinstance(x, torch.Tensor)), 0, 0)
-        return made
-
-
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> Iterator[None]:
     available._too_old.cache_clear()
@@ -44,11 +27,11 @@ def nothing_remembered() -> Iterator[None]:
     available._too_old.cache_clear()
 
 
-def _trained(kind: str, **hooks: Any) -> list[str]:
+def _trained(kind: str, **hooks: Any) -> Counter[str]:
     config = with_kind(ModelConfig(n_layers=2), kind)
     model = HookedTransformer(config).to(CUDA)
     x = torch.zeros(4, 6, config.d_input, device=CUDA)
-    with _Names() as names, model.hooks(**hooks):
+    with Operators() as names, model.hooks(**hooks):
         model(x).sum().backward()
     return names.seen
 
@@ -57,24 +40,24 @@ def _trained(kind: str, **hooks: Any) -> list[str]:
 def test_a_training_step_calls_the_kernel_once_a_layer(kind: str) -> None:
     with fake_cuda():
         names = _trained(kind)
-        assert names.count("latentcode.attention.default") == 2
-        assert names.count("latentcode.attention_backward.default") == 2
+        assert names["latentcode.attention"] == 2
+        assert names["latentcode.attention_backward"] == 2
         with written_out():
-            assert "latentcode.attention.default" not in _trained(kind)
+            assert "latentcode.attention" not in _trained(kind)
 
 
 def test_a_hook_on_the_code_of_a_layer_has_it_written_out() -> None:
     with fake_cuda():
         names = _trained("hyla", fwd_hooks=[("blocks.1.attn.hook_pattern", lambda x, hook: x)])
-        assert names.count("latentcode.attention.default") == 1
-        assert "latentcode.attention.default" in _trained(
+        assert names["latentcode.attention"] == 1
+        assert "latentcode.attention" in _trained(
             "hyla", fwd_hooks=[("blocks.1.hook_resid_pre", lambda x, hook: x)])
 
 
 def test_a_gpu_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_cuda():
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 5))
-        assert "latentcode.attention.default" not in _trained("hyla")
+        assert "latentcode.attention" not in _trained("hyla")
         with attention_by("triton"), pytest.raises(
                 ConfigError, match=r"asked for.*capability 7\.5; expected at least 8\.0"):
             _trained("hyla")
@@ -99,14 +82,14 @@ def test_memory_grows_with_the_length_and_not_with_its_square(kind: str) -> None
     with fake_cuda():
         model = HookedTransformer(config).to(CUDA)
         tokens = torch.zeros(1, length, dtype=torch.long, device=CUDA)
-        with _Names() as names:
+        with Operators() as names:
             model(tokens).sum().backward()
             q = torch.zeros(1, length, 8, 64, device=CUDA)
             rows = torch.zeros(1, 2, dtype=torch.long, device=CUDA)
             assert model.layer(0).attn.code_rows(q, q, rows).shape == (1, 8, 2, length)
         # The widest are queries, keys and values, of all heads, and the sums of k v^T of chunks.
         assert length * 8 * 64 <= names.largest <= 2 * length * 8 * 64
-        assert ("latentcode.attention.default" in names.seen) == (kind != "linear")
-        with written_out(), _Names() as names:
+        assert ("latentcode.attention" in names.seen) == (kind != "linear")
+        with written_out(), Operators() as names:
             model(tokens)
         assert names.largest >= length**2

@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 import torch
 from fake_cuda import FROM_HOST, ITEM, MASK, TO_HOST, Generator, fake_cuda
-from fake_cuda_cases import configure, model_of, without_cuda
+from fake_cuda_cases import configure, without_cuda
 from torch import Tensor, nn
 
 from latentcode.models.positions import relative_bias
-from latentcode.tasks import make_task
 from latentcode.training import batches
-from latentcode.training.evaluation import evaluate
 from latentcode.training.graph import StepGraph
 from latentcode.training.loop import make_learner
 from latentcode.training.state import TrainingState
@@ -100,17 +98,6 @@ def test_a_mistake_planted_in_a_captured_step_is_caught(
     plant(monkeypatch, place, mistake)
     with fake_cuda(), pytest.raises(Exception, match=message):
         make_learner(configure()).update()
-
-
-def test_a_mistake_planted_elsewhere_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configure()
-    with fake_cuda() as device:
-        model, problems = model_of(config), make_task(config.task)
-        plant(monkeypatch, PLACES["the loss"], lambda x: x.sum().item())
-        with device.counting() as waits:
-            evaluate(model, problems, "test", 6, seed=0, batch_size=3, device="cuda")
-    planted = "test_a_mistake_planted_elsewhere_is_counted"
-    assert waits[planted, ITEM] == 2  # one a batch
 
 
 def test_generators_belong_to_their_device_and_to_their_graph() -> None:

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 import torch
 from fake_cuda import CUDA, ITEM, fake_cuda
-from fake_cuda_cases import CONSTANTS, configure, kinds_and_tasks, without_cuda
+from fake_cuda_cases import CONSTANTS, Operators, configure, kinds_and_tasks, without_cuda
 
 from latentcode.config import LogicConfig, SravenConfig, TaskConfig
-from latentcode.experiments.benchmarks.kernel_count import count
 from latentcode.models.config import ModelConfig
 from latentcode.models.registering import register_nonlinearity
 from latentcode.models.transformer import HookedTransformer
@@ -24,6 +23,7 @@ from latentcode.runs.checkpoints import Checkpoint
 from latentcode.seeds import make_generator
 from latentcode.tasks import Batch, make_counterfactuals, make_task
 from latentcode.training import batches, ensemble, train
+from latentcode.training.batches import CHUNK
 from latentcode.training.ensemble import Ensemble
 from latentcode.training.loop import make_learner
 from latentcode.training.state import TrainingState
@@ -131,15 +131,25 @@ def test_what_a_captured_step_starts() -> None:
     """No mask, no sort, one update of all weights; and fills of its inputs around it."""
     pytest.importorskip("triton", reason="Triton is for Linux alone")
     config = configure("logic", "hyla")
+    configs = [config, replace(config, training=replace(config.training, seed=1))]
+    started = []
     with fake_cuda():
-        launches = count([config, replace(config, training=replace(config.training, seed=1))])
-    step = launches["captured"]
-    layers = config.model.n_layers
-    assert step["latentcode.attention"] == layers
-    assert step["latentcode.adamw"] == 1
-    assert not {"aten.rand", "aten.index", "aten.index_put", "aten.ge"} & set(step)
-    assert launches["around"] == {"aten._foreach_copy_": 1, "aten.clone": 1}
-    assert launches["chunk"]["aten.rand"] == 2 + 2  # inputs and masks of both
+        for graphed in (False, True):
+            members = Ensemble(configs, graphed=graphed)
+            members.update()  # constants are copied, and the graph is captured
+            with Operators() as step:
+                members.update()
+            started.append(step.seen)
+        while members.step < CHUNK:
+            members.update()
+        with Operators() as drawing:
+            members.update()
+    captured, around = started
+    assert captured["latentcode.attention"] == config.model.n_layers
+    assert captured["latentcode.adamw"] == 1
+    assert not {"aten.rand", "aten.index", "aten.index_put", "aten.ge"} & set(captured)
+    assert around == {"aten._foreach_copy_": 1, "aten.clone": 1}
+    assert drawing.seen["aten.rand"] == 2 + 2  # inputs and masks of both
 
 
 @pytest.mark.usefixtures("own_names")

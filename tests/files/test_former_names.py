@@ -23,36 +23,29 @@ from latentcode.files.migrations import (
     upgrade,
 )
 from latentcode.files.storage import read_json
-from latentcode.probes.alignment import AlignmentResult
 from latentcode.probes.attribution import AttributionResult
 from latentcode.probes.common.results import EXACTLY, TableResult
 from latentcode.probes.das import DASResult
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions import InterventionResult
 from latentcode.probes.interventions.patches import PATCHES
-from latentcode.probes.knn_purity import KNNPurityResult
 from latentcode.probes.saved import load_result
-from latentcode.probes.similarity import SimilarityResult
 from latentcode.probes.topography import TopographyResult
-from latentcode.probes.value_networks import ValueNetworksResult
 
 OLD = GOLDEN / "format1"
 FROZEN = GOLDEN / "frozen"
+ZOO = Path(lc.__file__).parent / "models/zoo/sraven-hyla/results"
 OF_FEATURES = [
-    *((kind, OLD / kind.FORMAT.removeprefix("latentcode.")) for kind in (
-        DecodingResult, KNNPurityResult, SimilarityResult, TopographyResult, AlignmentResult,
-        ValueNetworksResult)),
-    *((DecodingResult, FROZEN / name) for name in (
-        "decoding", "decoding-codes", "decoding-sraven")),
-    (SimilarityResult, FROZEN / "similarity"), (TopographyResult, FROZEN / "topography"),
-    (AlignmentResult, FROZEN / "alignment"), (ValueNetworksResult, FROZEN / "value-networks"),
-    *((kind, Path(lc.__file__).parent / "models/zoo/sraven-hyla/results" / name)
-      for kind, name in ((DecodingResult, "decoding"), (SimilarityResult, "similarity")))]
+    *(OLD / name for name in ("decoding", "separation", "similarity", "topography", "alignment",
+                              "value_networks")),
+    *(FROZEN / name for name in ("decoding", "decoding-codes", "decoding-sraven", "similarity",
+                                 "topography", "alignment", "value-networks")),
+    ZOO / "decoding", ZOO / "similarity"]
+OF_INTERVENTIONS = [
+    OLD / "interventions", FROZEN / "intervention-sraven", ZOO / "interventions"]
 
 
-@pytest.mark.parametrize("folder", [
-    OLD / "interventions", GOLDEN / "frozen" / "intervention-sraven",
-    Path(lc.__file__).parent / "models/zoo/sraven-hyla/results/interventions"])
+@pytest.mark.parametrize("folder", OF_INTERVENTIONS)
 def test_bases_and_sources_of_older_results_keep_their_roles(folder: Path) -> None:
     """Versions 1 and 2 called the constituent of the instance, the base, `source`."""
     assert read_json(folder / "interventions.json")["format_version"] < 3
@@ -67,14 +60,14 @@ def test_bases_and_sources_of_older_results_keep_their_roles(folder: Path) -> No
         assert (table["base_label"] != table["source_label"]).all()
 
 
-@pytest.mark.parametrize(("kind", "folder"), OF_FEATURES, ids=lambda of: of.name if isinstance(
-    of, Path) else of.__name__)
-def test_sources_of_older_probes_are_features(kind: type[TableResult], folder: Path) -> None:
+@pytest.mark.parametrize("folder", OF_FEATURES, ids=lambda folder: folder.name)
+def test_sources_of_older_probes_are_features(folder: Path) -> None:
     """Every row is the one that was written, under the names that its columns have now."""
-    version = read_json(folder / kind.marker())["format_version"]
-    assert 1 <= version < CURRENT[kind.FORMAT]
-    result, found = kind.load(folder), 0
-    for name, columns in kind.COLUMNS.items():
+    result, found = load_result(folder), 0
+    assert isinstance(result, TableResult)
+    version = read_json(folder / result.marker())["format_version"]
+    assert 1 <= version < CURRENT[result.FORMAT]
+    for name, columns in result.COLUMNS.items():
         table = getattr(result, name)
         if not (folder / f"{name}.csv").exists():  # the format has got it since then
             assert table.empty
@@ -164,7 +157,7 @@ def test_tables_of_an_older_reproduction_have_features_and_its_claims_a_source()
 
 
 def test_sources_of_older_results_have_the_names_of_today(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(GOLDEN / "frozen" / "intervention-sraven", tmp_path / "result"))
+    folder = Path(shutil.copytree(FROZEN / "intervention-sraven", tmp_path / "result"))
     table = pd.read_csv(folder / "table.csv", dtype=str, keep_default_na=False)
     table.loc[table.index[0], "write"] = "operation+context"
     table.to_csv(folder / "table.csv", index=False)
@@ -175,9 +168,7 @@ def test_sources_of_older_results_have_the_names_of_today(tmp_path: Path) -> Non
     assert set(FORMER_PATCHES.values()) <= set(PATCHES)
 
 
-@pytest.mark.parametrize("folder", [
-    OLD / "interventions", GOLDEN / "frozen" / "intervention-sraven",
-    Path(lc.__file__).parent / "models/zoo/sraven-hyla/results/interventions"])
+@pytest.mark.parametrize("folder", OF_INTERVENTIONS)
 def test_every_row_of_an_older_result_is_there_under_its_present_name(folder: Path) -> None:
     result = InterventionResult.load(folder)
     written = read_json(folder / "interventions.json")["settings"]["interventions"]
@@ -225,8 +216,7 @@ def test_classes_of_the_fourth_version_have_the_names_of_today(
     window: str, tmp_path: Path
 ) -> None:
     """Version 4 spoke of `instance` and `copied`, in every window of fuzzy logic."""
-    zoo = Path(lc.__file__).parent / "models/zoo/sraven-hyla/results/interventions"
-    before = InterventionResult.load(zoo)
+    before = InterventionResult.load(ZOO / "interventions")
     folder = before.save(tmp_path / "result", figures=False)
     to_old = {new: old for old, new in FORMER_CLASSES.items()}
     meta = read_json(folder / "interventions.json")

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import jaxtyping
 import pytest
 import torch
 import yaml
@@ -41,6 +40,8 @@ from latentcode.probes.decoding.result import DecodingResult
 from latentcode.runs import Run
 from latentcode.training import train
 from latentcode.training.optimizer import make_optimizer
+
+pytestmark = pytest.mark.usefixtures("unchecked_signatures")
 
 OLD = GOLDEN / "format1"
 LIMIT = 60.0
@@ -239,14 +240,6 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     LatentCodes.load(old / "codes").save(new / "codes")
     DecodingResult.load(old / "decoding").save(new / "decoding")
     return {"old": old, "new": new}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def unchecked_signatures() -> Iterator[None]:
-    """Users have no checks of signatures: the errors must be our own."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def read_run(folder: Path) -> None:

@@ -27,16 +27,8 @@ from latentcode.files.migrations import (
     upgrade,
 )
 from latentcode.files.storage import read_json, read_tensors
-from latentcode.probes.alignment import AlignmentResult
-from latentcode.probes.attribution import AttributionResult
-from latentcode.probes.common.results import TableResult
-from latentcode.probes.das import DASResult
 from latentcode.probes.decoding.result import DecodingResult
-from latentcode.probes.interventions import InterventionResult
-from latentcode.probes.knn_purity import KNNPurityResult
-from latentcode.probes.similarity import SimilarityResult
-from latentcode.probes.topography import TopographyResult
-from latentcode.probes.value_networks import ValueNetworksResult
+from latentcode.probes.saved import load_result
 from latentcode.runs import Run
 from latentcode.training import train
 
@@ -57,12 +49,6 @@ FILES = {
     "latentcode.value_networks": "value_networks/value_networks.json",
     "latentcode.reproduction": "reproduction/result.json",
 }
-RESULTS: dict[str, type[TableResult]] = {kind.FORMAT: kind for kind in (
-    DecodingResult, InterventionResult, KNNPurityResult, SimilarityResult, TopographyResult,
-    AlignmentResult, ValueNetworksResult, AttributionResult, DASResult)}
-"""Results of every version that called what a probe reads its source."""
-
-
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
     return Path(shutil.copytree(OLD, tmp_path / "old"))
@@ -70,19 +56,12 @@ def old(tmp_path: Path) -> Path:
 
 def load(old: Path, name: str) -> object:
     """Read the example of a format to the last tensor."""
+    folder = (old / FILES[name]).parent
+    if name in ("latentcode.run", "latentcode.checkpoint"):
+        return Run.open(old / "run").load_model(2)
     if name == "latentcode.codes":
-        return LatentCodes.load(old / "codes")
-    if name == "latentcode.decoding":
-        return DecodingResult.load(old / "decoding")
-    if name == "latentcode.interventions":
-        return InterventionResult.load(old / "interventions")
-    if name == "latentcode.rows":
-        return DecodingResult.load(old / "rows")
-    if name in RESULTS:
-        return RESULTS[name].load((old / FILES[name]).parent)
-    if name == "latentcode.reproduction":
-        return read_result(old / "reproduction")
-    return Run.open(old / "run").load_model(2)
+        return LatentCodes.load(folder)
+    return read_result(folder) if name == "latentcode.reproduction" else load_result(folder)
 
 
 def test_the_examples_are_of_the_first_version() -> None:

@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from latentcode.models.attention import plain_attention
-from latentcode.models.kernels.fused import (
-    SERVED_NORMALIZATIONS,
-    SERVED_VALUE_NETWORKS,
-    fused_attention,
-)
+from latentcode.models.kernels.fused import fused_attention
+from latentcode.models.kernels.served import SERVED_NORMALIZATIONS, SERVED_VALUE_NETWORKS
 
 KINDS = [(normalization, value_network, phi)
          for normalization, value_network in itertools.product(
@@ -43,11 +40,23 @@ def attention_inputs(
 
 def reference(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None, causal: bool,
-    kind: tuple[str, str, str],
+    kind: tuple[str, str, str], **options: Any,
 ) -> Tensor:
     normalization, value_network, phi = kind
     return plain_attention(q, k, v, bias, kept, causal=causal, normalization=normalization,
-                           value_network=value_network, nonlinearity_name=phi)
+                           value_network=value_network, nonlinearity_name=phi, **options)
+
+
+def reference_of_rounded(*inputs: Any) -> Tensor:
+    """As `reference`, of a code that is rounded to bfloat16, with the gradient as if it were not.
+
+    Rounding the code moves hidden units next to 0 across the corner of a ReLU, whose slope jumps
+    there, however right the rest of a kernel is.
+    """
+    def rounded(code: Tensor) -> Tensor:
+        return code + (code.to(torch.bfloat16).to(code.dtype) - code).detach()
+
+    return reference(*inputs, hook_code=rounded)
 
 
 def fused(
@@ -72,7 +81,7 @@ def relative_error(got: Tensor, wanted: Tensor) -> float:
 
 
 def errors_of(
-    function: Any, inputs: list[Any], causal: bool, kind: Any
+    function: Any, inputs: list[Any], causal: bool, kind: Any, reference: Any = reference
 ) -> dict[str, float]:
     """How far z and the gradients of a function are from the reference in float64, as a share."""
     exact = [None if x is None else x.detach().double().requires_grad_(x.requires_grad)
@@ -88,6 +97,8 @@ def errors_of(
     return errors
 
 
-def compare(inputs: list[Any], causal: bool, kind: Any, tolerance: float) -> None:
-    errors = errors_of(fused, inputs, causal, kind)
+def compare(
+    inputs: list[Any], causal: bool, kind: Any, tolerance: float, reference: Any = reference
+) -> None:
+    errors = errors_of(fused, inputs, causal, kind, reference)
     assert max(errors.values()) <= tolerance, errors

@@ -7,12 +7,13 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, WebSocket, expect
+from small_app import drawn_codes
 from small_zoo import tiny_run
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
@@ -67,7 +68,7 @@ COUNT = re.compile(r"Selection: ([\d,]+) of ([\d,]+) instances")
 class Explorer:
     """A page of the explorer in a browser.
 
-    errors   tracebacks and messages of the page's JavaScript
+    errors   tracebacks of the page's JavaScript, and what breaks the content policy
     foreign  addresses that the page asked for on other hosts
     asked    how often the page has asked the server to run it again
     run      what became of that: "asked", "begun" or "ended"
@@ -89,9 +90,14 @@ class Explorer:
         context.set_default_timeout(1e3 * PATIENCE)
         explorer = cls(context.new_page(), server)
         explorer.page.on("pageerror", lambda error: explorer.errors.append(str(error)))
+        explorer.page.on("console", lambda message: explorer._hear(message.text))
         explorer.page.on("request", lambda request: explorer._note(request.url))
         explorer.page.on("websocket", explorer._follow)
         return explorer
+
+    def _hear(self, text: str) -> None:
+        if "Content Security Policy" in text:
+            self.errors.append(text)
 
     def _note(self, url: str) -> None:
         parts = urlsplit(url)
@@ -134,6 +140,11 @@ class Explorer:
                           ).first.wait_for()
         settle(self.page)
         return self
+
+    def query(self) -> dict[str, str]:
+        """Return what the address says, one value for each name."""
+        return {name: values[0]
+                for name, values in parse_qs(urlsplit(self.page.url).query).items()}
 
     def close(self) -> None:
         self.page.context.close()
@@ -275,9 +286,20 @@ def _bytes(message: bytes | str) -> bytes:
 
 
 def make_folders(root: Path) -> Path:
-    """Make a folder of a trained run, its codes, and a run whose configuration is damaged."""
+    """Make a folder of a trained run, its codes, and a run whose configuration is damaged.
+
+    Beside them codes that were drawn: `a`, `b` and `c` of the same instances, and `hostile`, whose
+    labels look like markup.
+    """
     run = tiny_run(root / "run")
     lc.extract(run, split="ood", n=120).save(root / "codes")
+    for seed, name in enumerate("abc"):
+        drawn_codes(seed).save(root / name)
+    drawn = drawn_codes(n=120)
+    labels = drawn.labels.assign(
+        hostile=["<b onclick='x'>a</b>", "<img src=http://elsewhere.example/x.png>"] * 60)
+    labels["<img src=http://elsewhere.example/y.png>"] = labels["hostile"]
+    replace(drawn, labels=labels).save(root / "hostile")
     damaged = root / "damaged"
     damaged.mkdir()
     for name in ("provenance.json", "metrics.jsonl"):

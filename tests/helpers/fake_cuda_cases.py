@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from fake_cuda import FROM_HOST
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from latentcode.config import RunConfig
 from latentcode.config.presets import preset
@@ -40,3 +43,23 @@ def configure(task: str = "logic", kind: str = "hyla", **training: Any) -> RunCo
 
 def model_of(config: RunConfig) -> HookedTransformer:
     return HookedTransformer(config.model).to("cuda").eval()
+
+
+class Operators(TorchDispatchMode):
+    """The operators that start kernels in this context, neither views nor empty tensors, and the
+    numbers in the largest tensor that any makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[str] = Counter()
+        self.largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **kwargs or {})
+        name = str(func.overloadpacket)
+        if not func.is_view and name not in ("prim.device", "aten.empty", "aten.empty_like"):
+            self.seen[name] += 1
+        self.largest = max(self.largest, *(
+            x.untyped_storage().nbytes() // x.element_size()
+            for x in tree_leaves(made) if isinstance(x, torch.Tensor)), 0, 0)
+        return made

@@ -64,6 +64,14 @@ def charts(test: AppTest) -> dict[str, go.Figure]:
             for chart in test.get("plotly_chart")}
 
 
+def component(test: AppTest, name: str) -> Any:
+    """Return what a component of the explorer, such as `map`, is told; None where there is none."""
+    found = [json.loads(part.proto.json) for part in test.get("bidi_component")
+             if part.proto.component_name == f"latentcode_{name}"]
+    assert len(found) < 2
+    return found[0] if found else None
+
+
 @dataclass
 class Drawn:
     """A panel that is drawn as HTML, as text.
@@ -121,10 +129,7 @@ class Map:
 
 def map_shown(test: AppTest) -> Map:
     """Return the map of a page."""
-    found = [element.proto for element in test.get("bidi_component")
-             if element.proto.component_name == "latentcode_map"]
-    assert len(found) == 1
-    shown = json.loads(found[0].json)
+    shown = component(test, "map")
     colour = shown["colour"]
     return Map(
         shown, [fetched(plane["points"], "<f4").reshape(2, -1).T for plane in shown["planes"]],

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import latentcode as lc
+from latentcode.codes import folder as codes
 from latentcode.codes import instances as drawing
-from latentcode.codes import latent_codes as codes
 from latentcode.codes import of_tasks as extraction
 from latentcode.codes import resume as partial_codes
 from latentcode.codes.of_tasks import CodeReader

@@ -78,7 +78,7 @@ def test_a_pickle_is_neither_downloaded_nor_opened(
     pushed["results/codes-ood/labels.pkl"] = pickle.dumps(Trap(tmp_path / "sprung"))
     assert refused() == ("HubError: hf://user/tiny holds 'results/codes-ood/labels.pkl', which is "
                          "no file of a shared run; expected nothing else")
-    assert downloaded(cache) == ["manifest.json"]
+    assert downloaded(cache) == []
     assert not (tmp_path / "sprung").exists()
 
 
@@ -96,24 +96,28 @@ def test_other_names_are_refused(pushed: dict[str, bytes], cache: Path, where: s
             pushed["manifest.json"] = json.dumps(manifest).encode()
         assert f"{name!r}, which is no file of a shared run" in refused()
         pushed.pop(name, None)
-    assert set(downloaded(cache)) <= {"manifest.json"}
+    assert set(downloaded(cache)) <= ({*(Path(name).name for name in pushed)}
+                                      if where == "manifest" else set())
+    assert not list(cache.parent.rglob("*evil*"))
 
 
-def test_files_are_those_of_the_manifest(pushed: dict[str, bytes], cache: Path) -> None:
+def test_files_are_those_of_the_manifest(pushed: dict[str, bytes]) -> None:
     removed = pushed.pop("metrics.jsonl")
     assert "holds other files than its manifest says: metrics.jsonl" in refused()
     pushed.update({"metrics.jsonl": removed, "results/more.json": b"{}"})
     assert "no file of a shared run" in refused()  # results lie in a folder of their own
     pushed["results/other/more.json"] = pushed.pop("results/more.json")
     assert "other files than its manifest says: results/other/more.json" in refused()
-    assert set(downloaded(cache)) == {"manifest.json"}
 
 
-def test_sizes_are_bounded(pushed: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_are_bounded(
+    pushed: dict[str, bytes], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("latentcode.hub.files.MOST_BYTES", {False: 100, True: 2**36})
-        assert re.search(r"hf://user/tiny holds manifest\.json of \d+ bytes; expected at most 100",
+        assert re.search(r"hf://user/tiny holds \S+\.json of \d+ bytes; expected at most 100",
                          refused())
+        assert downloaded(cache) == []
     check_names("run", {"metrics.jsonl": 2**28, "results/a/codes.safetensors": 2**30}, "it")
     for name, size in (("metrics.jsonl", 2**28 + 1), ("metrics.jsonl", -1),
                        ("results/a/codes.safetensors", 2**36 + 1)):

@@ -235,32 +235,24 @@ def test_a_kind_is_a_name_for_its_fields() -> None:
             lc.register_kind(name, **bad)
 
 
-def over_queries(scores: Tensor) -> Tensor:
-    return scores.softmax(dim=-2)
-
-
-def in_place(scores: Tensor) -> Tensor:
-    return scores.mul_(2.0)
-
-
 @pytest.mark.parametrize(("fn", "settings", "message"), [
-    (3, {}, "normalization 'own' is 3; expected a function"),
-    (nn.Linear(7, 7), {}, "module with parameters, which no training would change"),
-    (lambda scores: scores[..., :1], {}, r"returns shape \[3, 4, 5, 1\] for .* \[3, 4, 5, 7\]"),
-    (lambda scores: scores.double(), {}, r"returns torch.float64 for torch.float32"),
-    (lambda scores: scores.numpy(), {}, "returns ndarray for .*; expected a tensor"),
-    (lambda scores: scores.log(), {}, "returns NaN or infinite values"),
+    (3, {}, "normalization 'own' is 3"),
+    (nn.Linear(7, 7), {}, "module with parameters"),
+    (lambda scores: scores[..., :1], {}, r"shape \[3, 4, 5, 1\] .* \[3, 4, 5, 7\]"),
+    (lambda scores: scores.double(), {}, r"torch.float64 for torch.float32"),
+    (lambda scores: scores.numpy(), {}, "returns ndarray"),
+    (lambda scores: scores.log(), {}, "NaN"),
     (lambda scores: scores @ torch.zeros(2, 2), {}, r"fails on \[3, 4, 5, 7\]: RuntimeError"),
-    (lambda scores: (scores > 0).to(scores), {}, "without a gradient"),
-    (lambda scores: scores + torch.rand_like(scores), {}, "other numbers the second time"),
-    (in_place, {}, "changes what it is given"),
-    (lambda scores: scores.softmax(dim=1), {}, "treats a member of an ensemble"),
+    (lambda scores: (scores > 0).to(scores), {}, "gradient"),
+    (lambda scores: scores + torch.rand_like(scores), {}, "second time"),
+    (lambda scores: scores.mul_(2.0), {}, "changes what it is given"),
+    (lambda scores: scores.softmax(dim=1), {}, "member of an ensemble"),
     (lambda scores: scores - scores.mean(dim=-4, keepdim=True), {}, "mixes instances"),
-    (over_queries, {}, "mixes queries"),
+    (lambda scores: scores.softmax(dim=-2), {}, "mixes queries"),
     (torch.sigmoid, {"masked": "zero"}, r"codes up to 0.5 for scores of 0 .*expected 0"),
-    (lambda scores: 2 * scores, {}, r"infinite values for .* with scores of -3.4e\+38 for masked"),
-    (sharp, {"masked": "-inf"}, "masked is '-inf'; expected 'lowest', 'zero' or None"),
-    (sharp, {"renormalize": rms_head}, "renormalize of normalization 'own' changes codes"),
+    (lambda scores: 2 * scores, {}, r"infinite .* -3.4e\+38"),
+    (sharp, {"masked": "-inf"}, "masked is '-inf'"),
+    (sharp, {"renormalize": rms_head}, "renormalize .* changes codes"),
 ])
 def test_a_normalisation_that_does_not_fit_is_refused(
     fn: Any, settings: dict[str, Any], message: str

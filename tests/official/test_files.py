@@ -7,6 +7,7 @@ import json
 import pickle
 import sys
 import types
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,6 @@ from latentcode.official.parity import compare
 
 LOGIC, RAVEN, LANGUAGE, STEPS = (OFFICIAL / f"{name}__softmax_attention.npz"
                                  for name in ("logic", "raven", "lang", "trainstep"))
-
-
-def failure(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    with pytest.raises(SystemExit) as stop:
-        main([str(a) for a in arguments])
-    assert stop.value.code == 2
-    return capsys.readouterr().err
 
 
 @pytest.mark.parametrize("source", sorted(OFFICIAL.glob("*.npz")), ids=lambda path: path.stem)
@@ -122,7 +116,7 @@ def test_what_the_file_says_of_training_is_kept(tmp_path: Path) -> None:
 
 
 def test_given_held_out_combinations_are_used(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
     split = GOLDEN / "logic_split_seed0.json"
     held_out = json.loads(split.read_text())["splits"]["heldout_0.7"]
@@ -134,8 +128,8 @@ def test_given_held_out_combinations_are_used(
     assert run.checkpoints() == [50_000]
     ood = lc.make_task(run.config.task).combinations("ood")
     assert {tuple(sorted(c)) for c in ood.tolist()} == {tuple(sorted(c)) for c in held_out}
-    assert "--held_out" not in failure(  # a file of another form
-        capsys, "official", "import", LOGIC, "--out", tmp_path / "other", "--held-out", split)
+    assert "--held_out" not in refused(  # a file of another form
+        "official", "import", LOGIC, "--out", tmp_path / "other", "--held-out", split)
 
 
 def test_tasks_are_told_by_dimensions() -> None:
@@ -151,7 +145,7 @@ def test_tasks_are_told_by_dimensions() -> None:
 
 
 def test_a_language_model_is_a_run_without_instances(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     run = import_flax(LANGUAGE, tmp_path / "run")
     assert run.config.task == LanguageConfig(n_vocabulary=97, n_tokens=24)
@@ -162,11 +156,11 @@ def test_a_language_model_is_a_run_without_instances(
     for command in (["show", run.path, "--split", "train"],
                     ["extract", run.path, "--out", tmp_path / "codes"],
                     ["decode", run.path, "--out", tmp_path / "result"]):
-        assert "task 'language' has no instances" in failure(capsys, *command)
+        assert "task 'language' has no instances" in refused(*command)
     with pytest.raises(ConfigError, match="no instances"):
         lc.train(run.config, tmp_path / "new")
-    assert "takes token ids" in failure(
-        capsys, "official", "import", LANGUAGE, "--out", tmp_path / "x", "--problem", "logic")
+    assert "takes token ids" in refused(
+        "official", "import", LANGUAGE, "--out", tmp_path / "x", "--problem", "logic")
     assert not (tmp_path / "x").exists()
 
 
@@ -181,30 +175,26 @@ def test_a_language_model_is_a_run_without_instances(
     ([OFFICIAL / "none.npz"], "does not exist"),
 ])
 def test_what_cannot_be_imported_is_said(
-    arguments: list[object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[object], message: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
-    assert message in failure(capsys, "official", "import", *arguments, "--out", tmp_path / "run")
+    assert message in refused("official", "import", *arguments, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_export_refuses_what_it_would_break(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_export_refuses_what_it_would_break(tmp_path: Path, refused: Callable[..., str]) -> None:
     run = import_flax(LOGIC, tmp_path / "run")
     target = tmp_path / "out.npz"
     target.write_text("mine")
-    assert "exists already" in failure(capsys, "official", "export", run.path, "--out", target)
-    assert "ends in .npz" in failure(
-        capsys, "official", "export", run.path, "--out", tmp_path / "o.pt")
-    assert "no checkpoint of step 3" in failure(
-        capsys, "official", "export", run.path, "--out", tmp_path / "o.npz", "--step", "3")
+    assert "exists already" in refused("official", "export", run.path, "--out", target)
+    assert "ends in .npz" in refused("official", "export", run.path, "--out", tmp_path / "o.pt")
+    assert "no checkpoint of step 3" in refused(
+        "official", "export", run.path, "--out", tmp_path / "o.npz", "--step", "3")
     assert target.read_text() == "mine"
     main(["official", "export", str(run.path), "--out", str(target), "--overwrite"])
     assert "param/decoder_norm/bias" in read_npz(target)
     deep = lc.preset("smoke", kind="hyla_deep")
     other = lc.Run.create(tmp_path / "deep", deep)
-    assert "'hyla_deep'" in failure(
-        capsys, "official", "export", other.path, "--out", tmp_path / "d.npz")
+    assert "'hyla_deep'" in refused("official", "export", other.path, "--out", tmp_path / "d.npz")
     assert not list(tmp_path.glob(".tmp-*"))
     assert not (tmp_path / "d.npz").exists()
     (tmp_path / "file").touch()

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from disk import contents
+from small_runs import CONFIG
 
 import latentcode as lc
-from latentcode.cli import main
-from latentcode.config import LogicConfig, RunConfig, TrainingConfig
 from latentcode.errors import ArtifactError, RunError
 from latentcode.files.storage import read_json, write_json
-from latentcode.models.config import ModelConfig
 from latentcode.runs.checkpoints import Checkpoint
 from latentcode.training import make_optimizer, train_ensemble
-
-CONFIG = RunConfig(
-    LogicConfig(n_variables=2, n_examples=4, ood_fraction=0.4),
-    ModelConfig(d_input=3, n_layers=1, d_model=4, n_heads=2, d_mlp=4, n_buckets=4, max_distance=4),
-    TrainingConfig(steps=4, batch_size=4, warmup_steps=1, eval_every=2, eval_instances=4,
-                   log_every=2, checkpoint_every=2))
 
 
 @pytest.fixture(scope="module")
@@ -50,27 +43,22 @@ def test_a_published_run_is_the_run_without_the_state_of_training(
     assert contents(again.path) == contents(run.path)
 
 
-def test_an_older_step_is_published_with_its_metrics(source: lc.Run, tmp_path: Path) -> None:
-    run = source.publish(tmp_path / "published", step=2)
-    assert run.checkpoints() == [2]
-    assert run.metrics()["step"].max() == 2
-    assert not run.is_complete
-    with pytest.raises(RunError, match="no checkpoint of step 3"):
-        source.publish(tmp_path / "other", step=3)
-
-
-def test_several_steps_are_published(source: lc.Run, tmp_path: Path) -> None:
-    run = source.publish(tmp_path / "published", step=(4, 2))
-    assert run.checkpoints() == [2, 4]
-    assert run.is_complete
-    assert run.metrics().equals(source.metrics())
-    with pytest.raises(RunError, match="step is empty"):
-        source.publish(tmp_path / "other", step=())
+@pytest.mark.parametrize(("step", "kept"), [(2, [2]), ((4, 2), [2, 4])])
+def test_steps_are_published_with_their_metrics(
+    source: lc.Run, tmp_path: Path, step: int | tuple[int, ...], kept: list[int]
+) -> None:
+    run = source.publish(tmp_path / "published", step=step)
+    assert run.checkpoints() == kept
+    assert run.metrics()["step"].max() == kept[-1]
+    assert run.is_complete == (kept[-1] == 4)
+    for wrong, message in ((3, "no checkpoint of step 3"), ((), "step is empty")):
+        with pytest.raises(RunError, match=message):
+            source.publish(tmp_path / "other", step=wrong)
     assert not (tmp_path / "other").exists()
 
 
 def test_training_does_not_go_on_from_it(
-    source: lc.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source: lc.Run, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     run = source.publish(tmp_path / "published", step=2)
     before = contents(run.path)
@@ -79,10 +67,7 @@ def test_training_does_not_go_on_from_it(
         lc.train(CONFIG, run.path, resume=True, progress=False)
     with pytest.raises(RunError, match=message):
         train_ensemble({run.path: CONFIG}, progress=False)
-    with pytest.raises(SystemExit) as raised:
-        main(["train", "logic", "--out", str(run.path), "--resume"])
-    assert raised.value.code == 2
-    assert message in capsys.readouterr().err
+    assert message in refused("train", "logic", "--out", run.path, "--resume")
     assert contents(run.path) == before
 
 

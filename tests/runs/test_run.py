@@ -197,12 +197,6 @@ def test_a_folder_in_use_is_refused(run: Run) -> None:
     assert [p.name for p in run.path.parent.iterdir()] == ["run"]
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match=r"run cannot be made, because .*file is a file"):
-        Run.create(tmp_path / "file" / "sub" / "run", CONFIG)
-
-
 @pytest.mark.parametrize("name", ["thesis.txt", "config.yaml", "provenance.json"])
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_foreign_folders_are_never_touched(tmp_path: Path, name: str, overwrite: bool) -> None:
@@ -255,12 +249,6 @@ def test_missing_folder(tmp_path: Path) -> None:
 def test_half_written_folder(run: Run, name: str) -> None:
     (run.path / name).unlink()
     with pytest.raises(RunError, match=f"not a complete run folder: {name} is missing"):
-        Run.open(run.path)
-
-
-def test_other_format_version(run: Run) -> None:
-    change_json(run.path / "provenance.json", lambda d: d.update(format_version=99))
-    with pytest.raises(RunError, match=r"version \('latentcode.run', 99\); expected .*, 1\)"):
         Run.open(run.path)
 
 
@@ -346,40 +334,28 @@ def test_one_bit_of_a_tensor_is_noticed(run: Run, name: str) -> None:
          "rng": lambda: checkpoint.restore_generators({"dropout": torch.Generator()})}[name]()
 
 
-def test_checkpoint_of_another_run(run: Run) -> None:
-    change_json(run.checkpoint_path(9) / "state.json", lambda d: d.update(config_hash="abc"))
-    with pytest.raises(ArtifactError, match="belongs to a run with configuration hash abc"):
-        run.load_checkpoint()
-
-
-def test_checkpoint_of_another_version(run: Run) -> None:
-    change_json(run.checkpoint_path(9) / "state.json", lambda d: d.update(format_version=99))
-    with pytest.raises(ArtifactError, match=r"\('latentcode.checkpoint', 99\); expected"):
-        run.load_checkpoint()
-
-
-def test_checkpoint_of_another_step(run: Run) -> None:
-    change_json(run.checkpoint_path(9) / "state.json", lambda d: d.update(step=8))
-    with pytest.raises(ArtifactError, match="says that it is of step 8; expected 9"):
-        run.load_checkpoint()
-
-
 @pytest.mark.parametrize(("change", "message"), [
-    ({"step": "9"}, "has step '9'; expected a whole number"),
-    ({"without_moments": None}, "has without_moments None; expected a list of names"),
-    ({"extra": 1}, "has extra 1; expected an object"),
-    ({"sha256": {"rng.safetensors": "0"}},
-     r"has sha256 {'rng.safetensors': '0'}; expected the checksums of"),
-    ({"colour": 1}, r"has keys \['colour', .*; expected"),
+    ({"config_hash": "abc"}, "belongs to a run with configuration hash abc"),
+    ({"format_version": 99}, r"\('latentcode.checkpoint', 99\); expected"),
+    ({"step": 8}, "says that it is of step 8; expected 9"),
+    ({"step": "9"}, r"state\.json: step is '9'"),
+    ({"step": -1}, "step is -1"),
+    ({"without_moments": None}, "without_moments is None"),
+    ({"extra": 1}, "extra is 1"),
+    ({"sha256": {"rng.safetensors": "0"}}, r"sha256 is {'rng\.safetensors': '0'}"),
+    ({"colour": 1}, "unknown .*colour"),
 ])
-def test_a_checkpoint_with_other_contents(run: Run, change: dict[str, object], message: str
-                                          ) -> None:
+def test_a_checkpoint_with_other_contents(
+    run: Run, change: dict[str, object], message: str
+) -> None:
     change_json(run.checkpoint_path(9) / "state.json", lambda d: d.update(change))
     with pytest.raises(ArtifactError, match=message):
         run.load_checkpoint()
 
 
 @pytest.mark.parametrize(("change", "message"), [
+    (lambda d: d.update(format_version=99),
+     r"version \('latentcode.run', 99\); expected .*, 1\)"),
     (lambda d: d.pop("created"), r"provenance.json lacks key\(s\) created"),
     (lambda d: d.update(colour=1), r"provenance.json has unknown key\(s\) colour"),
     (lambda d: d.update(resumed=1), "has resumed 1; expected a list"),
@@ -389,7 +365,7 @@ def test_provenance_with_other_contents(
     run: Run, change: Callable[[dict[str, object]], object], message: str
 ) -> None:
     change_json(run.path / "provenance.json", change)
-    with pytest.raises(ArtifactError, match=message):
+    with pytest.raises((ArtifactError, RunError), match=message):
         Run.open(run.path)
 
 

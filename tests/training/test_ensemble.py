@@ -28,7 +28,7 @@ from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training import ensemble, train, train_ensemble
 from latentcode.training.ensemble import Ensemble, can_share, ensemble_key
 from latentcode.training.graph import StepGraph
-from latentcode.training.optimizer import adamw_
+from latentcode.training.optimizer import BETAS, EPSILON, adamw_
 from latentcode.training.session import mean_over_members
 from latentcode.training.state import TrainingState
 
@@ -128,7 +128,7 @@ def test_the_weights_go_the_same_way_by_the_program_of_a_gpu(
 
     def by_program(weights: Tensor, gradients: Tensor, moments: tuple[Tensor, Tensor],
                    rates: Tensor, decay: Tensor) -> None:
-        adamw(weights, gradients, *moments, rates, decay)
+        adamw(weights, gradients, *moments, rates, decay, *BETAS, EPSILON)
 
     weights = []
     for update in (adamw_, by_program):

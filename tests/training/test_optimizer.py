@@ -14,6 +14,8 @@ from latentcode.config import TrainingConfig
 from latentcode.models.config import ModelConfig
 from latentcode.models.transformer import HookedTransformer
 from latentcode.training.optimizer import (
+    BETAS,
+    EPSILON,
     adamw_,
     adamw_rates,
     is_decayed,
@@ -108,6 +110,7 @@ def test_the_program_of_a_gpu_updates_as_the_operators_do() -> None:
         gradients = torch.randn(shape, generator=draw)
         rates = torch.tensor([adamw_rates(step, config) for config in configs]).T[..., None]
         adamw_(plain[0], gradients, (plain[1], plain[2]), rates, decay)
-        adamw(program[0], gradients, program[1], program[2], rates.contiguous(), decay)
+        adamw(program[0], gradients, program[1], program[2], rates.contiguous(), decay,
+              *BETAS, EPSILON)
     for mine, own in zip(program, plain, strict=True):
         torch.testing.assert_close(mine, own, rtol=2e-6, atol=1e-7)

@@ -16,21 +16,17 @@ import pytest
 import torch
 from places import environment
 from several_processes import run_all, trained_together, weights
+from tiny_training import TINY
 
-from latentcode.config import LogicConfig, RunConfig, TrainingConfig, to_yaml
+from latentcode.config import RunConfig, to_yaml
 from latentcode.errors import ConfigError
-from latentcode.models.config import ModelConfig, with_kind
+from latentcode.models.config import with_kind
 from latentcode.runs import Run
 from latentcode.training import train, train_ensemble, train_side_by_side
 from latentcode.training.processes import ALONE, Group, processes
 from latentcode.training.state import TrainingState
 
-CONFIG = RunConfig(
-    LogicConfig(n_variables=3, n_terms=2, n_examples=6, ood_fraction=0.3),
-    ModelConfig(d_input=4, n_layers=2, d_model=8, n_heads=2, d_head=2, d_head_v=2, d_mlp=8,
-                n_buckets=6, max_distance=6, attention_dropout=0.1),
-    TrainingConfig(steps=12, batch_size=12, warmup_steps=2, eval_every=5, eval_instances=20,
-                   log_every=4, checkpoint_every=4, keep_checkpoints=2, learning_rate=1e-2))
+CONFIG = replace(TINY, training=replace(TINY.training, batch_size=12, checkpoint_every=4))
 HOW = {"plain": {}, "micro-batches": {"accumulate": 2}, "recomputed": {
     "checkpoint_activations": True, "accumulate": 3}}
 # Adam divides by the root of small gradients, so that what float32 rounds grows with the steps.

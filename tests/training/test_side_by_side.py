@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def test_an_error_in_one_run_is_raised_after_the_others_are_done(tmp_path: Path)
     assert lc.Run.open(tmp_path / "good").is_complete
 
 
-STOPPED = """
+SCRIPT = """
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -43,15 +44,17 @@ import latentcode as lc
 from latentcode.training import train_side_by_side
 if __name__ == "__main__":
     config = lc.preset("smoke", "logic", "softmax")
-    config = replace(config, training=replace(config.training, steps=100_000))
+    config = replace(config, training=replace(
+        config.training, steps=100_000, checkpoint_every=100_000))
     train_side_by_side({Path(sys.argv[1]) / str(i): config for i in range(4)}, processes=1)
 """
 
 
-@pytest.mark.slow
-def test_ctrl_c_stops_all_runs_and_begins_no_other(tmp_path: Path) -> None:
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Four trainings, one at a time, the first of which has begun."""
     script = tmp_path / "script.py"
-    script.write_text(STOPPED)
+    script.write_text(SCRIPT)
     process = subprocess.Popen([sys.executable, str(script), str(tmp_path)],
                                start_new_session=True, stderr=subprocess.DEVNULL)
     try:
@@ -60,11 +63,43 @@ def test_ctrl_c_stops_all_runs_and_begins_no_other(tmp_path: Path) -> None:
             if metrics.exists() and "training_loss" in metrics.read_text():
                 break
             time.sleep(0.1)
-        # A terminal sends Ctrl-C to every process of the group.
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait(timeout=120)
+        yield process
     finally:
         process.kill()
         process.wait()
-    assert lc.Run.open(tmp_path / "0").checkpoints()[-1] > 0
-    assert not any((tmp_path / str(i)).exists() for i in (1, 2, 3))
+
+
+def check_stopped(folder: Path) -> None:
+    """The only checkpoints are that of the start and that of the stop, and no other run began."""
+    assert [step > 0 for step in lc.Run.open(folder / "0").checkpoints()] == [False, True]
+    assert not any((folder / str(i)).exists() for i in (1, 2, 3))
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_all_runs_and_begins_no_other(
+    started: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    os.killpg(started.pid, signal.SIGINT)  # as a terminal does, to every process of the group
+    started.wait(timeout=120)
+    check_stopped(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_worker_stops_with_a_checkpoint_when_its_owner_is_killed(
+    started: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    worker = int((tmp_path / "0" / ".lock").read_text().split()[1])
+    assert worker != started.pid
+    started.kill()
+    started.wait()
+    for _ in range(600):
+        try:
+            # An orphan that nobody reaps stays in the table of processes, as a zombie.
+            if Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                break
+        except OSError:
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("the worker goes on without its owner")
+    check_stopped(tmp_path)

@@ -1,4 +1,4 @@
-"""Workers: an error stops nothing else, a killed one is replaced, an orphan stops by itself."""
+"""Workers: an error stops nothing else, and a killed one is replaced."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -111,53 +110,6 @@ def test_a_worker_imports_what_registers_a_job_s_names(
     assert "sharp" not in NORMALIZATIONS
     unpacked(job)
     assert "sharp" in NORMALIZATIONS
-
-
-ORPHAN = """
-import sys
-from dataclasses import replace
-from pathlib import Path
-import latentcode as lc
-from latentcode.training import train_side_by_side
-if __name__ == "__main__":
-    config = lc.preset("smoke", "logic", "softmax")
-    config = replace(config, training=replace(
-        config.training, steps=100_000, checkpoint_every=100_000))
-    train_side_by_side({Path(sys.argv[1]) / str(i): config for i in range(2)}, processes=1)
-"""
-
-
-@pytest.mark.slow
-def test_a_worker_stops_with_a_checkpoint_when_its_owner_is_killed(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(ORPHAN)
-    process = subprocess.Popen([sys.executable, str(script), str(tmp_path)],
-                               stderr=subprocess.DEVNULL)
-    metrics, lock = tmp_path / "0" / "metrics.jsonl", tmp_path / "0" / ".lock"
-    try:
-        for _ in range(600):
-            if metrics.exists() and "training_loss" in metrics.read_text():
-                break
-            time.sleep(0.1)
-        worker = int(lock.read_text().split()[1])
-        assert worker != process.pid
-    finally:
-        process.kill()
-        process.wait()
-    for _ in range(600):
-        try:
-            # An orphan that nobody reaps stays in the table of processes, as a zombie.
-            if Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                break
-        except OSError:
-            break
-        time.sleep(0.1)
-    else:
-        pytest.fail("the worker goes on without its owner")
-    run = lc.Run.open(tmp_path / "0")
-    # The only ones are that of the start and that of the stop.
-    assert [step > 0 for step in run.checkpoints()] == [False, True]
-    assert not (tmp_path / "1").exists()
 
 
 def test_a_request_to_stop_never_breaks_off_an_update(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,14 +29,14 @@ def test_a_card_reads_as_it_was_written(entry: Path) -> None:
 
 
 @pytest.mark.parametrize(("edit", "message"), [
-    ({"metrics": {"ood": {"loss": 1}}}, "is damaged"),
-    ({"codes": {"n": 1}}, "is damaged"),
-    ({"evaluation": None}, "is damaged"),
-    ({"parameters": "many"}, "has parameters 'many'; expected int"),
-    ({"files": ["a"]}, r"has files \['a'\]; expected dict"),
-    ({"colour": 1}, "has keys .*colour"),
+    ({"metrics": {"ood": {"loss": 1}}}, r"card\.json: metrics\.ood\.loss is 1"),
+    ({"codes": {"n": 1}}, "codes lacks .*split"),
+    ({"evaluation": None}, "evaluation is None"),
+    ({"parameters": "many"}, "parameters is 'many'"),
+    ({"files": ["a"]}, r"files is \['a'\]"),
+    ({"colour": 1}, "card has unknown .*colour"),
     ({"format_version": 99}, "a newer latentcode wrote it"),
-    ({"files": {"README.md": None}}, "has None as README.md of files; expected text"),
+    ({"files": {"README.md": None}}, r"files\.README\.md is None"),
     ({"headline": "beauty"}, "quotes 'beauty' first; expected one of .* train: loss, "),
     ({"evaluation": {"n": 0, "seed": 0, "precision": "float32", "tolerance": 5e-4}}, "n is 0;"),
     ({"evaluation": {"n": 9, "seed": 0, "precision": "float32", "tolerance": 0.5}},

@@ -54,7 +54,7 @@ def test_other_instances_may_differ_by_their_standard_errors(entry: Path) -> Non
     known = zoo.load_card(NAME).metrics["ood"]["loss"]
     row = metrics.query("split == 'ood' and metric == 'loss'").iloc[0]
     assert row["allowed"] == pytest.approx(5e-4 + 4 * known.se * np.sqrt(1 + 300 / 100))
-    edit_metric(entry, known.mean + 5 * known.se * np.sqrt(1 + 300 / 100))
+    edit_loss(entry, known.mean + 5 * known.se * np.sqrt(1 + 300 / 100))
     assert any("loss on ood" in problem for problem in zoo.verify(NAME, n=100).problems)
     with pytest.raises(ConfigError, match="n is 0"):
         zoo.verify(NAME, n=0)
@@ -84,14 +84,30 @@ def test_a_model_trained_in_bfloat16_is_verified_without_it() -> None:
                         precision="bf16_mlp")
 
 
-def edit_metric(entry: Path, mean: float) -> None:
-    card = Card.read(entry)
-    ood = {**card.metrics["ood"], "loss": Metric(mean, card.metrics["ood"]["loss"].se, 300)}
-    replace(card, metrics={**card.metrics, "ood": ood}).write(entry)
+def edit_card(entry: Path, **changes: object) -> None:
+    """Change the card, and the page with it."""
+    card = replace(Card.read(entry), **changes)  # type: ignore[arg-type]
+    (entry / README).write_text(card.to_markdown(), encoding="utf-8")
+    sign(entry, card)
 
 
-def change_metric(entry: Path) -> None:
-    edit_metric(entry, Card.read(entry).metrics["ood"]["loss"].mean + 1e-3)
+def edit_metrics(
+    entry: Path, change: Callable[[Metric], Metric | None], *, split: str = "", name: str = ""
+) -> None:
+    """Change the metrics of a split and a name, or all, on the card; None takes one off."""
+    metrics = {of: {
+        metric: change(known) if split in ("", of) and name in ("", metric) else known
+        for metric, known in found.items()} for of, found in Card.read(entry).metrics.items()}
+    edit_card(entry, metrics={of: {metric: known for metric, known in found.items() if known}
+                              for of, found in metrics.items()})
+
+
+def edit_loss(entry: Path, mean: float) -> None:
+    edit_metrics(entry, lambda known: replace(known, mean=mean), split="ood", name="loss")
+
+
+def change_loss(entry: Path) -> None:
+    edit_loss(entry, Card.read(entry).metrics["ood"]["loss"].mean + 1e-3)
 
 
 def flip_bit(path: Path) -> None:
@@ -104,90 +120,19 @@ def weights(entry: Path) -> Path:
     return entry / "checkpoints/step_0000030/model.safetensors"
 
 
-def change_weight(entry: Path) -> None:
+def change_weight(entry: Path, name: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
     """Give the model other weights, with checksums that fit them."""
-    tensors = read_tensors(weights(entry))
-    tensors["blocks.1.attn.W_Q"] = tensors["blocks.1.attn.W_Q"] * 1.5
-    write_tensors(weights(entry), tensors)
-    state = read_json(weights(entry).with_name("state.json"))
-    state["sha256"] = {"model.safetensors": checksum(weights(entry))}
-    write_json(weights(entry).with_name("state.json"), state)
+    tensors, state = read_tensors(weights(entry)), weights(entry).with_name("state.json")
+    write_tensors(weights(entry), {**tensors, name: change(tensors[name])})
+    write_json(state, {**read_json(state), "sha256": {
+        "model.safetensors": checksum(weights(entry))}})
     sign(entry, Card.read(entry))
-
-
-def drop_split(entry: Path) -> None:
-    card = Card.read(entry)
-    replace(card, metrics={s: m for s, m in card.metrics.items() if s != "ood"}).write(entry)
-
-
-def drop_metric(entry: Path) -> None:
-    card = Card.read(entry)
-    kept = {name: m for name, m in card.metrics["test"].items() if name != "loss"}
-    replace(card, metrics={**card.metrics, "test": kept}).write(entry)
 
 
 def change_codes(entry: Path) -> None:
-    """Store other codes, with checksums that fit them."""
-    codes = lc.load_codes(entry)
-    scores = np.array(codes.scores)
+    scores = np.array(lc.load_codes(entry).scores)
     scores[5, 0, 0, 0] += 1e-3
-    replace(codes, scores=scores).save(entry / "results/codes-ood", overwrite=True)
-    sign(entry, Card.read(entry))
-
-
-def change_labels(entry: Path) -> None:
-    codes = lc.load_codes(entry)
-    labels = codes.labels.assign(target_0=codes.labels["target_0"][::-1].to_numpy())
-    replace(codes, labels=labels).save(entry / "results/codes-ood", overwrite=True)
-    sign(entry, Card.read(entry))
-
-
-def change_parameters(entry: Path) -> None:
-    replace(Card.read(entry), parameters=17).write(entry)
-
-
-def edit_card(entry: Path, **changes: object) -> None:
-    """Change the card, and the page with it."""
-    card = replace(Card.read(entry), **changes)  # type: ignore[arg-type]
-    (entry / README).write_text(card.to_markdown(), encoding="utf-8")
-    sign(entry, card)
-
-
-def inflate_n(entry: Path) -> None:
-    """Say that metrics are of so many instances that any difference would be allowed."""
-    edit_card(entry, metrics={split: {name: replace(m, n=10**9) for name, m in found.items()}
-                              for split, found in Card.read(entry).metrics.items()})
-
-
-def change_se(entry: Path) -> None:
-    edit_card(entry, metrics={split: {name: replace(m, se=m.se + 0.01) for name, m in found.items()}
-                              for split, found in Card.read(entry).metrics.items()})
-
-
-def edit_constituent(entry: Path, name: str = "feature_accuracy[sum]", **changes: float) -> None:
-    card = Card.read(entry)
-    ood = {**card.metrics["ood"], name: replace(card.metrics["ood"][name], **changes)}  # type: ignore[arg-type]
-    edit_card(entry, metrics={**card.metrics, "ood": ood})
-
-
-def drop_rule(entry: Path) -> None:
-    """Hide how good the model is at one rule."""
-    card = Card.read(entry)
-    edit_card(entry, metrics={
-        split: {name: m for name, m in found.items() if name != "feature_accuracy[sum]"}
-        for split, found in card.metrics.items()})
-
-
-def add_rule(entry: Path) -> None:
-    card = Card.read(entry)
-    edit_card(entry, metrics={**card.metrics, "ood": {
-        **card.metrics["ood"], "f_a[magic]": Metric(1.0, 0.0, 50)}})
-
-
-def forget_file(entry: Path) -> None:
-    """Take a file off the card, which then vouches for it no more."""
-    card = Card.read(entry)
-    replace(card, files={f: s for f, s in card.files.items() if f != README}).write(entry)
+    save_codes(entry, scores=scores)
 
 
 def save_codes(entry: Path, **changes: object) -> None:
@@ -197,26 +142,52 @@ def save_codes(entry: Path, **changes: object) -> None:
     sign(entry, Card.read(entry))
 
 
+def change_labels(entry: Path) -> None:
+    labels = lc.load_codes(entry).labels
+    save_codes(entry, labels=labels.assign(target_0=labels["target_0"][::-1].to_numpy()))
+
+
 def drop_layer(entry: Path) -> None:
     codes = lc.load_codes(entry)
     save_codes(entry, scores=np.array(codes.scores)[:, :1], layers=codes.layers[:1])
 
 
+def add_rule(entry: Path) -> None:
+    metrics = Card.read(entry).metrics
+    edit_card(entry, metrics={**metrics, "ood": {
+        **metrics["ood"], "f_a[magic]": Metric(1.0, 0.0, 50)}})
+
+
+def without(entry: Path, part: str, key: str) -> None:
+    """Take a split or a file off the card."""
+    card = Card.read(entry)
+    kept = {name: value for name, value in getattr(card, part).items() if name != key}
+    replace(card, **{part: kept}).write(entry)  # type: ignore[arg-type]
+
+
+SUM = "feature_accuracy[sum]"
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a weight's bit": (lambda e: flip_bit(weights(e)), r"model\.safetensors was damaged"),
-    "a weight": (change_weight, "codes read out of the model differ from the stored ones by"),
-    "a metric": (change_metric, r"loss on ood is \d.*; the card says \d.*difference 0\.0005"),
-    "a metric is missing": (drop_metric, "the card has accuracy, .* on test; the task measures"),
-    "a rule": (lambda e: edit_constituent(e, mean=0.9),
-               r"feature_accuracy\[sum\] on ood is 0\..*; the card says 0\.9 "),
+    "a weight": (
+        lambda e: change_weight(e, "blocks.1.attn.W_Q", lambda w: 1.5 * w),
+        "codes read out of the model differ from the stored ones by"),
+    "a metric": (change_loss, r"loss on ood is \d.*; the card says \d.*difference 0\.0005"),
+    "a metric is missing": (
+        lambda e: edit_metrics(e, lambda _: None, split="test", name="loss"),
+        "the card has accuracy, .* on test; the task measures"),
+    "a rule": (
+        lambda e: edit_metrics(e, lambda m: replace(m, mean=0.9), split="ood", name=SUM),
+        r"feature_accuracy\[sum\] on ood is 0\..*; the card says 0\.9 "),
     "how many tokens a rule has": (
-        lambda e: edit_constituent(e, n=1),
+        lambda e: edit_metrics(e, lambda m: replace(m, n=1), split="ood", name=SUM),
         r"feature_accuracy\[sum\] on ood is measured on \d+; the card says 1$"),
-    "a rule is missing": (drop_rule,
-                          r"feature_accuracy\[sum\] on test is measured on \d+; the card says 0$"),
+    "a rule is missing": (
+        lambda e: edit_metrics(e, lambda _: None, name=SUM),
+        r"feature_accuracy\[sum\] on test is measured on \d+; the card says 0$"),
     "a rule that never came": (
         add_rule, r"f_a\[magic\] on ood is measured on 0; the card says 50$"),
-    "a split is missing": (drop_split, "metrics on train, test; the task offers train, test, ood"),
+    "a split is missing": (lambda e: without(e, "metrics", "ood"),
+                           "metrics on train, test; the task offers train, test, ood"),
     "a bit of the codes": (
         lambda e: flip_bit(e / "results/codes-ood/codes.safetensors"),
         r"codes\.safetensors was damaged or changed"),
@@ -224,12 +195,14 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a label": (change_labels, "instances whose target_0 differs from those drawn now"),
     "no codes": (lambda e: shutil.rmtree(e / "results"), r"labels\.parquet is missing"),
     "the page": (lambda e: (e / README).write_text("Best model."), r"README\.md was damaged"),
-    "the number of parameters": (change_parameters, "parameters; the card says 17"),
+    "the number of parameters": (
+        lambda e: replace(Card.read(e), parameters=17).write(e), "parameters; the card says 17"),
     "the configuration": (
         lambda e: (e / "config.yaml").write_text("a: b"), r"config\.yaml was damaged"),
     "a file that nobody vouches for": (
         lambda e: (e / "results/codes-ood/more.json").write_text("{}"), "more.json is not on the"),
-    "a file off the card": (forget_file, r"README\.md is not on the card"),
+    "a file off the card": (
+        lambda e: without(e, "files", README), r"README\.md is not on the card"),
     "a result that is not there": (
         lambda e: edit_card(e, results={"codes-ood": "codes", "decoding": "probes"}),
         "results holds codes-ood; the card says codes-ood, decoding"),
@@ -237,8 +210,12 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "the kind": (lambda e: edit_card(e, kind="softmax"), "of kind hyla; the card says softmax"),
     "a sentence": (lambda e: replace(Card.read(e), summary="The best.").write(e),
                    r"README\.md says other than card\.json"),
-    "how many were measured": (inflate_n, "on 1,000,000,000 instances; the card says 300"),
-    "a standard error": (change_se, "the standard error of loss on ood is .*; the card says"),
+    "how many were measured": (
+        lambda e: edit_metrics(e, lambda m: replace(m, n=10**9)),
+        "on 1,000,000,000 instances; the card says 300"),
+    "a standard error": (
+        lambda e: edit_metrics(e, lambda m: replace(m, se=m.se + 0.01)),
+        "the standard error of loss on ood is .*; the card says"),
     "a layer of the codes": (drop_layer, r"the stored codes have layers \(0,\); expected \(0, 1"),
     "a label of the codes": (
         lambda e: save_codes(e, labels=lc.load_codes(e).labels.drop(columns="target_0")),
@@ -281,24 +258,20 @@ def test_an_older_card_is_compared_on_what_it_holds(entry: Path) -> None:
     found = zoo.verify(NAME)
     assert found.problems == []
     assert set(found.metrics["metric"]) == {"accuracy", "feature_accuracy", "loss"}
-    change_metric(entry)
+    change_loss(entry)
     assert any("loss on ood" in problem for problem in zoo.verify(NAME).problems)
 
 
 def test_metrics_notice_a_changed_weight(entry: Path) -> None:
-    tensors = read_tensors(weights(entry))
-    tensors["unembed.b_U"] = tensors["unembed.b_U"] + np.arange(5, dtype=np.float32)
-    write_tensors(weights(entry), tensors)
-    write_json(weights(entry).with_name("state.json"), {
-        **read_json(weights(entry).with_name("state.json")),
-        "sha256": {"model.safetensors": checksum(weights(entry))}})
-    sign(entry, Card.read(entry))
+    change_weight(entry, "unembed.b_U", lambda b: b + np.arange(5, dtype=np.float32))
     problems = zoo.verify(NAME).problems
     assert any("loss on ood" in problem for problem in problems)
     assert not any("codes" in problem for problem in problems)  # it stands behind them
 
 
-def test_the_command_line(entry: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line(
+    entry: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
+) -> None:
     main(["zoo", "list"])
     out = capsys.readouterr().out
     assert NAME in out
@@ -306,18 +279,11 @@ def test_the_command_line(entry: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "unknown" not in out
     main(["zoo", "verify", NAME, "--n", "64"])
     assert f"{NAME}: as its card says; 64 instances" in capsys.readouterr().out
-    for arguments, message in ((["verify", "nobody"], "unknown model 'nobody'"),
-                               (["verify", "--n", "0"], "n is 0")):
-        with pytest.raises(SystemExit) as raised:
-            main(["zoo", *arguments])
-        assert raised.value.code == 2
-        assert message in capsys.readouterr().err
+    assert "unknown model 'nobody'" in refused("zoo", "verify", "nobody")
+    assert "n is 0" in refused("zoo", "verify", "--n", "0")
     shutil.rmtree(entry)
     for command in ("list", "verify"):
-        with pytest.raises(SystemExit) as raised:
-            main(["zoo", command])
-        assert raised.value.code == 2
-        assert "has no models in its zoo" in capsys.readouterr().err
+        assert "has no models in its zoo" in refused("zoo", command)
 
 
 @pytest.mark.slow

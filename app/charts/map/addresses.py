@@ -125,5 +125,3 @@ def library_address() -> str:
 ROUTES = (Route(f"{ARRAYS}/{{name}}", _array), Route(f"{CARDS}/{{name}}/{{row:int}}", _card),
           Route(LIBRARY, _library))
 """For the server."""
-
-__all__ = ["ROUTES", "Shelf", "array_address", "card_address", "kept_array", "library_address"]

@@ -12,7 +12,8 @@ from matplotlib.colors import to_hex, to_rgb
 from scipy.ndimage import gaussian_filter, maximum_filter
 
 from latentcode.app.charts.theme import grey, palette
-from latentcode.app.data.projections import LegendEntry, is_measurement, legend_entries
+from latentcode.app.data.projections import LegendEntry, legend_entries
+from latentcode.codes.labels import is_measurement
 from latentcode.figures.style import SEQUENTIAL
 
 SHADES = 64
@@ -139,6 +140,3 @@ def clusters(points: np.ndarray, shown: Colours) -> list[dict[str, object]]:
             found.append((-mine[tuple(place)],
                           {"value": value, "at": [float(at[0]), float(at[1])]}))
     return [name for _, name in sorted(found, key=lambda item: item[0])]
-
-
-__all__ = ["Colours", "clusters", "colours", "colours_of_values", "distinct"]

@@ -148,6 +148,3 @@ def _described(plane: Plane, colours: Colours) -> dict[str, Any]:
             "points": array_address(points.T.astype(np.float32)),
             "centre": [float(v) for v in (low + high) / 2], "half": half,
             "clusters": clusters(points, colours)}
-
-
-__all__ = ["Plane", "point_size", "show_map"]

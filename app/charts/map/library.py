@@ -42,6 +42,3 @@ def script() -> bytes:
     check(not missing, f"{PACKAGE} {found.version} does not define {', '.join(missing)}; expected "
           "a version with regl-scatterplot, such as 1.0", ConfigError)
     return f"{text}\nexport {{ {', '.join(WANTED)} }};\n".encode()
-
-
-__all__ = ["PACKAGE", "installed", "script", "version"]

@@ -33,18 +33,6 @@ function fetchOnce(address, Type) {
     return found;
 }
 
-function element(name, attributes = {}, ...inside) {
-    const made = name === 'svg' || name === 'path' || name === 'circle'
-        ? document.createElementNS('http://www.w3.org/2000/svg', name)
-        : document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) {
-        if (key.startsWith('on')) made.addEventListener(key.slice(2), value);
-        else made.setAttribute(key, value);
-    }
-    made.append(...inside);
-    return made;
-}
-
 // A linear scale with the methods that regl-scatterplot calls: it keeps the domain up to date.
 function scale(from, to) {
     let domain = [from, to], range = [0, 1];
@@ -72,8 +60,8 @@ class Panel {
         this.marks = element('svg', { 'aria-hidden': 'true' });
         this.title = element('div', { class: 'lc-title' });
         this.names = element('div', { class: 'lc-names', 'aria-hidden': 'true' });
-        this.lost = element('button', {
-            type: 'button', class: 'lc-lost', hidden: '', onclick: () => this.plot.reset(),
+        this.lost = button({
+            class: 'lc-lost', hidden: '', onclick: () => this.plot.reset(),
         }, 'No point is in view. Show the whole picture');
         this.field = element('div', { class: 'lc-field' },
             this.canvas, this.names, this.marks, this.lost);
@@ -274,24 +262,23 @@ class CodeMap {
 
     fillTools() {
         const icon = d => element('svg', { viewBox: '0 0 24 24' }, element('path', { d }));
-        this.buttons = TOOLS.map(([name, text, help, path]) => element('button', {
-            type: 'button', title: help, 'data-tool': name, onclick: () => this.use(name),
+        this.buttons = TOOLS.map(([name, text, help, path]) => button({
+            title: help, 'data-tool': name, onclick: () => this.use(name),
         }, icon(path), text));
-        this.nameButton = element('button', {
-            type: 'button', title: 'Write the names of values where most of their points are',
+        this.nameButton = button({
+            title: 'Write the names of values where most of their points are',
             onclick: () => { this.named = !this.named; this.press(); this.panels.forEach(p => p.mark()); },
         }, 'Names');
-        this.tools.append(...this.buttons, this.nameButton, element('button', {
-            type: 'button', title: 'Show the whole picture again',
+        this.tools.append(...this.buttons, this.nameButton, button({
+            title: 'Show the whole picture again',
             onclick: () => this.panels.forEach(panel => panel.plot?.reset()),
         }, 'Whole picture'));
         this.press();
     }
 
     press() {
-        for (const button of this.buttons) {
-            button.setAttribute('aria-pressed', button.dataset.tool === this.tool);
-        }
+        for (const one of this.buttons)
+            one.setAttribute('aria-pressed', one.dataset.tool === this.tool);
         this.nameButton.setAttribute('aria-pressed', this.named);
     }
 
@@ -421,8 +408,8 @@ class CodeMap {
             return;
         }
         this.key.replaceChildren(element('b', {}, title), ...names.map((name, value) =>
-            element('button', {
-                type: 'button', 'data-value': value, title: `${counts[value].toLocaleString('en')} points; click to hide or show them`,
+            button({
+                'data-value': value, title: `${counts[value].toLocaleString('en')} points; click to hide or show them`,
                 'aria-pressed': !this.legend.hidden.has(value),
                 onclick: () => this.toggle(value),
             }, element('i', { style: `background:${colors[value]}` }), name)));

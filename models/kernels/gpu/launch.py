@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from latentcode.models.kernels.fused import MOST_HEADS_ON_GPU, SERVED_NONLINEARITIES
+from latentcode.models.kernels.served import SERVED_NONLINEARITIES
 
+MOST_HEADS = 64
+"""With Triton up to 3.6 half as many in float32: it pads a tile to more than fits."""
 MOST_IN_TILE = 8_192
 """Numbers in a tile that a program keeps, heads x tokens x features or tokens^2 x features: with 8
 warps, 32 of the 255 registers of a thread. Twice as many of 16 bits where that is all."""
@@ -72,7 +74,7 @@ def least_summed(dtype: torch.dtype) -> int:
 
 def most_heads(dtype: torch.dtype) -> int:
     """Return of how many heads the shared memory of a GPU holds a tile."""
-    return MOST_HEADS_ON_GPU // (2 if dtype == torch.float32 and least_summed(dtype) > 8 else 1)
+    return MOST_HEADS // (2 if dtype == torch.float32 and least_summed(dtype) > 8 else 1)
 
 
 def _power(n: int) -> int:

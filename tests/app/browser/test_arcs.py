@@ -45,7 +45,6 @@ def scores_of(model: str, layer: int, query: int) -> np.ndarray:
 
 
 def opened(explorer: Explorer, model: str, layer: int, query: int) -> list[dict[str, Any]]:
-    explorer.open()
     explorer.open("idea", {"model": model, "layer": str(layer), "query": str(query)})
     explorer.page.locator("svg.arcs .arc").first.wait_for(state="attached")
     return arcs(explorer)

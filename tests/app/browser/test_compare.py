@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from small_app import drawn_codes
-
-from latentcode.experiments.benchmarks.browser import Server, serving
 
 if TYPE_CHECKING:
     from explorer import Explorer
-    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.slow
 
@@ -28,17 +23,7 @@ PLACES = """() => {
 """The rings in each picture, and where in it each instance is."""
 
 
-@pytest.fixture(scope="module")
-def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    root = tmp_path_factory.mktemp("compare")
-    for seed, name in enumerate("abc"):
-        drawn_codes(seed).save(root / "runs" / name)
-    with serving([root / "runs"], root / "cache", root / "server.log") as started:
-        yield started
-
-
 def test_the_instance_under_the_mouse_has_a_ring_in_every_picture(explorer: Explorer) -> None:
-    explorer.open()
     page = explorer.page
     page.goto(f"{explorer.server.url('compare')}?projection=PCA&colour=shared+neighbours"
               "&models=runs/a&models=runs/b&models=runs/c")

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
-
-from latentcode.runs.named import zoo_folders
 
 playwright = pytest.importorskip("playwright.sync_api", reason="tests in a browser need playwright")
 expect = playwright.expect
@@ -18,13 +15,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-MODEL = next((name for name in zoo_folders() if name.startswith("sraven")), "sraven-hyla")
+MODEL = "sraven-hyla"
 BY_HAND = {"model": MODEL, "instance": "3", "what": "by hand", "scope": "row", "layers": "3",
            "how": "set to"}
-
-
-def query(explorer: Explorer) -> dict[str, str]:
-    return {key: values[0] for key, values in parse_qs(urlsplit(explorer.page.url).query).items()}
 
 
 def bar(explorer: Explorer, head: int) -> Locator:
@@ -56,16 +49,16 @@ def test_a_dragged_bar_changes_the_answer_and_the_url(explorer: Explorer) -> Non
     others = [value(bar(explorer, head)) for head in (0, 1, 3)]
     drag(explorer, slider, -1_000)
     most = float(slider.get_attribute("aria-valuemax") or "nan")
-    how, *numbers = query(explorer)["numbers"].split("_")
+    how, *numbers = explorer.query()["numbers"].split("_")
     assert (how, float(numbers[2])) == ("set", most)
     assert [float(numbers[head]) for head in (0, 1, 3)] == pytest.approx(others)
     explorer.until(lambda: explorer.chart("answers") != before)
     # The next one leaves it where it is.
     drag(explorer, bar(explorer, 1), 20)
-    assert float(query(explorer)["numbers"].split("_")[3]) == most
+    assert float(explorer.query()["numbers"].split("_")[3]) == most
     assert value(bar(explorer, 1)) < 0
     explorer.page.get_by_role("button", name="Its own", exact=False).click()
-    explorer.until(lambda: "numbers" not in query(explorer))
+    explorer.until(lambda: "numbers" not in explorer.query())
     explorer.until(lambda: value(bar(explorer, 1)) == others[1])
     explorer.check()
 
@@ -82,7 +75,7 @@ def test_arrow_keys_move_a_bar(explorer: Explorer) -> None:
         assert value(slider) == pytest.approx(before)
         # It keeps the focus while the page is drawn anew.
         assert slider.evaluate("bar => bar === document.activeElement")
-    assert float(query(explorer)["numbers"].split("_")[2]) == pytest.approx(before)
+    assert float(explorer.query()["numbers"].split("_")[2]) == pytest.approx(before)
     with explorer.rerun():
         slider.press("End")
     assert slider.get_attribute("aria-valuenow") == slider.get_attribute("aria-valuemax")
@@ -96,10 +89,10 @@ def test_a_preset_is_a_mean_code(explorer: Explorer) -> None:
     with explorer.rerun():
         explorer.page.get_by_role("button", name="sum", exact=True).click()
     assert value(bar(explorer, 0)) == float(wanted.removeprefix("sum: ").replace("−", "-"))
-    assert query(explorer)["numbers"].startswith("set_")
+    assert explorer.query()["numbers"].startswith("set_")
     with explorer.rerun():
         explorer.page.get_by_role("button", name="Zero", exact=True).click()
-    assert set(query(explorer)["numbers"].split("_")[1:]) == {"0"}
+    assert set(explorer.query()["numbers"].split("_")[1:]) == {"0"}
     explorer.check()
 
 
@@ -112,7 +105,7 @@ def test_a_clicked_cell_is_written(explorer: Explorer) -> None:
         cell.click()
     expect(cell).to_have_attribute("aria-pressed", "true")
     expect(explorer.page.locator(".cells-cell[aria-pressed=true]")).to_have_count(1)
-    written = query(explorer)
+    written = explorer.query()
     assert (written["layers"], written["scope"], written["keys"]) == ("2", "row",
                                                                       "panel 2, token 2")
     explorer.until(lambda: explorer.chart("answers") != before)
@@ -124,7 +117,7 @@ def test_every_score_of_the_idea_is_dragged(explorer: Explorer) -> None:
     before = explorer.chart("moved")
     drag(explorer, bar(explorer, 3), -25)
     drag(explorer, bar(explorer, 5), 25)
-    changed = query(explorer)["score"].split("_")
+    changed = explorer.query()["score"].split("_")
     assert changed[::2] == ["3", "5"]
     assert float(changed[1]) > 0 > float(changed[3])
     explorer.until(lambda: explorer.chart("moved") != before)

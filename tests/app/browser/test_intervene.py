@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from latentcode.experiments.benchmarks.browser import settle
-from latentcode.runs.named import zoo_folders
 
 playwright = pytest.importorskip("playwright.sync_api", reason="tests in a browser need playwright")
 expect = playwright.expect
@@ -21,16 +20,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-SRAVEN = next((name for name in zoo_folders() if name.startswith("sraven")), "sraven-hyla")
-LOGIC = next((name for name in zoo_folders() if name.startswith("logic")), "logic-hyla")
+SRAVEN = "sraven-hyla"
+LOGIC = "logic-hyla"
 LONG = 600_000.0
 """Milliseconds that 200 problems may take on a busy machine."""
-
-
-@pytest.fixture(autouse=True)
-def first(explorer: Explorer) -> None:
-    """Open the first page before any other."""
-    explorer.open()
 
 
 def pick(explorer: Explorer, label: str, option: str) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
@@ -25,10 +24,6 @@ pytestmark = pytest.mark.slow
 MODEL = "sraven-hyla"
 PCA = {"model": MODEL, "projection": "PCA", "colour": "rule"}
 FIRST = "document.querySelector('.st-key-map .lc-map').codeMap.panels[0]"
-
-
-def query(explorer: Explorer) -> dict[str, str]:
-    return {key: values[0] for key, values in parse_qs(urlsplit(explorer.page.url).query).items()}
 
 
 def tool(explorer: Explorer, name: str) -> None:
@@ -84,12 +79,12 @@ def test_a_box_selects_what_lies_in_it_and_a_double_click_clears(explorer: Explo
     # The corners are where the mouse was last seen, within a pixel or so.
     assert selected == pytest.approx(inside(explorer, box), abs=25)
     assert explorer.map()["painted"] == [selected]
-    assert query(explorer)["select"].startswith(("B", "L"))
+    assert explorer.query()["select"].startswith(("B", "L"))
     field = area(explorer)
     explorer.page.mouse.dblclick(field["x"] + 6, field["y"] + 6)
     expect(explorer.headline("No selection")).to_be_visible()
     assert explorer.map()["painted"] == [0]
-    assert "select" not in query(explorer)
+    assert "select" not in explorer.query()
     explorer.check()
 
 
@@ -117,7 +112,7 @@ def test_the_picture_is_moved_and_zoomed_and_comes_back(explorer: Explorer) -> N
     explorer.until(lambda: np.ptp(domain(explorer)[:2]) < 0.95 * np.ptp(moved[:2]))
     tool(explorer, "Whole picture")
     explorer.until(lambda: bool(np.allclose(domain(explorer), whole, atol=1e-6)))
-    assert "select" not in query(explorer)
+    assert "select" not in explorer.query()
     explorer.check()
 
 
@@ -238,23 +233,6 @@ def test_instances_are_found_by_number_and_by_value(explorer: Explorer) -> None:
     explorer.check()
 
 
-def test_bars_recolour_and_the_track_leads_to_a_layer(explorer: Explorer) -> None:
-    explorer.open(query={"model": MODEL})
-    before = explorer.map()
-    colour = query(explorer)["colour"]
-    bars = explorer.page.locator(".knn-purity-row")
-    bars.filter(has_text=re.compile(r"^\s*rule(?!_)")).first.click()
-    explorer.until(lambda: query(explorer).get("colour") != colour)
-    settle(explorer.page)
-    assert explorer.map()["names"] != before["names"]
-    points = explorer.map()["points"]
-    track = explorer.page.locator(".track-layers button")
-    track.filter(has_text=re.compile("2")).first.click()
-    explorer.until(lambda: query(explorer).get("layer") == "2")
-    explorer.until(lambda: explorer.map()["points"] != points)
-    explorer.check()
-
-
 def test_an_outline_lies_where_it_was_drawn_though_the_plane_is_turned(explorer: Explorer) -> None:
     """What a picture shows is turned towards the layer before; the address has the plane's own."""
     explorer.open(query={"model": MODEL})
@@ -268,19 +246,6 @@ def test_an_outline_lies_where_it_was_drawn_though_the_plane_is_turned(explorer:
     size = float(np.ptp(np.array(drawn["points"]), axis=0).max())
     centre = np.mean(drawn["points"], axis=0)
     assert np.abs(np.mean(again["points"], axis=0) - centre).max() < 0.05 * size
-    explorer.check()
-
-
-PAGES = ("", "compare", "decode", "similarity", "intervene", "results", "evidence", "idea")
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_no_page_breaks_the_content_policy(explorer: Explorer, page: str) -> None:
-    told: list[str] = []
-    explorer.page.on("console", lambda message: told.append(message.text))
-    explorer.open(page, {"model": MODEL})
-    explorer.page.wait_for_timeout(300)
-    assert [text for text in told if "Content Security Policy" in text] == []
     explorer.check()
 
 

@@ -53,10 +53,3 @@ def test_the_text_of_a_point_has_its_pair_marked(explorer: Explorer) -> None:
     explorer.headline(card.splitlines()[0].capitalize()).wait_for()
     explorer.until(lambda: explorer.page.evaluate(TEXT) != tokens)
     explorer.check()
-
-
-def test_a_code_is_written_into_a_text(explorer: Explorer) -> None:
-    explorer.open("intervene", {"model": "runs/first", "instance": "3"})
-    explorer.page.get_by_text("The likeliest next token").first.wait_for()
-    assert len(explorer.page.evaluate(TEXT)) >= N_TOKENS
-    explorer.check()

@@ -66,7 +66,7 @@ def test_labels_from_files_are_no_markup() -> None:
 
 def test_every_bar_tells_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[Mapping[str, Any], Sequence[str], str]] = []
-    monkeypatch.setattr(knn_purity, "pick", lambda name, data, options, *, key, shown, style:
+    monkeypatch.setattr(knn_purity, "pick", lambda name, data, options, *, key, shown:
                         drawn.append((data, options, key)))
     knn_purity.show(chosen(drawn_codes()), "rule_0")
     knn_purity.show(chosen(drawn_codes(), FROM_NOTHING), "rule_0")  # nothing to show
@@ -118,7 +118,7 @@ def test_only_what_is_offered_can_be_picked(monkeypatch: pytest.MonkeyPatch) -> 
         lambda **mounted: callbacks.append(mounted["on_picked_change"])))
     state: dict[str, Any] = {"layer": 1}
     monkeypatch.setattr(st, "session_state", state)
-    picking.pick("knn_purity", {}, [0, 1], key="layer", shown=1, style="")
+    picking.pick("knn_purity", {}, [0, 1], key="layer", shown=1)
     for value, kept in ((7, 1), (None, 1), ("0", 1), (0, 0)):
         state["knn_purity chart"] = {"picked": value}
         callbacks[0]()

@@ -34,7 +34,7 @@ def test_a_layer_that_knows_nothing_has_no_point(
     assert table["purity"][1] == 1.0
     assert table["shuffled"][1] < 0.7
     drawn: list[tuple[Mapping[str, Any], Sequence[int], str]] = []
-    monkeypatch.setattr(track, "pick", lambda name, data, options, *, key, shown, style:
+    monkeypatch.setattr(track, "pick", lambda name, data, options, *, key, shown:
                         drawn.append((data, options, key)))
     track.show(chosen, "rule")
     (data, options, key), = drawn

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,11 @@ from small_zoo import tiny_run
 
 import latentcode as lc
 from latentcode.app.data.catalog import ROOTS
+from latentcode.probes.interventions import Bench
 from latentcode.runs import Run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return tiny_run(tmp_path_factory.mktemp("runs") / "tiny")
 
@@ -57,6 +60,18 @@ def trained_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lc.train(config, root / name, progress=False)
     lc.extract(lc.Run.open(root / "sraven"), n=20).save(root / "codes")
     return root
+
+
+@pytest.fixture(scope="session")
+def bench_of(trained_models: Path) -> Callable[[str], Bench]:
+    """Return what returns the bench of a model by its name, with the problems of the pages."""
+
+    @cache
+    def made(name: str) -> Bench:
+        run = Run.open(trained_models / name)
+        return Bench.of_run(run, n=4_096, problems=lc.make_task(run.config.task).probe_config)
+
+    return made
 
 
 @pytest.fixture

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("streamlit")
+from small_app import component, text
 from small_app import shown as shown_page
-from small_app import text
 from streamlit.testing.v1 import AppTest
 
 import latentcode as lc
@@ -21,22 +19,12 @@ from latentcode.probes.attribution import attribute_problem
 from latentcode.probes.interventions import Bench
 
 Open = Callable[..., AppTest]
+BenchOf = Callable[[str], Bench]
 
 
 @pytest.fixture
 def shown(models: Path) -> Open:
     return lambda model, **query: shown_page("intervene", model=f"{models.name}/{model}", **query)
-
-
-def cells_of(app: AppTest) -> dict[str, Any]:
-    """Return what the map of the page shows."""
-    return next(json.loads(part.proto.json) for part in app.get("bidi_component")
-                if part.proto.component_name == "latentcode_cells")
-
-
-def bench_of(models: Path, name: str) -> Bench:
-    run = lc.Run.open(models / name)
-    return Bench.of_run(run, n=4_096, problems=lc.make_task(run.config.task).probe_config)
 
 
 def difference(bench: Bench, instance: int) -> str:
@@ -47,16 +35,15 @@ def difference(bench: Bench, instance: int) -> str:
 
 @pytest.mark.parametrize(("name", "across"), [("sraven", 3), ("logic", 0)])
 def test_the_map_comes_when_it_is_asked_for(
-    shown: Open, models: Path, name: str, across: int
+    shown: Open, bench_of: BenchOf, name: str, across: int
 ) -> None:
-    bench = bench_of(models, name)
+    bench = bench_of(name)
     target = difference(bench, 2)
     app = shown(name, instance="2", which="0", target=target)
-    assert not [part for part in app.get("bidi_component")
-                if part.proto.component_name == "latentcode_cells"]
+    assert component(app, "cells") is None
     next(button for button in app.button if button.label == "Show the map").click().run()
     found = attribute_problem(bench.model, bench.task, bench.pairs(2, 0, target)[:1])
-    drawn = cells_of(app)
+    drawn = component(app, "cells")
     assert [[cell["value"] for cell in layer["cells"]] for layer in drawn["layers"]] == [
         pytest.approx(row, rel=1e-4, abs=1e-7) for row in found.estimates]
     assert (drawn["across"], drawn["written"]) == (across, [])
@@ -64,11 +51,11 @@ def test_the_map_comes_when_it_is_asked_for(
     alone = app.segmented_control("colour of the map").set_value("written alone").run()
     assert alone.query_params["map"] in ("written alone", ["written alone"])
     assert not alone.error
-    assert cells_of(alone)["most"] == pytest.approx(np.abs(found.effects).max(), rel=1e-4)
+    assert component(alone, "cells")["most"] == pytest.approx(np.abs(found.effects).max(), rel=1e-4)
 
 
-def test_one_key_is_written(shown: Open, models: Path) -> None:
-    bench = bench_of(models, "sraven")
+def test_one_key_is_written(shown: Open, bench_of: BenchOf) -> None:
+    bench = bench_of("sraven")
     target = difference(bench, 2)
     key = "panel 3, token 0"
     app = shown("sraven", instance="2", which="0", target=target, layers="1", scope="row",
@@ -77,15 +64,15 @@ def test_one_key_is_written(shown: Open, models: Path) -> None:
     outcome = bench.patch(lc.Patch(2, target, scope="row", layers=(1,), keys=(number,)))
     assert f"##### {outcome.sentence()}" in text(app)
     assert f"attending to {key}**, before and after" in text(app)
-    assert cells_of(app)["written"] == [[1, number]]
+    assert component(app, "cells")["written"] == [[1, number]]
     by_hand = shown("sraven", instance="2", target=target, layers="1", scope="row", keys=key,
                     what="by hand")
-    bars = next(json.loads(part.proto.json) for part in by_hand.get("bidi_component"))
-    assert bars["values"] == pytest.approx(bench.code(2, 0, number)[1], abs=0.006)
+    assert component(by_hand, "handles")["values"] == pytest.approx(
+        bench.code(2, 0, number)[1], abs=0.006)
 
 
-def test_no_map_where_no_answer_differs(shown: Open, models: Path) -> None:
-    bench = bench_of(models, "sraven")
+def test_no_map_where_no_answer_differs(shown: Open, bench_of: BenchOf) -> None:
+    bench = bench_of("sraven")
     instance, target = next(
         (i, target) for i in range(20) for target in bench.targets(i, 0)
         if not bool(bench.pairs(i, 0, target).counts[0]))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -105,13 +103,3 @@ def test_without_results_it_says_where_they_are(
     app = page_test("evidence").run()
     assert not app.exception
     assert "experiments/results/reproduced" in app.error[0].value
-
-
-@pytest.mark.slow
-def test_it_opens_without_torch() -> None:
-    code = ("import sys; from streamlit.testing.v1 import AppTest\n"
-            "app = AppTest.from_string(\"from latentcode.app.main import opened; "
-            "opened('evidence')()\", default_timeout=60).run()\n"
-            "assert not app.exception and len(app.dataframe) == 1\n"
-            "assert 'torch' not in sys.modules")
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

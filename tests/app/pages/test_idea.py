@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("streamlit")
+from small_app import charts, component
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
 import latentcode as lc
-from latentcode.app.pages.idea import MAP_KEY, changed_scores, equations
+from latentcode.app.pages.idea import changed_scores, equations
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.hypernetwork import two_ways
 
@@ -27,17 +26,6 @@ def shown(models: Path) -> Open:
     return lambda model, **query: shown_page("idea", model=f"{models.name}/{model}", **query)
 
 
-def charts(app: AppTest) -> list[dict[str, object]]:
-    assert not app.exception
-    assert not app.error
-    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
-
-
-def bars_of(app: AppTest) -> dict[str, Any]:
-    return next(json.loads(part.proto.json) for part in app.get("bidi_component")
-                if part.proto.component_name == "latentcode_handles")
-
-
 def difference(app: AppTest) -> float:
     return float(app.metric[0].value)
 
@@ -46,6 +34,7 @@ def difference(app: AppTest) -> float:
 def test_both_ways_are_equal(shown: Open, models: Path, model: str, n_layers: int) -> None:
     app = shown(model, query="3", layer="1")
     assert 0.0 <= difference(app) < 1e-12
+    assert not app.error
     assert len(charts(app)) == 4
     run = lc.Run.open(models / model)
     task = lc.make_task(lc.make_task(run.config.task).probe_config)
@@ -58,26 +47,24 @@ def test_both_ways_are_equal(shown: Open, models: Path, model: str, n_layers: in
     names = task.token_names
     text = "\n".join(m.value for m in app.markdown)
     assert f"**{names[3]} → {names[key]}**" in text
-    weights = charts(app)[2]["data"]
-    assert isinstance(weights, list)
-    assert len(weights) == n_layers
-    bars = bars_of(app)
+    assert len(charts(app)["weights"].data) == n_layers
+    bars = component(app, "handles")
     assert bars["values"] == bars["ghost"] == pytest.approx(seen.codes[key].tolist())
 
 
 def test_scores_move_what_the_network_makes(shown: Open) -> None:
     app = shown("logic")
     assert "moved by" not in "\n".join(m.value for m in app.markdown)
-    own = bars_of(app)["values"]
+    own = component(app, "handles")["values"]
     changed = shown("logic", score="1_0.87_3_-0.5")
-    assert bars_of(changed)["values"] == [own[0], 0.87, own[2], -0.5]
-    assert bars_of(changed)["ghost"] == own
+    assert component(changed, "handles")["values"] == [own[0], 0.87, own[2], -0.5]
+    assert component(changed, "handles")["ghost"] == own
     assert "moved by" in "\n".join(m.value for m in changed.markdown)
     # It is the pair's, whichever head the map shows.
     changed.selectbox("head").set_value(2).run()
-    assert bars_of(changed)["values"] == [own[0], 0.87, own[2], -0.5]
+    assert component(changed, "handles")["values"] == [own[0], 0.87, own[2], -0.5]
     next(b for b in changed.button if b.label == "Its own").click().run()
-    assert bars_of(changed)["values"] == own
+    assert component(changed, "handles")["values"] == own
     assert "moved by" not in "\n".join(m.value for m in changed.markdown)
     broken = shown("logic", score="much", query="1000", key="-1", instance="x")
     assert difference(broken) < 1e-12
@@ -103,16 +90,3 @@ def test_equations_fit_the_kind() -> None:
     for usual, generated in written.values():
         for text in (usual, generated):
             assert text.count("{") == text.count("}")
-
-
-def test_a_clicked_square_comes_into_the_url() -> None:
-    def click() -> None:
-        from latentcode.app.pages.idea import note_clicked
-
-        note_clicked(3)
-
-    test = AppTest.from_function(click)
-    test.session_state[MAP_KEY] = {"selection": {"points": [{"customdata": {"0": 5}}]}}
-    test.run()
-    assert not test.exception
-    assert (test.query_params["query"], test.query_params["key"]) == ("1", "2")

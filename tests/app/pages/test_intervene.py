@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("streamlit")
+from small_app import charts, component, text
 from small_app import shown as shown_page
-from small_app import text
 from streamlit.testing.v1 import AppTest
 
-import latentcode as lc
 from latentcode.probes.interventions import Bench, Patch
 
 Open = Callable[..., AppTest]
+BenchOf = Callable[[str], Bench]
 
 
 @pytest.fixture
@@ -25,14 +23,8 @@ def shown(models: Path) -> Open:
     return lambda model, **query: shown_page("intervene", model=f"{models.name}/{model}", **query)
 
 
-def bench_of(models: Path, name: str) -> Bench:
-    run = lc.Run.open(models / name)
-    task = lc.make_task(run.config.task).probe_config
-    return Bench.of_run(run, n=4_096, problems=task)
-
-
-def test_the_page_shows_the_outcome(shown: Open, models: Path) -> None:
-    bench = bench_of(models, "sraven")
+def test_the_page_shows_the_outcome(shown: Open, bench_of: BenchOf) -> None:
+    bench = bench_of("sraven")
     target = bench.targets(5, 1)[2]
     patch = Patch(5, target, 1, "interchange", "row", (1,))
     app = shown("sraven", instance="5", which="1", target=target, scope="row", layers="1")
@@ -41,17 +33,16 @@ def test_the_page_shows_the_outcome(shown: Open, models: Path) -> None:
     assert "leave every bit of the output" in text(app)
     for note in outcome.caveats():
         assert note in text(app)
-    charts = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
-    assert len(charts) == 5  # the answer, three controls, the code
-    assert [bar["name"] for bar in charts[0]["data"]] == ["before", "after"]
-    assert target in "".join(charts[0]["layout"]["xaxis"]["ticktext"])
-    assert [chart["layout"]["yaxis"]["range"] for chart in charts[1:4]] == [[0, 1.06]] * 3
+    answers, *controls, _ = charts(app).values()
+    assert [bar.name for bar in answers.data] == ["before", "after"]
+    assert target in "".join(answers.layout.xaxis.ticktext)
+    assert [chart.layout.yaxis.range for chart in controls] == [(0, 1.06)] * 3
     assert outcome.whose() in text(app)
     assert not app.error
 
 
-def test_whose_answer_it_is(shown: Open, models: Path) -> None:
-    bench = bench_of(models, "sraven")
+def test_whose_answer_it_is(shown: Open, bench_of: BenchOf) -> None:
+    bench = bench_of("sraven")
     target = next(t for t in bench.targets(5, 1) if t in bench.answers(5, 1))
     app = shown("sraven", instance="5", which="1", target=target, scope="row", layers="1",
                 what="other rule and operands")
@@ -61,8 +52,8 @@ def test_whose_answer_it_is(shown: Open, models: Path) -> None:
     assert f"differs in its rule (**{target}** in place of" in text(app)
 
 
-def test_a_number_and_not_a_symbol(shown: Open, models: Path) -> None:
-    bench = bench_of(models, "logic")
+def test_a_number_and_not_a_symbol(shown: Open, bench_of: BenchOf) -> None:
+    bench = bench_of("logic")
     target = bench.targets(2, 0)[0]
     app = shown("logic", instance="2", which="0", target=target)
     n_layers = bench.model.cfg.n_layers
@@ -90,21 +81,15 @@ def test_everything_can_be_written(shown: Open, what: str) -> None:
         ["Problem", "Number of the other problem"] if what == "other problem" else ["Problem"])
 
 
-def bars_of(app: AppTest) -> dict[str, Any]:
-    """Return what the bars of the page show."""
-    return next(json.loads(part.proto.json) for part in app.get("bidi_component")
-                if part.proto.component_name == "latentcode_handles")
-
-
 def press(app: AppTest, label: str) -> AppTest:
     return next(button for button in app.button if button.label == label).click().run()
 
 
-def test_numbers_by_hand(shown: Open, models: Path) -> None:
+def test_numbers_by_hand(shown: Open, bench_of: BenchOf) -> None:
     app = shown("sraven", what="by hand", scope="pair", layers="1")
-    bench = bench_of(models, "sraven")
+    bench = bench_of("sraven")
     own = bench.code(0)[1]
-    shown_bars = bars_of(app)
+    shown_bars = component(app, "handles")
     assert shown_bars["values"] == pytest.approx(own, abs=0.006)
     assert shown_bars["ghost"] == shown_bars["values"]
     target = app.selectbox("target").value
@@ -113,31 +98,33 @@ def test_numbers_by_hand(shown: Open, models: Path) -> None:
     values = (*shown_bars["values"][:2], 0.5, *shown_bars["values"][3:])
     app = shown("sraven", what="by hand", scope="pair", layers="1",
                 numbers="_".join(["set", *map(str, values)]))
-    assert bars_of(app)["values"] == pytest.approx(values)
-    assert bars_of(app)["ghost"] == shown_bars["ghost"]
+    assert component(app, "handles")["values"] == pytest.approx(values)
+    assert component(app, "handles")["ghost"] == shown_bars["ghost"]
     outcome = bench.patch(Patch(0, target, 0, "hand", "pair", (1,), numbers=values))
     assert f"##### {outcome.sentence()}" in text(app)
-    assert bars_of(press(app, "Its own"))["values"] == shown_bars["values"]
-    assert bars_of(press(app, "Zero"))["values"] == [0.0] * len(own)
+    assert component(press(app, "Its own"), "handles")["values"] == shown_bars["values"]
+    assert component(press(app, "Zero"), "handles")["values"] == [0.0] * len(own)
     means = bench.mean_codes(0)
     assert [tick["name"] for tick in shown_bars["ticks"]] == list(means)
-    assert bars_of(press(app, "sum"))["values"] == pytest.approx(means["sum"][1], abs=0.006)
+    assert component(press(app, "sum"), "handles")["values"] == pytest.approx(
+        means["sum"][1], abs=0.006)
     assert str(app.query_params["numbers"]).strip("[]'").startswith("set_")
 
 
-def test_numbers_by_hand_that_are_times_or_plus(shown: Open, models: Path) -> None:
+def test_numbers_by_hand_that_are_times_or_plus(shown: Open, bench_of: BenchOf) -> None:
     times = shown("sraven", what="by hand", how="times")
-    n_heads = len(bars_of(times)["values"])
-    assert bars_of(times)["values"] == [1.0] * n_heads
-    assert bars_of(times)["ticks"] == []
+    n_heads = len(component(times, "handles")["values"])
+    assert component(times, "handles")["values"] == [1.0] * n_heads
+    assert component(times, "handles")["ticks"] == []
     assert "##### The answer stays" in text(times)
     plus = shown("sraven", what="by hand", how="plus", layers="1")
-    centred = bench_of(models, "sraven").mean_codes(0, centred=True)
-    assert {tick["name"]: tick["numbers"] for tick in bars_of(plus)["ticks"]} == {
+    centred = bench_of("sraven").mean_codes(0, centred=True)
+    assert {tick["name"]: tick["numbers"] for tick in component(plus, "handles")["ticks"]} == {
         name: pytest.approx(code[1], abs=0.006) for name, code in centred.items()}
-    assert bars_of(press(plus, "+1"))["values"] == pytest.approx(centred["+1"][1], abs=0.006)
+    assert component(press(plus, "+1"), "handles")["values"] == pytest.approx(
+        centred["+1"][1], abs=0.006)
     # A preset that is set shows what is set.
-    assert bars_of(press(times, "+1"))["ghost"] != [1.0] * n_heads
+    assert component(press(times, "+1"), "handles")["ghost"] != [1.0] * n_heads
 
 
 @pytest.mark.parametrize(("parameters", "message"), [
@@ -157,5 +144,4 @@ def test_a_url_that_asks_for_nothing(
     ("codes", "holds codes without their model"), ("nothing", "does not exist")])
 def test_what_has_no_model_is_a_message(shown: Open, model: str, message: str) -> None:
     app = shown(model)
-    assert not app.exception
     assert message in app.error[0].value

@@ -53,7 +53,7 @@ def test_the_scores_of_a_query_lie_over_all_tokens(folder: Path) -> None:
     assert "“" in text(page)
 
 
-@pytest.mark.parametrize("name", ["decode", "similarity", "idea", "results", "evidence"])
+@pytest.mark.parametrize("name", ["decode", "similarity", "idea", "results"])
 def test_other_pages_show_it(folder: Path, name: str) -> None:
     assert not shown(name, model="runs/first", n="2000").error
 

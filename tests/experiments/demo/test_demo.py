@@ -25,7 +25,7 @@ def test_demo_writes_a_self_contained_report(
     for words in ("What was found", "What the models learn", "What the codes say",
                   "How the codes lie", "What the codes cause", "SRAVEN", "residual", "untrained",
                   "shuffled", "hyla of the zoo", "softmax trained here", "one query",
-                  "one context", "source&#39;s function", "<strong>A code does not tell</strong>",
+                  "one context", "source's function", "<strong>A code does not tell</strong>",
                   "0 problems count"):
         assert words in text
     assert "src=\"http" not in text
@@ -33,7 +33,8 @@ def test_demo_writes_a_self_contained_report(
     kept = json.loads((tmp_path / "demo" / "results.json").read_text())
     assert set(kept["interventions"]) == {"hyla of the zoo"}
     assert {len(found) for found in kept["decoding"].values()} == {2}
-    assert "What codes cause in hyla of the zoo:" in kept["findings"]
+    assert "What codes cause in hyla of the zoo:" in text
+    assert {row["model"] for row in kept["found"]} >= {"hyla of the zoo", "hyla trained here"}
     for name in ("decoding", "tsne-target", "interventions-hyla-of-the-zoo"):
         assert (tmp_path / "demo" / f"{name}.png").is_file()
     lc.probes.decoding.DecodingResult.load(

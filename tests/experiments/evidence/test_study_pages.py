@@ -12,6 +12,6 @@ from latentcode.files.storage import read_json
 def test_a_committed_page_is_what_its_tables_say(name: str) -> None:
     for part in study(name).parts():
         out = part.root / part.plan.out
-        assert (out / "README.md").read_text(encoding="utf-8") == part.page(out), (
+        assert part.page_at(out).read_text(encoding="utf-8") == part.page(out), (
             f"latentcode study {name} --page writes the page anew")
         assert read_json(out / "study.json")["ask"] == part.settings

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from latentcode.models.config import ATTENTION_KINDS, NONLINEARITIES, ModelConfi
 from latentcode.models.kernels import cpu
 from latentcode.models.kernels.fused import (
     Case,
+    attention_by,
     check_inputs,
     gelu,
     kernel_for,
@@ -169,15 +171,6 @@ def test_equal_bit_for_bit_whatever_the_number_of_threads() -> None:
         assert all(map(torch.equal, once, again))
 
 
-def test_a_member_computes_what_it_computes_alone() -> None:
-    inputs = attention_inputs(20, 4, 4, 3, 2, 2, members=3, dtype=torch.float32)
-    kind = ("softmax", "linear", "identity")
-    together = results(fused, inputs, False, kind)
-    for member in range(3):
-        alone = [x[member].detach() for x in inputs if x is not None]
-        assert torch.equal(together[0][member], fused(*alone, False, kind))
-
-
 def test_views_are_read_in_place_and_left_as_they_are() -> None:
     kind = ("rms_head", "hyla", "relu")
     packed = draw(6, 18, 5, 3, 4, 2).requires_grad_()
@@ -200,22 +193,38 @@ def test_views_are_read_in_place_and_left_as_they_are() -> None:
                            reference(spread_out, *views[1:], bias, kept, False, kind)) < 1e-12
 
 
-def test_gradients_only_where_they_are_wanted() -> None:
-    q, k, v, bias, kept = attention_inputs(5, 3, 3, 2, 2, 2)
-    assert q is not None
-    assert k is not None
-    assert v is not None
-    assert bias is not None
-    z = fused(q, k.detach(), v.detach(), bias.detach(), kept, False, ("none", "linear", "relu"))
+@pytest.fixture(params=["cpu", "triton"])
+def n_instances(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Compute by a kernel, on more instances than it has lanes."""
+    if request.param == "triton":
+        pytest.importorskip("triton", reason="Triton is for Linux alone")
+    with attention_by(request.param):
+        yield {"cpu": 20, "triton": 3}[request.param]
+
+
+@pytest.mark.parametrize("kind", [("softmax", "linear", "identity"),
+                                  ("softmax_rms_head", "hyla", "relu")], ids="-".join)
+def test_a_member_computes_what_it_computes_alone(n_instances: int, kind: Any) -> None:
+    inputs = attention_inputs(n_instances, 4, 4, 3, 2, 2, members=3, dtype=torch.float32)
+    together = results(fused, inputs, False, kind)
+    for member in range(3):
+        alone = [x[member].detach() for x in inputs if x is not None]
+        assert torch.equal(together[0][member], fused(*alone, False, kind))
+
+
+def test_gradients_only_where_they_are_wanted(n_instances: int) -> None:
+    kind = ("none", "linear", "relu")
+    q, k, v, bias, kept = attention_inputs(n_instances, 3, 3, 2, 2, 2, dtype=torch.float32)
+    z = fused(q, k.detach(), v.detach(), bias.detach(), kept, False, kind)
     z.sum().backward()
     assert q.grad is not None
     assert bias.grad is None
     with torch.no_grad():
-        assert not fused(q, k, v, bias, kept, False, ("none", "linear", "relu")).requires_grad
+        assert not fused(q, k, v, bias, kept, False, kind).requires_grad
 
 
-def test_an_empty_batch() -> None:
-    inputs = attention_inputs(0, 3, 3, 2, 2, 2)
+def test_an_empty_batch(n_instances: int) -> None:
+    inputs = attention_inputs(0, 3, 3, 2, 2, 2, dtype=torch.float32)
     z, *gradients = results(fused, inputs, False, ("rms_head", "hyla", "relu"))
     assert z.shape == (0, 3, 2, 2)
     assert (gradients[3] == 0).all()
@@ -307,16 +316,11 @@ def test_which_models_are_served() -> None:
 
 def test_errors_name_what_is_wrong() -> None:
     q, k, v, bias, kept = attention_inputs(2, 3, 4, 2, 2, 2)
-    with pytest.raises(UnknownNameError, match=r"value network 'deep'.*hyla_linear"):
-        fused(q, k, v, bias, kept, False, ("none", "deep", "relu"))
-    with pytest.raises(UnknownNameError, match=r"normalization 'sparsemax'.*rms_head"):
-        fused(q, k, v, bias, kept, False, ("sparsemax", "linear", "relu"))
-    with pytest.raises(UnknownNameError, match=r"nonlinearity 'elu'.*relu"):
-        fused(q, k, v, bias, kept, False, ("none", "linear", "elu"))
-    assert q is not None
-    assert k is not None
-    assert v is not None
-    assert kept is not None
+    for kind, known in ((("none", "deep", "relu"), "hyla_linear"),
+                        (("sparsemax", "linear", "relu"), "rms_head"),
+                        (("none", "linear", "elu"), "relu")):
+        with pytest.raises(UnknownNameError, match=known):
+            fused(q, k, v, bias, kept, False, kind)
     # Without the shapes in the signature, which are enforced in tests alone.
     for wrong, message in (
         ((q, k[:1], v, bias, kept), r"k has shape \(1, 4, 2, 2\); expected \(2, 4, 2, 2\)"),

@@ -16,6 +16,7 @@ from latentcode.config.presets import follow_task
 from latentcode.errors import ArtifactError, ConfigError, RunError
 from latentcode.files.storage import read_json, write_json
 from latentcode.hub.files import to_share
+from latentcode.runs.resumption import check_resumable
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
 from latentcode.tasks.text import known
@@ -60,7 +61,7 @@ def test_the_run_says_which_text_it_was_trained_on(run: lc.Run) -> None:
     assert fill_in(other, run.config) == other
     assert lc.train(asked, run.path, resume=True, progress=False).config == run.config
     with pytest.raises(RunError, match=f"task.revision: '{task.revision}' in the run, 'other' ask"):
-        run.check_config(other)
+        check_resumable(run, other)
 
 
 def test_a_run_is_read_where_its_text_is_not(run: lc.Run, elsewhere: Path) -> None:

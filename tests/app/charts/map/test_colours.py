@@ -53,12 +53,6 @@ def test_rare_values_are_counted_together() -> None:
     assert all(name in (value, "other (19)") for name, value in zip(named, label, strict=True))
 
 
-def test_accuracy_is_wrong_or_right() -> None:
-    shown = colours(pd.Series([1.0, 0.0, 1.0], name="accuracy"), title="accuracy", dark=False)
-    assert shown.names == ("wrong", "right")
-    assert shown.values.tolist() == [1, 0, 1]
-
-
 def test_measurements_lie_on_a_scale() -> None:
     label = pd.Series([2.0, 4.0, np.nan, 3.0], name="loss")
     shown = colours(label, title="loss", dark=False)

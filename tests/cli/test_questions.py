@@ -1,0 +1,194 @@
+"""The commands that ask a question: what they write and print, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import latentcode as lc
+from latentcode.cli import main
+from latentcode.probes.saved import load_result
+
+Words = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def words(run: lc.Run, sraven: Callable[[str, int], str]) -> Words:
+    """The words of a command, in which LOGIC, SOFTMAX-0 and HYLA-1 stand for folders of runs."""
+    def word(text: str) -> str:
+        of_sraven = re.fullmatch(r"(SOFTMAX|HYLA)-(\d)", text)
+        if of_sraven:
+            return sraven(of_sraven[1].lower(), int(of_sraven[2]))
+        return str(run.path) if text == "LOGIC" else text
+
+    return lambda command: [word(text) for text in command.split()]
+
+
+def aligned(result: Any, out: Path) -> None:
+    assert set(result.transfer["features"]) == {"code", "residual", "untrained"}
+
+
+def purity(result: Any, out: Path) -> None:
+    assert {"rule", "target", "combination"} <= set(result.settings["labels"])
+
+
+def similar(result: Any, out: Path) -> None:
+    assert result.settings["label"] == "rule"
+    assert set(result.concentration["features"]) == {"code", "residual", "untrained"}
+
+
+def across_runs(result: Any, out: Path) -> None:
+    assert set(result.table["unit"]) == {"means", "instances"}
+    assert set(result.table.loc[result.table["label"] == "combination", "distance"]) == {
+        "edit", "functional", "circular"}
+    assert result.runs["performance"].between(0, 1).all()
+    assert set(result.correlation["scope"]) == {"all runs", "within kind"}
+    assert (out / "generalization.png").exists()
+
+
+def of_one_run(result: Any, out: Path) -> None:
+    assert len(result.runs) == 1
+
+
+def networks(result: Any, out: Path) -> None:
+    assert set(result.networks["layer"]) == {1}
+    assert set(result.networks["label"]) == {"term_1"}
+    assert len(list(out.glob("term_1-*.png"))) == result.networks["class"].nunique()
+
+
+def several_features(result: Any, out: Path) -> None:
+    assert {"code", "row", "untrained row"} <= set(result.table["features"])
+    assert set(result.table["width"]) == {4}
+    assert set(result.given["given"]) == {"answer", "answer and operands"}
+
+
+def attributed(result: Any, out: Path) -> None:
+    assert result.settings["rate"] == "operands"
+    assert result.maps[["layer", "key"]].to_numpy().tolist() == [
+        [0, "example"], [0, "query"], [1, "example"], [1, "query"]]
+    assert len(result.heads) == 4 * 8
+
+
+def subspaces(result: Any, out: Path) -> None:
+    assert list(dict.fromkeys(result.table["search"])) == [
+        "trained", "shuffled", "untrained", "random", "whole"]
+    assert set(result.curves["step"]) == {50}
+    assert result.settings["layer"] == 0
+
+
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize(("command", "printed", "facts"), [
+    ("align SOFTMAX-0 SOFTMAX-1 --n-train 200 --n-heldout 200 --layers 1",
+     "Run softmax1 was trained on", aligned),
+    ("knn-purity SOFTMAX-0 --n 200", "of other combinations", purity),
+    ("similarity SOFTMAX-0 --label rule --n 300", "participation_ratio", similar),
+    ("topography SOFTMAX-0 SOFTMAX-1 HYLA-0 HYLA-1 --n 200 --layers 1",
+     "4 runs find a rank correlation", across_runs),
+    ("topography LOGIC --n 200 --layers 1 --labels terms", "literals", of_one_run),
+    ("value-networks LOGIC --labels term_1 --n 128 --n-inputs 16 --layers 1", "", networks),
+    pytest.param("decode HYLA-0 --features code row --layers 1 --widths 4 --beyond-answer --labels "
+                 "rule --n-train 200 --n-heldout 200", "", several_features, marks=slow),
+    pytest.param("attribute logic-hyla --n 60 --n-patched 8 --sites value --source operands",
+                 "no set is looked for", attributed, marks=slow),
+    pytest.param("das logic-hyla --layer 0 --rank 2 --n 60 --n-train 100 --steps 50", "",
+                 subspaces, marks=slow),
+], ids=lambda value: value.split()[0] if isinstance(value, str) and "--" in value else "")
+def test_a_question_is_answered_saved_and_shown(
+    command: str, printed: str, facts: Callable[[Any, Path], None], words: Words, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], refused: Callable[..., str],
+) -> None:
+    out, asked = tmp_path / "result", words(command)
+    main([*asked, "--out", str(out)])
+    said = capsys.readouterr().out
+    assert printed in said
+    assert f"wrote result {out}" in said
+    facts(load_result(out), out)
+    assert max(picture.stat().st_size for picture in out.glob("*.png")) > 1_000
+    main(["show", str(out)])
+    assert capsys.readouterr().out.strip() in said
+    assert "exists already" in refused(*asked, "--out", out)
+
+
+@pytest.mark.parametrize(("command", "message"), [
+    ("align LOGIC", "1 model is given: softmax; expected at least 2"),
+    ("align LOGIC LOGIC", "expected different names"),
+    ("align LOGIC SOFTMAX-0", "expected runs of one task"),
+    ("attribute HYLA-0 --source rest", "unknown source 'rest'; expected one of: interchange, oper"),
+    ("attribute HYLA-0 --sites residual", "unknown site 'residual'; expected one of: code, value"),
+    ("attribute HYLA-0 --sites code code", "--sites has code more than once"),
+    ("attribute HYLA-0 --n-patched 2", "--n-patched is 2; expected a whole number of at least 4"),
+    ("attribute HYLA-0 --n 100", "Is it trained, and n large enough?"),
+    ("das logic-hyla --rank 4 2 4", "--rank has 4 more than once"),
+    ("das logic-hyla --objective operands operands", "--objective has operands more than once"),
+    ("das logic-hyla --rank 0", "--rank is 0; expected one or several numbers from 1 on"),
+    ("das logic-hyla --steps 0", "--steps is 0; expected a whole number of at least 1"),
+    ("das logic-hyla --n 0", "--n is 0; expected a whole number of at least 1"),
+    ("das logic-hyla --n-train -1", "--n-train is -1; expected a whole number of at least 1"),
+    ("das logic-hyla --layer 9", "layer 9"),
+    ("knn-purity SOFTMAX-0 --labels colour --n 50", "unknown label 'colour'"),
+    ("similarity SOFTMAX-0 --label colour --n 50", "unknown label 'colour'"),
+    ("topography", "MODEL is missing"), ("project", "MODEL is missing"),
+    ("value-networks LOGIC --labels terms", "several columns"),
+    ("value-networks nowhere", "nowhere"),
+    ("project LOGIC --method pca --perplexity 3", "unknown setting of pca 'perplexity'"),
+    ("project LOGIC --n 0", "--n is 0"),
+])
+def test_what_cannot_be_asked_is_said(
+    command: str, message: str, words: Words, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    assert message in refused(*words(command), "--out", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+# --- A projection, of a run and of its codes ------------------------------------------------------
+
+
+def test_project_a_run_then_its_codes(
+    run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
+    main(["project", str(run.path), "--method", "pca", "--splits", "ood", "train", "--n", "60",
+          "--out", str(tmp_path / "of_run")])
+    assert f"wrote result {tmp_path / 'of_run'}" in capsys.readouterr().out
+    table = pd.read_parquet(tmp_path / "of_run" / "coordinates.parquet")
+    assert {"projection_x", "projection_y", "term_1", "term_2", "combination"} <= set(table)
+    assert table.groupby(["split", "layer"]).size().eq(60).all()
+    settings = json.loads((tmp_path / "of_run" / "projection.json").read_text())["settings"]
+    assert settings["method"]["name"] == "pca"
+    assert settings["labels"] == ["term_1", "term_2"]
+    assert {"trustworthiness", "points"} <= set(settings["quality"][0])
+    assert (tmp_path / "cache").is_dir()
+
+    for split in ("ood", "train"):
+        main(["extract", str(run.path), "--split", split, "--n", "80", "--inputs",
+              "fixed_context", "--out", str(tmp_path / split)])
+    main(["project", str(tmp_path / "ood"), str(tmp_path / "train"), "--method", "pca", "--labels",
+          "term_1", "--n", "60", "--out", str(tmp_path / "of_codes")])
+    first, second = (lc.ProjectionResult.load(tmp_path / name) for name in ("of_run", "of_codes"))
+    pd.testing.assert_frame_equal(first.quality, second.quality)  # the same codes
+
+
+def test_what_cannot_be_projected_of_codes_is_said(
+    run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
+) -> None:
+    monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
+    out, codes = tmp_path / "x", tmp_path / "codes"
+    main(["extract", str(run.path), "--n", "20", "--out", str(codes)])
+    for arguments, message in (
+        ([], "labels are missing"),
+        (["--labels", "term_1", "--splits", "train"], "have their own split"),
+        ([run.path, "--labels", "term_1"], "2 folders are given"),
+        (["--labels", "rule"], "unknown label 'rule'"),
+        (["--labels", "term_1"], "perplexity is 30 for 20 points"),
+    ):
+        assert message in refused("project", codes, *arguments, "--out", out)
+    assert not out.exists()

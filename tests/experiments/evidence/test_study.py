@@ -1,0 +1,90 @@
+"""A study of three files is run, resumed and rendered; what is wrong with one is said at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from latentcode.errors import ArtifactError, ConfigError, LatentCodeError, RunError
+from latentcode.experiments.evidence import keeping
+from latentcode.experiments.evidence.study import Study, names, study
+
+PLAN: dict[str, Any] = {
+    "title": "What is near?", "out": "out", "runs": {"zoo": ["logic-hyla"]},
+    "ask": {"near": {"question": "knn_purity", "settings": {"n": 64}}}, "figures": ["near"]}
+CLAIMS: list[dict[str, Any]] = [{
+    "id": "some-purity", "claim": "Neighbours share labels.", "table": "near",
+    "rows": {"features": "code"}, "by": ["kind", "layer", "label"],
+    "rule": {"name": "bound", "side": "above", "bound": 0.0, "fewest": 1},
+    "seen": None}]
+TEMPLATE = "# {{ study.plan.title }}\n\n{{ markdown(tables.verdicts, 'id', 'place', 'verdict') }}\n"
+
+
+def written(folder: Path, template: str = TEMPLATE, claims: Any = CLAIMS, **changed: Any) -> Study:
+    folder.mkdir(exist_ok=True)
+    (folder / "study.yaml").write_text(yaml.safe_dump({**PLAN, **changed}), encoding="utf-8")
+    (folder / "claims.yaml").write_text(yaml.safe_dump(claims), encoding="utf-8")
+    (folder / "README.md.jinja2").write_text(template, encoding="utf-8")
+    return study(folder / "study.yaml", folder)
+
+
+def test_a_study_is_run_once_judged_and_rendered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = written(tmp_path / "mine")
+    page = mine.run(tmp_path / "work")
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# What is near?")
+    assert "some-purity" in text
+    near = pd.read_csv(page.parent / "tables" / "near.csv")
+    assert set(near["run"]) == {"logic-hyla"}
+    assert any((page.parent / "figures").glob("near-logic-hyla-*.png"))
+    # The results are there: nothing is asked again, and the page comes out the same.
+    monkeypatch.setattr(keeping, "key_of", None)
+    assert mine.write_page().read_text(encoding="utf-8") == text
+    monkeypatch.undo()
+    (before,) = (tmp_path / "work").glob("near-*/*.json")
+    stamp = before.stat().st_mtime_ns
+    mine.run(tmp_path / "work")
+    assert before.stat().st_mtime_ns == stamp
+
+
+def test_tables_of_other_settings_are_not_rendered(tmp_path: Path) -> None:
+    written(tmp_path / "mine").run(tmp_path / "work")
+    other = written(tmp_path / "mine",
+                    ask={"near": {"question": "knn_purity", "settings": {"n": 65}}})
+    with pytest.raises(ArtifactError, match="65"):
+        other.write_page()
+
+
+@pytest.mark.parametrize(("changed", "error", "named"), [
+    ({"runs": {"zoo": ["no-such-model"]}}, LatentCodeError, "no-such-model"),
+    ({"runs": {"zoo": ["runs/none*"]}}, RunError, "runs/none"),
+    ({"ask": {"near": {"question": "guess", "settings": {}}}}, LatentCodeError, "guess"),
+    ({"ask": {"near": {"question": "knn_purity", "settings": {"many": 3}}}}, LatentCodeError,
+     "many"),
+    ({"ask": {"near": {"question": "knn_purity", "settings": {}, "of": ["mine"]}}},
+     LatentCodeError, "mine"),
+    ({"figures": ["far"]}, LatentCodeError, "far"),
+    ({"tables": "latentcode.nowhere:tables"}, ConfigError, "nowhere"),
+    ({"subtitle": "more"}, ConfigError, "subtitle"),
+    ({"template": "Of these 0.5 were near.\n"}, ArtifactError, "0.5"),
+    ({"claims": [{**CLAIMS[0], "table": "far"}]}, LatentCodeError, "far"),
+    ({"claims": [{**CLAIMS[0], "by": ["height"]}]}, LatentCodeError, "height"),
+])
+def test_what_is_wrong_is_said_before_anything_is_computed(
+    tmp_path: Path, changed: dict[str, Any], error: type[Exception], named: str
+) -> None:
+    with pytest.raises(error, match=named):
+        written(tmp_path / "mine", **changed).run(tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+    assert not (tmp_path / "mine" / "out").exists()
+
+
+def test_every_study_of_the_library_is_read_and_checked() -> None:
+    for name in names():
+        study(name).check()
