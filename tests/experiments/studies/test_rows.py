@@ -41,7 +41,7 @@ def test_the_page_shows_the_results(
     assert steps.loc[("residual", "rule"), 30] == pytest.approx(row["residual"], abs=1e-4)
     assert list(steps.columns) == ["kind", 0, 15, 30]
     assert tables["runs"]["step"].tolist() == [30]
-    assert {"sraven-hyla-0.png", "milestones.png"} <= set(drawn(tables))
+    assert list(drawn(tables)) == ["milestones.png"]
 
 
 def test_cells_say_how_seeds_differ_and_what_could_not_be_read() -> None:
