@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from io import StringIO
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,14 +25,14 @@ def test_the_page_shows_the_results(
 ) -> None:
     monkeypatch.setattr(tables_of, "N", 200)
     run = smoke_run("sraven", "hyla")
-    how = {"features": ("code", "residual"), "layers": (0, 1), "widths": (128,), "n_train": 200,
-           "n_heldout": 200}
+    how: dict[str, Any] = {"features": ("code", "residual"), "layers": (0, 1), "widths": (128,),
+                           "n_train": 200, "n_heldout": 200}
     last, half = lc.decode(run, **how), lc.decode(run, step=15, controls=False, **how)
     tables = joined(Found(study("rows").plan, {"first": [run]}, {
         "sraven": [([run], last)], "milestones": [([run], half)], "uniform": []}))
     found = shown({name: pd.read_csv(StringIO(csv_of(table))) for name, table in tables.items()})
-    cell = cells(where(found["scores"], part="sraven"), ("features", "layer"), "label", "value")
-    cell = cell.set_index(["features", "layer"])["rule"]
+    cell = cells(where(found["scores"], part="sraven"), ("features", "layer"), "label",
+                 "value").set_index(["features", "layer"])["rule"]
     row = last.table[(last.table["layer"] == 1) & (last.table["metric"] == "accuracy")
                      & (last.table["label"] == "rule")].set_index("features")["value"]
     assert cell["residual", "1"] == " / ".join(
