@@ -59,4 +59,5 @@ def kept(folder: Path, kind: type[R], compute: Callable[[], R]) -> R:
     if not any((folder / name).exists() for name in kind.markers()):
         folder.parent.mkdir(parents=True, exist_ok=True)
         compute().save(folder, figures=False)
-    return kind.load(folder)
+    found: Any = kind.load(folder)
+    return found

@@ -68,8 +68,8 @@ NAMING = ("task", "kind", "run", "seed")
 Tables = Mapping[str, pd.DataFrame]
 Call = tuple[list[Run], dict[str, Any]]
 """The runs that are asked, and what with beside the settings."""
-Answered = tuple[list[Run], TableResult | Measured]
-"""The runs that were asked, and what came of it."""
+Answered = tuple[list[Run], Any]
+"""The runs that were asked, and what came of it, of the kind of its question (`Asked.kind`)."""
 
 
 @dataclass(frozen=True)
@@ -419,8 +419,8 @@ def all_tables(found: Found) -> dict[str, pd.DataFrame]:
         if not found.results[name]:
             continue
         _, first = found.results[name][0]
-        keys = ({table: table for table in first.tables} if isinstance(first, Measured) else
-                _named(asked.into or name, asked.kind))
+        keys = (_named(asked.into or name, asked.kind) if issubclass(asked.kind, TableResult) else
+                {table: table for table in first.tables})
         for table, key in keys.items():
             parts.setdefault(key, []).append(found.joined(name, table))
     return {key: pd.concat(of, ignore_index=True) for key, of in parts.items()}

@@ -36,7 +36,10 @@ class Study:
     def run(self) -> None:
         from latentcode.experiments.evidence.study import study
 
-        for part in study(self.name).parts(self.out):
+        parts = study(self.name).parts(self.out)
+        for part in () if self.page else parts:
+            part.opened()  # so that nothing is asked before all runs are there
+        for part in parts:
             if self.page:
                 print(f"wrote {part.write_page()}")
             else:

@@ -9,29 +9,17 @@ import pandas as pd
 from latentcode.experiments.evidence.study import Found, Tables
 from latentcode.figures.style import Figure, style
 from latentcode.models.config import kind_of
-from latentcode.probes.common.results import FIGURE
 from latentcode.probes.interventions.figure import draw_rates
 
 
 def drawn(tables: Tables, found: Found) -> dict[str, Figure]:
-    """Return the figures, by file name."""
-    topography, alignment = (found.results[name][0][1] for name in ("topography", "alignment"))
+    """Return the figures, by file name: of all runs, and mean codes of the first run of each kind.
+    """
     kinds = list(tables["runs"]["kind"].unique())
-    figures = {"flips": flips_figure(tables["interventions"], kinds),
-               "topography": topography.figure(), "alignment": alignment.figure(),
-               "transfer": alignment.transfer_figure()}
-    if len(topography.correlation):
-        figures["generalization"] = topography.generalization_figure()
-    for kind in kinds:
-        decoded, similar, caused = (
-            next(result for (run,), result in found.results[name]
-                 if kind_of(run.config.model) == kind)
-            for name in ("decoding", "similarity", "interventions"))
-        figures |= {f"{kind}-decoding": decoded.figure(), f"{kind}-cosines": similar.figure(),
-                    f"{kind}-heads": similar.concentration_figure()}
-        figures |= {f"{kind}-{'interventions' if name == FIGURE else name.removesuffix('.png')}":
-                    figure for name, figure in caused.figures().items()}
-    return {f"{name}.png": figure for name, figure in figures.items()}
+    first = {kind_of(run.config.model): similar
+             for (run,), similar in reversed(found.results["similarity"])}
+    return {"flips.png": flips_figure(tables["interventions"], kinds),
+            **{f"{kind}-cosines.png": first[kind].figure() for kind in kinds}}
 
 
 def flips_figure(table: pd.DataFrame, kinds: Sequence[str]) -> Figure:

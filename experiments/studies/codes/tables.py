@@ -101,7 +101,7 @@ def shown(tables: Tables) -> dict[str, Any]:
         index=["kind", "layer", "features"], columns="measure", values="value", sort=False)
     return {"notes": _notes, "three_digits": three_digits, "heads": heads.reset_index().round(2),
             "decoded": _decoded(tables["decoding"]), "distances": _distances(tables["topography"]),
-            "caused": _caused(tables["interventions"], tables["runs"]["kind"].unique())}
+            "caused": _caused(tables["interventions"], list(tables["runs"]["kind"].unique()))}
 
 
 def _notes(task: Mapping[str, Any]) -> str:

@@ -54,8 +54,8 @@ def _met(statements: pd.DataFrame) -> pd.DataFrame:
             continue
         differences = "; ".join(
             f"{fixed(value)} from {name.removeprefix('mean against ')}"
-            for name, value in row.items()
-            if str(name).startswith("mean against ") and not pd.isna(value))
+            for name, value in ((str(key), value) for key, value in row.items())
+            if name.startswith("mean against ") and not pd.isna(value))
         entering = ", ".join("not known" if pd.isna(row[name]) else fixed(row[name])
                              for name in ("answer entering first", "answer entering last"))
         rows.append([row["kind"], place_of(row), row["statement"], differences, row["runs"],

@@ -1,36 +1,20 @@
-"""The figures of the study: of first seeds, of fuzzy logic, and along trainings."""
+"""The figure of the study: accuracy along trainings."""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from latentcode.experiments.evidence.study import Tables
-from latentcode.experiments.studies.rows.tables import FIRST, along, headline
+from latentcode.experiments.studies.rows.tables import along, headline
 from latentcode.figures.style import PALETTE, Figure
 from latentcode.probes.common.figures import name_panels, panels
-from latentcode.probes.common.results import distinct, where
-from latentcode.probes.decoding.features_figure import gains_figure, scores_figure
-
-PAIR = "the paper's pair"
+from latentcode.probes.common.results import where
 
 
 def drawn(tables: Tables) -> dict[str, Figure]:
-    """Return the figures of the first seeds, of fuzzy logic, and of the milestones."""
-    figures: dict[str, Figure] = {}
-    scores = headline(tables["scores"])
-    for key in distinct(scores[scores["part"] != "milestones"], *FIRST):
-        which = dict(zip(FIRST, key, strict=True))
-        if which["seed"] != 0 and which["part"] == "sraven":
-            continue
-        of, given = (where(table, **which).assign(pair=PAIR)
-                     for table in (scores, tables["given"]))
-        name = "-".join(str(part) for part in (
-            which["part"], which["kind"], which["inputs"] or which["seed"]))
-        figures[f"{name}.png"] = scores_figure(of)
-        if len(given):
-            figures[f"{name}-given.png"] = gains_figure(given)
-    moments = along(scores)
-    return figures | ({"milestones.png": milestones_figure(moments)} if len(moments) else {})
+    """Return the figure of the milestones, by file name; none without."""
+    moments = along(headline(tables["scores"]))
+    return {"milestones.png": milestones_figure(moments)} if len(moments) else {}
 
 
 def milestones_figure(moments: pd.DataFrame) -> Figure:

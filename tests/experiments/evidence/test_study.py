@@ -10,11 +10,13 @@ import pandas as pd
 import pytest
 import yaml
 
+from latentcode.config import LogicConfig
 from latentcode.errors import ArtifactError, ConfigError, LatentCodeError, RunError
 from latentcode.experiments.evidence import keeping
 from latentcode.experiments.evidence.study import NAMING, Study, names, study
 from latentcode.figures.markdown import MARKS
 from latentcode.files.storage import read_json
+from latentcode.runs import Run
 
 PLAN: dict[str, Any] = {
     "title": "What is near?", "out": "out", "runs": {"zoo": ["logic-hyla"]},
@@ -64,6 +66,27 @@ def test_tables_of_other_settings_are_not_rendered(tmp_path: Path) -> None:
         other.write_page()
 
 
+def seen(run: Run, *, problems: LogicConfig, step: int, n: int) -> dict[str, pd.DataFrame]:
+    """A question of a study's own: what it was asked."""
+    return {"seen": pd.DataFrame({"inputs": [problems.inputs], "at": [step], "n": [n]})}
+
+
+def test_questions_of_ones_own_checkpoints_and_other_problems(tmp_path: Path) -> None:
+    asked = {"question": f"{__name__}:seen", "settings": {"n": 3}, "steps": [10, 50_000],
+             "task": {"inputs": "fixed_query"}}
+    mine = written(tmp_path / "mine", "{{ tables.seen.inputs[0] }}\n", {}, figures=[],
+                   ask={"near": asked}, apart=True,
+                   runs={"one": ["logic-hyla"], "other": ["logic-linear"]})
+    for part, name in zip(mine.parts(tmp_path / "apart"), ("one", "other"), strict=True):
+        page = part.run(tmp_path / "work")
+        assert page == tmp_path / "apart" / name / "README.md"
+        assert page.read_text(encoding="utf-8") == "fixed_query\n"
+        # The run has no checkpoint 10.
+        table = pd.read_csv(page.parent / "tables" / "seen.csv")
+        assert table[["seed", "inputs", "at", "n"]].to_numpy().tolist() == [
+            [0, "fixed_query", 50_000, 3]]
+
+
 @pytest.mark.parametrize(("changed", "error", "named"), [
     ({"runs": {"zoo": ["no-such-model"]}}, LatentCodeError, "no-such-model"),
     ({"runs": {"zoo": ["runs/none*"]}}, RunError, "runs/none"),
@@ -72,6 +95,8 @@ def test_tables_of_other_settings_are_not_rendered(tmp_path: Path) -> None:
      "many"),
     ({"ask": {"near": {"question": "knn_purity", "settings": {}, "of": ["mine"]}}},
      LatentCodeError, "mine"),
+    ({"ask": {"near": {"question": "knn_purity", "settings": {}, "task": {"colour": 1}}}},
+     ConfigError, "colour"),
     ({"figures": ["far"]}, LatentCodeError, "far"),
     ({"tables": "latentcode.nowhere:tables"}, ConfigError, "nowhere"),
     ({"subtitle": "more"}, ConfigError, "subtitle"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from io import StringIO
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,14 +25,14 @@ def test_the_page_shows_the_results(
 ) -> None:
     monkeypatch.setattr(tables_of, "N", 200)
     run = smoke_run("sraven", "hyla")
-    how = {"features": ("code", "residual"), "layers": (0, 1), "widths": (128,), "n_train": 200,
-           "n_heldout": 200}
+    how: dict[str, Any] = {"features": ("code", "residual"), "layers": (0, 1), "widths": (128,),
+                           "n_train": 200, "n_heldout": 200}
     last, half = lc.decode(run, **how), lc.decode(run, step=15, controls=False, **how)
     tables = joined(Found(study("rows").plan, {"first": [run]}, {
         "sraven": [([run], last)], "milestones": [([run], half)], "uniform": []}))
     found = shown({name: pd.read_csv(StringIO(csv_of(table))) for name, table in tables.items()})
-    cell = cells(where(found["scores"], part="sraven"), ("features", "layer"), "label", "value")
-    cell = cell.set_index(["features", "layer"])["rule"]
+    cell = cells(where(found["scores"], part="sraven"), ("features", "layer"), "label",
+                 "value").set_index(["features", "layer"])["rule"]
     row = last.table[(last.table["layer"] == 1) & (last.table["metric"] == "accuracy")
                      & (last.table["label"] == "rule")].set_index("features")["value"]
     assert cell["residual", "1"] == " / ".join(
@@ -41,7 +42,7 @@ def test_the_page_shows_the_results(
     assert steps.loc[("residual", "rule"), 30] == pytest.approx(row["residual"], abs=1e-4)
     assert list(steps.columns) == ["kind", 0, 15, 30]
     assert tables["runs"]["step"].tolist() == [30]
-    assert {"sraven-hyla-0.png", "milestones.png"} <= set(drawn(tables))
+    assert list(drawn(tables)) == ["milestones.png"]
 
 
 def test_cells_say_how_seeds_differ_and_what_could_not_be_read() -> None:
