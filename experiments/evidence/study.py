@@ -234,9 +234,9 @@ class Study:
     def check(self) -> None:
         """Raise what can be known to be wrong before anything is computed."""
         check_template(self.folder / TEMPLATE)
-        plan = self.plan
+        plan, claims = self.plan, self.claims
         if plan.tables is None and Measured not in (asked.kind for asked in plan.ask.values()):
-            check_columns(self.claims, {
+            check_columns(claims, {
                 key: [*NAMING, *asked.columns, *asked.kind.COLUMNS[of]]
                 for name, asked in plan.ask.items() if not issubclass(asked.kind, Measured)
                 for of, key in _named(asked.into or name, asked.kind).items()})

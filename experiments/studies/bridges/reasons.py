@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -37,12 +38,12 @@ def shown(tables: Mapping[str, pd.DataFrame]) -> dict[str, object]:
 def failing(worst: pd.DataFrame) -> str:
     """Return the checks that fail, in the order of the questions, each with its number or note."""
     told = []
-    of = worst.fillna({"note": ""}).set_index("check")
+    of: dict[str, Any] = {row["check"]: row for row in worst.fillna({"note": ""}).to_dict("records")}
     for name in QUESTIONS:
-        if name in of.index and of.loc[name, "outcome"] == "fails":
-            value, note = of.loc[name, "value"], str(of.loc[name, "note"])
+        if name in of and of[name]["outcome"] == "fails":
+            value, note = of[name]["value"], of[name]["note"]
             short = re.split(r"[:(] ?(?=Multi)|\. ", note)[0][:FEW].strip()
-            told.append(f"{name} ({short if pd.isna(value) else f'{value:.2g}'})")
+            told.append(f"{name} ({short if math.isnan(value) else f'{value:.2g}'})")
     return ", ".join(told)
 
 
