@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import tyro
-
-from latentcode.cli.options import default_is
-from latentcode.errors import check
 
 
 @dataclass(frozen=True)
 class Text:
     """Write a text to train language models on, without a network.
 
-    Example: latentcode zoo text packages text
+    Example: latentcode zoo text spans text
 
-    `packages` are the installed Python packages: a folder in the layout of the Hugging Face hub,
-    tens of megabytes of docstrings, comments, documents and sources, the same for the same
-    versions.
     `spans` are 8,000 documents whose few spans of random words come again and again, so that small
-    models learn to copy. `latentcode train language --task.text text --out runs/language` trains on
+    models learn to copy. `packages` is the text of the runs `fig6_small`: tens of megabytes of
+    docstrings, comments, documents and sources of the installed Python packages, the same for the
+    same versions. `latentcode train language --task.text text --out runs/language` trains on
     either.
     """
 
@@ -30,33 +26,19 @@ class Text:
     """Which text."""
     out: tyro.conf.Positional[Path]
     """Folder for the text."""
-    most_megabytes: Annotated[float | None, default_is("3.0")] = None
-    """Of any one package; for `packages` only."""
     overwrite: bool = False
     """Replace a text that was written so before."""
 
     def run(self) -> None:
         if self.what == "spans":
-            self._spans()
+            from latentcode.experiments.texts.spans import N_DOCUMENTS, write_spans
+
+            write_spans(self.out, overwrite=self.overwrite)
+            print(f"wrote {N_DOCUMENTS:,} documents to {self.out}")
         else:
-            self._packages()
+            from latentcode.experiments.texts.packages import write_packages
 
-    def _spans(self) -> None:
-        from latentcode.tasks.text.spans import N_DOCUMENTS, write_spans
-
-        check(self.most_megabytes is None, f"--most-megabytes is {self.most_megabytes}; expected "
-              "none, as spans are of no package")
-        write_spans(self.out, overwrite=self.overwrite)
-        print(f"wrote {N_DOCUMENTS:,} documents to {self.out}")
-
-    def _packages(self) -> None:
-        from latentcode.tasks.text.packages import MOST_MEGABYTES, write_packages
-
-        about = write_packages(
-            self.out, overwrite=self.overwrite, most_megabytes=MOST_MEGABYTES
-            if self.most_megabytes is None else self.most_megabytes)
-        for package in about:
-            print(f"{package.name:18}{package.version:14}{package.documents:6,} documents "
-                  f"{package.bytes / 1e6:6.2f} MB  {package.licence}")
-        print(f"wrote {sum(p.documents for p in about):,} documents, "
-              f"{sum(p.bytes for p in about) / 1e6:.1f} MB, to {self.out}")
+            about = write_packages(self.out, overwrite=self.overwrite)
+            n, size = (sum(one[name] for one in about) for name in ("documents", "bytes"))
+            print(f"wrote {n:,} documents of {len(about)} packages, {size / 1e6:.1f} MB, to "
+                  f"{self.out}; their licences are in about.json")

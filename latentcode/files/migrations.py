@@ -37,7 +37,6 @@ CURRENT: dict[str, int] = {
     "latentcode.model_checks": 1,
     "latentcode.reproduction": 3,
     "latentcode.text": 1,
-    "latentcode.tokens": 1,
 }
 """The version in which each format is written today."""
 

@@ -46,23 +46,19 @@ class PromptOutcomes(Counterfactuals):
         """Return which label each prompt has, bool [B, 1, label]."""
         return F.one_hot(batch.info["label"], len(self.constituents)).bool()[:, None]
 
-    def scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
-        """Return which codes a scope holds, bool [B, Q, K]; of several pairs `row` is the first's.
+    def own_scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
+        """Return which codes those of a pair hold, bool [B, Q, K]; of several `row` is the first's.
 
         elsewhere  of the token before the query, whose row is nearly as long (and its key the
                    token itself, where that does not see the key). Where the source differs in later
                    tokens only, its codes there are the prompt's own.
         """
-        self.check_scope(name)
         batch = pairs.bases
         query, key = batch.info["query"], batch.info["key"]  # [B, P]
         if elsewhere:
             query = query - 1
             key = torch.minimum(key, query)
         n_tokens = batch.inputs.shape[1]
-        if name == "everything":
-            return torch.ones(len(batch), n_tokens, n_tokens, dtype=torch.bool,
-                              device=query.device)
         if name == "row":
             return row_mask(query[:, :1], n_tokens)
         n_pairs = query.shape[1] if name == "pairs" else 1

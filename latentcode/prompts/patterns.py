@@ -15,7 +15,7 @@ import torch
 from latentcode.errors import check, check_count
 from latentcode.prompts import Prompts, as_language_model
 from latentcode.seeds import checked_seed
-from latentcode.tasks.text.classes import TokenTable, frequency_bins, token_labels
+from latentcode.tasks.text.classes import TokenTable, token_labels
 from latentcode.tasks.text.patterns import PATTERNS, keys_at, possible_queries
 
 
@@ -41,8 +41,8 @@ def pattern_prompts(
 
     A prompt is a text up to a token, drawn at random among those for which every pattern has a
     key and no two the same, and which the tokenizer still ends with that token when the rest is
-    left out. Labels are those of `token_labels`, the frequency of a token being that in `texts`,
-    and `target`, the text of the token that comes next in fact.
+    left out. Labels are those of `token_labels`, and `target`, the text of the token that comes
+    next in fact.
 
     `ConfigError` for texts none of which has such a token; `UnknownNameError` for a pattern.
     """
@@ -56,7 +56,6 @@ def pattern_prompts(
     most = min(longest, asked.context or longest)
     encoded = [asked.encode(text, prepend_bos) for text in frame["text"]]
     tokens = [torch.tensor([ids[:most + 1]], dtype=torch.int64) for ids, _ in encoded]
-    bins = frequency_bins(torch.cat(tokens, dim=1), len(table.pieces))
     rng = np.random.default_rng(checked_seed(seed))
     found: list[pd.DataFrame] = []
     for row, (ids, (_, spans)) in enumerate(zip(tokens, encoded, strict=True)):
@@ -71,7 +70,7 @@ def pattern_prompts(
                 chosen.append(query)
         if chosen:
             given = {str(name): value for name, value in frame.loc[row].items() if name != "text"}
-            found.append(_prompts(text, ids, sorted(chosen), spans, names, table, bins).assign(
+            found.append(_prompts(text, ids, sorted(chosen), spans, names, table).assign(
                 **{"combination": row, **given}))
     check(len(found) > 0, f"none of {len(frame)} texts has a token with a key of every pattern "
           f"({', '.join(PATTERNS)}); expected longer ones")
@@ -80,14 +79,14 @@ def pattern_prompts(
 
 def _prompts(
     text: str, ids: torch.Tensor, queries: list[int], spans: Sequence[tuple[int, int]],
-    names: Sequence[str], table: TokenTable, bins: np.ndarray,
+    names: Sequence[str], table: TokenTable,
 ) -> pd.DataFrame:
     """Return a row for every query of a text [1, T]."""
     several, query = ids.expand(len(queries), -1), torch.tensor(queries)
     keys = keys_at(several, query, names).tolist()
     pairs: list[Any] = [{name: (q, key) for name, key in zip(names, row, strict=True)}
                         for q, row in zip(queries, keys, strict=True)]
-    return token_labels(several, query, table, bins).assign(
+    return token_labels(several, query, table).assign(
         prompt=[text[:spans[q][1]] for q in queries], pairs=pairs,
         target=[table.pieces[i] for i in ids[0, query + 1].tolist()])
 

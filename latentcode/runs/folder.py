@@ -38,7 +38,7 @@ from latentcode.files.storage import (
 )
 from latentcode.hub.address import origin
 from latentcode.runs.metric_file import METRICS
-from latentcode.tasks.text.known import keep_with, make_known
+from latentcode.tasks.text.cache import keep_with, make_known
 
 FORMAT = "latentcode.run"
 CONFIG, PROVENANCE, TIMING, CHECKPOINTS, TEXT, LOCK, RESULTS, CARD = (

@@ -179,13 +179,23 @@ class Counterfactuals(ABC):
     def membership(self, batch: Batch) -> Tensor:
         """Return which constituents a problem has, bool [B, slot, constituent]."""
 
-    @abstractmethod
     def scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
         """Return which codes a scope holds, bool [B, Q, K].
 
         elsewhere  the same scope at another slot or query, where the constituent that differs
                    has no business: a control. Raises `UnknownNameError` for an unknown scope.
         """
+        self.check_scope(name)
+        if name in self.place_scopes:
+            return self.at_place(name, pairs)
+        if name == "everything":
+            n, n_tokens = pairs.bases.inputs.shape[:2]
+            return torch.ones(n, n_tokens, n_tokens, dtype=torch.bool, device=pairs.slot.device)
+        return self.own_scope(name, pairs, elsewhere=elsewhere)
+
+    def own_scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
+        """Return what `scope` does of those that are neither `everything` nor at a place."""
+        raise NotImplementedError(f"{type(self).__name__} has no own_scope")
 
     def place(self, name: str, pairs: MinimalPairs) -> Tensor:
         """Return which tokens a place holds, bool [B, T]; `UnknownNameError` for an unknown one."""
@@ -376,6 +386,18 @@ def all_differ(candidates: Tensor, least: float = 0.0) -> Tensor:
     """
     gaps = candidates.sort(1).values.diff(dim=1)  # NaN sorts last, and is never greater
     return (gaps > least).all(1)
+
+
+def first_to_differ(
+    x: Tensor, other: Tensor, answers: Tensor, least: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Return the first of N pairs of operands [B, N, ...] whose four answers [B, N, 4] all differ.
+
+    The first of all where there is none. [B, ...] each.
+    """
+    differ = all_differ(answers.flatten(0, 1), least).view(answers.shape[:2])
+    first, row = differ.long().argmax(1), torch.arange(len(x), device=x.device)
+    return x[row, first], other[row, first]
 
 
 def token_mask(task: Task, place: str, batch: Batch) -> Tensor:

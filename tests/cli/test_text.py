@@ -17,6 +17,3 @@ def test_spans(
     main(["zoo", "text", "spans", str(text)])
     assert f"wrote 8,000 documents to {text}" in capsys.readouterr().out
     assert "exists already" in refused("zoo", "text", "spans", text)
-    assert "spans are of no package" in refused(
-        "zoo", "text", "spans", tmp_path / "other", "--most-megabytes", 1)
-    assert not (tmp_path / "other").exists()

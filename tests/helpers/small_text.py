@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -48,15 +47,6 @@ def document(seed: int, n_tokens: int = 90) -> str:
     rng = random.Random(seed)
     spans = ["".join(rng.sample(PIECES[1:], rng.randint(6, 10))) for _ in range(3)]
     return "".join(rng.choices(spans, k=n_tokens // 8))
-
-
-def write_documents(folder: Path, n: int = 60) -> Path:
-    """Write n such documents as files into two folders, the sources `first` and `second`."""
-    for number in range(n):
-        file = folder / ("first", "second")[number % 2] / f"{number:03}.txt"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(document(number), encoding="utf-8")
-    return folder
 
 
 class SmallText:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,14 @@ def sentences(n: int, seed: int) -> str:
     return "\n".join(" ".join(words).capitalize() + "." for words in drawn)
 
 
-def write_documents(folder: Path, n: int = 40, length: int = 12) -> Path:
-    """Write n text files into two folders, the sources `first` and `second`."""
+def twelve(seed: int) -> str:
+    return sentences(12, seed)
+
+
+def write_documents(folder: Path, n: int = 40, text: Callable[[int], str] = twelve) -> Path:
+    """Write n text files, of their numbers, into two folders, the sources `first` and `second`."""
     for number in range(n):
         file = folder / ("first", "second")[number % 2] / f"{number:03}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(sentences(length, number), encoding="utf-8")
+        file.write_text(text(number), encoding="utf-8")
     return folder

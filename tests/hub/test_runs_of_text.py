@@ -14,7 +14,7 @@ from text_files import write_documents
 import latentcode as lc
 from latentcode.config.presets import follow_task
 from latentcode.errors import ConfigError
-from latentcode.tasks.text import known
+from latentcode.tasks.text import cache
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
 
@@ -24,7 +24,7 @@ def test_codes_are_the_same_where_the_text_is_not(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(known, "_KNOWN", {})
+    monkeypatch.setattr(cache, "_KNOWN", {})
     start = lc.preset("smoke", "language", "hyla")
     task = replace(start.task, text=str(write_documents(tmp_path / "text")), n_vocabulary=300)
     config = replace(start, task=task, model=replace(

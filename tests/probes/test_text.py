@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_text import write_documents
+from small_text import document
+from text_files import write_documents
 
 import latentcode as lc
 from latentcode.cli import main
@@ -20,7 +21,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
     """A run of a few updates, opened anew: its text is in its folder."""
     folder = tmp_path_factory.mktemp("language")
     start = lc.preset("smoke", "language", "hyla")
-    task = replace(start.task, text=str(write_documents(folder / "text", 200)), n_vocabulary=300)
+    text = write_documents(folder / "text", 200, document)
+    task = replace(start.task, text=str(text), n_vocabulary=300)
     config = replace(start, task=task, model=replace(
         start.model, **follow_task(start.task, task)))
     with pytest.MonkeyPatch.context() as patch:

@@ -202,26 +202,6 @@ def documents(model: OwnLanguageModel, n: int) -> list[str]:
     return [text for text in texts if len(text) > 250][:n]
 
 
-def test_patterns_are_found_in_texts(softmax: OwnLanguageModel) -> None:
-    texts = documents(softmax, 12)
-    prompts = pattern_prompts(softmax, texts, per_text=2)
-    tokens = prompts.tokenize(softmax)
-    assert [pair.name for pair in prompts.pairs] == list(PAIRS)
-    assert len(prompts) > 12
-    induction, first = PAIRS.index("query->induction"), PAIRS.index("query->first")
-    for i, ids in enumerate(tokens.ids):
-        query = len(ids) - 1
-        same = max(t for t in range(query) if ids[t] == ids[query])
-        assert tokens.query[i].tolist() == [query] * len(PAIRS)
-        assert tokens.key[i, induction] == same + 1
-        assert tokens.key[i, first] == 0
-        assert ids[0] == softmax.tokenizer.end
-        assert prompts.labels["copied"][i] == (
-            softmax.table.pieces[ids[same + 1]] == prompts.labels["target"][i])
-    codes = lc.extract(softmax, prompts)
-    assert set(codes.labels["query_token_0"]) <= set(softmax.table.pieces)
-
-
 def test_labels_are_decoded_beside_the_controls(softmax: OwnLanguageModel) -> None:
     prompts = pattern_prompts(softmax, documents(softmax, 40), per_text=3)
     result = lc.decode("text-softmax", prompts.split(label="distance"),

@@ -270,19 +270,6 @@ def test_codes_that_do_not_sum_to_1_are_not_renormalised(
     assert set(asked) == {i for i in every if not i.renormalize} < {*every}
 
 
-def test_a_standard_set_for_twelve_layers_is_small(gpt2: Any) -> None:
-    task = PromptCounterfactuals(gpt2, pd.DataFrame([{**GOOD,
-                                                      "control": "The capital of Kenya is"}]))
-    chosen = prompt_interventions(task, 12)
-    assert len(chosen) == len(set(chosen)) <= 70
-    every = tuple(range(12))
-    for name in ("interchange", "control"):
-        for scope in ("pair", "row"):
-            mine = {i.layers for i in chosen if (i.patch, i.scope) == (name, scope)}
-            assert mine >= {every, *((layer,) for layer in every)}
-        assert Intervention(name, "everything", every) in chosen
-
-
 def test_means_want_one_layout_and_every_label(model: Any, rows: list[dict[str, Any]]) -> None:
     writes = [Intervention("class_mean", "row", BOTH), Intervention("class_mean_base", "row", BOTH),
               Intervention("steer", "row", BOTH, alpha=2.0), Intervention("mean_ablation", "row",

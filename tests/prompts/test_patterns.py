@@ -12,7 +12,7 @@ from small_language_models import SmallModels
 import latentcode as lc
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.models.pretrained import load_pretrained
-from latentcode.prompts import PretrainedLanguageModel
+from latentcode.prompts import PretrainedLanguageModel, load_language_model
 from latentcode.prompts.patterns import pattern_prompts
 from latentcode.tasks.text.patterns import PATTERNS
 
@@ -29,21 +29,24 @@ def gpt2(small_models: SmallModels) -> Any:
     return load_pretrained(small_models("gpt2"))
 
 
+@pytest.mark.parametrize("name", ["gpt2", "text-softmax"])
 @pytest.mark.parametrize("prepend_bos", [None, False])
-def test_pairs_and_labels_are_those_of_the_tokens(gpt2: Any, prepend_bos: bool | None) -> None:
-    prompts = pattern_prompts(gpt2, TEXTS, per_text=5, prepend_bos=prepend_bos)
-    tokens = prompts.tokenize(gpt2, prepend_bos)
+def test_pairs_and_labels_are_those_of_the_tokens(
+    gpt2: Any, name: str, prepend_bos: bool | None
+) -> None:
+    model = load_language_model(gpt2 if name == "gpt2" else name)
+    prompts = pattern_prompts(model, TEXTS, per_text=5, prepend_bos=prepend_bos)
+    tokens = prompts.tokenize(model, prepend_bos)
     assert [pair.name for pair in prompts.pairs] == list(PATTERNS)
     assert set(prompts.labels["combination"]) == {0, 1, 2}  # the last is too short
     for row, label in prompts.labels.iterrows():
-        whole, _ = PretrainedLanguageModel(gpt2).encode(
-            TEXTS["text"][label.combination], prepend_bos)
+        whole, _ = model.encode(TEXTS["text"][label.combination], prepend_bos)
         ids, query = list(tokens.ids[row]), len(tokens.ids[row]) - 1
         assert ids == whole[:query + 1]
         assert set(tokens.query[row]) == {query}
         same = max(s for s in range(query) if ids[s] == ids[query])
         assert tokens.key[row].tolist() == [same + 1, same, query - 1, 0, query]
-        assert label.target == gpt2.tokenizer.decode([whole[query + 1]])
+        assert label.target == model.texts([whole[query + 1]])[0]
         assert label.copied == (whole[query + 1] == ids[same + 1])
         assert label.kind == TEXTS["kind"][label.combination]
     assert 0 < prompts.labels["copied"].mean() < 1
@@ -65,17 +68,6 @@ def test_what_cannot_be_asked_is_named(gpt2: Any) -> None:
         pattern_prompts(gpt2, TEXTS, pairs=["query->x"])
     with pytest.raises(ConfigError, match="no column 'text'"):
         pattern_prompts(gpt2, TEXTS.drop(columns="text"))
-
-
-@pytest.mark.slow
-def test_copying_is_decoded_with_its_controls(gpt2: Any, small_models: SmallModels) -> None:
-    texts = pd.concat([TEXTS.assign(text=TEXTS["text"] + f" {n} " + TEXTS["text"])
-                       for n in range(8)])
-    prompts = pattern_prompts(gpt2, texts, pairs=["query->induction"], per_text=3)
-    result = lc.decode(small_models("gpt2"), prompts.split(label="copied"),
-                               labels=["copied"])
-    assert set(result.table["features"]) == {"code", "residual", "untrained", "shuffled"}
-    assert set(result.table["pair"]) == {"query->induction"}
 
 
 def test_the_space_before_a_word_is_kept() -> None:

@@ -18,6 +18,7 @@ from latentcode.tasks.counterfactuals import (
     all_differ,
     class_rates,
     code_mask,
+    first_to_differ,
     row_mask,
     token_mask,
 )
@@ -112,9 +113,7 @@ class LogicCounterfactuals(ChosenPairs):
         signs = self.task.signs_on(x.device)
         answers = torch.stack([evaluate(signs[functions], inputs) for inputs in (x, other)
                                for functions in (terms, changed)], -1)  # [B, N, 4]
-        differ = all_differ(answers.flatten(0, 1), LEAST_DIFFERENCE).view(x.shape[:2])
-        first, row = differ.long().argmax(1), torch.arange(len(x), device=x.device)
-        return x[row, first], other[row, first]
+        return first_to_differ(x, other, answers, LEAST_DIFFERENCE)
 
     def _minimal(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
@@ -202,19 +201,13 @@ class LogicCounterfactuals(ChosenPairs):
                           device=terms.device)
         return has.scatter(1, terms, True)[:, None]
 
-    def scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
-        """Return which codes a scope holds, bool [B, Q, K].
+    def own_scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
+        """Return which codes `pair`, `row` or `examples` hold, bool [B, Q, K].
 
         elsewhere  of the last example in place of the query
         """
-        self.check_scope(name)
-        if name in self.place_scopes:
-            return self.at_place(name, pairs)
         n_tokens = pairs.bases.inputs.shape[1]
         query = torch.full_like(pairs.slot, n_tokens - (2 if elsewhere else 1))
-        if name == "everything":
-            return torch.ones(len(query), n_tokens, n_tokens, dtype=torch.bool,
-                              device=query.device)
         if name == "row":
             return row_mask(query[:, None], n_tokens)
         if name == "examples":

@@ -18,6 +18,7 @@ from latentcode.tasks.counterfactuals import (
     all_differ,
     classes_of,
     code_mask,
+    first_to_differ,
     row_mask,
     token_mask,
 )
@@ -141,7 +142,7 @@ class SravenCounterfactuals(ChosenPairs):
         base_label = rules.gather(1, slot[:, None])[:, 0]
         target = one_of(pairs[base_label])
         x, x_other = (draw_operands(base_label, target, config, TRIES, generator) for _ in range(2))
-        x, x_other = self._first_to_differ(x, x_other, base_label, target)
+        x, x_other = first_to_differ(x, x_other, self._candidates(x, x_other, base_label, target))
         # Distribute-three, where every token has it, keeps its last row.
         x = torch.where((base_label == DISTRIBUTE)[:, None], operands_of(batch, slot), x)
         bases, _ = rewritten(with_operands(batch, slot, x, config), slot, base_label,
@@ -156,7 +157,8 @@ class SravenCounterfactuals(ChosenPairs):
         pairs = self._minimal(batch, which, target, generator)
         drawn = draw_operands(pairs.base_label, target, self.task.config, TRIES, generator)
         own = operands_of(batch, which)[:, None].expand_as(drawn)
-        _, other = self._first_to_differ(own, drawn, pairs.base_label, target)
+        _, other = first_to_differ(own, drawn, self._candidates(
+            own, drawn, pairs.base_label, target))
         # A given row need not fit the target's rule: what counts is that of the minimal pair.
         return replace(self._with_others(pairs, other, generator), counts=pairs.counts)
 
@@ -201,18 +203,6 @@ class SravenCounterfactuals(ChosenPairs):
         return replace(pairs, others=others, candidates=candidates,
                        counts=pairs.counts & all_differ(candidates))
 
-    def _first_to_differ(
-        self, x: Tensor, other: Tensor, base_label: Tensor, target: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return the first of several operands [B, N, G - 1] whose four answers differ: [B, G - 1].
-
-        The first of all where there is none.
-        """
-        differ = all_differ(self._candidates(x, other, base_label, target).flatten(0, 1))
-        first = differ.view(x.shape[:2]).long().argmax(1)
-        row = torch.arange(len(x), device=x.device)
-        return x[row, first], other[row, first]
-
     def _candidates(self, x: Tensor, other: Tensor, base_label: Tensor, target: Tensor) -> Tensor:
         """Return A(x), B(x), A(x'), B(x') of operands [B, N, G - 1] each: float64 [B, N, 4]."""
         n_values = self.task.config.n_values
@@ -252,19 +242,14 @@ class SravenCounterfactuals(ChosenPairs):
         """Return which rule each response token has, bool [B, M, 8]."""
         return F.one_hot(rules_shown(batch), len(RULES)).bool()
 
-    def scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
-        """Return which codes a scope holds, bool [B, Q, K].
+    def own_scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
+        """Return which codes those of a feature hold, bool [B, Q, K].
 
         elsewhere  of the next response token, which is another feature
         """
-        self.check_scope(name)
-        if name in self.place_scopes:
-            return self.at_place(name, pairs)
         slot = (pairs.slot + 1) % self.n_slots if elsewhere else pairs.slot
         config, batch = self.task.config, pairs.bases
         n_tokens, size = batch.inputs.shape[1], config.grid_size
-        if name == "everything":
-            return torch.ones(len(slot), n_tokens, n_tokens, dtype=torch.bool, device=slot.device)
         tokens = tokens_of(batch.info["permutations"], slot)  # [B, G]
         panels = torch.arange(size * size, device=slot.device).view(size, size)
         places = panels * config.n_features + tokens[:, None]  # [B, row, column]

@@ -31,7 +31,6 @@ from latentcode.tasks.text.task import Text
 
 OPERATIONS: dict[str, str] = {
     "copying": "copies, and the base does not",
-    "nothing": "does not copy, and the base does",
     "elsewhere": "copies what stands at another place than the base does",
 }
 """What a source with another operation does."""
@@ -56,19 +55,16 @@ class TextCounterfactuals(Counterfactuals):
     factorial  The operation is copying or none, the operand is the token at p + 1, and all else is
                the rest. The base has another token in place of the earlier A: nothing leads
                from the query to B. Its source is the text as it was, where B is copied; of
-                   `OTHERS`,
-               those with other operands have B' at p + 1, those of another rest are another
-               excerpt with the same tokens at p + 1 and, where it copies, its own query's token at
-               p. `unrelated` is yet another excerpt, untouched. After a source's code was written,
-               B is the answer of its operation on the base's operand, and B' the source's own,
-               copied
-    operation  what sources with another operation do (`OPERATIONS`). `nothing` is the other way
-               round: the base is the text as it was, and those sources do not copy. Then B is
-               the base's answer, B' that of its operation on the source's operand. For
-               `elsewhere` the base copies B, too, and those sources have the A at another
-               place p', drawn from those before the query, and another token at p. The operation
-               is the place that is copied from, and the operands are the tokens after both
-               places: the base's are B and C, which stands at p' + 1, the sources' B' and D
+               `OTHERS`, those with other operands have B' at p + 1, those of another rest are
+               another excerpt with the same tokens at p + 1 and, where it copies, its own query's
+               token at p. `unrelated` is yet another excerpt, untouched. After a source's code was
+               written, B is the answer of its operation on the base's operand, and B' the source's
+               own, copied
+    operation  what sources with another operation do (`OPERATIONS`). For `elsewhere` the base
+               copies B, too, and those sources have the A at another place p', drawn from those
+               before the query, and another token at p. The operation is the place that is copied
+               from, and the operands are the tokens after both places: the base's are B and C,
+               which stands at p' + 1, the sources' B' and D
     not factorial  the base is the text as it was, the source has B' in place of B, and would
                copy that. A flip does not tell operation from answer
 
@@ -93,7 +89,7 @@ class TextCounterfactuals(Counterfactuals):
     ) -> None:
         check_choice("operation", operation, OPERATIONS)
         self.task, self.factorial, self.among = task, factorial, "vocabulary"
-        self.operation, self.copying = operation, operation == "nothing"
+        self.operation = operation
         if operation == "elsewhere":
             self.constituents = ("copied from p", "copied from elsewhere")
             self.scopes = ("row", "everything")  # the two copy by different pairs
@@ -104,7 +100,7 @@ class TextCounterfactuals(Counterfactuals):
                       "permuted": "a text has no examples whose values could be permuted"}
         table = task.token_table
         self._alike = Alike.of(np.stack(
-            [table.classes, table.edges[:, 0], task.frequency_bins], axis=1))
+            [table.classes, table.spaced, task.frequency_bins], axis=1))
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -152,17 +148,14 @@ class TextCounterfactuals(Counterfactuals):
             return MinimalPairs(
                 bases, sources, self._same(bases, (place,), a, b, generator), zero,
                 zero + 1, zero + 1, fits & (other_b != b))
-        broken, whole = (place.written(text, first, b, copying=copying)
-                         for first, copying in ((other_a, False), (a, True)))
-        bases, sources = (whole, broken) if self.copying else (broken, whole)
+        bases, sources = (place.written(text, first, b, copying=copying)
+                          for first, copying in ((other_a, False), (a, True)))
         others, possible = self._others(text, place, (other_a, a), (b, other_b), generator)
         known = torch.full((len(b), 2, 2), torch.nan, dtype=torch.float64, device=device)
-        known[:, :, 0 if self.copying else 1] = torch.stack([b, other_b], 1).double()
-        base_label = zero + self.copying
+        known[:, :, 1] = torch.stack([b, other_b], 1).double()
         return MinimalPairs(
-            bases, sources, self._same(bases, (place,), a, b, generator), zero, base_label,
-            1 - base_label, fits & possible & (other_a != a) & (other_b != b), others,
-            known.flatten(1))
+            bases, sources, self._same(bases, (place,), a, b, generator), zero, zero, zero + 1,
+            fits & possible & (other_a != a) & (other_b != b), others, known.flatten(1))
 
     def batches(
         self, split: str, n: int, batch_size: int, generator: torch.Generator
@@ -186,7 +179,7 @@ class TextCounterfactuals(Counterfactuals):
             at_p, own[:, None], generator), at_p)
         others: dict[str, Batch] = {}
         for name in OTHERS:
-            context, copying = "rest" in name, ("operation" in name) != self.copying
+            context, copying = "rest" in name, "operation" in name
             one = (free, own) if context else first
             others[name] = place.written(
                 elsewhere if context else text, one[copying], second["operands" in name],
@@ -289,19 +282,15 @@ class TextCounterfactuals(Counterfactuals):
         which = batch.info["elsewhere" if self.operation == "elsewhere" else "copying"]
         return F.one_hot(which.long(), 2).bool()[:, None]
 
-    def scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
-        """Return which codes a scope holds, bool [B, Q, K].
+    def own_scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
+        """Return which codes those of a query hold, bool [B, Q, K].
 
         pair     the query attending to what follows the earlier occurrence; row: to every token
         feature  the query and that token, both attending to every token
         elsewhere  of the token before the query, which is later than the key, too
         """
-        self.check_scope(name)
         batch = pairs.bases
         query, key, n_tokens = batch.info["query"], batch.info["key"], batch.inputs.shape[1]
-        if name == "everything":
-            return torch.ones(len(batch), n_tokens, n_tokens, dtype=torch.bool,
-                              device=query.device)
         if elsewhere:
             query = query - 1
         if name == "pair":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,11 +62,8 @@ def digest_of_files(path: Path) -> str:
         digest.update(b"few")
     for file in files:
         digest.update(_name(file, path).encode() + b"\0")
-        try:
-            with file.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
-        except OSError as error:
-            raise ConfigError(f"{file} cannot be read: {reason(error)}") from None
+        with _reading(file), file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()[:12]
 
 
@@ -90,11 +88,21 @@ def local_documents(path: Path, column: str) -> Iterator[Document]:
     n, files = 0, text_files(path)
     longest = _longest(files)
     for file in files:
-        for document in _of_file(file, path, column, longest):
-            n += 1
-            yield document
+        with _reading(file):
+            for document in _of_file(file, path, column, longest):
+                n += 1
+                yield document
     check(n > 0, f"{path} holds no text: every file in it is empty or binary; expected text in "
           "UTF-8, JSONL or parquet")
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Turn what the disk refuses into `ConfigError`."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {reason(error)}") from None
 
 
 def _longest(files: Sequence[Path]) -> int:
@@ -103,10 +111,8 @@ def _longest(files: Sequence[Path]) -> int:
         return LONGEST
     n = n_texts = 0
     for file in files:
-        try:
+        with _reading(file):
             size = len(_plain(file, alone=False))
-        except OSError as error:
-            raise ConfigError(f"{file} cannot be read: {reason(error)}") from None
         n, n_texts = n + size, n_texts + (size > 0)
         if n_texts >= PIECES or n >= LONGEST * PIECES:
             return LONGEST
@@ -117,19 +123,15 @@ def _of_file(file: Path, path: Path, column: str, longest: int) -> Iterator[Docu
     name = _name(file, path)
     folders = Path(name).parts[:-1]
     source = folders[0] if folders and file.suffix != ".parquet" else ""
-    try:
-        if file.suffix == ".parquet":
-            yield from _of_parquet(file, name, column)
-        elif file.suffix in JSON_LINES:
-            yield from _of_json_lines(file, name, source, column)
-        else:
-            text = _plain(file, alone=file == path)
-            pieces = cut(text, longest)
-            for number, piece in enumerate(pieces):
-                part = f"#{number}" if len(pieces) > 1 else ""
-                yield Document(piece, name + part, source, file.suffix[1:])
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {reason(error)}") from None
+    if file.suffix == ".parquet":
+        yield from _of_parquet(file, name, column)
+    elif file.suffix in JSON_LINES:
+        yield from _of_json_lines(file, name, source, column)
+    else:
+        pieces = cut(_plain(file, alone=file == path), longest)
+        for number, piece in enumerate(pieces):
+            part = f"#{number}" if len(pieces) > 1 else ""
+            yield Document(piece, name + part, source, file.suffix[1:])
 
 
 def _plain(file: Path, *, alone: bool) -> str:

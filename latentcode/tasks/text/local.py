@@ -1,76 +1,64 @@
-"""Text of files on this machine: which of it is held out, and in which order it is trained on."""
+"""Text of files on this machine: its tokens on disk, mapped, and trained on in a random order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from latentcode.config import LanguageConfig
-from latentcode.errors import ConfigError
+from latentcode.errors import ArtifactError, check
 from latentcode.tasks.text.cache import cache_folder, digest_of, made_once
-from latentcode.tasks.text.data import TOKEN_COLUMNS, Excerpts
+from latentcode.tasks.text.data import TOKEN_COLUMNS, Tokenizer
 from latentcode.tasks.text.documents import (
     Document,
     about_packages,
     digest_of_files,
     local_documents,
 )
-from latentcode.tasks.text.packing import (
-    MARKER,
-    TokenStore,
-    check_excerpts,
+from latentcode.tasks.text.source import (
+    Source,
+    Tokenized,
     check_same_text,
-    excerpts_of,
+    integer_type,
+    part_of,
+    tokenized,
 )
-from latentcode.tasks.text.tokenizer import FileTokenizer, configured_tokenizer
 
 HELD_OUT = 20
 """Of so many documents, one is held out as `test`, and one as `ood` where no sources are."""
+TOKENS, DOCUMENTS = "tokens.bin", "documents.parquet"
 
 
-class LocalText:
-    """The text of a folder or file, as a configuration reads it.
-
-    `ConfigError` says what of it cannot be used: see `local_documents`, `load_tokenizer`.
-    """
+class LocalText(Source):
+    """The text of a folder or file; `ConfigError` as in `local_documents`, `load_tokenizer`."""
 
     def __init__(self, config: LanguageConfig) -> None:
-        self.config, self.path = config, Path(config.text).expanduser()
-        self.files = digest_of_files(self.path)
-
-    @cached_property
-    def revision(self) -> str:
-        """Digests of the files and of the tokenizer."""
-        return f"{self.files}-{digest_of(self.tokenizer.to_json())}"
-
-    @cached_property
-    def tokenizer(self) -> FileTokenizer:
-        return configured_tokenizer(
-            self.config, (self.files,),
-            lambda: (d.text for d, part in self._parts() if part == "train"))
+        super().__init__(config)
+        self.path = Path(config.text).expanduser()
+        self.state = digest_of_files(self.path)
+        self.called = (self.state,)
 
     @property
     def about(self) -> Mapping[str, Any]:
         """What lies beside the files to say where they come from."""
         return about_packages(self.path)
 
-    def excerpts(self) -> dict[str, Excerpts]:
-        """Return the excerpts of every split; `ConfigError` where there is too little text."""
-        found = {}
-        for split in ("train", "test", "ood"):
-            store, documents = self._store, self._of(split)
-            order = np.random.default_rng(0).permutation(documents)
-            found[split] = excerpts_of(
-                ((Document("", *store.documents.loc[i, list(TOKEN_COLUMNS)]), store[i])
-                 for i in order), self.config.n_tokens)
-        return check_excerpts(found, self.config)
+    def documents(self, split: str) -> Iterator[Document]:
+        return (document for document, part in self._with_parts(self._all()) if part == split)
+
+    def sample(self, split: str) -> Tokenized:
+        store = self._store
+        return ((Document("", *store.documents.loc[i, list(TOKEN_COLUMNS)]), store[i])
+                for i in np.random.default_rng(0).permutation(self._of(split)).tolist())
 
     def stream(self, seed: int) -> LocalStream:
         return LocalStream(self._store, self._of("train"), self.config.n_tokens, seed,
@@ -80,38 +68,70 @@ class LocalText:
     def _store(self) -> TokenStore:
         key = digest_of(self.revision, self.config.column)
         return TokenStore.open(made_once(
-            cache_folder("tokens", key), MARKER, lambda folder: TokenStore.write(
-                folder, local_documents(self.path, self.config.column), self.tokenizer)))
+            cache_folder("tokens", key), DOCUMENTS, lambda folder: TokenStore.write(
+                folder, self._all(), self.tokenizer)), integer_type(self.tokenizer.n_tokens))
+
+    def _all(self) -> Iterator[Document]:
+        return local_documents(self.path, self.config.column)
+
+    def _with_parts(self, rows: Iterable[Any]) -> Iterator[tuple[Any, str]]:
+        """Return all documents, or rows that say their `source`, with the split of each."""
+        apart, place = self.config.held_out_sources, 0
+        for row in rows:
+            yield row, part_of(row.source, place, apart, HELD_OUT)
+            place += row.source not in apart
 
     def _of(self, split: str) -> np.ndarray:
-        return np.flatnonzero(parts_of(self._store.documents["source"].tolist(),
-                                       self.config.held_out_sources) == split)
+        """Return which documents are of a split; `ConfigError` for a source that none is from."""
+        documents = self._store.documents
+        for source in self.config.held_out_sources:
+            known = sorted(set(documents["source"]) - {""})
+            check(source in known, f"task.held_out_sources names {source!r}; the text has "
+                  f"{', '.join(known[:20]) or 'no sources'}")
+        return np.array([i for i, (_, part) in enumerate(self._with_parts(
+            documents.itertuples())) if part == split], dtype=np.int64)
 
-    def _parts(self) -> Iterator[tuple[Document, str]]:
-        """Return every document with the split that it belongs to."""
-        # Read twice, so that a text need not fit into memory.
-        sources = [d.source for d in local_documents(self.path, self.config.column)]
-        return zip(local_documents(self.path, self.config.column),
-                   parts_of(sources, self.config.held_out_sources), strict=True)
 
+@dataclass(frozen=True)
+class TokenStore:
+    """The tokens of many documents on disk, of which what is used is read when it is used.
 
-def parts_of(sources: list[str], held_out_sources: tuple[str, ...]) -> np.ndarray:
-    """Return the split of every document, by its place and the source that it is from.
-
-    `ConfigError` for a source that no document is from.
+    tokens     [n], all documents one after the other
+    starts     int64 [D + 1], where each begins; the last is n
+    documents  a row each: `TOKEN_COLUMNS`
     """
-    for source in held_out_sources:
-        if source not in sources:
-            known = ", ".join(sorted(set(sources) - {""})[:20]) or "no sources"
-            raise ConfigError(f"task.held_out_sources names {source!r}; the text has {known}")
-    held_out = np.isin(sources, held_out_sources)
-    place = (~held_out).cumsum() - 1
-    parts = np.full(len(sources), "train", "<U5")
-    parts[place % HELD_OUT == 0] = "test"
-    if not held_out_sources:
-        parts[place % HELD_OUT == HELD_OUT // 2] = "ood"
-    parts[held_out] = "ood"
-    return parts
+
+    tokens: np.ndarray
+    starts: np.ndarray
+    documents: pd.DataFrame
+
+    @staticmethod
+    def write(folder: Path, documents: Iterable[Document], tokenizer: Tokenizer) -> None:
+        """Write the files of a store into an empty folder."""
+        rows = []
+        with (folder / TOKENS).open("wb") as file:
+            for document, ids in tokenized(documents, tokenizer):
+                file.write(ids.data)
+                rows.append((*(getattr(document, name) for name in TOKEN_COLUMNS), len(ids)))
+        pd.DataFrame(rows, columns=[*TOKEN_COLUMNS, "n_tokens"]).to_parquet(
+            folder / DOCUMENTS, index=False)
+
+    @classmethod
+    def open(cls, folder: Path, dtype: np.dtype) -> TokenStore:
+        """Map the files of a store; `ArtifactError` where they are not those that were written."""
+        documents = pd.read_parquet(folder / DOCUMENTS)
+        starts = np.concatenate([[0], documents.pop("n_tokens").to_numpy(np.int64).cumsum()])
+        tokens = np.memmap(folder / TOKENS, dtype, mode="r")
+        check(len(tokens) == starts[-1], f"{folder / TOKENS} holds {len(tokens)} tokens; expected "
+              f"{starts[-1]}", ArtifactError)
+        return cls(tokens, starts, documents)
+
+    def __getitem__(self, document: int) -> np.ndarray:
+        return self.tokens[self.starts[document]:self.starts[document + 1]]
+
+    def join(self, documents: np.ndarray) -> np.ndarray:
+        """Return the tokens of documents, one after the other."""
+        return np.concatenate([self[document] for document in documents.tolist()])
 
 
 class LocalStream:
@@ -126,7 +146,7 @@ class LocalStream:
     ) -> None:
         self.store, self.documents, self.n_tokens = store, documents, n_tokens
         self.seed, self.revision = seed, revision
-        self.sizes = (store.starts[1:] - store.starts[:-1])[documents]
+        self.sizes = np.diff(store.starts)[documents]
         self.per_epoch = int(self.sizes.sum())
         self._order: tuple[int, np.ndarray, np.ndarray] | None = None
 

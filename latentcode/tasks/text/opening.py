@@ -8,12 +8,12 @@ from pathlib import Path
 
 from latentcode.config import LanguageConfig
 from latentcode.errors import ConfigError, HubError, check
-from latentcode.tasks.text.cache import cache_folder, made_once
+from latentcode.tasks.text.cache import MARKER, cache_folder, key_of, known, made_once
 from latentcode.tasks.text.documents import TABLES, text_files
-from latentcode.tasks.text.known import MARKER, key_of, known
+from latentcode.tasks.text.hub import HubText
 from latentcode.tasks.text.local import LocalText
+from latentcode.tasks.text.source import Source
 from latentcode.tasks.text.stored import (
-    Source,
     StoredText,
     check_revision,
     read_description,
@@ -64,8 +64,6 @@ def source_of(config: LanguageConfig) -> Source:
         return LocalText(config)
     check(path.exists() or re.fullmatch(ON_THE_HUB, config.text, re.ASCII) is not None,
           f"task.text is {config.text!r}, which does not exist; expected {HOW}", Missing)
-    from latentcode.tasks.text.hub import HubText
-
     return HubText(config)
 
 

@@ -8,10 +8,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,38 +28,15 @@ from latentcode.files.storage import (
     write_tensors,
     write_text,
 )
+from latentcode.tasks.text.cache import MARKER
 from latentcode.tasks.text.data import TOKEN_COLUMNS, Excerpts, Stream
-from latentcode.tasks.text.known import MARKER
-from latentcode.tasks.text.packing import integer_type
-from latentcode.tasks.text.tokenizer import FILE, FileTokenizer, check_vocabulary, tokenizer_from
+from latentcode.tasks.text.source import SPLITS, Source, integer_type
+from latentcode.tasks.text.tokenizer import FILE, check_vocabulary, tokenizer_from
 
 FORMAT = "latentcode.text"
 EXCERPTS, DOCUMENTS = "excerpts.safetensors", "documents.parquet"
-SPLITS = ("train", "test", "ood")
 FILES = (FILE, EXCERPTS, DOCUMENTS)
 KEYS = {"format", "format_version", "provenance", "text", "about", "end", "splits", "sha256"}
-
-
-class Source(Protocol):
-    """Where a text can be read in full: files, or a dataset on the hub."""
-
-    @property
-    def revision(self) -> str:
-        """Which state of the text and of the tokenizer."""
-
-    @property
-    def tokenizer(self) -> FileTokenizer:
-        """The tokenizer that is configured, or is trained on the text."""
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """What is known of where the text comes from, such as packages and licences."""
-
-    def excerpts(self) -> dict[str, Excerpts]:
-        """Return the excerpts of every split."""
-
-    def stream(self, seed: int) -> Stream:
-        """Return what is trained on."""
 
 
 def write_excerpts(folder: Path, config: LanguageConfig, source: Source) -> None:

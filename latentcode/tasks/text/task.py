@@ -19,7 +19,7 @@ from latentcode.metrics import Metric
 from latentcode.tasks.base import SPLITS, Task
 from latentcode.tasks.batch import Batch, InOrder
 from latentcode.tasks.pairs import Pair
-from latentcode.tasks.text.classes import TokenTable, frequency_bins, row_labels, token_labels
+from latentcode.tasks.text.classes import TokenTable, frequency_bins, token_labels
 from latentcode.tasks.text.data import Stream, TextData
 from latentcode.tasks.text.opening import open_text
 from latentcode.tasks.text.patterns import INDUCTION, PATTERNS, SAME, keys_at, possible_queries
@@ -180,7 +180,7 @@ class Text(Task):
         key = self.positions(tuple(PATTERNS)[:1], batch)[1][:, 0]
         pieces = np.array(self.token_table.pieces, dtype=object)
         documents = self.excerpts(batch.split).documents.iloc[batch.combination.numpy()]
-        return token_labels(tokens, query, self.token_table, self.frequency_bins).assign(
+        return token_labels(tokens, query, self.token_table).assign(
             query_token=pieces[_at(tokens, query)], key_token=pieces[_at(tokens, key)],
             target=pieces[_at(tokens, query + 1)], query_position=query.numpy(),
             document=documents["name"].astype(str).to_numpy(),
@@ -190,9 +190,11 @@ class Text(Task):
             split=batch.split)
 
     def row_labels(self, labels: pd.DataFrame, token: int | None) -> pd.DataFrame:
-        """Return operand: classes of query and key; operation: copied or not, depth, indentation;
-        answer: class of the next token."""
-        return row_labels(labels)
+        """Return operand: classes of query and key; operation: copied or not; answer: class of
+        the next token."""
+        return pd.DataFrame({
+            "operand_query": labels["query_class"], "operand_key": labels["key_class"],
+            "copied": labels["copied"], "answer": labels["next_class"]})
 
     def names_of(self, batch: Batch, index: int) -> tuple[str, ...]:
         """Return the number and the text of every token, in quotation marks."""

@@ -12,6 +12,7 @@ from latentcode.config import LanguageConfig
 from latentcode.errors import ConfigError, check
 from latentcode.files.storage import write_text
 from latentcode.tasks.text.cache import cache_folder, digest_of, making
+from latentcode.tasks.text.failures import one_sentence
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Fast
@@ -136,9 +137,7 @@ def load_tokenizer(name: str, n_vocabulary: int) -> FileTokenizer:
         check(file.is_file(), f"task.tokenizer is {name!r}, a folder without {FILE}")
         settings = file.with_name(SETTINGS)
     else:
-        from latentcode.tasks.text.hub import tokenizer_files
-
-        file, settings = tokenizer_files(name)
+        file, settings = _fetched(name)
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -147,6 +146,23 @@ def load_tokenizer(name: str, n_vocabulary: int) -> FileTokenizer:
     found = tokenizer_from(text, f"tokenizer {name}", _end_of(settings))
     check_vocabulary(found, n_vocabulary)
     return found
+
+
+def _fetched(name: str) -> tuple[Path, Path | None]:
+    """Return the file of a tokenizer on the hub, and that of its settings, if it has one."""
+    from huggingface_hub import HfApi, errors, hf_hub_download
+
+    with one_sentence(name, "tokenizer", f"a {FILE} that is here, as task.tokenizer"):
+        try:
+            file = Path(hf_hub_download(name, FILE, local_files_only=True))
+        except errors.LocalEntryNotFoundError:
+            HfApi().model_info(name)  # says at once that there is no network; a download waits
+            file = Path(hf_hub_download(name, FILE))
+        try:
+            # Of the same commit, which the folder is named after.
+            return file, Path(hf_hub_download(name, SETTINGS, revision=file.parent.name))
+        except errors.EntryNotFoundError:
+            return file, None
 
 
 def tokenizer_from(text: str, name: str, end: str | None = None) -> FileTokenizer:

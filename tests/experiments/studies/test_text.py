@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from small_text import write_documents
+from small_text import document
+from text_files import write_documents
 
 import latentcode as lc
 from latentcode.config.presets import follow_task
@@ -179,7 +180,8 @@ def test_a_model_that_copies_nothing_is_not_asked(
 ) -> None:
     monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
     start = lc.preset("smoke", "language", "hyla")
-    task = replace(start.task, text=str(write_documents(tmp_path / "text", 200)), n_vocabulary=300)
+    text = write_documents(tmp_path / "text", 200, document)
+    task = replace(start.task, text=str(text), n_vocabulary=300)
     config = replace(start, task=task, model=replace(start.model, **follow_task(start.task, task)))
     run = lc.train(config, tmp_path / "runs" / "run", progress=False)
     assert factorial_places(run)[-1] == ("code+value", "everything", (0, 1))

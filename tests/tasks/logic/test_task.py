@@ -14,9 +14,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import GOLDEN
+from small_logic import generator, slow_function
 
 from latentcode.config import LogicConfig
-from latentcode.errors import SplitError, UnknownNameError
+from latentcode.errors import SplitError
 from latentcode.tasks import SPLITS, make_task
 from latentcode.tasks.logic.task import FuzzyLogic, evaluate
 
@@ -26,16 +27,6 @@ TRAIN_OF_SEED_0 = [
 QUERY_OF_SEED_0 = [0.522157, 0.889739, 0.992948, 0.557138]
 
 property_test = settings(derandomize=True, deadline=None, max_examples=60)
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def slow_function(signs: np.ndarray, x: np.ndarray) -> np.float32:
-    """f(x) in plain Python on float32 numbers: signs [K, L], x [L]."""
-    one = np.float32(1)
-    return max(min(v if s else one - v for s, v in zip(term, x, strict=True)) for term in signs)
 
 
 @st.composite
@@ -231,21 +222,6 @@ def test_splits_are_disjoint_and_cover_every_known_term(given_fields: dict[str, 
         assert rows.tolist() == sorted(sorted(row) for row in rows.tolist())
 
 
-@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.7, 0.91])
-@pytest.mark.parametrize("seed", range(5))
-def test_any_possible_fraction_covers(fraction: float, seed: int) -> None:
-    assert_valid_split(FuzzyLogic(LogicConfig(ood_fraction=fraction, split_seed=seed)))
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_the_largest_fraction_covers_where_terms_do_not_divide_evenly(seed: int) -> None:
-    """Seven terms need four pairs, one of which has a term that another pair has too."""
-    task = FuzzyLogic(LogicConfig(
-        n_variables=3, unknown_fraction=0.125, ood_fraction=17 / 21, split_seed=seed))
-    assert (task.counts["train"], task.counts["ood"]) == (4, 17)
-    assert_valid_split(task)
-
-
 def test_an_impossible_fraction_names_the_largest() -> None:
     with pytest.raises(SplitError, match=r"ood_fraction 0\.95 .* largest possible") as raised:
         FuzzyLogic(LogicConfig(ood_fraction=0.95))
@@ -264,12 +240,6 @@ def test_the_split_of_a_seed_never_changes() -> None:
     torch.testing.assert_close(
         FuzzyLogic(LogicConfig(inputs="fixed_query")).sample("ood", 1, generator())
         .inputs[0, -1, :4], torch.tensor(QUERY_OF_SEED_0))
-
-
-def test_the_seed_changes_the_split() -> None:
-    ood = {str(FuzzyLogic(LogicConfig(split_seed=s)).combinations("ood").tolist())
-           for s in range(5)}
-    assert len(ood) == 5
 
 
 @pytest.mark.parametrize(("fields", "split", "why"), [
@@ -296,11 +266,6 @@ def test_an_absent_split_is_explained(fields: dict[str, Any], split: str, why: s
 def test_the_explanations_are_true() -> None:
     assert FuzzyLogic(LogicConfig(ood_fraction=0.02)).counts["ood"] == 1
     assert FuzzyLogic(LogicConfig(n_terms=3, unknown_fraction=0.1875)).counts["unknown"] == 1
-
-
-def test_an_unknown_split_name_lists_the_valid_ones() -> None:
-    with pytest.raises(UnknownNameError, match=r"'valid'.*train, test, ood, unknown"):
-        FuzzyLogic(LogicConfig()).sample("valid", 2, generator())
 
 
 @pytest.mark.parametrize("held_out", [((0, 12),), ((0, 0),), ((3,),), ((99, 100),)])

@@ -6,28 +6,18 @@ import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_logic import generator, slow_function
 
 from latentcode.config import LogicConfig
-from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.errors import UnknownNameError
 from latentcode.tasks.logic.task import FuzzyLogic
 
 property_test = settings(derandomize=True, deadline=None, max_examples=60)
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def slow_function(signs: np.ndarray, x: np.ndarray) -> np.float32:
-    """f(x) in plain Python on float32 numbers: signs [K, L], x [L]."""
-    one = np.float32(1)
-    return max(min(v if s else one - v for s, v in zip(term, x, strict=True)) for term in signs)
 
 
 def read_symbols(function: str) -> np.ndarray:
@@ -179,18 +169,3 @@ def test_a_sketch_has_a_column_per_token_and_keeps_the_answer() -> None:
         shown = [int(found[1]) for found in heights if found]
         assert shown == [round(100 * v) for v in values[:len(shown)]]
         assert len(shown) == (3 if column is columns[-1] else 4)
-    with pytest.raises(ConfigError, match="index is 3"):
-        task.sketch(batch, 3)
-
-
-def test_render_refuses_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = FuzzyLogic(LogicConfig())
-    batch = task.sample("ood", 3, generator())
-    for index in (3, -1):
-        with pytest.raises(ConfigError, match=f"index is {index}"):
-            task.render(batch, index)
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for any caller
-    with pytest.raises(UnknownNameError, match=r"format 'latex'.*text, html"):
-        task.render(batch, 0, "latex")  # type: ignore[arg-type]
-
-

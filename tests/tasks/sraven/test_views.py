@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from small_sraven import fields, seeded
 
 from latentcode.config import SravenConfig
-from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.errors import UnknownNameError
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.sraven.render import Drawing, draw_html
 from latentcode.tasks.sraven.rules import RULES
@@ -173,12 +173,3 @@ def test_what_shows_a_token_has_its_position(small: bool) -> None:
     symbols = [str(s) for s in batch.inputs[1, :-2].argmax(-1).tolist()]
     answer = ["?", "?"] if small else [str(s) for s in batch.targets[1].tolist()]
     assert [symbol for _, symbol in shown] == symbols + answer
-
-
-def test_rendering_refuses_what_it_cannot_show() -> None:
-    task, batch = one_instance()
-    with pytest.raises(UnknownNameError, match="text, html"):
-        task.render(batch, 0, "pdf")
-    for index in (3, -1):
-        with pytest.raises(ConfigError, match=f"index is {index}; expected 0 <= index < 3"):
-            task.render(batch, index)

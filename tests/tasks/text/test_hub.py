@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,33 +15,26 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from disk import fails
 from text_files import sentences
 
 from latentcode.config import LanguageConfig
 from latentcode.errors import ArtifactError, ConfigError, HubError
 from latentcode.tasks.text import hub, opening, shards
+from latentcode.tasks.text.documents import digest_of_files
 from latentcode.tasks.text.opening import open_text
-from latentcode.tasks.text.shards import ShardStream
+from latentcode.tasks.text.shards import START, Place, ShardStream
 
 T, SHARD = 8, 1024
-KILLED = """
-import os, signal
-import latentcode.tasks.text.hub as hub, latentcode.tasks.text.opening as opening
-import latentcode.tasks.text.shards as shards
+ENDING = """
+import latentcode.tasks.text.opening as opening, latentcode.tasks.text.shards as shards
 from latentcode.config import LanguageConfig
-opening.STREAMED, shards.SHARD, hub.AT_ONCE = 0, 1024, 4
+opening.STREAMED, shards.SHARD = 0, 1024
 stream = opening.open_text(LanguageConfig(text={text!r}, n_vocabulary=300, n_tokens=8)).stream(0)
-stream._fetch = lambda shard: None
 assert stream[0:300].shape == (300, 9)
-batches = stream.text.token_batches
-def dying(place):
-    for n, batch in enumerate(batches(place)):
-        if n == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        yield batch
-stream.text.token_batches = dying
-stream[300:600]
+stream._next[1].join()
+stream.step = 10**9  # more than can be read while anybody waits
+stream._begin(7)
+assert stream._next[1].is_alive()
 """
 
 
@@ -75,10 +68,16 @@ def opened(config: LanguageConfig, seed: int = 0) -> ShardStream:
     return stream
 
 
-def end(stream: ShardStream) -> None:
-    """Wait for what is made in the background."""
-    if stream._next is not None:
-        stream._next.join()
+def in_order(stream: ShardStream, first: int, last: int) -> torch.Tensor:
+    """Return the tokens of shards as they stand in the text, with the one that follows."""
+    shards = []
+    for shard in range(first, last):
+        read = stream[shard * stream.per_shard:(shard + 1) * stream.per_shard]
+        order = np.random.default_rng([stream.seed, shard]).permutation(stream.per_shard)
+        shards.append(read[torch.from_numpy(np.argsort(order))])
+    rows = torch.cat(shards)
+    assert torch.equal(rows[1:, 0], rows[:-1, -1])  # every token is predicted once
+    return torch.cat([rows[0, :1], rows[:, 1:].flatten()])
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
@@ -86,10 +85,11 @@ def test_every_document_comes_once_an_epoch_in_the_order_of_the_dataset(
     suffix: str, tmp_path: Path, config: LanguageConfig
 ) -> None:
     config = replace(config, text=str(write_dataset(tmp_path / suffix, suffix)))
-    stream = opened(config)
     tokenizer = open_text(config).tokenizer
-    flat = [torch.from_numpy(stream._map(shard)[:-1].astype(int)) for shard in range(30)]
-    text = tokenizer.decode(torch.cat(flat).tolist()).split("<|endoftext|>")
+    stream = opened(config)
+    assert stream.revision.partition("-")[0] == digest_of_files(Path(config.text))
+    flat = in_order(stream, 0, 30)
+    text = tokenizer.decode(flat.tolist()).split("<|endoftext|>")
     names = [document.split("\n")[0] for document in text]
     epoch = [f"train {number} {row}" for number in range(3) for row in range(30)]
     assert names[:180] == epoch + epoch
@@ -97,16 +97,14 @@ def test_every_document_comes_once_an_epoch_in_the_order_of_the_dataset(
 
 
 def test_sequences_are_permuted_within_shards_alone(config: LanguageConfig) -> None:
-    stream = opened(config)
-    n = stream.per_shard
+    n = opened(config).per_shard
     assert n == SHARD // T
-    plain = torch.from_numpy(stream._map(1).astype(int)).unfold(0, T + 1, T)
+    plain = in_order(opened(config), 1, 2).unfold(0, T + 1, T)
     for seed in (0, 1):
         read = opened(config, seed)[n:2 * n]
         assert not torch.equal(read, plain)
         assert sorted(read.tolist()) == sorted(plain.tolist())
     assert not torch.equal(opened(config, 0)[n:2 * n], opened(config, 1)[n:2 * n])
-    end(stream)
 
 
 def test_an_interrupted_pass_goes_on_exactly(
@@ -115,62 +113,60 @@ def test_an_interrupted_pass_goes_on_exactly(
     stream = opened(config)
     n = 12 * stream.per_shard  # over the end of an epoch
     assert stream.step * 12 > sum(len(ids) for _, ids in zip(range(23), (
-        tokens for _, tokens in stream.text.token_batches(hub.START)), strict=False))
+        tokens for _, tokens in stream.batches(START)), strict=False))
     whole = stream[0:n]
-    end(stream)
-    assert len(list(stream.folder.glob("*.bin"))) <= shards.KEPT
     for first in (5, n // 2 + 3):
         cursor = json.loads(json.dumps(stream.cursor(first)))
         monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / f"other{first}"))
         other = opened(config)
+        begun = []
+        batches = other.batches
+        other.batches = lambda place, read=batches, at=begun: (at.append(place), read(place))[1]
         other.go_to(cursor)
         assert torch.equal(other[first:n], whole[first:])
-        end(other)
-        made = len(list(other.folder.glob("*.json")))
-        assert made <= 12 - first // stream.per_shard + 2  # nothing before the cursor was read
+        assert begun[0] == cursor["place"]  # nothing before it was read
+    assert torch.equal(stream[3:9], whole[3:9])  # back to what is not in memory any more
     with pytest.raises(ArtifactError, match="stopped in the text of revision 'other'"):
         stream.go_to({**cursor, "revision": "other"})
     with pytest.raises(ArtifactError, match="expected one of shards of 1024 tokens"):
         stream.go_to({**cursor, "step": 7})
 
 
-@pytest.mark.slow
-def test_a_killed_process_leaves_nothing_half_written(
-    config: LanguageConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", KILLED.format(text=config.text)], timeout=120,
-                          env=environment, check=False)
-    assert done.returncode == -signal.SIGKILL
-    stream = opened(config)
-    assert {file.name for file in stream.folder.glob("*.bin")} == {
-        "0000000.bin", "0000001.bin", "0000002.bin"}
-    read = stream[0:600]
-    end(stream)
-    monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "undisturbed"))
-    undisturbed = opened(config)
-    assert torch.equal(read, undisturbed[0:600])
-    end(undisturbed)
-
-
-def test_processes_that_share_a_cache_make_a_shard_once(
-    config: LanguageConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streams_of_one_machine_do_not_disturb_each_other(config: LanguageConfig) -> None:
     streams = [opened(config) for _ in range(4)]
-    made = []
-    make = ShardStream._make
-    monkeypatch.setattr(ShardStream, "_make", lambda self, shard, **options: (
-        made.append(shard), make(self, shard, **options)))
     found: list[torch.Tensor] = []
-    threads = [threading.Thread(target=lambda s=s: found.append(s[0:100])) for s in streams]
+    threads = [threading.Thread(target=lambda s=s: found.append(s[0:300])) for s in streams]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for stream in streams:
-        end(stream)
+    assert len(found) == 4
     assert all(torch.equal(one, found[0]) for one in found)
-    assert sorted(made) == [0, 1]
+
+
+def test_what_fails_in_the_background_is_tried_again_and_told(config: LanguageConfig) -> None:
+    whole = opened(config)[0:300]
+    stream, broken = opened(config), [True]
+    batches = stream.batches
+
+    def failing(place: Place) -> Iterator[tuple[Place, np.ndarray]]:
+        if broken and place["documents"]:
+            raise HubError("the network is gone")
+        return batches(place)
+
+    stream.batches = failing
+    assert torch.equal(stream[0:100], whole[:100])
+    with pytest.raises(HubError, match="is gone"):
+        stream[100:300]
+    broken.clear()
+    assert torch.equal(stream[100:300], whole[100:])
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_does_not_wait_for_the_next_shard(config: LanguageConfig) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", ENDING.format(text=config.text)], timeout=120,
+                   env=environment, check=True)
 
 
 def test_what_is_held_out_is_the_validation_or_every_hundredth(
@@ -188,9 +184,9 @@ def test_what_is_held_out_is_the_validation_or_every_hundredth(
     names = data.excerpts("train").documents["name"].tolist()
     assert names == [f"train#{row}" for row in range(90) if row not in (0, 50)]
     # From a place in the middle, too, reading knows how many documents came before.
-    batches = opened(alone).text.token_batches(hub.START)
+    batches = opened(alone).batches(START)
     place = [next(batches)[0] for _ in range(10)][-1]
-    epoch = [next(opened(alone).text.token_batches(place))[1]]
+    epoch = [next(opened(alone).batches(place))[1]]
     epoch += [tokens for (at, tokens), _ in zip(batches, range(20), strict=False)
               if at["epoch"] == 0]
     text = data.tokenizer.decode(torch.from_numpy(np.concatenate(epoch)).tolist())
@@ -211,13 +207,3 @@ def test_what_cannot_be_reached_or_read_is_one_sentence(config: LanguageConfig) 
         open_text(replace(config, column="body"))
     with pytest.raises(ConfigError, match="which does not exist; expected a folder"):
         open_text(replace(config, text="./nowhere"))
-
-
-def test_a_full_disk_leaves_nothing_behind(config: LanguageConfig) -> None:
-    stream = opened(config)
-    stream._fetch = lambda shard: None  # type: ignore[method-assign]
-    with fails(os, "fsync", lambda path: path.endswith(".bin")), pytest.raises(
-            ArtifactError, match="No space left"):
-        stream[0:5]
-    assert not [file for file in stream.folder.iterdir() if file.suffix != ".lock"]
-    assert stream[0:5].shape == (5, T + 1)

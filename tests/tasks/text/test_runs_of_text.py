@@ -19,7 +19,7 @@ from latentcode.hub.files import to_share
 from latentcode.runs.resumption import check_resumable
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
-from latentcode.tasks.text import known
+from latentcode.tasks.text import cache
 
 
 def configured(folder: Path) -> RunConfig:
@@ -32,7 +32,7 @@ def configured(folder: Path) -> RunConfig:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lc.Run:
     monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(known, "_KNOWN", {})
+    monkeypatch.setattr(cache, "_KNOWN", {})
     config = configured(write_documents(tmp_path / "text"))
     return lc.train(config, tmp_path / "run", progress=False)
 
@@ -43,7 +43,7 @@ def elsewhere(run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     run.publish(tmp_path / "copy")
     for name in ("run", "cache", "text"):
         shutil.rmtree(tmp_path / name)
-    monkeypatch.setattr(known, "_KNOWN", {})
+    monkeypatch.setattr(cache, "_KNOWN", {})
     return tmp_path / "copy"
 
 

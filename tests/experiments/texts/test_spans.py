@@ -9,8 +9,8 @@ import pytest
 
 from latentcode.config import LanguageConfig
 from latentcode.errors import RunError
+from latentcode.experiments.texts import spans
 from latentcode.tasks import make_task
-from latentcode.tasks.text import spans
 
 
 def test_a_text_of_spans_can_be_copied(tmp_path: Path) -> None:

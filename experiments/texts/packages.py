@@ -1,30 +1,33 @@
-"""Text that every machine has: documentation and sources of the installed Python packages.
+"""The text of the grid `fig6_small`: documentation and sources of the installed Python packages.
 
-Mostly English: of three Python files in four the docstrings and comments are taken, of the fourth
-the source as it stands. The folder is in the layout of the Hugging Face hub:
+Of three Python files in four the docstrings and comments are taken (kind `doc`), of the fourth the
+source as it stands. The same versions of the packages give the same text, bit for bit, and runs of
+it the same `task.revision`. It is a folder in the layout of the Hugging Face hub:
 
-    README.md     its card
     about.json    packages with versions, licences and sizes
     data/train-00000-of-00001.parquet    columns text, name, source (package), kind
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import inspect
 import platform
 import re
 import sysconfig
+import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from latentcode.errors import check
 from latentcode.files.provenance import software
-from latentcode.files.storage import replace_folder, write_json, write_text
-from latentcode.tasks.text.docstrings import docstrings_and_comments
+from latentcode.files.storage import replace_folder, write_json
 from latentcode.tasks.text.documents import ABOUT, Document
 
 PACKAGES = (
@@ -49,60 +52,46 @@ SHORTEST, LONGEST = 200, 200_000
 LONGEST_LINE = 300
 LETTERS = 0.5
 """Least share of letters among the characters that are no white space: tables have fewer."""
+SENTENCE = 60
+"""Characters of a comment that is worth keeping."""
 SOURCES = 4
 """Of so many Python files, one is taken as it stands."""
 PARQUET = "data/train-00000-of-00001.parquet"
 
 
-@dataclass(frozen=True)
-class PackageText:
-    """What was taken from one package."""
-
-    name: str
-    version: str
-    licence: str
-    documents: int
-    bytes: int
-
-
 def write_packages(
     out: str | Path, *, packages: Sequence[str] = (PYTHON, *PACKAGES),
     most_megabytes: float = MOST_MEGABYTES, overwrite: bool = False,
-) -> list[PackageText]:
-    """Write a folder of text in the hub's layout, and return what it was made from.
+) -> list[dict[str, Any]]:
+    """Write the text of packages into a folder, and return what `about.json` says of each.
 
-    out             the folder
     packages        names of installed distributions, or `python`; those that are not installed are
                     left out
     most_megabytes  of one package
     overwrite       replace a folder that was written so before
 
-    It is the same for the same versions of the packages. `RunError` where `out` is occupied,
-    `ConfigError` for a size that is none.
+    `RunError` where `out` is occupied, `ConfigError` where no package has any text.
     """
-    check(most_megabytes > 0, f"most_megabytes is {most_megabytes}; expected a number above 0")
-    out = Path(out)
     seen: set[bytes] = set()
     documents: list[Document] = []
-    about: list[PackageText] = []
-    with replace_folder(out, overwrite=overwrite, marker=ABOUT) as folder:
+    about: list[dict[str, Any]] = []
+    with replace_folder(Path(out), overwrite=overwrite, marker=ABOUT) as folder:
         for name in packages:
             found = _installed(name)
             if found is None:
                 continue
             chosen = list(_some_of(name, found, most_megabytes * 1e6, seen))
-            about.append(PackageText(
-                name, found.version if isinstance(found, Distribution)
-                else platform.python_version(), _licence(found), len(chosen),
-                sum(len(document.text.encode()) for document in chosen)))
+            about.append({
+                "name": name, "version": found.version if isinstance(found, Distribution)
+                else platform.python_version(), "licence": _licence(found),
+                "documents": len(chosen),
+                "bytes": sum(len(document.text.encode()) for document in chosen)})
             documents += sorted(chosen, key=lambda document: document.name)
         check(bool(documents), f"none of {', '.join(packages)} is installed, or has any text")
         (folder / PARQUET).parent.mkdir()
         pd.DataFrame([asdict(document) for document in documents]).to_parquet(
             folder / PARQUET, index=False)
-        write_json(folder / ABOUT, {"made_with": software(),
-                                    "packages": [asdict(package) for package in about]})
-        write_text(folder / "README.md", _card(about))
+        write_json(folder / ABOUT, {"made_with": software(), "packages": about})
     return about
 
 
@@ -159,6 +148,48 @@ def is_prose_or_code(text: str) -> bool:
     return sum(map(str.isalpha, printed)) >= LETTERS * len(printed)
 
 
+def docstrings_and_comments(source: str) -> str:
+    """Return the docstrings of a file, below the names of what they describe, and its comments.
+
+    Empty for a file that is no Python of this version.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of invalid escapes in other people's strings
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return ""
+    in_string = {line for node in ast.walk(tree) if isinstance(node, ast.Constant | ast.JoinedStr)
+                 for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+    found = [*_docstrings(tree, ""), *_comments(source.splitlines(), in_string)]
+    return "\n\n".join(text for _, text in sorted(found))
+
+
+def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[int, str]]:
+    """Return line and text of the docstrings of a module, class or function and those within."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if said := ast.get_docstring(node, clean=False):
+            text = inspect.cleandoc(said)
+            yield node.body[0].lineno, f"{name}\n{text}" if name else text
+        for child in ast.iter_child_nodes(node):
+            inner = getattr(child, "name", "")
+            yield from _docstrings(child, f"{name}.{inner}" if name and inner else inner)
+
+
+def _comments(lines: list[str], in_string: set[int]) -> Iterator[tuple[int, str]]:
+    """Return line and text of successive lines of comment that say a sentence."""
+    block: list[str] = []
+    for number, line in enumerate([*lines, ""], 1):
+        stripped = line.strip()
+        if stripped.startswith("#") and number not in in_string:
+            block.append(stripped.lstrip("#").removeprefix(" "))
+            continue
+        text = "\n".join(block).strip()
+        if len(text) >= SENTENCE:
+            yield number - len(block), text
+        block = []
+
+
 def _licence(found: Distribution | Path) -> str:
     if isinstance(found, Path):
         return "PSF-2.0"
@@ -169,27 +200,4 @@ def _licence(found: Distribution | Path) -> str:
     return str(said or next(iter(str(metadata.get("license", "")).strip().splitlines()), "unknown"))
 
 
-def _card(about: Sequence[PackageText]) -> str:
-    rows = "\n".join(f"| {p.name} | {p.version} | {p.licence} | {p.documents:,} | {p.bytes:,} |"
-                     for p in about)
-    total = sum(package.bytes for package in about)
-    return f"""---
-license: other
-language: en
-task_categories: [text-generation]
-configs:
-- config_name: default
-  data_files:
-  - split: train
-    path: data/train-*.parquet
----
-# Text of installed Python packages
-
-Documentation and sources of {len(about)} Python packages, {total / 1e6:.1f} MB: docstrings and
-comments (kind `doc`), and every {SOURCES}th Python file as it stands (`py`), with stubs and
-documents. Written by `latentcode zoo text packages`. Every text has the licence of its package.
-
-| package | version | licence | documents | bytes |
-|---|---|---|---|---|
-{rows}
-"""
+__all__ = ["PACKAGES", "PARQUET", "docstrings_and_comments", "is_prose_or_code", "write_packages"]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from latentcode.config import LanguageConfig, RunConfig
-from latentcode.tasks.text.packages import write_packages
-from latentcode.tasks.text.spans import write_spans
+from latentcode.experiments.texts.packages import write_packages
+from latentcode.experiments.texts.spans import write_spans
 
 PACKAGES, SMOKE, SPANS = "text/packages", "text/smoke", "text/spans"
 TEXTS: Mapping[str, Callable[[str], Any]] = {
